@@ -1,0 +1,1 @@
+"""Stars and what runs in them: state, graph, agents, registry, conversation, governance."""

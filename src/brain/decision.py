@@ -1,0 +1,55 @@
+"""The two documents that models answer with: the supervisor's decision and the reflector's verdict."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from starling.core.llm import ResponseSchema
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Assignment(_Document):
+    """A task for one agent."""
+
+    task_id: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[A-Za-z0-9_-]+$")]
+    agent: str
+    task: Annotated[str, Field(min_length=1)]
+    depends_on: list[str]
+
+
+class Unserved(_Document):
+    """A part of the request that nobody in the star can serve."""
+
+    part: str
+    reason: str
+
+
+class Decision(_Document):
+    """What the supervisor decides in one call: plan, tasks, or a direct reply."""
+
+    thought_process: str
+    plan: list[str]
+    selected_agents: list[Assignment]
+    reply: str
+    assumptions: list[str]
+    unserved: list[Unserved]
+    is_request_satisfied: bool
+    is_in_loop: bool
+    is_progress_being_made: bool
+
+
+class Verdict(_Document):
+    """The review of one attempt."""
+
+    status: Literal["APPROVED", "FIXED", "REJECTED"]
+    refined_output: str
+    reasons: list[str]
+    evidence: list[str]
+    changed: list[str]
+
+
+DECISION = ResponseSchema("supervisor_decision", Decision.model_json_schema())
+VERDICT = ResponseSchema("verdict", Verdict.model_json_schema())

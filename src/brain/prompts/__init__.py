@@ -1,0 +1,63 @@
+"""Prompts: one file each, system text over user text, with XML sections for everything that is data."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from string import Template
+from xml.sax.saxutils import escape, quoteattr
+
+from starling.core.json import digest
+from starling.core.llm import Message
+
+
+class Xml(str):
+    """Text that is XML already; all other text is escaped where it enters a prompt."""
+
+    __slots__ = ()
+
+
+def element(tag: str, content: str, /, **attributes: str) -> Xml:
+    """Return one element, its content and attributes escaped."""
+    pairs = "".join(f" {name}={quoteattr(value)}" for name, value in attributes.items())
+    return Xml(f"<{tag}{pairs}>{_escaped(content)}</{tag}>")
+
+
+def lines(elements: Iterable[Xml]) -> Xml:
+    """Return elements one a line."""
+    return Xml("\n".join(elements))
+
+
+def _escaped(value: str) -> str:
+    return value if isinstance(value, Xml) else escape(value, {'"': "&quot;"})
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt of a version, ready to be filled."""
+
+    name: str
+    version: str  # the digest of its text
+    system: Template
+    user: Template
+
+    def fill(self, **sections: str) -> tuple[Message, Message]:
+        """Return the system and the user message. Raises KeyError for a section that is missing."""
+        values = {name: _escaped(value) for name, value in sections.items()}
+        return Message("system", self.system.substitute(values)), Message("user", self.user.substitute(values))
+
+
+@cache
+def prompt(name: str) -> Prompt:
+    """Return the prompt of `<name>.md` beside this module."""
+    text = files(__name__).joinpath(f"{name}.md").read_text("utf-8")
+    system, _, user = text.partition("\n---\n")
+    return Prompt(name, digest(text), Template(system.strip()), Template(user.strip()))
+
+
+NAMES = ("supervisor", "specialist", "generalist", "coder", "reflection", "qa")
+
+
+def versions() -> dict[str, str]:
+    """Return the version of each prompt, as an epoch's manifest names them."""
+    return {name: prompt(name).version for name in NAMES}

@@ -1,0 +1,1 @@
+"""Starling: a self-extending supervisor swarm platform."""

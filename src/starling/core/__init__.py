@@ -1,0 +1,1 @@
+"""The kernel: value objects, errors, ids, clock, settings and ports."""

@@ -1,0 +1,47 @@
+"""The one clock. Leases use the database's time instead."""
+
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where time comes from."""
+
+    def now(self) -> datetime:
+        """Return the current moment, in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back; only differences mean something."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class Deadline:
+    """One moment by which something has to be done, passed down as a remaining budget."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._end = clock.monotonic() + seconds
+
+    def remaining(self) -> float:
+        """Return the seconds left, never below zero."""
+        return max(0.0, self._end - self._clock.monotonic())
+
+    def cap(self, seconds: float) -> float:
+        """Return `seconds`, or what is left where that is less."""
+        return min(seconds, self.remaining())
+
+    @property
+    def passed(self) -> bool:
+        return self.remaining() == 0.0

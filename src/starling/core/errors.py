@@ -1,0 +1,153 @@
+"""The one error tree. Typed arguments make the message; edges translate it once."""
+
+from typing import ClassVar
+
+
+class StarlingError(Exception):
+    """Something went wrong that a person can be told about.
+
+    `message` says what and where, `remedy` what to do about it; `code` is the stable name that
+    APIs, events and exit codes carry.
+    """
+
+    code: ClassVar[str] = "internal"
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.remedy}".rstrip()
+
+
+class ConfigurationError(StarlingError):
+    """A setting or a configuration file is wrong; nothing was changed."""
+
+    code = "configuration_invalid"
+
+
+class InvalidRequestError(StarlingError):
+    """A caller asked for something that can't be understood or isn't allowed."""
+
+    code = "invalid_request"
+
+
+class NotFoundError(StarlingError):
+    """The named thing doesn't exist for this tenant."""
+
+    code = "not_found"
+
+    def __init__(self, kind: str, name: str, remedy: str = "") -> None:
+        super().__init__(f"There is no {kind} {name!r}.", remedy)
+        self.kind = kind
+        self.name = name
+
+
+class DatabaseUnavailableError(StarlingError):
+    """Postgres can't be reached, or not within the time limit."""
+
+    code = "database_unavailable"
+
+
+class DatabaseUnsuitableError(StarlingError):
+    """Postgres answers, but is too old, lacks an extension or has a schema out of range."""
+
+    code = "database_unsuitable"
+
+
+class LeaseLostError(StarlingError):
+    """Another worker owns the run now: nothing more may be written under this fence."""
+
+    code = "lease_lost"
+
+    def __init__(self, run_id: str, fence: int) -> None:
+        super().__init__(f"Run {run_id} is no longer held under fence {fence}.")
+        self.run_id = run_id
+        self.fence = fence
+
+
+class JournalDivergedError(StarlingError):
+    """A resumed task would ask something else than before the crash; it never asks again."""
+
+    code = "journal_diverged"
+
+    def __init__(self, path: str, position: int) -> None:
+        super().__init__(
+            f"The request at {path} position {position} differs from the one that was recorded.",
+            "The task was stopped so that nothing is done twice; send the request again as a new run.",
+        )
+
+
+class OutcomeUnknownError(StarlingError):
+    """A crash caught a call that may change things outside; whether it happened isn't known."""
+
+    code = "outcome_unknown"
+
+    def __init__(self, tool: str) -> None:
+        super().__init__(
+            f"The platform stopped while {tool} was being called: its outcome is unknown.",
+            "Check what the tool changed before you ask for it again.",
+        )
+        self.tool = tool
+
+
+class DeadlineExceededError(StarlingError):
+    """The run's time is used up."""
+
+    code = "deadline_exceeded"
+
+
+class ServerUnavailableError(StarlingError):
+    """An MCP server can't be started, reached or understood."""
+
+    code = "server_unavailable"
+
+    def __init__(self, server: str, reason: str, remedy: str = "") -> None:
+        super().__init__(f"MCP server {server!r}: {reason}", remedy)
+        self.server = server
+        self.reason = reason
+
+
+class ModelError(StarlingError):
+    """A model call failed; the four classes below say how."""
+
+    code = "model_error"
+
+    def __init__(self, model: str, reason: str, remedy: str = "") -> None:
+        super().__init__(f"Model {model}: {reason}", remedy)
+        self.model = model
+        self.reason = reason
+
+
+class LLMTimeout(ModelError):  # noqa: N818 - the seeds' names are a contract
+    """The model didn't answer in time."""
+
+    code = "llm_timeout"
+
+
+class LLMInvalidResponse(ModelError):  # noqa: N818
+    """The model answered something that isn't what the protocol or the schema promises."""
+
+    code = "llm_invalid_response"
+
+
+class LLMConnectionError(ModelError):
+    """The model's endpoint can't be reached."""
+
+    code = "llm_connection_error"
+
+
+class LLMServerError(ModelError):
+    """The model's endpoint answered with a failure of its own (5xx, 429) or refused us (4xx)."""
+
+    code = "llm_server_error"
+
+    def __init__(self, model: str, reason: str, remedy: str = "", *, status: int = 500) -> None:
+        super().__init__(model, reason, remedy)
+        self.status = status
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same request may succeed later: overload and server faults, not refusals."""
+        return self.status in (408, 429) or self.status >= 500

@@ -1,0 +1,182 @@
+"""The numbered items of a run's stream, in their published shapes. Fields may be added, never removed."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+
+class Event(BaseModel):
+    """What all events share. The number (`seq`) is the SSE id and not part of the data."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RunStarted(Event):
+    """The run was accepted and is durable."""
+
+    type: Literal["run_started"] = "run_started"
+    run_id: str
+    thread_id: str
+    trace_id: str
+    epoch: int
+    correlation_id: str
+
+
+class PlannedTask(BaseModel):
+    """One task of the plan, as it stands."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    agent: str
+    task: str
+    depends_on: list[str]
+    status: Literal["pending", "running", "approved", "failed"]
+
+
+class Plan(Event):
+    """The supervisor made or changed the plan."""
+
+    type: Literal["plan"] = "plan"
+    version: int
+    plan: list[str]
+    tasks: list[PlannedTask]
+    thought_process: str
+
+
+class SelectedAgent(BaseModel):
+    """An agent and the task it was given."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    agent: str
+    task_id: str
+
+
+class Route(Event):
+    """Who works next."""
+
+    type: Literal["route"] = "route"
+    selected_agents: list[SelectedAgent]
+    reason: str
+
+
+class TaskStart(Event):
+    """An agent begins an attempt at a task. `path` is where it runs: `t1`, or `t3/t1` inside a team."""
+
+    type: Literal["task_start"] = "task_start"
+    task_id: str
+    agent: str
+    path: str
+    attempt: int
+
+
+class TaskResult(Event):
+    """A task ended."""
+
+    type: Literal["task_result"] = "task_result"
+    task_id: str
+    agent: str
+    path: str
+    attempt: int
+    status: Literal["approved", "failed"]
+    summary: str
+    artifacts: list[str]
+
+
+class Thinking(Event):
+    """A piece of text for the user. A new `message_id` replaces what earlier ones said."""
+
+    type: Literal["thinking"] = "thinking"
+    content: str
+    message_id: str
+
+
+class ToolStart(Event):
+    """A tool call leaves."""
+
+    type: Literal["tool_start"] = "tool_start"
+    name: str
+    args: dict[str, Any]
+    task_id: str
+    path: str
+    call_id: str
+
+
+class ToolResult(Event):
+    """A tool call came back."""
+
+    type: Literal["tool_result"] = "tool_result"
+    name: str
+    result: str
+    call_id: str
+    status: Literal["succeeded", "failed"]
+    artifact: str | None = None
+
+
+class Reflection(Event):
+    """The verdict on one attempt."""
+
+    type: Literal["reflection"] = "reflection"
+    task_id: str
+    attempt: int
+    status: Literal["APPROVED", "FIXED", "REJECTED"]
+    reasons: list[str]
+
+
+class Warn(Event):
+    """Something went wrong that the run survives."""
+
+    type: Literal["warning"] = "warning"
+    code: str
+    message: str
+    task_id: str | None = None
+
+
+class Failure(Event):
+    """Something went wrong that ends the run, or a task of it."""
+
+    type: Literal["error"] = "error"
+    code: str
+    message: str
+    task_id: str | None = None
+
+
+class Usage(BaseModel):
+    """What a run used."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tokens: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    model_calls: int = 0
+    tool_calls: int = 0
+
+
+class Done(Event):
+    """Always the last, after an error too."""
+
+    type: Literal["done"] = "done"
+    usage: Usage
+    status: Literal["succeeded", "failed", "cancelled", "budget_exhausted", "parked"]
+    reply: str
+
+
+type AnyEvent = Annotated[
+    RunStarted
+    | Plan
+    | Route
+    | TaskStart
+    | TaskResult
+    | Thinking
+    | ToolStart
+    | ToolResult
+    | Reflection
+    | Warn
+    | Failure
+    | Done,
+    Field(discriminator="type"),
+]
+
+ANY_EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)

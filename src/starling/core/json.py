@@ -1,0 +1,52 @@
+"""JSON as the platform stores, compares and hashes it."""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+type Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+type JsonObject = Mapping[str, Json]
+
+# Postgres refuses NUL in text and jsonb; UTF-8 has no lone surrogates.
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_LARGEST_INTEGER = 2**63
+
+
+def canonical(value: object) -> str:
+    """Return the one text that equal JSON values share: sorted keys, no white space."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest(value: object) -> str:
+    """Return the SHA-256 of the canonical text of a JSON value, as 64 hex digits."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
+def storable_text(text: str) -> str:
+    """Return `text` with what Postgres or UTF-8 can't hold replaced by U+FFFD."""
+    return _UNSTORABLE.sub("�", text)
+
+
+def storable(value: object) -> Json:
+    """Return `value` as JSON that Postgres accepts and every reader can parse.
+
+    NUL and lone surrogates become U+FFFD; NaN, infinities and integers beyond 64 bits become text;
+    what isn't JSON becomes its text.
+    """
+    match value:
+        case None | bool():
+            return value
+        case str():
+            return storable_text(value)
+        case int():
+            return value if -_LARGEST_INTEGER <= value < _LARGEST_INTEGER else str(value)
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case Mapping():
+            return {storable_text(str(key)): storable(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        case Sequence() if not isinstance(value, (bytes, bytearray)):
+            return [storable(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        case _:
+            return storable_text(str(value))

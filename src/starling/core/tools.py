@@ -1,0 +1,87 @@
+"""Servers and tools, and what a call of one comes to."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, Protocol
+
+from starling.core.clock import Deadline
+from starling.core.json import JsonObject
+
+
+class Effect(StrEnum):
+    """What a call may change outside. Unmarked means `UNSAFE`."""
+
+    READ = "read"
+    IDEMPOTENT = "idempotent"
+    UNSAFE = "unsafe"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """A tool of a server, pinned by `hash`, the digest of its whole canonical definition as listed."""
+
+    server: str
+    name: str
+    description: str
+    input_schema: JsonObject
+    output_schema: JsonObject | None
+    effect: Effect
+    hash: str
+
+    @property
+    def full_name(self) -> str:
+        """The name everywhere but inside the server: `server.tool`."""
+        return f"{self.server}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerListing:
+    """A server as it was last listed. `error` and `remedy` are set where `state` isn't `ready`."""
+
+    name: str
+    description: str
+    config_hash: str
+    state: Literal["ready", "degraded"]
+    tools: tuple[ToolDefinition, ...] = ()
+    error: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call: who makes it (`run_id`, `path` of the task), of what, with which arguments."""
+
+    id: str
+    run_id: str
+    path: str
+    tool: ToolDefinition
+    arguments: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """What a call came to. Failures are values that an agent can read and correct.
+
+    `text` is what a model and a person see; `data` the structured content where the server gave one.
+    `code` says why a failed call failed: `tool_error` (the tool said so), `invalid_arguments`, `not_allowed`,
+    `timeout`, `server_unavailable`, `invalid_result`, `removed`.
+    """
+
+    status: Literal["succeeded", "failed"]
+    text: str
+    data: JsonObject | None = None
+    code: str = ""
+    truncated: bool = False
+    duration_ms: float = 0.0
+
+
+class ToolGateway(Protocol):
+    """The one way to MCP servers."""
+
+    async def call(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
+        """Make a call down the whole path. Never raises for what a server or a tool does."""
+        ...
+
+    async def warm(self, server: str) -> None:
+        """Begin to open a session in the background, so that the first call finds it open."""
+        ...

@@ -1,0 +1,226 @@
+"""Every table of ours, tenant first. `migrations/` makes them; a test holds the two together."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Double,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB, UUID
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "%(table_name)s_%(column_0_N_name)s_idx",
+        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
+        "pk": "%(table_name)s_pkey",
+    }
+)
+
+
+def _tenant() -> Column[str]:
+    return Column("tenant", Text, primary_key=True)
+
+
+def _moment(name: str, *, nullable: bool = False) -> Column[object]:
+    return Column(name, DateTime(timezone=True), nullable=nullable, server_default=None if nullable else text("now()"))
+
+
+threads = Table(
+    "threads",
+    metadata,
+    _tenant(),
+    Column("id", Text, primary_key=True),
+    Column("branch", Text, nullable=False, server_default="main"),
+    _moment("created_at"),
+)
+
+branches = Table(
+    "branches",
+    metadata,
+    _tenant(),
+    Column("thread_id", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("parent", Text),
+    Column("fork_position", BigInteger),
+    Column("tip", BigInteger, nullable=False, server_default="0"),  # the position of the newest state
+    Column("arrivals", BigInteger, nullable=False, server_default="0"),  # runs accepted so far
+    Column("clarifications", SmallInteger, nullable=False, server_default="0"),
+    Column("last_agent", Text),
+    _moment("created_at"),
+    ForeignKeyConstraint(["tenant", "thread_id"], ["threads.tenant", "threads.id"], ondelete="CASCADE"),
+)
+
+states = Table(
+    "states",
+    metadata,
+    _tenant(),
+    Column("thread_id", Text, primary_key=True),
+    Column("branch_id", Text, primary_key=True),
+    Column("position", BigInteger, primary_key=True),
+    Column("run_id", UUID(as_uuid=False)),
+    Column("v", SmallInteger, nullable=False),
+    Column("t", Text, nullable=False),
+    Column("ts", Double, nullable=False),  # seconds since the epoch, as in the envelope
+    Column("data", LargeBinary, nullable=False),  # JSON in UTF-8, zlib over it where compressed
+    Column("compressed", Boolean, nullable=False),
+    ForeignKeyConstraint(
+        ["tenant", "thread_id", "branch_id"],
+        ["branches.tenant", "branches.thread_id", "branches.id"],
+        ondelete="CASCADE",
+    ),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    _tenant(),
+    Column("id", UUID(as_uuid=False), primary_key=True),
+    Column("thread_id", Text, nullable=False),
+    Column("branch_id", Text, nullable=False),
+    Column("arrival", BigInteger, nullable=False),  # the place in its branch's line
+    Column("status", Text, nullable=False, server_default="queued"),
+    Column("epoch", BigInteger, nullable=False),
+    Column("graph_version", Integer, nullable=False),
+    Column("input", Text, nullable=False),
+    Column("config", JSONB, nullable=False),
+    Column("principal", JSONB, nullable=False),
+    Column("correlation_id", Text, nullable=False),
+    Column("trace_id", Text, nullable=False),
+    Column("seq", BigInteger, nullable=False, server_default="0"),
+    Column("fence", BigInteger, nullable=False, server_default="0"),
+    Column("worker", Text),
+    _moment("lease_until", nullable=True),
+    Column("crashes", SmallInteger, nullable=False, server_default="0"),
+    Column("cancel_requested", Boolean, nullable=False, server_default="false"),
+    _moment("admitted_at", nullable=True),  # set once the queue holds it
+    _moment("created_at"),
+    _moment("started_at", nullable=True),
+    _moment("deadline", nullable=True),
+    _moment("ended_at", nullable=True),
+    Column("result", JSONB),
+    ForeignKeyConstraint(
+        ["tenant", "thread_id", "branch_id"],
+        ["branches.tenant", "branches.thread_id", "branches.id"],
+        ondelete="CASCADE",
+    ),
+    Index(
+        "runs_one_active_per_branch",
+        "tenant",
+        "thread_id",
+        "branch_id",
+        unique=True,
+        postgresql_where=text("status IN ('running', 'waiting')"),
+    ),
+    Index(
+        "runs_line",
+        "tenant",
+        "thread_id",
+        "branch_id",
+        "arrival",
+        unique=True,
+    ),
+    Index("runs_unfinished", "tenant", "status", postgresql_where=text("ended_at IS NULL")),
+)
+
+events = Table(
+    "events",
+    metadata,
+    _tenant(),
+    Column("run_id", UUID(as_uuid=False), primary_key=True),
+    Column("seq", BigInteger, primary_key=True),
+    Column("type", Text, nullable=False),
+    Column("data", JSONB, nullable=False),
+    _moment("created_at"),
+    ForeignKeyConstraint(["tenant", "run_id"], ["runs.tenant", "runs.id"], ondelete="CASCADE"),
+)
+
+steps = Table(
+    "steps",
+    metadata,
+    _tenant(),
+    Column("run_id", UUID(as_uuid=False), primary_key=True),
+    Column("id", UUID(as_uuid=False), primary_key=True),
+    Column("type", Text, nullable=False),  # llm_call, tool_call, plan, summary, warning
+    Column("description", Text, nullable=False),
+    Column("metadata", JSONB, nullable=False),
+    _moment("created_at"),
+    ForeignKeyConstraint(["tenant", "run_id"], ["runs.tenant", "runs.id"], ondelete="CASCADE"),
+)
+
+journal = Table(
+    "journal",
+    metadata,
+    _tenant(),
+    Column("run_id", UUID(as_uuid=False), primary_key=True),
+    Column("path", Text, primary_key=True),  # of the task or node: `t1/1`, `supervisor/1`, `qa/1`
+    Column("kind", Text, primary_key=True),  # context, answer or tool
+    Column("position", Integer, primary_key=True),  # of the answer
+    Column("index", Integer, primary_key=True),  # of the call in its answer
+    Column("request_hash", Text, nullable=False),
+    Column("data", JSONB, nullable=False),
+    _moment("created_at"),
+    ForeignKeyConstraint(["tenant", "run_id"], ["runs.tenant", "runs.id"], ondelete="CASCADE"),
+)
+
+servers = Table(
+    "servers",
+    metadata,
+    _tenant(),
+    Column("name", Text, primary_key=True),
+    Column("config", JSONB, nullable=False),  # as written: variables and secrets unresolved
+    Column("config_hash", Text, nullable=False),
+    Column("source", Text, nullable=False),  # file or api
+    Column("state", Text, nullable=False),  # ready or degraded
+    Column("description", Text, nullable=False, server_default=""),
+    Column("tools", JSONB, nullable=False, server_default="{}"),  # tool name -> definition hash
+    Column("error", Text, nullable=False, server_default=""),
+    Column("remedy", Text, nullable=False, server_default=""),
+    _moment("listed_at"),
+)
+
+tools = Table(
+    "tools",
+    metadata,
+    _tenant(),
+    Column("server", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("hash", Text, primary_key=True),
+    Column("definition", JSONB, nullable=False),  # as the server listed it, whole
+    _moment("created_at"),
+)
+
+epochs = Table(
+    "epochs",
+    metadata,
+    _tenant(),
+    Column("number", BigInteger, primary_key=True),
+    Column("hash", Text, nullable=False),
+    Column("manifest", JSONB, nullable=False),
+    Column("active", Boolean, nullable=False),
+    _moment("created_at"),
+    Index("epochs_one_active", "tenant", unique=True, postgresql_where=text("active")),
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    _tenant(),
+    Column("id", UUID(as_uuid=False), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("hash", LargeBinary, nullable=False, unique=True),
+    Column("scopes", JSONB, nullable=False),
+    Column("grants", JSONB, nullable=False),
+    _moment("created_at"),
+    _moment("expires_at", nullable=True),
+    _moment("revoked_at", nullable=True),
+)
