@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-type Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+type Json = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 type JsonObject = Mapping[str, Json]
 
 # Postgres refuses NUL in text and jsonb; UTF-8 has no lone surrogates.
@@ -47,6 +47,6 @@ def storable(value: object) -> Json:
         case Mapping():
             return {storable_text(str(key)): storable(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case Sequence() if not isinstance(value, (bytes, bytearray)):
-            return [storable(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+            return [storable(item) for item in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case _:
             return storable_text(str(value))
