@@ -98,6 +98,7 @@ runs = Table(
     Column("trace_id", Text, nullable=False),
     Column("seq", BigInteger, nullable=False, server_default="0"),
     Column("fence", BigInteger, nullable=False, server_default="0"),
+    Column("flushes", BigInteger, nullable=False, server_default="0"),  # batches written so far, over all fences
     Column("worker", Text),
     _moment("lease_until", nullable=True),
     Column("crashes", SmallInteger, nullable=False, server_default="0"),
@@ -162,8 +163,8 @@ journal = Table(
     metadata,
     _tenant(),
     Column("run_id", UUID(as_uuid=False), primary_key=True),
-    Column("path", Text, primary_key=True),  # of the task or node: `t1/1`, `supervisor/1`, `qa/1`
-    Column("kind", Text, primary_key=True),  # context, answer or tool
+    Column("path", Text, primary_key=True),  # of the task or node: `t1`, `t1/review`, `supervisor/1`, `qa`
+    Column("kind", Text, primary_key=True),  # context, answer, tool or result
     Column("position", Integer, primary_key=True),  # of the answer
     Column("index", Integer, primary_key=True),  # of the call in its answer
     Column("request_hash", Text, nullable=False),
