@@ -1,0 +1,228 @@
+"""The run row: accepted in one transaction, owned under a lease with a fence, admitted in order."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import AsyncConnection
+from psycopg.types.json import Jsonb
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.core.events import RunStarted
+from starling.core.principal import SHARED
+from starling.core.runs import Run, RunConfig
+from starling.infra.postgres.engine import driver, translated
+
+type Connection = AsyncConnection[Any]
+type Defer = Callable[[Connection, Sequence["RunKey"]], Awaitable[None]]
+"""Puts jobs for runnable runs into the queue, in the transaction of the connection it is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunKey:
+    """Which run: ids are unique everywhere, but every look-up names the tenant."""
+
+    tenant: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run to accept."""
+
+    key: RunKey
+    thread_id: str
+    input: str
+    config: RunConfig
+    principal: Mapping[str, Any]
+    correlation_id: str
+    trace_id: str
+    graph_version: int
+
+
+_OPEN_THREAD = """
+INSERT INTO threads (tenant, id) VALUES (%(tenant)s, %(thread_id)s) ON CONFLICT DO NOTHING"""
+
+# Locks the branch until the transaction ends: acceptances and endings on one branch see each other.
+_STAND_IN_LINE = f"""
+INSERT INTO branches (tenant, thread_id, id, arrivals)
+SELECT tenant, id, branch, 1 FROM threads WHERE tenant = %(tenant)s AND id = %(thread_id)s
+ON CONFLICT (tenant, thread_id, id) DO UPDATE SET arrivals = branches.arrivals + 1
+RETURNING id, arrivals, (SELECT number FROM epochs WHERE tenant = '{SHARED}' AND active) AS epoch"""
+
+_INSERT_RUN = """
+INSERT INTO runs (tenant, id, thread_id, branch_id, arrival, epoch, graph_version, input, config, principal,
+                  correlation_id, trace_id, seq, admitted_at)
+SELECT %(tenant)s, %(id)s, %(thread_id)s, %(branch_id)s, %(arrival)s, %(epoch)s, %(graph_version)s, %(input)s,
+       %(config)s, %(principal)s, %(correlation_id)s, %(trace_id)s, 1,
+       CASE WHEN NOT EXISTS (SELECT FROM runs WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s
+                             AND branch_id = %(branch_id)s AND ended_at IS NULL)
+             AND (SELECT count(*) FROM runs WHERE tenant = %(tenant)s AND ended_at IS NULL
+                  AND admitted_at IS NOT NULL) < %(cap)s
+       THEN now() END
+RETURNING admitted_at IS NOT NULL AS admitted"""
+
+_INSERT_FIRST_EVENT = """
+INSERT INTO events (tenant, run_id, seq, type, data) VALUES (%(tenant)s, %(id)s, 1, 'run_started', %(event)s)"""
+
+_CLAIM = """
+UPDATE runs SET status = 'running', fence = fence + 1, worker = %(worker)s,
+    lease_until = now() + make_interval(secs => %(lease)s),
+    crashes = crashes + (status = 'running')::int,
+    started_at = coalesce(started_at, now()),
+    deadline = now() + make_interval(secs => least(%(seconds)s, (config -> 'limits' ->> 'run_seconds')::float8))
+WHERE tenant = %(tenant)s AND id = %(id)s AND (
+    (status = 'queued' AND admitted_at IS NOT NULL)
+    OR (status = 'running' AND (lease_until IS NULL OR lease_until < now())))
+RETURNING tenant, id::text, thread_id, branch_id, epoch, graph_version, input, config, correlation_id, trace_id, fence,
+    crashes, seq, flushes, extract(epoch FROM deadline - now())::float8 AS remaining_seconds"""
+
+_RENEW = """
+UPDATE runs SET lease_until = now() + make_interval(secs => %(lease)s)
+FROM unnest(%(tenants)s::text[], %(ids)s::uuid[], %(fences)s::bigint[]) AS held (tenant, id, fence)
+WHERE runs.tenant = held.tenant AND runs.id = held.id AND runs.fence = held.fence AND runs.status = 'running'
+RETURNING runs.id::text AS id"""
+
+# A head of its branch is the oldest unfinished run there. The cap is soft: two endings at once may both miss a
+# run that stands behind it, and the sweep admits that one.
+_ADMIT = """
+UPDATE runs SET admitted_at = now() WHERE (tenant, id) IN (
+    SELECT tenant, id FROM runs AS head
+    WHERE tenant = %(tenant)s AND status = 'queued' AND admitted_at IS NULL AND NOT EXISTS (
+        SELECT FROM runs AS earlier WHERE earlier.tenant = head.tenant AND earlier.thread_id = head.thread_id
+        AND earlier.branch_id = head.branch_id AND earlier.ended_at IS NULL AND earlier.arrival < head.arrival)
+    ORDER BY created_at
+    LIMIT greatest(0, %(cap)s - (SELECT count(*) FROM runs WHERE tenant = %(tenant)s AND ended_at IS NULL
+                                 AND admitted_at IS NOT NULL))
+    FOR UPDATE SKIP LOCKED)
+RETURNING tenant, id::text"""
+
+_STRANDED = """
+SELECT tenant, id::text FROM runs WHERE ended_at IS NULL AND (
+    (status = 'running' AND (lease_until IS NULL OR lease_until < now()))
+    OR (status = 'queued' AND admitted_at < now() - make_interval(secs => %(patience)s)))
+AND NOT EXISTS (SELECT FROM procrastinate_jobs WHERE queueing_lock = runs.id::text AND status = 'todo')"""
+
+_WAITING_TENANTS = """
+SELECT DISTINCT tenant FROM runs WHERE ended_at IS NULL AND status = 'queued' AND admitted_at IS NULL"""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A run with what its writer has to know."""
+
+    run: Run
+    seq: int
+    flushes: int
+
+
+class RunRepository:
+    """Queries over the run row. Each public method is one transaction unless it takes a connection."""
+
+    def __init__(self, engine: AsyncEngine, defer: Defer, *, cap: int) -> None:
+        self._engine = engine
+        self._defer = defer
+        self._cap = cap
+
+    async def accept(self, new: NewRun) -> RunStarted:
+        """Write the run row, its input and its first event at once; queue it if it is runnable.
+
+        Raises DatabaseUnavailableError; then nothing was accepted.
+        """
+        key = {"tenant": new.key.tenant, "id": new.key.id, "thread_id": new.thread_id}
+        with translated():
+            async with self._engine.begin() as transaction:
+                connection = await driver(transaction)
+                async with connection.pipeline():
+                    await connection.execute(_OPEN_THREAD, key)
+                    place = await connection.execute(_STAND_IN_LINE, key)
+                    branch_id, arrival, epoch = _one(await place.fetchone())
+                    first = RunStarted(
+                        run_id=new.key.id,
+                        thread_id=new.thread_id,
+                        trace_id=new.trace_id,
+                        epoch=epoch or 0,
+                        correlation_id=new.correlation_id,
+                    )
+                    row = key | {
+                        "branch_id": branch_id,
+                        "arrival": arrival,
+                        "epoch": first.epoch,
+                        "graph_version": new.graph_version,
+                        "input": new.input,
+                        "config": Jsonb(new.config.model_dump(mode="json", exclude_none=True)),
+                        "principal": Jsonb(new.principal),
+                        "correlation_id": new.correlation_id,
+                        "trace_id": new.trace_id,
+                        "cap": self._cap,
+                    }
+                    inserted = await connection.execute(_INSERT_RUN, row)
+                    await connection.execute(_INSERT_FIRST_EVENT, key | {"event": Jsonb(first.model_dump(mode="json"))})
+                    (admitted,) = _one(await inserted.fetchone())
+                    if admitted:
+                        await self._defer(connection, [new.key])
+        return first
+
+    async def claim(self, key: RunKey, *, worker: str, lease_seconds: float, run_seconds: float) -> Claim | None:
+        """Take a runnable run, or one whose lease has expired, under the next fence; None where it isn't to be had."""
+        values = {
+            "tenant": key.tenant,
+            "id": key.id,
+            "worker": worker,
+            "lease": lease_seconds,
+            "seconds": run_seconds,
+        }
+        with translated():
+            async with self._engine.begin() as transaction:
+                cursor = await (await driver(transaction)).execute(_CLAIM, values)
+                row = await cursor.fetchone()
+        if row is None:
+            return None
+        columns = [column.name for column in cursor.description or ()]
+        values = dict(zip(columns, row, strict=True))
+        seq, flushes = values.pop("seq"), values.pop("flushes")
+        return Claim(Run(**values | {"config": RunConfig.model_validate(values["config"])}), seq, flushes)
+
+    async def renew(self, held: Mapping[str, Run], *, lease_seconds: float) -> frozenset[str]:
+        """Renew the leases of runs that are held; return the ids of those that still are."""
+        runs = list(held.values())
+        values = {
+            "lease": lease_seconds,
+            "tenants": [run.tenant for run in runs],
+            "ids": [run.id for run in runs],
+            "fences": [run.fence for run in runs],
+        }
+        with translated():
+            async with self._engine.begin() as transaction:
+                cursor = await (await driver(transaction)).execute(_RENEW, values)
+                return frozenset(row[0] for row in await cursor.fetchall())
+
+    async def admit(self, connection: Connection, tenant: str) -> None:
+        """Queue the runs of a tenant that became runnable. Part of the transaction that ended a run."""
+        cursor = await connection.execute(_ADMIT, {"tenant": tenant, "cap": self._cap})
+        if admitted := [RunKey(*row) for row in await cursor.fetchall()]:
+            await self._defer(connection, admitted)
+
+    async def sweep(self, *, patience_seconds: float) -> int:
+        """Queue again what nobody holds: lapsed or missing leases, jobs that were lost, heads that were missed.
+
+        Returns how many runs were found stranded.
+        """
+        with translated():
+            async with self._engine.begin() as transaction:
+                connection = await driver(transaction)
+                cursor = await connection.execute(_STRANDED, {"patience": patience_seconds})
+                stranded = [RunKey(*row) for row in await cursor.fetchall()]
+                if stranded:
+                    await self._defer(connection, stranded)
+                waiting = await connection.execute(_WAITING_TENANTS)
+                for (tenant,) in await waiting.fetchall():
+                    await self.admit(connection, tenant)
+        return len(stranded)
+
+
+def _one(row: tuple[Any, ...] | None) -> tuple[Any, ...]:
+    if row is None:
+        raise LookupError("a statement that always returns a row returned none")
+    return row
+

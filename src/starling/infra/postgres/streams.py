@@ -1,0 +1,135 @@
+"""Reading what runs wrote: streams of events, results, steps and journals."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.core.errors import NotFoundError
+from starling.core.runs import RunResult, RunStatus, Step
+from starling.infra.postgres.engine import translated
+from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.tables import events, journal, runs, steps
+from starling.infra.postgres.wake import Wakes
+from starling.infra.postgres.writer import JournalEntry
+
+_PAGE = 500
+_POLL_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event as it stands in the run's stream; `seq` counts from 1 without a gap."""
+
+    seq: int
+    type: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A run as a caller may see it; `result` is None until it has ended."""
+
+    id: str
+    thread_id: str
+    trace_id: str
+    epoch: int
+    correlation_id: str
+    status: RunStatus
+    result: RunResult | None
+
+
+class RunReader:
+    """What any process can read of any run of a tenant."""
+
+    def __init__(self, engine: AsyncEngine, wakes: Wakes, *, poll_seconds: float = _POLL_SECONDS) -> None:
+        self._engine = engine
+        self._wakes = wakes
+        self._poll = poll_seconds
+
+    async def follow(self, key: RunKey, *, after: int = 0) -> AsyncIterator[StoredEvent]:
+        """Yield the run's events from `after` on, as they come, up to `done`."""
+        with self._wakes.bell(key.id) as bell:
+            while True:
+                bell.clear()
+                page = await self.events(key, after=after)
+                for event in page:
+                    yield event
+                    after = event.seq
+                    if event.type == "done":
+                        return
+                if not page and await self._ended_by(key, after):
+                    return
+                if len(page) < _PAGE:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(bell.wait(), self._poll)
+
+    async def events(self, key: RunKey, *, after: int = 0) -> Sequence[StoredEvent]:
+        """Return up to 500 events that follow number `after`."""
+        query = (
+            select(events.c.seq, events.c.type, events.c.data)
+            .where(events.c.tenant == key.tenant, events.c.run_id == key.id, events.c.seq > after)
+            .order_by(events.c.seq)
+            .limit(_PAGE)
+        )
+        with translated():
+            async with self._engine.connect() as connection:
+                return [StoredEvent(*row) for row in await connection.execute(query)]
+
+    async def record(self, key: RunKey) -> RunRecord:
+        """Return the run. Raises NotFoundError, for another tenant's as well."""
+        query = select(
+            runs.c.id,
+            runs.c.thread_id,
+            runs.c.trace_id,
+            runs.c.epoch,
+            runs.c.correlation_id,
+            runs.c.status,
+            runs.c.result,
+        ).where(runs.c.tenant == key.tenant, runs.c.id == key.id)
+        with translated():
+            async with self._engine.connect() as connection:
+                row = (await connection.execute(query)).one_or_none()
+        if row is None:
+            raise NotFoundError("run", key.id)
+        result = None if row.result is None else RunResult.model_validate(row.result)
+        return RunRecord(*row[:5], status=RunStatus(row.status), result=result)
+
+    async def steps(self, key: RunKey) -> Sequence[Step]:
+        """Return the run's record, oldest entry first."""
+        query = (
+            select(steps.c.type, steps.c.description, steps.c.metadata)
+            .where(steps.c.tenant == key.tenant, steps.c.run_id == key.id)
+            .order_by(steps.c.id)
+        )
+        with translated():
+            async with self._engine.connect() as connection:
+                rows = await connection.execute(query)
+                return [Step(type=row.type, description=row.description, metadata=row.metadata) for row in rows]
+
+    async def journal(self, key: RunKey) -> Sequence[JournalEntry]:
+        """Return everything that the run recorded so far."""
+        columns = (
+            journal.c.path,
+            journal.c.kind,
+            journal.c.position,
+            journal.c.index,
+            journal.c.request_hash,
+            journal.c.data,
+        )
+        query = select(*columns).where(journal.c.tenant == key.tenant, journal.c.run_id == key.id)
+        with translated():
+            async with self._engine.connect() as connection:
+                return [JournalEntry(*row) for row in await connection.execute(query)]
+
+    async def _ended_by(self, key: RunKey, after: int) -> bool:
+        """Whether the run is over and `after` is at or beyond its last event."""
+        query = select(runs.c.seq, runs.c.ended_at).where(runs.c.tenant == key.tenant, runs.c.id == key.id)
+        with translated():
+            async with self._engine.connect() as connection:
+                row = (await connection.execute(query)).one_or_none()
+        return row is None or (row.ended_at is not None and row.seq <= after)
