@@ -1,0 +1,37 @@
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format lock bench environment servers
+bin := .venv/bin
+
+help: ## what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+
+environment: ## the Python environment, .venv
+	@scripts/bootstrap
+
+servers: environment ## environments of the MCP servers that the demo uses, .tools/servers
+	@scripts/server-env time git
+
+demo: servers ## starts the platform, sends it a request, shows what happens, stops
+	@$(bin)/python examples/demo/run.py
+
+test: servers ## all tests
+	@scripts/node-servers
+	$(bin)/python -m pytest -n auto
+
+check: environment ## what a change has to pass besides the tests
+	$(bin)/ruff format --check
+	$(bin)/ruff check
+	$(bin)/pyright
+	$(bin)/lint-imports
+	$(bin)/deptry src
+	scripts/lock-fits
+
+format: environment ## lays the code out and corrects what can be corrected
+	$(bin)/ruff format
+	$(bin)/ruff check --fix
+
+lock: ## newest dependencies that fit
+	scripts/lock --upgrade
+
+bench: servers ## measures one request; results in bench/results.jsonl
+	@$(bin)/python bench/run.py
