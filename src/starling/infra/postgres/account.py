@@ -1,0 +1,99 @@
+"""Whom the embedded server runs as: Postgres refuses root, so root hands it to another user."""
+
+import os
+import pwd
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+from starling.core.errors import ConfigurationError
+
+_SERVICE_USERS = ("nobody", "daemon")
+_ROOT_HOMES = (Path("/var/lib/starling"), Path("/var/tmp/starling"))  # noqa: S108 - checked by `claim_folder`
+
+
+class PopenUser(TypedDict, total=False):
+    """The arguments that make a child process run as somebody else."""
+
+    user: int
+    group: int
+    extra_groups: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The user and group of the server's processes and data."""
+
+    uid: int
+    gid: int
+    is_self: bool
+
+    @property
+    def popen(self) -> PopenUser:
+        return {} if self.is_self else {"user": self.uid, "group": self.gid, "extra_groups": []}
+
+    def can_reach(self, path: Path) -> bool:
+        """Whether the account may enter `path` (a folder, or what exists of it) and all folders above it."""
+        if self.is_self:
+            return True
+        existing = next(folder for folder in (path, *path.parents) if folder.exists())
+        return all(folder.stat().st_mode & stat.S_IXOTH for folder in (existing, *existing.parents))
+
+    def make_folder(self, path: Path) -> None:
+        """Make a folder that belongs to the account alone, or check that the one there does."""
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            pass
+        else:
+            if not self.is_self:
+                os.chown(path, self.uid, self.gid)
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != self.uid:
+            raise ConfigurationError(
+                f"{path} isn't a folder of user id {self.uid}, as whom the embedded Postgres runs.",
+                "Move it away, choose another STARLING_DATA_DIR, or set DATABASE_URL.",
+            )
+
+
+def service_account() -> Account:
+    """Return the current user, or for root the user that Postgres is handed to."""
+    if os.geteuid() != 0:
+        return Account(os.geteuid(), os.getegid(), is_self=True)
+    known = {entry.pw_name: entry for entry in pwd.getpwall()}
+    for name in _SERVICE_USERS:
+        if name in known:
+            return Account(known[name].pw_uid, known[name].pw_gid, is_self=False)
+    raise ConfigurationError(
+        f"Postgres doesn't run as root, and none of the users {', '.join(_SERVICE_USERS)} exists.",
+        "Start as another user, or set DATABASE_URL.",
+    )
+
+
+def root_home() -> Path:
+    """Return root's folder for what the service user must reach but root's own folders hide."""
+    refused: OSError | ConfigurationError | None = None
+    for path in _ROOT_HOMES:
+        try:
+            claim_folder(path, 0o711)
+        except (OSError, ConfigurationError) as error:
+            refused = error
+        else:
+            return path
+    raise ConfigurationError(
+        f"No folder can be made for the embedded Postgres: {refused}.",
+        "Start as another user, or set DATABASE_URL.",
+    )
+
+
+def claim_folder(path: Path, mode: int) -> None:
+    """Make a folder of our own, or check that the one there is: no link, nobody else's, not writable by others."""
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise ConfigurationError(
+            f"{path} belongs to somebody else.",
+            "Move it away, choose another STARLING_DATA_DIR, or set DATABASE_URL.",
+        )
+    path.chmod(mode)
