@@ -22,7 +22,7 @@ check: environment ## what a change has to pass besides the tests
 	$(bin)/ruff format --check
 	$(bin)/ruff check
 	$(bin)/pyright
-	$(bin)/lint-imports
+	$(bin)/lint-imports --no-logo
 	$(bin)/deptry src
 	scripts/lock-fits
 

@@ -1,0 +1,1 @@
+"""From a wish to an active team."""

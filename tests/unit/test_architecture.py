@@ -1,0 +1,73 @@
+"""The import rules hold, and each breaks when it is violated."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Path:
+    """A copy of the source tree and of the rules."""
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def lint(house: Path) -> subprocess.CompletedProcess[str]:
+    command = [Path(sys.executable).with_name("lint-imports"), "--no-cache", "--no-logo"]
+    environment = os.environ | {"PYTHONPATH": str(house / "src"), "COLUMNS": "200"}
+    return subprocess.run(command, cwd=house, env=environment, capture_output=True, text=True, check=False)
+
+
+def write(house: Path, module: str, text: str) -> None:
+    file = house / "src" / f"{module.replace('.', '/')}.py"
+    for folder in reversed(file.relative_to(house / "src").parents[:-1]):
+        (house / "src" / folder).mkdir(exist_ok=True)
+        (house / "src" / folder / "__init__.py").touch()
+    file.write_text(f'"""Violates a rule."""\n\n{text}\n')
+
+
+def test_the_house_keeps_its_rules(house: Path) -> None:
+    outcome = lint(house)
+
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "statement", "rule"),
+    [
+        ("starling.core.extra", "import starling.infra", "Imports point one way"),
+        ("starling.infra.extra", "import brain", "Imports point one way"),
+        ("brain.extra", "import mcp_gateway", "Imports point one way"),
+        ("mcp_gateway.extra", "import brain", "Imports point one way"),
+        ("architect.extra", "import brain", "Imports point one way"),
+        ("starling.core.extra", "import aiohttp", "The kernel knows no framework"),
+        ("brain.extra", "import mcp", "fastmcp and mcp live in mcp_gateway"),
+        ("brain.extra", "import fastmcp", "fastmcp and mcp live in mcp_gateway"),
+        ("brain.extra", "import sqlalchemy", "sqlalchemy lives in"),
+    ],
+)
+def test_a_forbidden_import_breaks_its_rule(house: Path, module: str, statement: str, rule: str) -> None:
+    write(house, module, statement)
+
+    outcome = lint(house)
+
+    assert outcome.returncode == 1, outcome.stdout + outcome.stderr
+    assert any(line.startswith(rule) and line.endswith("BROKEN") for line in outcome.stdout.splitlines())
+
+
+@pytest.mark.parametrize("package", ["brain.nodes", "starling.app.http.routes"])
+def test_siblings_that_know_each_other_break_their_rule(house: Path, package: str) -> None:
+    write(house, f"{package}.one", "")
+    write(house, f"{package}.two", f"import {package}.one")
+
+    outcome = lint(house)
+
+    assert outcome.returncode == 1, outcome.stdout + outcome.stderr
+    assert "don't know each other BROKEN" in outcome.stdout
