@@ -7,7 +7,7 @@ import secrets
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,7 +129,7 @@ def _keep_password(cluster: Cluster, binaries: Binaries) -> None:
 
 
 @contextlib.contextmanager
-def _readable_by(cluster: Cluster, text: str) -> Iterator[str]:
+def _readable_by(cluster: Cluster, text: str) -> Generator[str]:
     """Keep `text` in a file that the account alone can read, as long as the block runs."""
     with tempfile.NamedTemporaryFile("w", dir=cluster.run) as file:
         if not cluster.account.is_self:

@@ -23,6 +23,7 @@ metadata = MetaData(
         "ix": "%(table_name)s_%(column_0_N_name)s_idx",
         "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
         "pk": "%(table_name)s_pkey",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
     }
 )
 

@@ -1,0 +1,177 @@
+"""Connections to Postgres: SQLAlchemy's engine over psycopg 3, with a bound on every wait."""
+
+import contextlib
+import select
+from collections.abc import AsyncGenerator, Generator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import psycopg
+from psycopg import AsyncConnection, errors
+from psycopg.conninfo import make_conninfo
+from sqlalchemy import URL, Connection, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncConnection as EngineConnection
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from starling.core.errors import ConfigurationError, DatabaseUnavailableError
+
+_SCHEMES = ("postgresql", "postgres")
+_PREPARE_AFTER = 3  # uses of a statement on one connection
+_KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 5, "keepalives_count": 3}
+_REMEDY = "Check that Postgres runs and that DATABASE_URL is right."
+_LIMITS_OF_TRANSACTION = """
+SELECT set_config('statement_timeout', '{}', true), set_config('lock_timeout', '{}', true),
+    set_config('idle_in_transaction_session_timeout', '{}', true)"""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """How many connections, and the longest wait for each thing, in seconds.
+
+    `behind_pooler` says that a transaction pooler stands before Postgres (DATABASE_DIRECT_URL is set): no
+    prepared statements, and the limits are set for each transaction instead of the session.
+    """
+
+    size: int = 20
+    free_seconds: float = 10
+    connect_seconds: int = 5
+    statement_seconds: float = 30
+    lock_seconds: float = 10
+    idle_in_transaction_seconds: float = 60
+    network_seconds: float = 10
+    behind_pooler: bool = False
+
+    @property
+    def milliseconds(self) -> tuple[int, int, int]:
+        """Return the limits that the server keeps: of a statement, of a lock, of an idle transaction."""
+        seconds = (self.statement_seconds, self.lock_seconds, self.idle_in_transaction_seconds)
+        return tuple(int(value * 1000) for value in seconds)  # pyright: ignore[reportReturnType]
+
+
+_DEFAULT = ConnectionLimits()
+
+
+def open_engine(url: str, limits: ConnectionLimits = _DEFAULT) -> AsyncEngine:
+    """Return an engine for a `postgresql://` address; nothing is connected yet.
+
+    Raises ConfigurationError for an address that can't be one.
+    """
+    engine = create_async_engine(
+        _parse(url),
+        connect_args=_arguments(url, limits),
+        pool_size=limits.size,
+        max_overflow=0,
+        pool_timeout=limits.free_seconds,
+        pool_use_lifo=True,
+        hide_parameters=True,
+    )
+    event.listen(engine.sync_engine, "checkout", _check_alive)
+    if limits.behind_pooler:
+        _limit_transactions(engine, limits)
+    return engine
+
+
+async def driver(connection: EngineConnection) -> AsyncConnection[Any]:
+    """Return psycopg's connection under SQLAlchemy's, in the same transaction: for pipelines and the queue."""
+    found: object = (await connection.get_raw_connection()).driver_connection
+    return cast("AsyncConnection[Any]", found)
+
+
+@contextlib.asynccontextmanager
+async def connected(url: str, limits: ConnectionLimits = _DEFAULT) -> AsyncGenerator[AsyncConnection[Any]]:
+    """Hold one connection outside any pool, in autocommit. Raises DatabaseUnavailableError, also from the block."""
+    address = _parse(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    with translated():
+        async with await AsyncConnection.connect(address, autocommit=True, **_arguments(url, limits)) as connection:
+            yield connection
+
+
+@contextlib.contextmanager
+def translated() -> Generator[None]:
+    """Turn what means "Postgres is away or too slow" into DatabaseUnavailableError; let the rest through."""
+    try:
+        yield
+    except (DBAPIError, psycopg.Error) as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        if not _is_absence(cause):
+            raise
+        raise DatabaseUnavailableError(f"Postgres can't be used: {_first_line(cause)}.", _REMEDY) from error
+    except PoolTimeoutError as error:
+        raise DatabaseUnavailableError(
+            "All connections to Postgres stayed in use for too long.", "Lower the number of parallel runs."
+        ) from error
+
+
+def _is_absence(error: BaseException | None) -> bool:
+    if isinstance(error, errors.PipelineAborted):  # follows the failure that is the true one
+        return False
+    return isinstance(error, (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout))
+
+
+def _first_line(error: BaseException | None) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")
+
+
+def _parse(url: str) -> URL:
+    """Return the address with our driver. No message of ours repeats it: it holds a password."""
+    try:
+        parsed = make_url(url)
+        scheme = parsed.drivername.partition("+")[0]
+        given: dict[str, Any] = {**parsed.translate_connect_args(username="user", database="dbname"), **parsed.query}
+        make_conninfo(**given)  # libpq's own judgement
+    except (ArgumentError, ValueError, psycopg.ProgrammingError) as error:
+        raise ConfigurationError("The address of Postgres can't be read.", _how_to_write(error)) from None
+    if scheme not in _SCHEMES:
+        raise ConfigurationError(f"{scheme!r} isn't a database that Starling can use.", _how_to_write(None))
+    return parsed.set(drivername="postgresql+psycopg")
+
+
+def _how_to_write(error: Exception | None) -> str:
+    detail = f"{_first_line(error)}. " if isinstance(error, psycopg.ProgrammingError) else ""
+    return f"{detail}Write DATABASE_URL as postgresql://user:password@host:5432/database."
+
+
+def _arguments(url: str, limits: ConnectionLimits) -> dict[str, Any]:
+    """Return psycopg's arguments; what the address itself says about the same things goes first."""
+    arguments: dict[str, Any] = {
+        "application_name": "starling",
+        "connect_timeout": limits.connect_seconds,
+        "tcp_user_timeout": int(limits.network_seconds * 1000),
+        **_KEEPALIVE,
+    }
+    query = _parse(url).query
+    arguments = {name: value for name, value in arguments.items() if name not in query}
+    arguments["prepare_threshold"] = None if limits.behind_pooler else _PREPARE_AFTER
+    if not limits.behind_pooler:  # poolers refuse start-up options
+        statement, lock, idle = limits.milliseconds
+        ours = f"-c statement_timeout={statement} -c lock_timeout={lock} -c idle_in_transaction_session_timeout={idle}"
+        arguments["options"] = f"{ours} {query.get('options', '')}".rstrip()
+    return arguments
+
+
+def _limit_transactions(engine: AsyncEngine, limits: ConnectionLimits) -> None:
+    statement = _LIMITS_OF_TRANSACTION.format(*limits.milliseconds)
+
+    def limit(connection: Connection) -> None:
+        connection.exec_driver_sql(statement)
+
+    event.listen(engine.sync_engine, "begin", limit)
+
+
+def _check_alive(connection: Any, _record: object, _proxy: object) -> None:
+    """Have the pool replace a connection whose server went away, without a round trip.
+
+    An idle connection has nothing to read: what is readable is the end of the stream, or the server's
+    farewell. Peers that vanish silently are noticed by TCP keep-alive, which ends the stream too.
+    """
+    found: AsyncConnection[Any] = connection.driver_connection
+    if found.closed or _is_readable(found.fileno()):
+        raise DisconnectionError("the server ended the connection")
+
+
+def _is_readable(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
