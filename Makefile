@@ -30,8 +30,8 @@ format: environment ## lays the code out and corrects what can be corrected
 	$(bin)/ruff format
 	$(bin)/ruff check --fix
 
-lock: ## newest dependencies that fit
-	scripts/lock --upgrade
+lock: ## locks what pyproject.toml asks for; scripts/lock --upgrade takes the newest of everything
+	scripts/lock
 
 bench: servers ## measures one request; results in bench/results.jsonl
 	@$(bin)/python bench/run.py
