@@ -143,9 +143,12 @@ class LLMServerError(ModelError):
 
     code = "llm_server_error"
 
-    def __init__(self, model: str, reason: str, remedy: str = "", *, status: int = 500) -> None:
+    def __init__(
+        self, model: str, reason: str, remedy: str = "", *, status: int = 500, retry_after: float | None = None
+    ) -> None:
         super().__init__(model, reason, remedy)
         self.status = status
+        self.retry_after = retry_after  # seconds the endpoint asked us to wait
 
     @property
     def retryable(self) -> bool:

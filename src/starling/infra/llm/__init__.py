@@ -1,0 +1,1 @@
+"""Adapters behind `ModelClient`: OpenAI-compatible endpoints, LangChain's providers, `offline:rules`."""

@@ -1,0 +1,68 @@
+"""What every adapter of one model offers, and what they share."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from typing import Protocol
+
+from starling.core.errors import LLMInvalidResponse
+from starling.core.json import canonical
+from starling.core.llm import Message, ModelReply, ModelRequest, ResponseSchema, TextDelta
+
+type ReplyStream = AsyncGenerator[TextDelta | ModelReply, None]
+
+
+class ChatModel(Protocol):
+    """One model. Errors are the four `ModelError` classes; nothing is retried here."""
+
+    @property
+    def name(self) -> str:
+        """`provider:model`."""
+        ...
+
+    async def respond(self, request: ModelRequest) -> ModelReply:
+        """Return the whole answer within `request.timeout` seconds."""
+        ...
+
+    def stream_respond(self, request: ModelRequest) -> ReplyStream:
+        """Yield text as it comes, then the whole `ModelReply`, within `request.timeout` seconds."""
+        ...
+
+
+def with_schema_in_prompt(messages: tuple[Message, ...], response: ResponseSchema) -> tuple[Message, ...]:
+    """Return `messages` with the schema said in words, for models that can't be held to one."""
+    demand = (
+        "Answer with exactly one JSON object and nothing else. It must fit this JSON schema:\n"
+        f"{canonical(response.schema)}"
+    )
+    if messages and messages[0].role == "system":
+        first = replace(messages[0], content=f"{messages[0].content}\n\n{demand}")
+        return (first, *messages[1:])
+    return (Message("system", demand), *messages)
+
+
+def checked_reply(reply: ModelReply, request: ModelRequest) -> ModelReply:
+    """Return `reply`, its JSON freed from a Markdown fence.
+
+    Raises LLMInvalidResponse where a JSON answer was asked for and is missing or was cut off by the token limit.
+    """
+    if request.response is None or reply.tool_calls:
+        return reply
+    if reply.finish_reason == "length":
+        raise LLMInvalidResponse(
+            reply.model,
+            f"the answer was cut off at the token limit ({reply.usage.output_tokens} tokens were written).",
+            "Raise limits.max_output_tokens or ask for less.",
+        )
+    content = without_fence(reply.content)
+    if not content:
+        raise LLMInvalidResponse(reply.model, "the answer is empty where a JSON object was asked for.")
+    return reply if content == reply.content else replace(reply, content=content)
+
+
+def without_fence(text: str) -> str:
+    """Return the text inside a Markdown code fence, or the text itself where there is none."""
+    stripped = text.strip()
+    if not (stripped.startswith("```") and stripped.endswith("```")):
+        return stripped
+    _, _, inner = stripped.removesuffix("```").partition("\n")
+    return inner.strip()

@@ -1,0 +1,232 @@
+"""Models of every other provider, through LangChain. Imported only where one is configured: it is heavy."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from langchain.chat_models import init_chat_model
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from pydantic import ValidationError
+
+from starling.core.errors import (
+    ConfigurationError,
+    LLMConnectionError,
+    LLMInvalidResponse,
+    LLMServerError,
+    LLMTimeout,
+    ModelError,
+)
+from starling.core.llm import Message, ModelReply, ModelRequest, ModelToolCall, ResponseSchema, TextDelta, TokenUsage
+from starling.infra.llm.catalogue import ModelName
+from starling.infra.llm.chat_model import ReplyStream, checked_reply, with_schema_in_prompt
+from starling.infra.llm.failures import shortened, status_failure
+from starling.infra.llm.loose import as_object, as_text, dumps, loads_object
+
+# Makes the provider's model for a temperature and a token limit: LangChain takes both when it builds one.
+type Build = Callable[[float, int | None], BaseChatModel]
+
+_CUT_OFF = frozenset({"length", "max_tokens", "MAX_TOKENS"})
+
+
+def open_langchain_model(name: ModelName, possible: str) -> "LangChainModel":
+    """Return the model of a provider that LangChain knows.
+
+    Raises ConfigurationError where it doesn't, where the provider's package is missing (and says which) or
+    where the package needs a setting.
+    """
+
+    def build(temperature: float, max_tokens: int | None) -> BaseChatModel:
+        options: dict[str, Any] = {"temperature": temperature, "max_retries": 0}
+        if max_tokens is not None:
+            options["max_tokens"] = max_tokens
+        model: Any = init_chat_model(name.model, model_provider=name.provider, **options)
+        return model
+
+    try:
+        build(0.0, None)
+    except ImportError as error:
+        raise ConfigurationError(f"The model {name} can't be used: {error}.", f"Or use another: {possible}.") from error
+    except Exception as error:  # each provider's package has errors of its own
+        raise ConfigurationError(
+            f"The model {name} can't be set up: {_said(error)}", f"Possible: {possible}."
+        ) from error
+    return LangChainModel(str(name), build)
+
+
+class LangChainModel:
+    """One model behind a LangChain chat model."""
+
+    def __init__(self, name: str, build: Build) -> None:
+        self.name = name
+        self._build = build
+        self._built: dict[tuple[float, int | None], BaseChatModel] = {}
+        self._structures_answers = True
+
+    async def respond(self, request: ModelRequest) -> ModelReply:
+        """Return the whole answer within `request.timeout` seconds."""
+        try:
+            async with asyncio.timeout(request.timeout):
+                if request.response is not None and not request.tools and self._structures_answers:
+                    return checked_reply(await self._structured(request, request.response), request)
+                answer = await self._prepared(request).ainvoke(_messages(request))
+        except Exception as error:  # each provider's package has errors of its own
+            raise self._failure(error) from error
+        return checked_reply(self._reply(answer), request)
+
+    async def stream_respond(self, request: ModelRequest) -> ReplyStream:
+        """Yield text as it comes, then the whole reply, within `request.timeout` seconds."""
+        deadline = asyncio.get_running_loop().time() + request.timeout
+        chunks = aiter(self._prepared(request).astream(_messages(request)))
+        whole: AIMessageChunk | None = None
+        try:
+            while True:
+                async with asyncio.timeout_at(deadline):
+                    chunk = await anext(chunks, None)
+                if chunk is None:
+                    break
+                whole = chunk if whole is None else whole + chunk
+                if text := _text(chunk):
+                    yield TextDelta(text)
+        except Exception as error:  # as above
+            raise self._failure(error) from error
+        if whole is None:
+            raise LLMInvalidResponse(self.name, "the stream carried no answer.")
+        yield checked_reply(self._reply(whole), request)
+
+    async def _structured(self, request: ModelRequest, response: ResponseSchema) -> ModelReply:
+        schema: dict[str, Any] = {"description": "The answer.", **response.schema, "title": response.name}
+        try:
+            model: Any = self._model(request).with_structured_output(schema, include_raw=True)
+        except NotImplementedError:
+            self._structures_answers = False
+            return self._reply(await self._prepared(request).ainvoke(_messages(request)))
+        answer = await model.ainvoke(_plain_messages(request.messages))
+        reply = self._reply(answer["raw"])
+        parsed = as_object(answer["parsed"])
+        content = dumps(parsed).decode() if parsed else reply.content
+        return ModelReply(content, usage=reply.usage, model=self.name, finish_reason=reply.finish_reason)
+
+    def _model(self, request: ModelRequest) -> BaseChatModel:
+        key = (request.temperature, request.max_tokens)
+        if key not in self._built:
+            model = self._build(*key)
+            if "stream_usage" in type(model).model_fields:  # or streams report no tokens
+                model.stream_usage = True  # pyright: ignore[reportAttributeAccessIssue]
+            self._built[key] = model
+        return self._built[key]
+
+    def _prepared(self, request: ModelRequest) -> Any:
+        model = self._model(request)
+        if not request.tools:
+            return model
+        tools = [
+            {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+            for tool in request.tools
+        ]
+        return model.bind_tools([{"type": "function", "function": tool} for tool in tools])
+
+    def _reply(self, answer: AIMessage) -> ModelReply:
+        usage = answer.usage_metadata
+        return ModelReply(
+            content=_text(answer),
+            tool_calls=tuple(_calls(answer)),
+            usage=TokenUsage(usage["input_tokens"], usage["output_tokens"]) if usage else TokenUsage(),
+            model=self.name,
+            finish_reason=_finish_reason(answer),
+        )
+
+    def _failure(self, error: Exception) -> ModelError:
+        """Return the class that fits an error of any provider's package."""
+        if isinstance(error, ModelError):
+            return error
+        causes = list(_causes(error))
+        names = [type(cause).__name__ for cause in causes]
+        if any(isinstance(cause, TimeoutError) or "Timeout" in name for cause, name in zip(causes, names, strict=True)):
+            return LLMTimeout(self.name, "no whole answer in time.")
+        status = next((status for cause in causes if (status := _status(cause))), None)
+        if status is not None:
+            return status_failure(self.name, status, _said(error), _retry_after(causes))
+        if any(isinstance(cause, OSError) for cause in causes) or any("Connect" in name for name in names):
+            return LLMConnectionError(self.name, f"the provider can't be reached ({names[0]}).")
+        if isinstance(error, (ValueError, KeyError, TypeError)):
+            return LLMInvalidResponse(self.name, f"the answer can't be read: {_said(error)}")
+        return LLMServerError(self.name, f"{names[0]}: {_said(error)}")
+
+
+def _messages(request: ModelRequest) -> list[BaseMessage]:
+    if request.response is None:
+        return _plain_messages(request.messages)
+    return _plain_messages(with_schema_in_prompt(request.messages, request.response))
+
+
+def _plain_messages(messages: tuple[Message, ...]) -> list[BaseMessage]:
+    return [_message(message) for message in messages]
+
+
+def _message(message: Message) -> BaseMessage:
+    match message.role:
+        case "system":
+            return SystemMessage(message.content)
+        case "user":
+            return HumanMessage(message.content)
+        case "tool":
+            return ToolMessage(message.content, tool_call_id=message.tool_call_id or "")
+        case "assistant":
+            calls = [
+                {"type": "tool_call", "id": call.id, "name": call.name, "args": dict(call.arguments or {})}
+                for call in message.tool_calls
+            ]
+            return AIMessage(message.content, tool_calls=calls)
+
+
+def _text(message: AIMessage) -> str:
+    return str(message.text)
+
+
+def _calls(answer: AIMessage) -> Iterator[ModelToolCall]:
+    for index, call in enumerate(answer.tool_calls):
+        raw = dumps(call["args"]).decode()
+        yield ModelToolCall(call["id"] or f"call_{index}", call["name"], call["args"], raw)
+    for index, broken in enumerate(answer.invalid_tool_calls, len(answer.tool_calls)):
+        raw = broken["args"] or ""
+        identity, name = broken["id"] or f"call_{index}", broken["name"] or ""
+        yield ModelToolCall(identity, name, loads_object(raw or "{}"), raw)
+
+
+def _finish_reason(answer: AIMessage) -> str:
+    said = as_object(answer.response_metadata)
+    reason = as_text(said.get("finish_reason")) or as_text(said.get("stop_reason")) or "stop"
+    return "length" if reason in _CUT_OFF else reason
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
+
+
+def _status(error: BaseException) -> int | None:
+    """Return the HTTP status that an SDK's error carries; they agree on little but the name."""
+    for holder in (error, getattr(error, "response", None)):
+        for attribute in ("status_code", "code", "status"):
+            status = getattr(holder, attribute, None)
+            if isinstance(status, int) and 400 <= status < 600:
+                return status
+    return None
+
+
+def _retry_after(causes: list[BaseException]) -> str | None:
+    for cause in causes:
+        headers = getattr(getattr(cause, "response", None), "headers", None)
+        if headers is not None:
+            return headers.get("retry-after")
+    return None
+
+
+def _said(error: Exception) -> str:
+    """Return what an error says, without the values that pydantic quotes: one may be a key."""
+    if isinstance(error, ValidationError):
+        return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+    return shortened(str(error))

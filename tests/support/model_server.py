@@ -1,0 +1,204 @@
+"""A model server for tests: chat completions over real HTTP, answered by a script, a function or `offline:rules`.
+
+In a test:        async with ModelServer(Script(Rule(Answer("hello")))) as server: ... server.url, server.requests
+As a process:     python -m tests.support.model_server --script file.json   (or --rules; prints its URL)
+
+A script file is a list of rules: [{"when": {"schema": "verdict", "nth": 2}, "answer": {"status": 503}}, ...]
+with the fields of `When` and `Answer` in `model_script`. What was asked: GET /requests. What is held: POST /release/<gate>.
+"""
+
+import argparse
+import asyncio
+import signal
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import orjson
+from aiohttp import web
+
+from starling.core.llm import Message, ModelRequest, ModelRole, ModelToolCall, ResponseSchema, ToolSpec
+from tests.support.model_script import Answer, Body, Responder, Script, completion, parts
+
+
+async def offline_rules(body: Body) -> Answer:
+    """Answer as `offline:rules` does, over HTTP."""
+    from starling.infra.llm.offline import OfflineRules  # noqa: PLC0415 - scripts need nothing of it
+
+    reply = await OfflineRules().answer(_model_request(body))
+    calls = [
+        {"id": call.id, "name": call.name, "arguments": call.raw_arguments or call.arguments}
+        for call in reply.tool_calls
+    ]
+    return Answer(reply.content, calls, usage=(reply.usage.input_tokens, reply.usage.output_tokens))
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    body: Body
+    headers: Mapping[str, str]
+
+
+class ModelServer:
+    """Serves one responder and keeps all that it was asked."""
+
+    def __init__(
+        self, responder: Responder, *, latency: float = 0.0, pulled: Sequence[str] | None = None, port: int = 0
+    ) -> None:
+        self.requests: list[Received] = []
+        self._responder = responder
+        self._latency = latency
+        self._pulled = pulled  # the models of an Ollama; None: this is no Ollama
+        self._port = port
+        self._gates: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self._news = asyncio.Condition()
+        app = web.Application(client_max_size=64 * 1024**2)
+        app.router.add_post("/v1/chat/completions", self._complete)
+        app.router.add_get("/requests", self._asked)
+        app.router.add_post("/release/{gate}", self._release)
+        app.router.add_get("/api/tags", self._tags)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+
+    async def __aenter__(self) -> Self:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for gate in self._gates.values():
+            gate.set()
+        await self._runner.cleanup()
+
+    @property
+    def root(self) -> str:
+        """The address without a path, as OLLAMA_BASE_URL wants it."""
+        host, port, *_ = self._runner.addresses[0]
+        return f"http://{host}:{port}"
+
+    @property
+    def url(self) -> str:
+        """The base URL of the chat completions API."""
+        return f"{self.root}/v1"
+
+    @property
+    def bodies(self) -> list[Body]:
+        return [request.body for request in self.requests]
+
+    def release(self, gate: str) -> None:
+        self._gates[gate].set()
+
+    async def received(self, count: int) -> None:
+        """Wait until `count` requests have come."""
+        async with self._news:
+            await self._news.wait_for(lambda: len(self.requests) >= count)
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        body: Body = orjson.loads(await request.read())
+        self.requests.append(Received(body, dict(request.headers)))
+        async with self._news:
+            self._news.notify_all()
+        if self._latency:
+            await asyncio.sleep(self._latency)
+        answer = await self._responder(body)
+        if answer.hold and not answer.hold_after:
+            await self._gates[answer.hold].wait()
+        if answer.body is not None or not body.get("stream"):
+            return await _whole(request, body, answer)
+        return await self._stream(request, body, answer)
+
+    async def _stream(self, request: web.Request, body: Body, answer: Answer) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", **answer.headers})
+        await response.prepare(request)
+        for sent, part in enumerate(parts(body, answer)):
+            if answer.hold_after and sent == answer.hold_after:
+                await self._gates[answer.hold].wait()
+            if sent == answer.cut_after:
+                return _cut(request, response)
+            if answer.part_seconds:
+                await asyncio.sleep(answer.part_seconds)
+            await response.write(b"data: " + orjson.dumps(part) + b"\n\n")
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    async def _asked(self, _: web.Request) -> web.Response:
+        return _json([{"body": request.body, "headers": request.headers} for request in self.requests])
+
+    async def _release(self, request: web.Request) -> web.Response:
+        self.release(request.match_info["gate"])
+        return web.Response(status=204)
+
+    async def _tags(self, _: web.Request) -> web.Response:
+        if self._pulled is None:
+            raise web.HTTPNotFound
+        return _json({"models": [{"name": name} for name in self._pulled]})
+
+
+async def _whole(request: web.Request, body: Body, answer: Answer) -> web.StreamResponse:
+    text = answer.body if answer.body is not None else orjson.dumps(completion(body, answer)).decode()
+    headers = {"Content-Type": answer.content_type, **answer.headers}
+    if answer.cut_after is None:
+        return web.Response(body=text.encode(), status=answer.status, headers=headers)
+    response = web.StreamResponse(status=answer.status, headers={**headers, "Content-Length": str(len(text.encode()))})
+    await response.prepare(request)
+    await response.write(text.encode()[: answer.cut_after])
+    return _cut(request, response)
+
+
+def _cut(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
+    if request.transport is not None:
+        request.transport.close()  # what was written is still sent
+    return response
+
+
+def _json(value: object) -> web.Response:
+    return web.Response(body=orjson.dumps(value), content_type="application/json")
+
+
+def _model_request(body: Body) -> ModelRequest:
+    """Return the request that a client made this body from."""
+    schema = body.get("response_format", {}).get("json_schema")
+    return ModelRequest(
+        role=ModelRole.ROUTER,
+        messages=tuple(_message(message) for message in body["messages"]),
+        tools=tuple(ToolSpec(**tool["function"]) for tool in body.get("tools", ())),
+        response=ResponseSchema(schema["name"], schema["schema"]) if schema else None,
+    )
+
+
+def _message(message: Body) -> Message:
+    calls = [(call["id"], call["function"]) for call in message.get("tool_calls", ())]
+    return Message(
+        role=message["role"],
+        content=message["content"] or "",
+        tool_calls=tuple(
+            ModelToolCall(identity, asked["name"], orjson.loads(asked["arguments"]), asked["arguments"])
+            for identity, asked in calls
+        ),
+        tool_call_id=message.get("tool_call_id"),
+    )
+
+
+async def _serve(options: argparse.Namespace) -> None:
+    responder = Script.read(options.script) if options.script else offline_rules
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    async with ModelServer(responder, latency=options.latency_ms / 1000, port=options.port) as server:
+        print(server.url, flush=True)
+        await stopped.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Serve chat completions for tests.")
+    answers = parser.add_mutually_exclusive_group(required=True)
+    answers.add_argument("--script", type=Path, help="a JSON file with the rules")
+    answers.add_argument("--rules", action="store_true", help="answer everything as offline:rules does")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--latency-ms", type=float, default=0.0, help="before each answer")
+    asyncio.run(_serve(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
