@@ -18,12 +18,21 @@ test: servers ## all tests
 	@scripts/node-servers
 	$(bin)/python -m pytest -n auto
 
-check: environment ## what a change has to pass besides the tests
+checks := layout lint types imports dependencies
+.PHONY: $(checks)
+check: $(checks) ## what a change has to pass besides the tests; `make -k check` goes on after a failure
+
+$(checks): environment
+layout:
 	$(bin)/ruff format --check
+lint:
 	$(bin)/ruff check
+types:
 	$(bin)/pyright
+imports:
 	$(bin)/lint-imports --no-logo
-	$(bin)/deptry src
+dependencies:
+	$(bin)/deptry src migrations
 	scripts/lock-fits
 
 format: environment ## lays the code out and corrects what can be corrected

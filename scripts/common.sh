@@ -2,6 +2,13 @@
 set -eu
 cd "$(dirname "$0")/.."
 
+# The caches of uv and npm have to go somewhere, also where the user has no home of its own.
+if [ ! -w "${HOME:-/nowhere}" ]; then
+	HOME=$PWD/.tools/home
+	export HOME
+	mkdir -p "$HOME"
+fi
+
 # The sum of some files and of where the checkout stands: environments hold absolute paths.
 fingerprint() {
 	{
