@@ -82,6 +82,10 @@ class ToolGateway(Protocol):
         """Make a call down the whole path. Never raises for what a server or a tool does."""
         ...
 
-    async def warm(self, server: str) -> None:
+    def warm(self, server: str) -> None:
         """Begin to open a session in the background, so that the first call finds it open."""
+        ...
+
+    def listing(self, server: str) -> ServerListing | None:
+        """Return the server as it stands now, None if it was removed."""
         ...

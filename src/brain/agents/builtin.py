@@ -1,0 +1,38 @@
+"""The runtime of agents without tools: what they write is their result."""
+
+from dataclasses import dataclass
+
+from brain.agents.runtime import Produced, Work
+from brain.context import Answer
+from brain.typing_out import TypingOut
+from starling.core.llm import Message, ModelRequest
+
+
+@dataclass(frozen=True, slots=True)
+class WritingRuntime:
+    """One answer in words. Typed out to the user where the task is the whole plan."""
+
+    async def attempt(self, work: Work) -> Produced:
+        """Make one attempt: ask once, streaming or whole."""
+        allowance = work.context.allowance
+        request = ModelRequest(
+            role=allowance.role(work.card.role), messages=tuple(work.messages), max_tokens=allowance.max_tokens
+        )
+        answer = await (_typed(work, request) if work.dispatch["whole_plan"] else _asked(work, request))
+        work.position += 1
+        work.messages.append(Message("assistant", answer.reply.content))
+        return Produced(answer.reply.content.strip())
+
+
+async def _asked(work: Work, request: ModelRequest) -> Answer:
+    return await work.context.ask(work.path, work.position, request)
+
+
+async def _typed(work: Work, request: ModelRequest) -> Answer:
+    message_id = f"{work.path}.{work.position}.{work.context.run.fence}"
+    with TypingOut(work.context, message_id) as typing_out:
+        async for item in work.context.ask_streaming(work.path, work.position, request):
+            if isinstance(item, Answer):
+                return item
+            typing_out.write(item.text, restart=item.restart)
+    raise AssertionError("a stream always ends with its answer")

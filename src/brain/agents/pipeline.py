@@ -1,0 +1,121 @@
+"""What every task goes through: briefed, executed, reviewed, recorded; rejected work goes back with feedback."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from brain.agents.briefing import brief, feedback
+from brain.agents.builtin import WritingRuntime
+from brain.agents.native import NativeRuntime
+from brain.agents.reflection import Judgement, reflect
+from brain.agents.runtime import AgentRuntime, Produced, Work
+from brain.context import RunContext
+from brain.registry.cards import AgentCard
+from brain.state import Dispatch, TaskOutcome, ToolUse
+from starling.core.errors import DeadlineExceededError, JournalDivergedError, ModelError, OutcomeUnknownError
+from starling.core.events import TaskResult, TaskStart
+
+_SUMMARY_CHARS = 280
+
+type Runtimes = Callable[[AgentCard], AgentRuntime]
+
+
+def default_runtimes(card: AgentCard) -> AgentRuntime:
+    """Return the runtime of an agent: agents without tools of their own write, all others call."""
+    return WritingRuntime() if card.kind == "builtin" else NativeRuntime()
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Takes one task from dispatch to outcome. A failure is an outcome, never a success."""
+
+    runtimes: Runtimes = field(default=default_runtimes)
+
+    async def run(self, context: RunContext, dispatch: Dispatch) -> TaskOutcome:
+        """Return what the task came to, from the journal where it had ended before a crash."""
+        path = dispatch["path"]
+        recorded = context.journal.find(path, "result")
+        if recorded is not None:
+            return TaskOutcome(**recorded)  # pyright: ignore[reportArgumentType] - JSON that was an outcome
+        outcome = await self._attempts(context, dispatch, path)
+        context.journal.record(path, "result", outcome)
+        context.emit(_task_result(outcome, path))
+        return outcome
+
+    async def _attempts(self, context: RunContext, dispatch: Dispatch, path: str) -> TaskOutcome:
+        card = context.roster.get(dispatch["task"]["agent"])
+        if card is None or card.degraded:
+            reason = card.degraded if card else f"There is no agent {dispatch['task']['agent']!r}."
+            return _failed(dispatch, reason, attempts=0)
+        work = Work(context, card, dispatch, path)
+        runtime = self.runtimes(card)
+        reason = ""
+        attempt = 0
+        try:
+            for attempt in range(1, context.allowance.max_attempts + 1):  # noqa: B007
+                produced, judgement = await self._attempt(work, runtime, attempt)
+                if judgement.approved:
+                    return _approved(work, produced, judgement, attempt)
+                reason = " ".join(judgement.reasons)
+                if produced.unable:
+                    break
+                work.messages.append(feedback(judgement.reasons))
+        except (ModelError, JournalDivergedError, OutcomeUnknownError, DeadlineExceededError) as error:
+            context.warn(error.code, str(error), work.task_id)
+            reason = str(error)
+        return _failed(dispatch, reason or "It was rejected without a reason.", attempts=attempt)
+
+    async def _attempt(self, work: Work, runtime: AgentRuntime, attempt: int) -> tuple[Produced, Judgement]:
+        """One try: executed, then reviewed. An agent that says that it can't is believed."""
+        _announce(work, attempt)
+        if attempt == 1:
+            work.messages = brief(work)
+        produced = await runtime.attempt(work)
+        if produced.unable:
+            return produced, Judgement(approved=False, output="", reasons=(produced.output,))
+        return produced, await reflect(work, produced, attempt)
+
+
+def _announce(work: Work, attempt: int) -> None:
+    known = work.context.journal.knows
+    if not (known(work.path, "context") if attempt == 1 else known(work.path, "answer", work.position)):
+        task = work.dispatch["task"]
+        work.context.emit(TaskStart(task_id=task["id"], agent=task["agent"], path=work.path, attempt=attempt))
+
+
+def _approved(work: Work, produced: Produced, judgement: Judgement, attempts: int) -> TaskOutcome:
+    uses: Sequence[ToolUse] = [{"tool": use.name, "status": use.outcome.status} for use in produced.uses]
+    return TaskOutcome(
+        task_id=work.task_id,
+        agent=work.card.name,
+        status="approved",
+        output=judgement.output,
+        reason="",
+        attempts=attempts,
+        tools=list(uses),
+    )
+
+
+def _failed(dispatch: Dispatch, reason: str, *, attempts: int) -> TaskOutcome:
+    task = dispatch["task"]
+    return TaskOutcome(
+        task_id=task["id"],
+        agent=task["agent"],
+        status="failed",
+        output="",
+        reason=reason,
+        attempts=attempts,
+        tools=[],
+    )
+
+
+def _task_result(outcome: TaskOutcome, path: str) -> TaskResult:
+    text = outcome["output"] or outcome["reason"]
+    return TaskResult(
+        task_id=outcome["task_id"],
+        agent=outcome["agent"],
+        path=path,
+        attempt=max(1, outcome["attempts"]),
+        status=outcome["status"],
+        summary=text if len(text) <= _SUMMARY_CHARS else text[: _SUMMARY_CHARS - 1] + "…",
+        artifacts=[],
+    )

@@ -1,0 +1,105 @@
+"""The review of an attempt: what can be decided without a model is; the rest gets a verdict."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from brain.agents.runtime import Produced, ToolUse, Work
+from brain.decision import VERDICT, Verdict
+from brain.documents import ask_for_document
+from brain.prompts import Xml, element, lines, prompt
+from starling.core.events import Reflection
+from starling.core.llm import ModelRequest, ModelRole
+
+_RESULT_CHARS = 8_000
+_OUTPUT_CHARS = 12_000
+_POSITIONS_A_REVIEW = 4  # a verdict and its repair, and the same again for a fixed output
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict that counts. `output` is what goes on: as produced, or as fixed and checked again."""
+
+    approved: bool
+    output: str
+    reasons: tuple[str, ...]
+
+
+async def reflect(work: Work, produced: Produced, attempt: int) -> Judgement:
+    """Judge one attempt and tell the stream. Raises ModelError where no verdict can be had."""
+    certain = _without_a_model(produced)
+    if certain is not None:
+        _tell(work, attempt, "REJECTED", certain.reasons)
+        return certain
+    position = (attempt - 1) * _POSITIONS_A_REVIEW
+    verdict = await _verdict(work, produced, position)
+    judgement = _judged(verdict, produced)
+    if verdict.status == "FIXED":
+        judgement = await _checked_again(work, produced, verdict, position + 2)
+    _tell(work, attempt, verdict.status if judgement.approved else "REJECTED", judgement.reasons)
+    return judgement
+
+
+def _without_a_model(produced: Produced) -> Judgement | None:
+    if not produced.output.strip():
+        return Judgement(approved=False, output="", reasons=("The output is empty.",))
+    if produced.uses and all(use.outcome.status == "failed" for use in produced.uses):
+        reasons = tuple(f"{use.name} failed: {use.outcome.text}" for use in produced.uses)
+        return Judgement(approved=False, output="", reasons=reasons)
+    return None
+
+
+def _judged(verdict: Verdict, produced: Produced) -> Judgement:
+    return Judgement(verdict.status == "APPROVED", produced.output, tuple(verdict.reasons))
+
+
+async def _checked_again(work: Work, produced: Produced, verdict: Verdict, position: int) -> Judgement:
+    """A fix counts only if it is there and passes a review of its own."""
+    fixed = verdict.refined_output.strip()
+    if not fixed:
+        return Judgement(approved=False, output="", reasons=("The output was called fixed, but no fix was given.",))
+    second = await _verdict(work, Produced(fixed, produced.uses), position)
+    approved = second.status == "APPROVED"
+    return Judgement(approved, fixed if approved else "", tuple(verdict.reasons if approved else second.reasons))
+
+
+async def _verdict(work: Work, produced: Produced, position: int) -> Verdict:
+    messages = prompt("reflection").fill(
+        user_request=work.dispatch["input_request"],
+        task_id=work.task_id,
+        agent=work.card.name,
+        task=work.task,
+        tool_calls=_calls(produced.uses),
+        output=produced.output[:_OUTPUT_CHARS],
+    )
+    allowance = work.context.allowance
+    request = ModelRequest(
+        role=allowance.role(ModelRole.REASONING),
+        messages=messages,
+        response=VERDICT,
+        max_tokens=allowance.max_tokens,
+    )
+    verdict, _ = await ask_for_document(work.context, f"{work.path}/review", position, request, Verdict)
+    return verdict
+
+
+def _calls(uses: Sequence[ToolUse]) -> Xml:
+    return lines(element("call", _call(use), name=use.name, status=use.outcome.status) for use in uses)
+
+
+def _call(use: ToolUse) -> Xml:
+    arguments = element("arguments", json.dumps(dict(use.arguments), ensure_ascii=False))
+    return Xml(arguments + element("result", use.outcome.text[:_RESULT_CHARS]))
+
+
+def _tell(work: Work, attempt: int, status: str, reasons: Sequence[str]) -> None:
+    """Record that the verdict was told and tell it, once."""
+    journal, path = work.context.journal, f"{work.path}/review"
+    if journal.knows(path, "result", attempt):
+        return
+    journal.record(path, "result", {"status": status}, attempt)
+    work.context.emit(
+        Reflection.model_validate(
+            {"task_id": work.task_id, "attempt": attempt, "status": status, "reasons": list(reasons)}
+        )
+    )

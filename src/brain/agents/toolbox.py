@@ -1,0 +1,43 @@
+"""The tools of an agent under names that a model can say, and the built-in `continue`."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+from starling.core.llm import ToolSpec
+from starling.core.tools import ToolDefinition
+
+CONTINUE: Final = "continue"
+_CONTINUE_SPEC = ToolSpec(
+    CONTINUE,
+    "Call beside other tools to see their results and go on with further calls.",
+    {"type": "object", "properties": {"why": {"type": "string"}}, "required": []},
+)
+_UNSAYABLE = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """Tools by the name that the model calls them."""
+
+    tools: Mapping[str, ToolDefinition]
+    specs: tuple[ToolSpec, ...]
+
+    @classmethod
+    def of(cls, tools: Iterable[ToolDefinition]) -> Self:
+        """Return a toolbox; names that collide once they are sayable get a number."""
+        named: dict[str, ToolDefinition] = {}
+        for tool in tools:
+            named[_free_name(_UNSAYABLE.sub("_", tool.name)[:_LONGEST] or "tool", named)] = tool
+        specs = tuple(ToolSpec(name, tool.description, tool.input_schema) for name, tool in named.items())
+        return cls(named, (*specs, _CONTINUE_SPEC) if specs else ())
+
+
+def _free_name(wanted: str, taken: Mapping[str, object]) -> str:
+    name, number = wanted, 2
+    while name in taken or name == CONTINUE:
+        suffix = f"_{number}"
+        name, number = wanted[: _LONGEST - len(suffix)] + suffix, number + 1
+    return name

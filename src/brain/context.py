@@ -1,0 +1,125 @@
+"""What the nodes of one run share: who asks, what is allowed, and the run's own writer, journal and clock."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+
+from brain.governance import Allowance
+from brain.journal import Journal, dump_reply, load_reply, request_hash
+from brain.registry.cards import Roster
+from brain.state import Said
+from starling.core.clock import Deadline
+from starling.core.errors import DeadlineExceededError, LLMInvalidResponse
+from starling.core.events import AnyEvent, Usage, Warn
+from starling.core.llm import ModelClient, ModelReply, ModelRequest, TextDelta, TokenUsage
+from starling.core.runs import Run, Step
+from starling.core.settings import Limits
+from starling.core.tools import ToolGateway
+from starling.infra.postgres.writer import RunWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A model's answer; `replayed` where it was recorded before a crash."""
+
+    reply: ModelReply
+    replayed: bool
+
+
+@dataclass(slots=True)
+class Meter:
+    """What the run used so far, over all its lives."""
+
+    tokens: TokenUsage = TokenUsage()
+    model_calls: int = 0
+    tool_calls: int = 0
+
+    def usage(self) -> Usage:
+        """Return the usage as the stream tells it."""
+        return Usage(
+            tokens=self.tokens.total,
+            input_tokens=self.tokens.input_tokens,
+            output_tokens=self.tokens.output_tokens,
+            model_calls=self.model_calls,
+            tool_calls=self.tool_calls,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """One run's collaborators. Handed to every node by the graph's runtime context."""
+
+    run: Run
+    writer: RunWriter
+    journal: Journal
+    models: ModelClient
+    gateway: ToolGateway
+    roster: Roster
+    history: tuple[Said, ...]
+    allowance: Allowance
+    limits: Limits
+    deadline: Deadline
+    meter: Meter = field(default_factory=Meter)
+
+    def emit(self, event: AnyEvent) -> None:
+        """Add an event to the run's stream."""
+        self.writer.emit(event)
+
+    def warn(self, code: str, message: str, task_id: str | None = None) -> None:
+        """Tell the reader and the record of something that the run survives."""
+        self.writer.emit(Warn(code=code, message=message, task_id=task_id))
+        self.writer.step(Step(type="warning", description=message, metadata={"code": code, "task_id": task_id}))
+
+    async def ask(self, path: str, position: int, request: ModelRequest) -> Answer:
+        """Return the recorded answer at this place, else ask the model and record what it says.
+
+        Raises ModelError, JournalDivergedError, DeadlineExceededError.
+        """
+        key = request_hash(request)
+        recorded = self.journal.find(path, "answer", position, request_hash=key)
+        if recorded is not None:
+            return Answer(load_reply(recorded), replayed=True)
+        reply = await self.models.respond(self._within_budget(request))
+        self._record(path, position, key, request, reply)
+        return Answer(reply, replayed=False)
+
+    async def ask_streaming(
+        self, path: str, position: int, request: ModelRequest
+    ) -> AsyncIterator[TextDelta | Answer]:
+        """Yield the model's text as it comes, and last the whole answer; a recorded one comes at once."""
+        key = request_hash(request)
+        recorded = self.journal.find(path, "answer", position, request_hash=key)
+        if recorded is not None:
+            yield Answer(load_reply(recorded), replayed=True)
+            return
+        async for item in self.models.stream_respond(self._within_budget(request)):
+            if isinstance(item, ModelReply):
+                self._record(path, position, key, request, item)
+                yield Answer(item, replayed=False)
+                return
+            yield item
+        raise LLMInvalidResponse(self.models.describe(request.role), "the stream ended without an answer")
+
+    def _within_budget(self, request: ModelRequest) -> ModelRequest:
+        if self.deadline.passed:
+            raise DeadlineExceededError("The run's time is used up.")
+        return replace(request, timeout=self.deadline.cap(self.limits.model_call_seconds))
+
+    def _record(self, path: str, position: int, key: str, request: ModelRequest, reply: ModelReply) -> None:
+        self.journal.record(path, "answer", dump_reply(reply), position, request_hash=key)
+        self.meter.tokens += reply.usage
+        self.meter.model_calls += 1
+        self.writer.step(
+            Step(
+                type="llm_call",
+                description=f"{path}: asked {reply.model}",
+                metadata={
+                    "model_role": request.role.value,
+                    "model": reply.model,
+                    "input_tokens": reply.usage.input_tokens,
+                    "output_tokens": reply.usage.output_tokens,
+                    "path": path,
+                },
+            )
+        )
+        for warning in reply.warnings:
+            self.warn("model", warning)

@@ -1,0 +1,140 @@
+"""Every kind of thing that stands on a branch, and the envelope that it is stored in."""
+
+import json
+import zlib
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Literal
+
+from starling.core.errors import InvalidRequestError
+from starling.core.json import storable
+
+_COMPRESSED_FROM = 2_048  # bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseState:
+    """What all states share. A change of shape takes the next `version`."""
+
+    version: ClassVar[int] = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserMessageState(BaseState):
+    """What a user said."""
+
+    text: str
+    meta: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserResponseState(BaseState):
+    """What a user answered to a question of an agent."""
+
+    text: str
+    meta: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssistantMessageState(BaseState):
+    """What the platform said, and the calls it asked for."""
+
+    content: str
+    tool_calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    meta: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallState(BaseState):
+    """A tool call."""
+
+    id: str
+    function_name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResultState(BaseState):
+    """What a tool call came to; `reward` says how good it was, 0 to 1."""
+
+    tool_call_id: str
+    tool_name: str
+    result: dict[str, Any]
+    reward: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCallState(BaseState):
+    """A task that an agent was given."""
+
+    agent_id: str
+    message: str
+    correlation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentResultState(BaseState):
+    """What a task came to; `score` says how good it was, 0 to 1."""
+
+    correlation_id: str
+    result: dict[str, Any]
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingState(BaseState):
+    """That something is waited for, until `deadline` (seconds since the epoch)."""
+
+    kind: Literal["tool", "agent", "llm", "user_input"]
+    deadline: float
+    correlation_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedState(BaseState):
+    """The end of a run; the thread takes further input."""
+
+
+KINDS: dict[str, type[BaseState]] = {
+    kind.__name__: kind
+    for kind in (
+        UserMessageState,
+        UserResponseState,
+        AssistantMessageState,
+        ToolCallState,
+        ToolResultState,
+        AgentCallState,
+        AgentResultState,
+        WaitingState,
+        FinishedState,
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A state as it is stored: version, type, seconds since the epoch, JSON in UTF-8, zlib over it from 2 KiB on."""
+
+    v: int
+    t: str
+    ts: float
+    data: bytes
+    compressed: bool
+
+
+def encode(state: BaseState, ts: float) -> Envelope:
+    """Put a state into its envelope; what Postgres can't hold is replaced."""
+    data = json.dumps(storable(asdict(state)), ensure_ascii=False, separators=(",", ":")).encode()
+    compressed = len(data) > _COMPRESSED_FROM
+    return Envelope(state.version, type(state).__name__, ts, zlib.compress(data) if compressed else data, compressed)
+
+
+def decode(envelope: Envelope) -> BaseState:
+    """Take a state out of its envelope. Raises InvalidRequestError for one that this version doesn't know."""
+    kind = KINDS.get(envelope.t)
+    if kind is None or envelope.v != kind.version:
+        raise InvalidRequestError(
+            f"The stored state {envelope.t!r} of version {envelope.v} isn't known to this version of Starling.",
+            "Upgrade Starling: the state was written by a newer one.",
+        )
+    data = zlib.decompress(envelope.data) if envelope.compressed else envelope.data
+    return kind(**json.loads(data))

@@ -1,0 +1,232 @@
+"""One life of a run: from its claim to its end, or to wherever it was when its worker stopped."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphRecursionError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from brain.agents.pipeline import Pipeline
+from brain.checkpointer import FencedSaver, delete_checkpoints
+from brain.context import Meter, RunContext
+from brain.conversation.render import SHOWN, render
+from brain.conversation.repository import ConversationRepository, push
+from brain.conversation.states import (
+    AgentCallState,
+    AgentResultState,
+    AssistantMessageState,
+    BaseState,
+    FinishedState,
+    UserMessageState,
+    encode,
+)
+from brain.governance import Governance
+from brain.graph import Star, build_star, initial
+from brain.journal import Journal
+from brain.registry.cards import Roster
+from brain.registry.service import Registry
+from brain.state import GraphState, approved
+from starling.core.clock import Clock, Deadline
+from starling.core.errors import DatabaseUnavailableError, LeaseLostError, StarlingError
+from starling.core.events import Done, Failure
+from starling.core.llm import ModelClient, TokenUsage
+from starling.core.runs import Citation, Degradation, FinalStatus, Run, RunResult, Step
+from starling.core.settings import Limits
+from starling.core.tools import ToolGateway
+from starling.infra.postgres.runs import Claim, Connection, RunKey, RunRepository
+from starling.infra.postgres.streams import RunReader
+from starling.infra.postgres.wake import Wakes
+from starling.infra.postgres.writer import JournalEntry, RunWriter
+
+_RECURSION_SLACK = 6
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Collaborators:
+    """What every run is executed with."""
+
+    engine: AsyncEngine
+    wakes: Wakes
+    repository: RunRepository
+    reader: RunReader
+    conversations: ConversationRepository
+    registry: Registry
+    governance: Governance
+    models: ModelClient
+    gateway: ToolGateway
+    clock: Clock
+    limits: Limits
+
+
+class Brain:
+    """Executes claimed runs on the one compiled star."""
+
+    def __init__(self, with_: Collaborators) -> None:
+        self._with = with_
+        self._star = build_star(Pipeline())
+
+    async def execute(self, claim: Claim) -> None:
+        """Bring a claimed run to its end.
+
+        Raises LeaseLostError where another worker took the run over, and DatabaseUnavailableError where Postgres
+        stayed away too long: then the run goes on elsewhere, or later.
+        """
+        writer = RunWriter(self._with.engine, claim, self._with.wakes)
+        try:
+            await self._live(claim.run, writer)
+        finally:
+            await writer.close()
+
+    async def _live(self, run: Run, writer: RunWriter) -> None:
+        deadline = Deadline(self._with.clock, run.remaining_seconds)
+        meter = Meter()
+        state: GraphState = {}
+        failure: Failure | None = None
+        try:
+            async with asyncio.timeout(run.remaining_seconds):
+                context = await self._context(run, writer, deadline, meter)
+                state = await self._run_star(context)
+        except (LeaseLostError, DatabaseUnavailableError):
+            raise
+        except TimeoutError:
+            failure = Failure(code="deadline_exceeded", message="The run's time was used up before the answer stood.")
+        except GraphRecursionError:
+            failure = Failure(code="recursion_limit", message="The run went round too often without an answer.")
+        except StarlingError as error:
+            failure = Failure(code=error.code, message=str(error))
+        except Exception:  # the worker's edge: whatever it was, the caller gets an answer
+            _log.exception("run %s failed", run.id)
+            failure = Failure(code="internal", message=f"Something went wrong inside Starling (run {run.id}).")
+        if failure:
+            state = await self._last_state(run, writer)
+        await self._end(run, writer, meter, state, failure)
+
+    async def _context(self, run: Run, writer: RunWriter, deadline: Deadline, meter: Meter) -> RunContext:
+        roster, history = await self._roster(run), await self._history(run)
+        allowance = self._with.governance.evaluate_request(
+            run.thread_id, run.config.channel, run.config.mode, run.input, run.config.limits
+        )
+        entries = await self._with.reader.journal(RunKey(run.tenant, run.id)) if run.fence > 1 else ()
+        _count(meter, entries)
+        return RunContext(
+            run=run,
+            writer=writer,
+            journal=Journal(writer, entries),
+            models=self._with.models,
+            gateway=self._with.gateway,
+            roster=roster.limited(allowance.effects, _degraded(roster, self._with.gateway)),
+            history=history,
+            allowance=allowance,
+            limits=self._with.limits,
+            deadline=deadline,
+            meter=meter,
+        )
+
+    async def _roster(self, run: Run) -> Roster:
+        return await self._with.registry.roster(run.epoch)
+
+    async def _history(self, run: Run) -> Any:
+        return render(await self._with.conversations.last(run, SHOWN, self._with.limits.max_history))
+
+    async def _run_star(self, context: RunContext) -> GraphState:
+        """Start the star, or go on from the last checkpoint where the run was interrupted."""
+        star = self._star_of(context.writer)
+        config = _config(context.run, context.allowance.supervisor_calls)
+        resumed = context.run.fence > 1 and await star.checkpointer.aget_tuple(config) is not None  # pyright: ignore
+        given = None if resumed else initial(context.run.input)
+        return await star.ainvoke(given, config, context=context, durability="sync")  # pyright: ignore
+
+    def _star_of(self, writer: RunWriter) -> Star:
+        return self._star.copy({"checkpointer": FencedSaver(self._with.engine, writer)})
+
+    async def _last_state(self, run: Run, writer: RunWriter) -> GraphState:
+        """What a broken run had reached: its last checkpoint."""
+        saver = FencedSaver(self._with.engine, writer)
+        found = await saver.stored(_config(run, 0))
+        return GraphState(**(found.checkpoint["channel_values"] if found else {}))  # pyright: ignore
+
+    async def _end(
+        self, run: Run, writer: RunWriter, meter: Meter, state: GraphState, failure: Failure | None
+    ) -> None:
+        result = _result(state, failure, meter)
+        if failure:
+            writer.emit(failure)
+        writer.step(Step(type="summary", description=result.reply[:300], metadata={"status": result.status}))
+        states = _states(run, state, result)
+        ts = self._with.clock.now().timestamp()
+
+        async def close_branch(connection: Connection) -> None:
+            await delete_checkpoints(connection, run.id)
+            await push(connection, run, [encode(item, ts) for item in states])
+
+        writer.add(close_branch)
+        last = Done(usage=result.usage, status=result.status, reply=result.reply)
+        await writer.end(result, last, self._with.repository)
+
+
+def _config(run: Run, supervisor_calls: int) -> RunnableConfig:
+    return {
+        "configurable": {"thread_id": run.id, "checkpoint_ns": ""},
+        "recursion_limit": 4 * supervisor_calls + 2 * _RECURSION_SLACK,
+        "callbacks": [],
+    }
+
+
+def _degraded(roster: Roster, gateway: ToolGateway) -> dict[str, str]:
+    """Why which server can't be used now, whatever the epoch says."""
+    reasons: dict[str, str] = {}
+    for card in roster.cards.values():
+        if card.server is None:
+            continue
+        listing = gateway.listing(card.server)
+        if listing is None:
+            reasons[card.server] = "The server was removed."
+        elif listing.state == "degraded":
+            reasons[card.server] = listing.error
+    return reasons
+
+
+def _count(meter: Meter, entries: Sequence[JournalEntry]) -> None:
+    for entry in entries:
+        if entry.kind == "answer":
+            meter.model_calls += 1
+            meter.tokens += TokenUsage(**entry.data["usage"])
+        elif entry.kind == "tool":
+            meter.tool_calls += 1
+
+
+def _result(state: GraphState, failure: Failure | None, meter: Meter) -> RunResult:
+    broken = failure.message if failure else state.get("failure", "")
+    reply = state.get("reply") or broken or "There is no answer."
+    return RunResult(
+        status=_status(state, broken),
+        reply=reply,
+        plan=state.get("plan", []),
+        citations=[Citation.model_validate(item) for item in state.get("citations", [])],
+        assumptions=state.get("assumptions", []),
+        degraded=[Degradation.model_validate(item) for item in state.get("degraded", [])],
+        usage=meter.usage(),
+    )
+
+
+def _status(state: GraphState, broken: str) -> FinalStatus:
+    nothing_done = bool(state.get("tasks")) and not approved(state)
+    return "failed" if broken or nothing_done else "succeeded"
+
+
+def _states(run: Run, state: GraphState, result: RunResult) -> list[BaseState]:
+    """What the run leaves on its branch."""
+    pushed: list[BaseState] = [UserMessageState(text=run.input)]
+    tasks = {task["id"]: task for task in state.get("tasks", [])}
+    for outcome in state.get("results", []):
+        correlation = f"{run.id}/{outcome['task_id']}"
+        task = tasks[outcome["task_id"]]
+        pushed.append(AgentCallState(agent_id=task["agent"], message=task["task"], correlation_id=correlation))
+        content = {"status": outcome["status"], "content": (outcome["output"] or outcome["reason"])[:600]}
+        pushed.append(AgentResultState(correlation_id=correlation, result=content))
+    return [*pushed, AssistantMessageState(content=result.reply), FinishedState()]

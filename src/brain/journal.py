@@ -1,0 +1,78 @@
+"""What a run has been told already, by position, so that resuming it asks nothing again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Literal
+
+from starling.core.errors import JournalDivergedError
+from starling.core.json import digest
+from starling.core.llm import ModelReply, ModelRequest, ModelToolCall, TokenUsage
+from starling.infra.postgres.writer import JournalEntry, RunWriter
+
+type Kind = Literal["context", "answer", "tool", "result"]
+
+
+class Journal:
+    """Looks up what was recorded before a crash and records what is new through the run's writer."""
+
+    def __init__(self, writer: RunWriter, entries: Sequence[JournalEntry] = ()) -> None:
+        self._writer = writer
+        self._known = {(entry.path, entry.kind, entry.position, entry.index): entry for entry in entries}
+
+    def find(
+        self, path: str, kind: Kind, position: int = 0, index: int = 0, *, request_hash: str = ""
+    ) -> Mapping[str, Any] | None:
+        """Return what was recorded there. Raises JournalDivergedError if it answered another request."""
+        entry = self._known.get((path, kind, position, index))
+        if entry is None:
+            return None
+        if entry.request_hash != request_hash:
+            raise JournalDivergedError(path, position)
+        return entry.data
+
+    def knows(self, path: str, kind: Kind, position: int = 0) -> bool:
+        """Whether something was recorded there before this life of the run."""
+        return (path, kind, position, 0) in self._known
+
+    def record(
+        self,
+        path: str,
+        kind: Kind,
+        data: Mapping[str, Any],
+        position: int = 0,
+        index: int = 0,
+        *,
+        request_hash: str = "",
+    ) -> None:
+        """Record it with the next batch; what is emitted right after becomes durable with it."""
+        self._writer.record(JournalEntry(path, kind, position, index, request_hash, data))
+
+
+def request_hash(request: ModelRequest) -> str:
+    """Return the digest of all that the model sees; time limits don't count."""
+    return digest(
+        {
+            "role": request.role,
+            "messages": [asdict(message) for message in request.messages],
+            "tools": [asdict(tool) for tool in request.tools],
+            "response": request.response and request.response.name,
+            "temperature": request.temperature,
+        }
+    )
+
+
+def dump_reply(reply: ModelReply) -> dict[str, Any]:
+    """Return a reply as JSON."""
+    return asdict(reply)
+
+
+def load_reply(data: Mapping[str, Any]) -> ModelReply:
+    """Return the reply that `dump_reply` made `data` from."""
+    return ModelReply(
+        content=data["content"],
+        tool_calls=tuple(ModelToolCall(**call) for call in data["tool_calls"]),
+        usage=TokenUsage(**data["usage"]),
+        model=data["model"],
+        finish_reason=data["finish_reason"],
+        warnings=tuple(data["warnings"]),
+    )

@@ -1,0 +1,29 @@
+"""One agent at work on one task; several of these run side by side."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from langgraph.runtime import Runtime
+
+from brain.context import RunContext
+from brain.state import Dispatch, GraphState, TaskOutcome
+
+
+class TaskPipeline(Protocol):
+    """Takes a task from dispatch to outcome."""
+
+    async def run(self, context: RunContext, dispatch: Dispatch) -> TaskOutcome:
+        """Return what the task came to."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Agents:
+    """The worker node: whichever agent the task names."""
+
+    pipeline: TaskPipeline
+
+    async def __call__(self, dispatch: Dispatch, runtime: Runtime[RunContext]) -> GraphState:
+        """Return the update that carries the task's outcome and its new status."""
+        outcome = await self.pipeline.run(runtime.context, dispatch)
+        return GraphState(tasks=[{**dispatch["task"], "status": outcome["status"]}], results=[outcome])

@@ -1,0 +1,126 @@
+"""Consolidates the final answer: sources, assumptions and what couldn't be done are named."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from langgraph.runtime import Runtime
+
+from brain.context import Answer, RunContext
+from brain.prompts import Xml, element, lines, prompt
+from brain.state import CitationRecord, DegradedPart, GraphState, Said, TaskOutcome, approved
+from brain.typing_out import TypingOut
+from starling.core.errors import DeadlineExceededError, JournalDivergedError, ModelError
+from starling.core.llm import Message, ModelRequest, ModelRole
+
+_PATH = "qa/1"
+_RESULT_CHARS = 8_000
+
+
+@dataclass(frozen=True, slots=True)
+class Qa:
+    """Writes the answer, streaming. Asks no model where the answer stands already."""
+
+    async def __call__(self, state: GraphState, runtime: Runtime[RunContext]) -> GraphState:
+        """Return the update that carries the reply and its citations."""
+        context = runtime.context
+        outcomes = list(approved(state).values())
+        citations = _citations(outcomes)
+        reply = _standing_answer(context, state, outcomes)
+        if reply is None:
+            reply = await _written(context, state, outcomes)
+        return GraphState(reply=reply, citations=citations)
+
+
+def _citations(outcomes: Sequence[TaskOutcome]) -> list[CitationRecord]:
+    return [
+        CitationRecord(
+            id=number,
+            task_id=outcome["task_id"],
+            agent=outcome["agent"],
+            tools=list(dict.fromkeys(use["tool"] for use in outcome["tools"])),
+        )
+        for number, outcome in enumerate(outcomes, start=1)
+    ]
+
+
+def _standing_answer(context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome]) -> str | None:
+    """Return the answer where it needs no words of QA: a direct reply, a failed plan, or one finished text."""
+    if not outcomes and (text := state["reply"] or state["failure"]):
+        _type_out(context, text)
+        return text
+    tasks = state.get("tasks", [])
+    if len(outcomes) == len(tasks) == 1 and not outcomes[0]["tools"] and not state["degraded"]:
+        return outcomes[0]["output"]  # was typed out as it was written
+    return None
+
+
+def _type_out(context: RunContext, text: str) -> None:
+    with TypingOut(context, _message_id(context)) as typing_out:
+        typing_out.write(text)
+
+
+async def _written(context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome]) -> str:
+    try:
+        reply = await _streamed(context, _request(context, state, outcomes))
+        if reply:
+            return reply
+        context.warn("llm_invalid_response", "The final answer came back empty.")
+    except (ModelError, JournalDivergedError, DeadlineExceededError) as error:
+        context.warn(error.code, str(error))
+    reply = _plain(outcomes, state["degraded"])
+    _type_out(context, reply)
+    return reply
+
+
+async def _streamed(context: RunContext, request: ModelRequest) -> str:
+    with TypingOut(context, _message_id(context)) as typing_out:
+        async for item in context.ask_streaming(_PATH, 0, request):
+            if isinstance(item, Answer):
+                return item.reply.content.strip()
+            typing_out.write(item.text, restart=item.restart)
+    return ""
+
+
+def _request(context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome]) -> ModelRequest:
+    allowance = context.allowance
+    return ModelRequest(
+        role=allowance.role(ModelRole.REASONING),
+        messages=_messages(state, outcomes),
+        max_tokens=allowance.max_tokens,
+    )
+
+
+def _messages(state: GraphState, outcomes: Sequence[TaskOutcome]) -> tuple[Message, Message]:
+    return prompt("qa").fill(
+        user_request=state["input_request"],
+        session_history=_history(state["messages"]),
+        results=lines(_result(number, outcome) for number, outcome in enumerate(outcomes, start=1)),
+        degraded=lines(element("part", part["part"], reason=part["reason"]) for part in state["degraded"]),
+        assumptions=lines(element("assumption", text) for text in state["assumptions"]),
+    )
+
+
+def _history(messages: Sequence[Said]) -> Xml:
+    return lines(element("message", said["content"], role=said["role"]) for said in messages)
+
+
+def _result(number: int, outcome: TaskOutcome) -> Xml:
+    return element(
+        "result",
+        outcome["output"][:_RESULT_CHARS],
+        task_id=outcome["task_id"],
+        agent=outcome["agent"],
+        status=outcome["status"],
+        citation=f"[{number}]",
+    )
+
+
+def _plain(outcomes: Sequence[TaskOutcome], degraded: Sequence[DegradedPart]) -> str:
+    """The results as they are: for when no model can put them into words."""
+    parts = [f"{outcome['output']} [{number}]" for number, outcome in enumerate(outcomes, start=1)]
+    parts += [f"Not answered: {part['part']} ({part['reason']})" for part in degraded]
+    return "\n\n".join(parts) or "Nothing could be found out, and no model is there to say why."
+
+
+def _message_id(context: RunContext) -> str:
+    return f"{_PATH}.{context.run.fence}"

@@ -1,0 +1,258 @@
+"""The centre of the star: plans, dispatches what is ready, and asks the model only when there is something to decide."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langgraph.runtime import Runtime
+
+from brain.context import RunContext
+from brain.decision import DECISION, Decision
+from brain.documents import ask_for_document
+from brain.plan import Rejected, accepted_tasks, progress_of, without_dead_ends
+from brain.prompts import Xml, element, lines, prompt
+from brain.state import DegradedPart, GraphState, Routing, Said, TaskRecord, approved, failures, ready_tasks
+from starling.core.errors import DeadlineExceededError, JournalDivergedError, ModelError
+from starling.core.events import Plan, PlannedTask, Route, SelectedAgent
+from starling.core.llm import ModelRequest, ModelRole
+from starling.core.runs import Step
+
+QA = "qa"
+_RESULT_CHARS = 1_500
+_RETRIES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Supervisor:
+    """Decides what comes next. Ready tasks of a sound plan and finished plans need no model."""
+
+    async def __call__(self, state: GraphState, runtime: Runtime[RunContext]) -> GraphState:
+        """Return the update that names the next tasks, or QA."""
+        context = runtime.context
+        routing = state["routing"]
+        if routing["decisions"] and not _to_decide(state):
+            return _go_on(context, state)
+        if routing["decisions"] >= context.allowance.supervisor_calls:
+            return _to_qa(context, state, "The limit of decisions is reached.")
+        return await _decide(context, state)
+
+
+def _to_decide(state: GraphState) -> bool:
+    """Whether a task failed since the last decision: then the plan isn't sound any more."""
+    return failures(state) > state["routing"]["failures_seen"]
+
+
+def _go_on(context: RunContext, state: GraphState) -> GraphState:
+    ready = ready_tasks(state)
+    return _dispatch(context, state, ready, state["routing"], "Ready by plan.") if ready else _finish(state)
+
+
+async def _decide(context: RunContext, state: GraphState) -> GraphState:
+    number = state["routing"]["decisions"] + 1
+    path = f"supervisor/{number}"
+    try:
+        decision, _ = await ask_for_document(context, path, 0, _request(context, state, path), Decision)
+    except (ModelError, JournalDivergedError, DeadlineExceededError) as error:
+        context.warn(error.code, str(error))
+        return _give_up(state, str(error))
+    return _apply(context, state, decision, path)
+
+
+def _request(context: RunContext, state: GraphState, path: str) -> ModelRequest:
+    allowance = context.allowance
+    messages = prompt("supervisor").fill(
+        user_request=state["input_request"],
+        session_history=_history(state["messages"]),
+        agents=_agents(context, path),
+        current_plan=lines(map(_task_element, state.get("tasks", []))),
+        state_context=_state_context(context, state),
+    )
+    return ModelRequest(
+        role=allowance.role(ModelRole.REASONING),
+        messages=messages,
+        response=DECISION,
+        temperature=allowance.supervisor_temperature,
+        max_tokens=allowance.max_tokens,
+    )
+
+
+def _agents(context: RunContext, path: str) -> Xml:
+    """The roster as it was when this decision was first asked for, so that a resumed run asks the same."""
+    recorded = context.journal.find(path, "context")
+    if recorded is not None:
+        return Xml(recorded["agents"])
+    agents = context.roster.elements()
+    context.journal.record(path, "context", {"agents": agents})
+    return agents
+
+
+def _history(messages: Sequence[Said]) -> Xml:
+    return lines(element("message", said["content"], role=said["role"]) for said in messages)
+
+
+def _task_element(task: TaskRecord) -> Xml:
+    return element(
+        "task",
+        task["task"],
+        id=task["id"],
+        agent=task["agent"],
+        status=task["status"],
+        depends_on=" ".join(task["depends_on"]),
+    )
+
+
+def _state_context(context: RunContext, state: GraphState) -> str:
+    """Results so far, the blackboard and what governance says, as JSON; empty parts are left out."""
+    content: Mapping[str, Any] = {
+        "results": [
+            {
+                "task_id": result["task_id"],
+                "status": result["status"],
+                "output": result["output"][:_RESULT_CHARS],
+                "reason": result["reason"],
+            }
+            for result in state.get("results", [])
+        ],
+        "global_state": state.get("global_state", {}),
+        "hint": context.allowance.hint,
+    }
+    return json.dumps({key: value for key, value in content.items() if value}, ensure_ascii=False)
+
+
+def _apply(context: RunContext, state: GraphState, decision: Decision, path: str) -> GraphState:
+    """Take over what is sound of a decision; what isn't becomes a degraded part."""
+    tasks, rejected = accepted_tasks(decision, state.get("tasks", []), context.roster)
+    update = _taken_over(state, decision, tasks, rejected)
+    told = context.journal.knows(path, "result")
+    if not told:
+        context.journal.record(path, "result", {})
+        _tell_plan(context, update, decision)
+    after = GraphState(**{**state, **update, "tasks": _merged(state, tasks)})
+    if _answered(decision, after):
+        return GraphState(**update, next_step=[QA])
+    routing, tripped = _breaker(after, tasks)
+    update["routing"] = routing
+    ready = ready_tasks(after)
+    if tripped:
+        context.warn("circuit_breaker", "The same agents were asked again without progress; answering with what there is.")
+    if tripped or not ready:
+        return GraphState(**{**update, **_finish(after)})
+    dispatched = _dispatch(context, after, ready, routing, decision.thought_process, told=told)
+    return GraphState(**{**update, **dispatched, "tasks": [*tasks, *dispatched["tasks"]]})
+
+
+def _merged(state: GraphState, tasks: Sequence[TaskRecord]) -> list[TaskRecord]:
+    known = {task["id"]: task for task in state.get("tasks", [])}
+    return list((known | {task["id"]: task for task in tasks}).values())
+
+
+def _answered(decision: Decision, state: GraphState) -> bool:
+    direct = bool(decision.reply.strip()) and not decision.selected_agents
+    return direct or (decision.is_request_satisfied and bool(approved(state)))
+
+
+def _taken_over(
+    state: GraphState, decision: Decision, tasks: Sequence[TaskRecord], rejected: Sequence[Rejected]
+) -> GraphState:
+    routing = state["routing"]
+    parts: list[DegradedPart] = [
+        *({"part": item.part, "reason": item.reason} for item in decision.unserved),
+        *({"part": item.part, "reason": item.reason} for item in rejected),
+    ]
+    return GraphState(
+        tasks=list(tasks),
+        plan=decision.plan,
+        assumptions=list(dict.fromkeys([*state["assumptions"], *decision.assumptions])),
+        degraded=[*state["degraded"], *(part for part in parts if part not in state["degraded"])],
+        reply="" if decision.selected_agents else decision.reply.strip(),
+        routing=Routing(
+            **{
+                **routing,
+                "decisions": routing["decisions"] + 1,
+                "plan_version": routing["plan_version"] + 1,
+                "failures_seen": failures(state),
+                "reason": decision.thought_process,
+            }
+        ),
+    )
+
+
+def _tell_plan(context: RunContext, update: GraphState, decision: Decision) -> None:
+    version = update["routing"]["plan_version"]
+    context.emit(
+        Plan(
+            version=version,
+            plan=decision.plan,
+            tasks=[PlannedTask.model_validate(task) for task in update["tasks"]],
+            thought_process=decision.thought_process,
+        )
+    )
+    context.writer.step(
+        Step(
+            type="plan",
+            description="; ".join(decision.plan) or decision.thought_process,
+            metadata={
+                "version": version,
+                "is_request_satisfied": decision.is_request_satisfied,
+                "is_in_loop": decision.is_in_loop,
+                "is_progress_being_made": decision.is_progress_being_made,
+            },
+        )
+    )
+
+
+def _breaker(state: GraphState, tasks: Sequence[TaskRecord]) -> tuple[Routing, bool]:
+    """Count routes to agents that were routed to before, since anything last moved; two are enough."""
+    routing = state["routing"]
+    agents = [task["agent"] for task in tasks if task["status"] == "pending"]
+    progress = progress_of(state)
+    if progress != routing["progress"]:
+        return Routing(**{**routing, "progress": progress, "routed": agents, "retry_count": 0}), False
+    again = bool(set(agents) & set(routing["routed"]))
+    retries = routing["retry_count"] + again
+    routed = sorted({*routing["routed"], *agents})
+    return Routing(**{**routing, "routed": routed, "retry_count": retries}), retries >= _RETRIES
+
+
+def _dispatch(
+    context: RunContext,
+    state: GraphState,
+    ready: Sequence[TaskRecord],
+    routing: Routing,
+    reason: str,
+    *,
+    told: bool = False,
+) -> GraphState:
+    chosen = ready[: context.limits.parallel_tasks]
+    if not told:
+        context.emit(
+            Route(
+                selected_agents=[SelectedAgent(agent=task["agent"], task_id=task["id"]) for task in chosen],
+                reason=reason,
+            )
+        )
+    for task in chosen:
+        card = context.roster.get(task["agent"])
+        if card and card.server:
+            context.gateway.warm(card.server)
+    running: list[TaskRecord] = [{**task, "status": "running"} for task in chosen]
+    return GraphState(tasks=running, routing=routing, next_step=[task["id"] for task in chosen])
+
+
+def _finish(state: GraphState) -> GraphState:
+    """The plan has nothing left that could run: what waits for a failed task is a degraded part."""
+    return GraphState(next_step=[QA], degraded=without_dead_ends(state))
+
+
+def _to_qa(context: RunContext, state: GraphState, reason: str) -> GraphState:
+    context.warn("limit_reached", reason)
+    return _finish(state)
+
+
+def _give_up(state: GraphState, reason: str) -> GraphState:
+    """No decision can be had: answer with what is approved, or say plainly that planning failed."""
+    update = _finish(state)
+    if not approved(state):
+        update["failure"] = f"The request couldn't be planned. {reason}"
+    return update

@@ -1,0 +1,95 @@
+"""Agents as the supervisor sees them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from brain.prompts import Xml, element, lines
+from starling.core.llm import ModelRole
+from starling.core.tools import Effect, ToolDefinition
+
+type AgentKind = Literal["specialist", "team", "builtin", "custom"]
+
+_TOOLS_DESCRIBED = 20
+_DESCRIPTION_CHARS = 300
+_TOOL_CHARS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCard:
+    """An agent: its name, what it is good for, what it may do and its state.
+
+    A specialist is bound to one `server`; a builtin answers with the prompt of its name, asked of `role`.
+    """
+
+    name: str
+    kind: AgentKind
+    description: str
+    server: str | None = None
+    tools: tuple[ToolDefinition, ...] = ()
+    role: ModelRole = ModelRole.REASONING
+    degraded: str = ""  # why it can't work now
+
+    def element(self) -> Xml:
+        """Return the card as the supervisor's prompt shows it."""
+        state = "degraded" if self.degraded else "ready"
+        return element("agent", self._text(), name=self.name, kind=self.kind, state=state)
+
+    def _text(self) -> str:
+        text = _shortened(self.description, _DESCRIPTION_CHARS)
+        if self.degraded:
+            return f"{text} Can't work now: {_shortened(self.degraded, _DESCRIPTION_CHARS)}"
+        if len(self.tools) > _TOOLS_DESCRIBED:
+            return f"{text} Tools: {', '.join(tool.name for tool in self.tools)}"
+        if self.tools:
+            return f"{text} Tools: {', '.join(map(_tool_text, self.tools))}"
+        return text
+
+
+GENERALIST: Final = AgentCard(
+    "generalist", "builtin", "Answers from general knowledge, writes, translates, summarises. Has no tools and says so."
+)
+CODER: Final = AgentCard(
+    "coder", "builtin", "Writes and explains program code. Can't run it.", role=ModelRole.CODING
+)
+BUILTINS: Final = (GENERALIST, CODER)
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """The agents that one run may choose from, by name."""
+
+    cards: Mapping[str, AgentCard]
+
+    def get(self, name: str) -> AgentCard | None:
+        """Return the card of an agent, None where the roster has no such name."""
+        return self.cards.get(name)
+
+    def limited(self, effects: frozenset[Effect], degraded: Mapping[str, str]) -> "Roster":
+        """Return the roster of a run: only tools of allowed effects, and each server's state as it is now.
+
+        `degraded` says why, by server. Specialists whose tools are all forbidden are left out.
+        """
+        chosen: dict[str, AgentCard] = {}
+        for name, card in self.cards.items():
+            tools = tuple(tool for tool in card.tools if tool.effect in effects)
+            if card.tools and not tools:
+                continue
+            chosen[name] = replace(card, tools=tools, degraded=degraded.get(card.server or "", ""))
+        return Roster(chosen)
+
+    def elements(self) -> Xml:
+        """Return all cards, one a line."""
+        return lines(card.element() for card in self.cards.values())
+
+
+def _tool_text(tool: ToolDefinition) -> str:
+    described = _shortened(tool.description, _TOOL_CHARS)
+    return f"{tool.name} ({described})" if described else tool.name
+
+
+def _shortened(text: str, limit: int) -> str:
+    """Return the first sentence of `text`, in one line, cut at `limit` characters."""
+    line = " ".join(text.split())
+    sentence = line.split(". ", 1)[0].rstrip(".")
+    return sentence if len(sentence) <= limit else sentence[: limit - 1].rstrip() + "…"

@@ -1,0 +1,137 @@
+"""The state of a star: plain JSON, with the reducers that bring parallel agents together."""
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypedDict
+
+GRAPH_VERSION = 1
+"""Names of nodes and keys of the state are append-only; a run records the version that it began with."""
+
+
+class Said(TypedDict):
+    """One message of the conversation, shortened."""
+
+    role: Literal["user", "assistant"]
+    content: str
+
+
+class TaskRecord(TypedDict):
+    """A task of the plan and where it stands."""
+
+    id: str
+    agent: str
+    task: str
+    depends_on: list[str]
+    status: Literal["pending", "running", "approved", "failed"]
+
+
+class ToolUse(TypedDict):
+    """That a tool was called, and whether it came to something."""
+
+    tool: str
+    status: Literal["succeeded", "failed"]
+
+
+class TaskOutcome(TypedDict):
+    """What a task came to. `output` is empty where `status` is `failed`; then `reason` says why."""
+
+    task_id: str
+    agent: str
+    status: Literal["approved", "failed"]
+    output: str
+    reason: str
+    attempts: int
+    tools: list[ToolUse]
+
+
+class CitationRecord(TypedDict):
+    """Where a numbered part of the answer comes from."""
+
+    id: int
+    task_id: str
+    agent: str
+    tools: list[str]
+
+
+class DegradedPart(TypedDict):
+    """A part of the request that can't be had."""
+
+    part: str
+    reason: str
+
+
+class Routing(TypedDict):
+    """What the circuit breaker and the limits count."""
+
+    decisions: int
+    plan_version: int
+    failures_seen: int
+    retry_count: int
+    progress: str
+    routed: list[str]
+    reason: str
+
+
+def merge_tasks(known: Sequence[TaskRecord], news: Sequence[TaskRecord]) -> list[TaskRecord]:
+    """Append new tasks; a record with a known id takes the place of the old one."""
+    by_id = {task["id"]: task for task in known}
+    return list((by_id | {task["id"]: task for task in news}).values())
+
+
+def merge_dict(known: Mapping[str, Any], news: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay the new entries over the known ones."""
+    return {**known, **news}
+
+
+def latest[T](known: T, news: T) -> T:
+    """Take the newer value."""
+    del known
+    return news
+
+
+class GraphState(TypedDict, total=False):
+    """What persists through a run of a star."""
+
+    input_request: str
+    messages: Annotated[list[Said], operator.add]
+    tasks: Annotated[list[TaskRecord], merge_tasks]
+    results: Annotated[list[TaskOutcome], operator.add]
+    plan: Annotated[list[str], latest]
+    global_state: Annotated[dict[str, Any], merge_dict]
+    citations: Annotated[list[CitationRecord], operator.add]
+    next_step: list[str]
+    assumptions: Annotated[list[str], latest]
+    degraded: Annotated[list[DegradedPart], latest]
+    routing: Annotated[Routing, latest]
+    reply: str
+    failure: str
+
+
+class Dispatch(TypedDict):
+    """What one agent is sent: its task and what that needs of the state, never the whole of it."""
+
+    input_request: str
+    path: str
+    messages: list[Said]
+    task: TaskRecord
+    whole_plan: bool
+    needed: list[TaskOutcome]
+    global_state: dict[str, Any]
+
+
+def approved(state: GraphState) -> dict[str, TaskOutcome]:
+    """Return the approved outcome of each task that has one."""
+    return {result["task_id"]: result for result in state.get("results", []) if result["status"] == "approved"}
+
+
+def failures(state: GraphState) -> int:
+    """Return how many outcomes so far were failures."""
+    return sum(result["status"] == "failed" for result in state.get("results", []))
+
+
+def ready_tasks(state: GraphState) -> list[TaskRecord]:
+    """Return the tasks that wait for nothing but an agent."""
+    done = approved(state).keys()
+    return [
+        task for task in state.get("tasks", []) if task["status"] == "pending" and done >= set(task["depends_on"])
+    ]
