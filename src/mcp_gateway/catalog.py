@@ -1,0 +1,129 @@
+"""Servers and their tools as they are known: listed where new or changed, else read from the database."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from mcp_gateway.config import McpConfig, ServerConfig, server_of
+from mcp_gateway.listing import Listed, definition_hash, list_server
+from mcp_gateway.repository import Definitions, ListedServer, ServerRepository, ServerRow
+from mcp_gateway.sessions import Sessions
+from starling.core.errors import ConfigurationError, ServerUnavailableError
+from starling.core.json import storable_text
+from starling.core.tools import ServerListing, ToolDefinition
+
+_AT_ONCE = 16
+_LATER = 0.5  # seconds for the session's own time limit, which knows more, to be first
+_log = logging.getLogger(__name__)
+
+
+class Catalog:
+    """Keeps the tables `servers` and `tools` true to what is configured.
+
+    `server_start_seconds` bounds each server from its start to the end of its list; up to 16 are asked at once.
+    """
+
+    def __init__(self, repository: ServerRepository, sessions: Sessions, server_start_seconds: float) -> None:
+        self._repository = repository
+        self._sessions = sessions
+        self._seconds = server_start_seconds
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def sync(self, config: McpConfig) -> None:
+        """Make the servers that came from files be exactly these.
+
+        Lists what is new, changed or was degraded; a server that can't be listed becomes degraded and stops nobody
+        else. Raises ConfigurationError where a name belongs to a server that was added another way.
+        """
+        known = {row.name: row for row in await self._repository.servers()}
+        _refuse_taken(config, known)
+        asked = [name for name in config if not _unchanged(config[name], known.get(name))]
+        answers = await asyncio.gather(*(self._ask(name, config[name]) for name in asked))
+        gone = {row.name for row in known.values() if row.source == "file"} - config.keys()
+        if gone or answers:
+            await self._repository.change(gone, answers)
+
+    async def load(self) -> tuple[McpConfig, tuple[ServerListing, ...]]:
+        """Return every known server's configuration, references unresolved, and what it listed last."""
+        rows, definitions = await self._repository.servers_and_tools()
+        config = {row.name: server_of(row.config) for row in rows}
+        return config, tuple(_listing(row, config[row.name], definitions) for row in rows)
+
+    async def _ask(self, name: str, config: ServerConfig) -> ListedServer:
+        try:
+            async with self._slots:
+                listed = await self._list(name, config)
+        except ServerUnavailableError as error:
+            _log.warning("%s", error)
+            return _degraded(name, config, error)
+        return _ready(name, config, listed)
+
+    async def _list(self, name: str, config: ServerConfig) -> Listed:
+        session = self._sessions.open_new(name, config)
+        try:
+            async with asyncio.timeout(self._seconds + _LATER):
+                return await list_server(session)
+        except TimeoutError:
+            reason = f"it didn't start and list its tools within {self._seconds:g} s."
+            raise ServerUnavailableError(name, reason, "Start it by hand to see what takes it so long.") from None
+        finally:
+            session.stop()
+
+
+def _unchanged(config: ServerConfig, row: ServerRow | None) -> bool:
+    return row is not None and row.state == "ready" and row.config_hash == config.hash
+
+
+def _refuse_taken(config: McpConfig, known: Mapping[str, ServerRow]) -> None:
+    taken = sorted(name for name, row in known.items() if row.source != "file" and name in config)
+    if taken:
+        raise ConfigurationError(
+            f"The names {', '.join(taken)} belong to servers that were added over the API.",
+            "Rename them in the file, or remove the others.",
+        )
+
+
+def _degraded(name: str, config: ServerConfig, error: ServerUnavailableError) -> ListedServer:
+    row = ServerRow(
+        name=name,
+        config=config.document,
+        config_hash=config.hash,
+        source="file",
+        state="degraded",
+        description=config.options.description,
+        tools={},
+        error=storable_text(error.reason),
+        remedy=storable_text(error.remedy),
+    )
+    return ListedServer(row, {})
+
+
+def _ready(name: str, config: ServerConfig, listed: Listed) -> ListedServer:
+    row = ServerRow(
+        name=name,
+        config=config.document,
+        config_hash=config.hash,
+        source="file",
+        state="ready",
+        description=config.options.description or listed.description,
+        tools={tool: definition_hash(definition) for tool, definition in listed.tools.items()},
+        error=f"Left out: {'; '.join(listed.left_out)}." if listed.left_out else "",
+        remedy="Report it to the server's author." if listed.left_out else "",
+    )
+    return ListedServer(row, listed.tools)
+
+
+def _listing(row: ServerRow, config: ServerConfig, definitions: Definitions) -> ServerListing:
+    tools = (
+        ToolDefinition(
+            server=row.name,
+            name=tool,
+            description=definitions[row.name, tool].get("description") or "",
+            input_schema=definitions[row.name, tool]["inputSchema"],
+            output_schema=definitions[row.name, tool].get("outputSchema"),
+            effect=config.options.effect_of(tool),
+            hash=pin,
+        )
+        for tool, pin in sorted(row.tools.items())
+    )
+    return ServerListing(row.name, row.description, row.config_hash, row.state, tuple(tools), row.error, row.remedy)

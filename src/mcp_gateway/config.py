@@ -1,0 +1,179 @@
+"""The `mcpServers` document that every MCP client reads, with ours under the one key `x-starling`."""
+
+import json
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from starling.core.errors import ConfigurationError
+from starling.core.json import Json, JsonObject, digest
+from starling.core.tools import Effect
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
+_EXAMPLE = '{"mcpServers": {"time": {"command": "mcp-server-time"}}}'
+
+
+class ToolOptions(BaseModel):
+    """What the admin says about one tool. `side_effect_free` is another word for the effect `read`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    effect: Effect | None = None
+    side_effect_free: bool = False
+
+    @model_validator(mode="after")
+    def _one_effect(self) -> "ToolOptions":
+        if self.side_effect_free and self.effect not in (None, Effect.READ):
+            raise ValueError(f"side_effect_free contradicts effect {self.effect!r}")
+        return self
+
+
+class ServerOptions(BaseModel):
+    """The part under `x-starling`. `effect` holds for every tool that `tools` says nothing about."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    description: str = ""
+    effect: Effect = Effect.UNSAFE
+    tools: dict[str, ToolOptions] = {}
+    timeout: Annotated[float, Field(gt=0)] | None = None  # seconds for one call
+    max_sessions: Annotated[int, Field(ge=1)] = 1
+
+    def effect_of(self, tool: str) -> Effect:
+        """Return the effect class of a tool. A server's own annotations don't count."""
+        options = self.tools.get(tool)
+        if options is None:
+            return self.effect
+        return Effect.READ if options.side_effect_free else options.effect or self.effect
+
+
+class _Server(BaseModel):
+    # What other hosts put beside these keys means nothing here and isn't kept.
+    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
+
+    disabled: bool = False
+    options: ServerOptions = Field(default=ServerOptions(), alias="x-starling")
+
+    @property
+    def document(self) -> JsonObject:
+        """The configuration as it is stored: references unresolved, other hosts' keys left out."""
+        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True) | self.model_dump(include={"type"})
+
+    @cached_property
+    def hash(self) -> str:
+        """The digest of the unresolved configuration, whatever the order of its keys. A resolved copy keeps it."""
+        return digest(self.document)
+
+
+class StdioServer(_Server):
+    """A server that is started as a process and spoken to over its standard streams."""
+
+    type: Literal["stdio"] = "stdio"
+    command: Annotated[str, Field(min_length=1)]
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    cwd: str | None = None
+
+
+class RemoteServer(_Server):
+    """A server that is reached over HTTP."""
+
+    type: Literal["http", "sse"] = "http"
+    url: Annotated[str, Field(min_length=1)]
+    headers: dict[str, str] = {}
+
+    @field_validator("type", mode="before")
+    @classmethod
+    def _one_spelling(cls, value: object) -> object:
+        return "http" if value in ("streamable-http", "streamableHttp", "streamable_http") else value
+
+
+type ServerConfig = StdioServer | RemoteServer
+type McpConfig = dict[str, ServerConfig]
+
+
+def server_of(document: object) -> ServerConfig:
+    """Return the configuration of one server. Raises ValueError, of which pydantic's ValidationError is one."""
+    if not isinstance(document, dict):
+        raise ValueError("must be an object")
+    remote = "url" in document or document.get("type") not in (None, "stdio")
+    return (RemoteServer if remote else StdioServer).model_validate(document)
+
+
+def read_config(file: Path) -> McpConfig:
+    """Read and check an `mcpServers` file. Raises ConfigurationError that says where it is wrong."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"The MCP configuration {file} can't be read: {error}.",
+            "Check the path given with --mcp-config or STARLING_MCP_CONFIG.",
+        ) from None
+    return parse_config(text, str(file))
+
+
+def parse_config(text: str, source: str) -> McpConfig:
+    """Check the text of an `mcpServers` document; `source` says in errors where it came from.
+
+    Servers marked `disabled` are left out. Raises ConfigurationError with one part for each thing that is wrong.
+    """
+    wrong: list[str] = []
+    found: McpConfig = {}
+    for name, document in _servers_in(_json_of(text, source), source).items():
+        try:
+            config = _named(name, document)
+        except ValidationError as error:
+            wrong += [f"{_place(name, item['loc'])}: {item['msg']}" for item in error.errors()]
+        except ValueError as error:
+            wrong.append(f"{_place(name, ())}: {error}")
+        else:
+            found |= {} if config.disabled else {name: config}
+    if wrong:
+        raise ConfigurationError(f"{source} is wrong: {'; '.join(wrong)}.", "Correct the file and try again.")
+    return found
+
+
+def _json_of(text: str, source: str) -> Json:
+    try:
+        return json.loads(text, object_pairs_hook=_without_duplicates)
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(
+            f"{source} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}.",
+            "Correct the file; comments and trailing commas aren't allowed in JSON.",
+        ) from None
+    except ValueError as error:
+        raise ConfigurationError(f"{source} is wrong: {error}.", "Give each its own name.") from None
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the name {key!r} is used twice in one object")
+        found[key] = value
+    return found
+
+
+def _servers_in(document: Json, source: str) -> dict[str, Any]:
+    servers = document.get("mcpServers") if isinstance(document, dict) else None
+    if not isinstance(servers, dict):
+        raise ConfigurationError(
+            f"{source} is wrong: mcpServers: must be an object with one entry for each server.",
+            f"It has to look like {_EXAMPLE}.",
+        )
+    return servers
+
+
+def _named(name: str, document: object) -> ServerConfig:
+    if not _NAME.fullmatch(name):
+        raise ValueError("a server's name has 1 to 48 letters, digits, _ or -")
+    return server_of(document)
+
+
+def _place(name: str, location: tuple[int | str, ...]) -> str:
+    """Write a path into the document as a person would: `mcpServers.time.args[0]`."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return f"mcpServers.{name}{''.join(parts)}"

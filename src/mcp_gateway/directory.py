@@ -1,0 +1,38 @@
+"""What is known now: the one thing in the gateway that changes while it runs."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from mcp_gateway.config import McpConfig, ServerConfig
+from starling.core.tools import ServerListing
+
+
+@dataclass(frozen=True, slots=True)
+class KnownServer:
+    """A server that may be called, and the current hash of each of its tools."""
+
+    config: ServerConfig
+    listing: ServerListing
+    tools: Mapping[str, str]
+
+
+class Directory:
+    """The known servers by name, replaced as a whole."""
+
+    def __init__(self) -> None:
+        self._servers: Mapping[str, KnownServer] = {}
+
+    def server(self, name: str) -> KnownServer | None:
+        """Return a server, None where it isn't there any more."""
+        return self._servers.get(name)
+
+    def replace(self, config: McpConfig, listings: Iterable[ServerListing]) -> None:
+        """Know these servers and no others from now on."""
+        self._servers = {
+            listing.name: KnownServer(config[listing.name], listing, {tool.name: tool.hash for tool in listing.tools})
+            for listing in listings
+        }
+
+    def config_hashes(self) -> set[str]:
+        """Return the hashes of all known configurations."""
+        return {server.config.hash for server in self._servers.values()}

@@ -1,0 +1,90 @@
+"""The gateway as the rest of the platform knows it."""
+
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from time import perf_counter
+
+from mcp_gateway.catalog import Catalog
+from mcp_gateway.config import McpConfig
+from mcp_gateway.directory import Directory
+from mcp_gateway.path.dispatch import Dispatch
+from mcp_gateway.path.known import Known
+from mcp_gateway.path.schema_check import SchemaCheck
+from mcp_gateway.path.size_limit import SizeLimit
+from mcp_gateway.path.step import Step, failed
+from mcp_gateway.path.timeout import Timeout
+from mcp_gateway.repository import ServerRepository
+from mcp_gateway.schemas import Validators
+from mcp_gateway.sessions import Sessions
+from starling.core.clock import Deadline
+from starling.core.settings import Limits
+from starling.core.tools import ServerListing, ToolCall, ToolGateway, ToolOutcome
+
+_log = logging.getLogger(__name__)
+
+
+class Gateway(ToolGateway):
+    """Servers, their sessions and the path of a call. Made by `open_gateway`."""
+
+    def __init__(self, catalog: Catalog, sessions: Sessions, directory: Directory, path: Step) -> None:
+        self._catalog = catalog
+        self._sessions = sessions
+        self._directory = directory
+        self._path = path
+
+    async def call(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
+        begun = perf_counter()
+        try:
+            outcome = await self._path(call, deadline)
+        except Exception:  # noqa: BLE001 - the edge: one call, whatever happens in it, is one outcome
+            _log.exception("tool call %s of %s failed in the platform", call.id, call.tool.full_name)
+            outcome = failed("internal", f"The platform failed at this call; its log says more under {call.id}.")
+        return replace(outcome, duration_ms=(perf_counter() - begun) * 1000)
+
+    def warm(self, server: str) -> None:
+        if (known := self._directory.server(server)) is not None:
+            self._sessions.warm(server, known.config)
+
+    def listing(self, server: str) -> ServerListing | None:
+        known = self._directory.server(server)
+        return known.listing if known is not None else None
+
+    async def sync(self, config: McpConfig) -> tuple[ServerListing, ...]:
+        """Make the servers that came from files be exactly these; return what is known then. See `Catalog.sync`."""
+        await self._catalog.sync(config)
+        return await self.refresh()
+
+    async def refresh(self) -> tuple[ServerListing, ...]:
+        """Know what the database knows now, return it, and close the sessions of what is gone or changed."""
+        config, listings = await self._catalog.load()
+        self._directory.replace(config, listings)
+        self._sessions.keep_only(self._directory.config_hashes())
+        return listings
+
+
+@asynccontextmanager
+async def open_gateway(
+    repository: ServerRepository, limits: Limits, environment: Mapping[str, str]
+) -> AsyncGenerator[Gateway]:
+    """Yield a gateway that knows what the database knows; at the end no session and no process is left.
+
+    `environment` is what `${VAR}` in configurations refers to.
+    """
+    directory = Directory()
+    async with Sessions(limits, environment) as sessions:
+        catalog = Catalog(repository, sessions, limits.server_start_seconds)
+        gateway = Gateway(catalog, sessions, directory, _path(directory, sessions, limits))
+        await gateway.refresh()
+        yield gateway
+
+
+def _path(directory: Directory, sessions: Sessions, limits: Limits) -> Step:
+    """Wire the path, innermost first."""
+    validators = Validators()
+    path: Step = Dispatch(directory, sessions, validators)
+    path = Timeout(directory, limits.tool_call_seconds, path)
+    path = SizeLimit(limits.tool_result_chars, path)
+    path = SchemaCheck(validators, path)
+    return Known(directory, path)

@@ -1,0 +1,109 @@
+"""What a server offers, asked once and checked: a server is foreign, and anything may come."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mcp import McpError
+from pydantic import ValidationError
+
+from mcp_gateway.schemas import schema_fault
+from mcp_gateway.session import Session
+from starling.core.errors import ServerUnavailableError
+from starling.core.json import JsonObject, canonical, digest, storable
+
+MAX_PAGES: Final = 100
+MAX_TOOLS: Final = 2_000
+MAX_CHARS: Final = 4 * 2**20  # of all definitions together
+_DESCRIPTION_CHARS = 300
+_REMEDY = "Report it to the server's author, or take the server out of the configuration."
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A server's own words about itself, and its usable tools: name to whole definition.
+
+    `left_out` says which tools aren't usable and why.
+    """
+
+    description: str
+    tools: Mapping[str, JsonObject]
+    left_out: tuple[str, ...] = ()
+
+
+async def list_server(session: Session) -> Listed:
+    """Ask for every tool. Raises ServerUnavailableError where the server can't be understood."""
+    try:
+        documents = await _all_pages(session)
+    except McpError as error:
+        raise _odd(session, f"it refused to list its tools: {error}") from None
+    except ValidationError:
+        raise _odd(session, "its list of tools is not what MCP defines") from None
+    kept, left_out = _sorted_out(session, documents)
+    return Listed(_description(session), kept, tuple(left_out))
+
+
+def definition_hash(definition: JsonObject) -> str:
+    """Return the pin of a tool: the digest of everything that the server listed for it."""
+    return digest(definition)
+
+
+async def _all_pages(session: Session) -> list[dict[str, Any]]:
+    documents: list[dict[str, Any]] = []
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = await session.page(cursor)
+        documents += page.tools
+        cursor = page.next_cursor
+        if not cursor:
+            return documents
+        if len(documents) > MAX_TOOLS:
+            break
+    raise _odd(session, f"its list of tools doesn't end ({len(documents)} tools so far)")
+
+
+def _sorted_out(session: Session, documents: Iterable[dict[str, Any]]) -> tuple[dict[str, JsonObject], list[str]]:
+    kept: dict[str, JsonObject] = {}
+    left_out: list[str] = []
+    size = 0
+    for document in documents:
+        name = document.get("name")
+        if name in kept:
+            raise _odd(session, f"it lists the tool {name!r} twice")
+        definition = storable(document)
+        size += len(canonical(definition))
+        if (fault := _fault(document)) is not None:
+            left_out.append(f"{str(name)[:60]!r}: {fault}")
+        elif isinstance(definition, Mapping):
+            kept[str(definition["name"])] = definition
+    if len(kept) > MAX_TOOLS or size > MAX_CHARS:
+        raise _odd(session, f"its list of tools is too big ({len(kept)} tools, {size:,} characters)")
+    return kept, left_out
+
+
+def _fault(document: Mapping[str, Any]) -> str | None:
+    name = document.get("name")
+    if not isinstance(name, str) or not 0 < len(name) <= 200 or storable(name) != name:
+        return "it has no usable name"
+    if not isinstance(document.get("description", ""), str):
+        return "its description is no text"
+    if (fault := schema_fault(document.get("inputSchema"))) is not None:
+        return f"its inputSchema {fault}"
+    if (output := document.get("outputSchema")) is not None and (fault := schema_fault(output)) is not None:
+        return f"its outputSchema {fault}"
+    return None
+
+
+def _description(session: Session) -> str:
+    """Return the first paragraph of the server's instructions, else its title or name."""
+    if session.info is None:
+        return ""
+    paragraph = (session.info.instructions or "").strip().split("\n\n")[0]
+    text = " ".join(paragraph.split()) or session.info.serverInfo.title or session.info.serverInfo.name
+    text = text if len(text) <= _DESCRIPTION_CHARS else text[:_DESCRIPTION_CHARS].rsplit(" ", 1)[0] + " …"
+    return str(storable(text))
+
+
+def _odd(session: Session, reason: str) -> ServerUnavailableError:
+    session.stop()
+    return ServerUnavailableError(session.server, f"{reason}.", _REMEDY)

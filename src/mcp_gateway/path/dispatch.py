@@ -1,0 +1,65 @@
+"""The end of the path: the call itself, on an open session."""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from mcp import McpError
+from mcp.types import INVALID_PARAMS, METHOD_NOT_FOUND, CallToolResult
+from pydantic import ValidationError
+
+from mcp_gateway.directory import Directory
+from mcp_gateway.path.content import data_of, text_of
+from mcp_gateway.path.step import failed
+from mcp_gateway.schemas import Validators, faults
+from mcp_gateway.sessions import Sessions
+from starling.core.clock import Deadline
+from starling.core.errors import ServerUnavailableError
+from starling.core.json import JsonObject, storable, storable_text
+from starling.core.tools import ToolCall, ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Calls the tool once and never again, and turns what comes back into an outcome."""
+
+    directory: Directory
+    sessions: Sessions
+    validators: Validators
+
+    async def __call__(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
+        server = self.directory.server(call.tool.server)
+        if server is None:  # removed since it was checked
+            return failed("removed", f"The server {call.tool.server} was removed.")
+        arguments = cast("dict[str, Any]", storable(call.arguments))
+        try:
+            async with self.sessions.use(call.tool.server, server.config) as session:
+                result = await session.call(call.tool.name, arguments)
+        except ServerUnavailableError as error:
+            return failed("server_unavailable", storable_text(str(error)))
+        except McpError as error:
+            return _refused(call, error)
+        except ValidationError:
+            return failed("invalid_result", f"What {call.tool.full_name} answered is no MCP result.")
+        return self._outcome(call, result)
+
+    def _outcome(self, call: ToolCall, result: CallToolResult) -> ToolOutcome:
+        data = data_of(result)
+        text = text_of(result, data)
+        if result.isError:
+            return failed("tool_error", text or f"{call.tool.full_name} failed and didn't say why.")
+        if wrong := self._misfit(call, data):
+            return failed("invalid_result", f"What {call.tool.full_name} answered is not what it promises: {wrong}.")
+        return ToolOutcome("succeeded", text, data)
+
+    def _misfit(self, call: ToolCall, data: JsonObject | None) -> str:
+        if call.tool.output_schema is None:
+            return ""
+        if data is None:
+            return "there is no structured content"
+        return "; ".join(faults(self.validators.get(call.tool.hash, "output", call.tool.output_schema), data, "result"))
+
+
+def _refused(call: ToolCall, error: McpError) -> ToolOutcome:
+    code = "invalid_arguments" if error.error.code == INVALID_PARAMS else "tool_error"
+    code = "removed" if error.error.code == METHOD_NOT_FOUND else code
+    return failed(code, storable_text(f"{call.tool.server} refused the call: {error.error.message}"))

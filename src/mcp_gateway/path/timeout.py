@@ -1,0 +1,33 @@
+"""No call takes longer than it may, whatever the server does."""
+
+import asyncio
+from dataclasses import dataclass
+
+from mcp_gateway.directory import Directory
+from mcp_gateway.path.step import NOTHING_DONE, Step, failed
+from starling.core.clock import Deadline
+from starling.core.tools import Effect, ToolCall, ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Timeout:
+    """Ends a call after the server's own `timeout`, else `seconds`, and never later than the deadline."""
+
+    directory: Directory
+    seconds: float
+    inner: Step
+
+    async def __call__(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
+        seconds = deadline.cap(self._allowed(call.tool.server))
+        if seconds <= 0:
+            return failed("timeout", f"The run's time is used up. {NOTHING_DONE}")
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.inner(call, deadline)
+        except TimeoutError:
+            unsure = "" if call.tool.effect is Effect.READ else " Whether it changed anything is unknown."
+            return failed("timeout", f"{call.tool.full_name} didn't answer within {seconds:.3g} s.{unsure}")
+
+    def _allowed(self, server: str) -> float:
+        known = self.directory.server(server)
+        return (known and known.config.options.timeout) or self.seconds

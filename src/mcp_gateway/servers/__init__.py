@@ -1,0 +1,1 @@
+"""The MCP servers that ship with the platform."""

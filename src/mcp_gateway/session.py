@@ -1,0 +1,199 @@
+"""One open conversation with one server."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final, cast
+
+import anyio
+import httpx
+import mcp.types as wire
+from fastmcp.client.transports import ClientTransport
+from mcp import ClientSession, McpError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mcp_gateway.transport import ShimTransport
+from starling.core.errors import ServerUnavailableError
+
+type Spawn = Callable[[Coroutine[Any, Any, None]], object]
+
+_CLIENT: Final = wire.Implementation(name="starling", version="1")
+_SESSION_TERMINATED = 32600  # what the SDK makes of HTTP 404: the server doesn't know the session any more
+_CANCEL_SECONDS = 1.0
+
+
+class ToolsPage(BaseModel):
+    """One page of a server's tools, each exactly as it was listed."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    tools: list[dict[str, Any]]
+    next_cursor: str | None = Field(default=None, alias="nextCursor")
+
+
+class Session:
+    """A session from its opening to its end. `run` owns it, in one task; a session that ended never heals.
+
+    `start_seconds` bounds the time until the server has answered `initialize`.
+    """
+
+    def __init__(self, server: str, transport: ClientTransport, start_seconds: float, spawn: Spawn) -> None:
+        self.server = server
+        self.calls = 0  # in flight
+        self.info: wire.InitializeResult | None = None
+        self._transport = transport
+        self._start_seconds = start_seconds
+        self._spawn = spawn
+        self._session: ClientSession | None = None
+        self._reason = ""
+        self._decided = asyncio.Event()  # open, or failed to
+        self._stop = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._waiting: set[asyncio.Timeout] = set()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is open or still opening."""
+        return not (self._stop.is_set() or self._ended.is_set())
+
+    async def run(self) -> None:
+        """Open the session, hold it until `stop`, and close it. Never raises for what the server does."""
+        try:
+            async with self._transport.connect_session(client_info=_CLIENT) as session:
+                await self._hold(session)
+        except (OSError, ValueError, ExceptionGroup) as error:
+            self._reason = self._reason or _reason(error)
+        finally:
+            self._end()
+
+    async def opened(self) -> ClientSession:
+        """Wait until the session is open. Raises ServerUnavailableError with what is known about the cause."""
+        await self._decided.wait()
+        if self._session is None:
+            raise self._unavailable()
+        return self._session
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> wire.CallToolResult:
+        """Call a tool and return what the server answered, unchecked.
+
+        Raises ServerUnavailableError, McpError where the server refused, ValidationError where the answer isn't one.
+        """
+        params = wire.CallToolRequestParams(name=tool, arguments=arguments)
+        return await self._request(wire.CallToolRequest(params=params), wire.CallToolResult)
+
+    async def page(self, cursor: str | None) -> ToolsPage:
+        """Return one page of tools. Raises as `call` does."""
+        params = wire.PaginatedRequestParams(cursor=cursor) if cursor else None
+        return await self._request(wire.ListToolsRequest(params=params), ToolsPage)
+
+    def stop(self) -> None:
+        """Begin to close; whoever waits for an answer gets ServerUnavailableError."""
+        self._stop.set()
+        self._release()
+
+    async def closed(self) -> None:
+        """Wait until nothing of the session is left."""
+        await self._ended.wait()
+
+    async def _hold(self, session: ClientSession) -> None:
+        try:
+            async with asyncio.timeout(self._start_seconds):
+                self.info = await session.initialize()
+        except TimeoutError:
+            self._reason = f"it didn't answer within {self._start_seconds:g} s"
+            self._decided.set()  # its process needs some time more to end
+        except (McpError, RuntimeError, ValidationError) as error:
+            if not _is_closed(error):  # else its end will tell why
+                self._reason = f"it couldn't be initialised: {_first_line(error)}"
+        else:
+            self._session = session
+            self._decided.set()
+            await self._stop.wait()
+
+    async def _request[Answer: BaseModel](
+        self, request: wire.CallToolRequest | wire.ListToolsRequest, answer: type[Answer]
+    ) -> Answer:
+        session = await self.opened()
+        limit = asyncio.timeout(None)  # no time limit of its own: it expires when the session ends
+        self._waiting.add(limit)
+        try:
+            async with limit:
+                return await self._send(session, wire.ClientRequest(request), answer)
+        except TimeoutError:
+            raise await self._lost() from None
+        except McpError as error:
+            if _is_closed(error):
+                raise await self._lost() from None
+            raise
+        finally:
+            self._waiting.discard(limit)
+
+    async def _send[Answer: BaseModel](
+        self, session: ClientSession, request: wire.ClientRequest, answer: type[Answer]
+    ) -> Answer:
+        # The only way to name the request when it is cancelled.
+        number = session._request_id  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        try:
+            return await session.send_request(request, answer)
+        except asyncio.CancelledError:
+            if self.usable:
+                self._spawn(self._withdraw(session, number))
+            raise
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            raise await self._lost() from None
+
+    async def _withdraw(self, session: ClientSession, number: int) -> None:
+        """Tell the server that nobody waits for an answer any more."""
+        params = wire.CancelledNotificationParams(requestId=number, reason="no longer needed")
+        notification = wire.ClientNotification(wire.CancelledNotification(params=params))
+        with suppress(TimeoutError, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            async with asyncio.timeout(_CANCEL_SECONDS):
+                await session.send_notification(notification)
+
+    async def _lost(self) -> ServerUnavailableError:
+        self.stop()
+        await self._ended.wait()
+        return self._unavailable()
+
+    def _end(self) -> None:
+        self._session = None
+        self._ended.set()
+        self._decided.set()
+        self._release()
+
+    def _release(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for limit in self._waiting:
+            if not limit.expired():
+                limit.reschedule(now)
+
+    def _unavailable(self) -> ServerUnavailableError:
+        known = self._transport.why() if isinstance(self._transport, ShimTransport) else ""
+        reason = "; ".join(filter(None, (self._reason, known))) or "the session was closed"
+        return ServerUnavailableError(self.server, f"{reason}.", "See `starling server show` and the server's own log.")
+
+
+def _is_closed(error: Exception) -> bool:
+    return isinstance(error, McpError) and error.error.code in (wire.CONNECTION_CLOSED, _SESSION_TERMINATED)
+
+
+def _reason(error: Exception) -> str:
+    """Return what went wrong, in a line. Addresses are left out: they may carry keys."""
+    if isinstance(error, ExceptionGroup):
+        group = cast("ExceptionGroup[Exception]", error)
+        return _reason(group.exceptions[0])
+    match error:
+        case httpx.HTTPStatusError():
+            return f"it answered with HTTP {error.response.status_code} {error.response.reason_phrase}"
+        case httpx.TimeoutException():
+            return "it didn't answer in time"
+        case httpx.TransportError():
+            return f"it can't be reached ({_first_line(error)})"
+        case ConnectionError() if not error.args:
+            return ""  # the end of a process, which explains itself
+        case _:
+            return _first_line(error)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]

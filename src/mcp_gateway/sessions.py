@@ -1,0 +1,117 @@
+"""All open sessions: opened on first use, shared, closed when idle, replaced after a death."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Self
+
+from mcp_gateway.config import ServerConfig
+from mcp_gateway.resolution import resolve
+from mcp_gateway.session import Session
+from mcp_gateway.transport import transport_for
+from starling.core.errors import ServerUnavailableError
+from starling.core.settings import Limits
+
+_CLOSE_SECONDS = 6.0
+_log = logging.getLogger(__name__)
+
+
+class Sessions:
+    """The sessions of every server, by the hash of its unresolved configuration.
+
+    Calls share a session, for MCP answers out of order and a server may keep state in it. Where the admin allows more
+    (`max_sessions`), another one opens when all are busy. Use it as an async context manager: its end closes them all.
+    """
+
+    def __init__(self, limits: Limits, environment: Mapping[str, str]) -> None:
+        self._limits = limits
+        self._environment = environment
+        self._open: dict[str, list[Session]] = {}
+        self._idle: dict[Session, asyncio.TimerHandle] = {}
+        self._tasks = asyncio.TaskGroup()
+        self._owners: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for timer in self._idle.values():
+            timer.cancel()
+        for key in list(self._open):
+            self.close(key)
+        if self._owners:
+            _, late = await asyncio.wait(self._owners, timeout=_CLOSE_SECONDS)
+            for owner in late:
+                owner.cancel()
+        await self._tasks.__aexit__(kind, error, trace)
+
+    @asynccontextmanager
+    async def use(self, server: str, config: ServerConfig) -> AsyncGenerator[Session]:
+        """Yield a session to make one call on. Raises ServerUnavailableError where none can be opened."""
+        session = self._pick(server, config)
+        if (timer := self._idle.pop(session, None)) is not None:
+            timer.cancel()
+        session.calls += 1
+        try:
+            yield session
+        finally:
+            session.calls -= 1
+            if not session.calls and session.usable:
+                self._wait_idle(config.hash, session)
+
+    def warm(self, server: str, config: ServerConfig) -> None:
+        """Begin to open a session unless there is one. A failure shows at the first call."""
+        try:
+            session = self._pick(server, config)
+        except ServerUnavailableError as error:
+            _log.info("not warmed: %s", error)
+        else:
+            if not session.calls and session not in self._idle:
+                self._wait_idle(config.hash, session)
+
+    def open_new(self, server: str, config: ServerConfig) -> Session:
+        """Open a session of one's own that nobody else is given; the caller stops it."""
+        transport = transport_for(server, resolve(server, config, self._environment))
+        session = Session(server, transport, self._limits.server_start_seconds, self._tasks.create_task)
+        owner = self._tasks.create_task(session.run(), name=f"mcp session {server}")
+        self._owners.add(owner)
+        owner.add_done_callback(self._owners.discard)
+        return session
+
+    def close(self, key: str) -> None:
+        """Begin to close every session of one configuration."""
+        for session in self._open.pop(key, []):
+            session.stop()
+
+    def keep_only(self, keys: set[str]) -> None:
+        """Begin to close the sessions of every other configuration."""
+        for key in self._open.keys() - keys:
+            self.close(key)
+
+    def _pick(self, server: str, config: ServerConfig) -> Session:
+        key = config.hash
+        usable = [session for session in self._open.get(key, []) if session.usable]
+        least = min(usable, key=lambda session: session.calls, default=None)
+        if least is None or (least.calls and len(usable) < self._cap(config)):
+            least = self.open_new(server, config)
+            usable.append(least)
+        self._open[key] = usable
+        return least
+
+    def _cap(self, config: ServerConfig) -> int:
+        return min(config.options.max_sessions, self._limits.sessions_per_server)
+
+    def _wait_idle(self, key: str, session: Session) -> None:
+        loop = asyncio.get_running_loop()
+        self._idle[session] = loop.call_later(self._limits.session_idle_seconds, self._expire, key, session)
+
+    def _expire(self, key: str, session: Session) -> None:
+        self._idle.pop(session, None)
+        session.stop()
+        if key in self._open:
+            self._open[key] = [other for other in self._open[key] if other is not session]

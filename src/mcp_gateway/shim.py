@@ -1,0 +1,187 @@
+"""Runs one stdio server and outlives it: `python -I -S shim.py <parent pid> <command> [<argument> ...]`.
+
+The server inherits stdin, stdout and stderr as they are. The shim stays between it and the platform and makes sure
+that nothing is left when either goes: it ends when the server ends, when the platform closes stdin, when the platform
+dies (also by kill -9), or on SIGTERM; and then it ends every descendant, also those that ignore SIGTERM and the end of
+stdin, or that made themselves daemons. Its exit code is the server's, 128 + n where signal n ended the server.
+
+It uses nothing but the standard library, and little of that, because it starts with every server. On Linux it is a
+child subreaper, so that orphans come back to it; elsewhere only the server's process group is ended.
+"""
+
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_PARENT_GONE = signal.SIGUSR1  # what the kernel sends when the thread that spawned us ends
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_STDIN_GRACE = 0.7  # seconds for a server to end by itself after the end of its stdin
+_TERM_GRACE = 0.7  # seconds between SIGTERM and SIGKILL
+_KILL_ROUNDS = 100  # of 50 ms; what isn't gone then can't be ended by us
+_LINUX = sys.platform == "linux"
+
+
+def _prctl(option: int, value: int) -> None:
+    if _LINUX:
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _status(name: str) -> tuple[int, bool] | None:
+    """Return the parent of process `name` and whether it is a zombie, None where it is gone."""
+    try:
+        with open(f"/proc/{name}/stat", "rb") as file:
+            state, parent = file.read().rpartition(b")")[2].split()[:2]
+    except OSError:
+        return None
+    return int(parent), state == b"Z"
+
+
+def _descendants() -> list[int]:
+    """Return the living processes below this one."""
+    children: dict[int, list[int]] = {}
+    zombies: set[int] = set()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        if (status := _status(name)) is not None:
+            children.setdefault(status[0], []).append(int(name))
+            if status[1]:
+                zombies.add(int(name))
+    found = [os.getpid()]
+    for pid in found:
+        found += children.get(pid, [])
+    return [pid for pid in found[1:] if pid not in zombies]
+
+
+def _wake_up(*_: object) -> None:
+    """Handle a signal that only has to end a wait; the wake-up descriptor does that."""
+
+
+def _exit_code(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+class Supervisor:
+    """Watches one server from its start until nothing of it is left."""
+
+    def __init__(self, parent: int, command: list[str]) -> None:
+        self.parent = parent
+        self.command = command
+        self.code: int | None = None  # the server's, once it ended
+        self.server = 0
+        self.told_to_end = False
+        self.wake, wake_writer = os.pipe()
+        for end in (self.wake, wake_writer):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
+
+    def run(self) -> int:
+        """Start the server, wait for a reason to end, end everything; return the exit code."""
+        signal.signal(signal.SIGCHLD, _wake_up)
+        signal.signal(_PARENT_GONE, _wake_up)
+        for number in _ENDING:
+            signal.signal(number, self._end)
+        _prctl(_PR_SET_PDEATHSIG, _PARENT_GONE)
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        if self._parent_gone():  # it died before the death signal was set
+            return 1
+        self._start()
+        self._watch()
+        self._sweep()
+        return self.code if self.code is not None else 1
+
+    def _end(self, *_: object) -> None:
+        self.told_to_end = True
+
+    def _parent_gone(self) -> bool:
+        return os.getppid() != self.parent
+
+    def _start(self) -> None:
+        self.server = os.fork()
+        if self.server == 0:
+            self._become_server()
+        quiet = os.open(os.devnull, os.O_RDWR)
+        os.dup2(quiet, 1)  # so that the end of the server's output is seen by whoever reads it
+        os.dup2(quiet, 2)
+
+    def _become_server(self) -> None:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in (*_ENDING, _PARENT_GONE, signal.SIGCHLD, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a shim that is killed takes the server along
+        try:
+            os.execvp(self.command[0], self.command)
+        except OSError as error:
+            os.write(2, f"{self.command[0]}: {error.strerror}\n".encode(errors="replace"))
+        os._exit(127)
+
+    def _watch(self) -> None:
+        """Return when there is a reason to end."""
+        poll = select.poll()
+        poll.register(self.wake, select.POLLIN)
+        poll.register(0, 0)  # nothing is read here: only that the other end was closed counts
+        stdin_closed = False
+        while not (self.told_to_end or stdin_closed or self._parent_gone()):
+            events = poll.poll()
+            stdin_closed = any(fd == 0 for fd, _ in events)
+            self._drain()
+            if not self._reap():
+                return
+        self._wait_until(time.monotonic() + _STDIN_GRACE, lambda: self.code is not None)
+
+    def _drain(self) -> None:
+        try:
+            os.read(self.wake, 4096)
+        except BlockingIOError:
+            pass
+
+    def _reap(self) -> bool:
+        """Collect what has ended; return whether the server still runs."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return self.code is None
+            if pid == self.server:
+                self.code = _exit_code(status)
+
+    def _sweep(self) -> None:
+        """End all that is left: SIGTERM, a short grace, SIGKILL until nothing is there."""
+        self._signal(signal.SIGTERM)
+        self._wait_until(time.monotonic() + _TERM_GRACE, self._empty)
+        for _ in range(_KILL_ROUNDS):
+            if self._empty():
+                return
+            self._signal(signal.SIGKILL)
+            self._wait_until(time.monotonic() + 0.05, self._empty)
+
+    def _empty(self) -> bool:
+        return not _descendants() if _LINUX else self.code is not None
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in _descendants() if _LINUX else (-self.server,):
+            try:
+                os.kill(pid, number)
+            except (ProcessLookupError, PermissionError):
+                pass
+
+    def _wait_until(self, end: float, reached: Callable[[], bool]) -> None:
+        poll = select.poll()
+        poll.register(self.wake, select.POLLIN)
+        self._reap()
+        while not reached() and (left := end - time.monotonic()) > 0:
+            poll.poll(max(1, int(left * 1000)))
+            self._drain()
+            self._reap()
+
+
+if __name__ == "__main__":
+    sys.exit(Supervisor(int(sys.argv[1]), sys.argv[2:]).run())

@@ -1,0 +1,186 @@
+"""How bytes get to a server: a process under the shim, or HTTP."""
+
+import asyncio
+import os
+import shutil
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final, Unpack
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from fastmcp.client.transports import ClientTransport, SSETransport, StreamableHttpTransport
+from fastmcp.client.transports.base import SessionKwargs
+from mcp import ClientSession
+from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCMessage
+from pydantic import ValidationError
+
+from mcp_gateway import shim
+from mcp_gateway.config import RemoteServer, ServerConfig, StdioServer
+from starling.core.errors import ServerUnavailableError
+from starling.core.json import storable_text
+
+LINE_BYTES: Final = 16 * 2**20  # the longest message that is taken from a server
+_STDERR_LINES = 20
+_STDERR_LINE_CHARS = 500
+_EXIT_SECONDS = 4.0  # the shim needs less to end a server and all its children
+
+type Inbound = MemoryObjectSendStream[SessionMessage | Exception]
+type Outbound = MemoryObjectReceiveStream[SessionMessage]
+
+
+class ShimTransport(ClientTransport):
+    """A server process under the shim, spoken to line by line.
+
+    It stands in for fastmcp's StdioTransport, whose reader takes lines of any length in quadratic time, logs a
+    traceback for each line that isn't a message, and keeps nothing of stderr to explain a failure with.
+    """
+
+    def __init__(self, server: StdioServer) -> None:
+        self.server = server
+        self.stderr: deque[str] = deque(maxlen=_STDERR_LINES)
+        self.garbage = 0  # lines on stdout that were no messages
+        self.failure = ""  # why the conversation can't go on, where the process didn't simply end
+        self.exit_code: int | None = None
+
+    @asynccontextmanager
+    async def connect_session(self, **session_kwargs: Unpack[SessionKwargs]) -> AsyncGenerator[ClientSession]:
+        """Start the process; yield a session that isn't initialised; end the process and all below it.
+
+        Raises OSError where the process can't be started.
+        """
+        process = await self._start()
+        inbound, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        write, outbound = anyio.create_memory_object_stream[SessionMessage](0)
+        try:
+            async with anyio.create_task_group() as pumps:
+                pumps.start_soon(self._receive, process, inbound)
+                pumps.start_soon(self._send, process, outbound)
+                pumps.start_soon(self._listen, process)
+                async with ClientSession(read, write, **session_kwargs) as session:
+                    yield session
+                pumps.cancel_scope.cancel()
+        finally:
+            for stream in (inbound, read, write, outbound):
+                stream.close()
+            with anyio.CancelScope(shield=True):
+                await self._end(process)
+
+    def why(self) -> str:
+        """Return what is known about the end of the conversation, for a person."""
+        if self.failure:
+            return self.failure
+        parts = [f"it ended with exit code {self.exit_code}"] if self.exit_code is not None else []
+        parts += [f"it wrote {self.garbage} lines to stdout that are no MCP messages"] if self.garbage else []
+        parts += [f"its last words: {self.stderr[-1]}"] if self.stderr else []
+        return "; ".join(parts)
+
+    async def _start(self) -> Process:
+        command = (sys.executable, "-I", "-S", shim.__file__, str(os.getpid()), self.server.command, *self.server.args)
+        return await asyncio.create_subprocess_exec(
+            *command,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            env=self.server.env,
+            cwd=self.server.cwd,
+            limit=LINE_BYTES,
+            start_new_session=True,
+        )
+
+    async def _receive(self, process: Process, inbound: Inbound) -> None:
+        """Hand on each message. Raises ConnectionError at the end of stdout, which ends the session."""
+        assert process.stdout is not None
+        try:
+            while line := await process.stdout.readline():
+                await self._take(line, inbound)
+        except ValueError:
+            self.failure = f"it sent a message longer than {LINE_BYTES // 2**20} MiB"
+        raise ConnectionError
+
+    async def _take(self, line: bytes, inbound: Inbound) -> None:
+        if line.isspace():
+            return
+        try:
+            message = JSONRPCMessage.model_validate_json(line)
+        except ValidationError:
+            self.garbage += 1
+        else:
+            await inbound.send(SessionMessage(message))
+
+    async def _send(self, process: Process, outbound: Outbound) -> None:
+        assert process.stdin is not None
+        with suppress(ConnectionError):  # the reader sees the end too, and says so
+            async for item in outbound:
+                process.stdin.write(item.message.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n")
+                await process.stdin.drain()
+
+    async def _listen(self, process: Process) -> None:
+        """Keep the last lines of stderr, cut to a sane length."""
+        assert process.stderr is not None
+        rest = b""
+        while chunk := await process.stderr.read(65_536):
+            *lines, rest = (rest + chunk).split(b"\n")
+            self.stderr.extend(text for line in lines if (text := _readable(line)))
+            rest = rest[:_STDERR_LINE_CHARS]
+        if text := _readable(rest):
+            self.stderr.append(text)
+
+    async def _end(self, process: Process) -> None:
+        """Close stdin, read the rest and wait: a process counts as ended when its pipes are read out."""
+        assert process.stdin is not None
+        process.stdin.close()
+        with anyio.move_on_after(_EXIT_SECONDS) as limit:
+            await self._read_out(process)
+        if limit.cancelled_caught and process.returncode is None:
+            process.kill()
+            with anyio.move_on_after(_EXIT_SECONDS):
+                await self._read_out(process)
+        self.exit_code = process.returncode
+
+    async def _read_out(self, process: Process) -> None:
+        assert process.stdout is not None
+        async with anyio.create_task_group() as readers:
+            readers.start_soon(self._listen, process)
+            while await process.stdout.read(65_536):
+                pass
+        await process.wait()
+
+
+def _readable(line: bytes) -> str:
+    return storable_text(line[:_STDERR_LINE_CHARS].decode(errors="replace")).strip()
+
+
+def transport_for(server: str, config: ServerConfig) -> ClientTransport:
+    """Return the transport for a resolved configuration. Raises ServerUnavailableError where it can't work."""
+    match config:
+        case StdioServer():
+            _check_command(server, config)
+            return ShimTransport(config)
+        case RemoteServer(type="sse"):
+            return SSETransport(_checked_url(server, config.url), headers=config.headers)
+        case RemoteServer():
+            return StreamableHttpTransport(_checked_url(server, config.url), headers=config.headers)
+
+
+def _check_command(server: str, config: StdioServer) -> None:
+    if config.cwd is not None and not Path(config.cwd).is_dir():
+        raise ServerUnavailableError(server, f"its folder {config.cwd} doesn't exist.", "Correct `cwd`.")
+    command = Path(config.cwd or "") / config.command if os.sep in config.command else config.command
+    if shutil.which(command, path=config.env.get("PATH")) is None:
+        raise ServerUnavailableError(
+            server,
+            f"the command {config.command!r} was not found or can't be run.",
+            "Install it, or give its whole path as `command`.",
+        )
+
+
+def _checked_url(server: str, url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise ServerUnavailableError(server, f"{url!r} is no HTTP address.", "Correct `url`.")
+    return url
