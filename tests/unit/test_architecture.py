@@ -50,6 +50,10 @@ def test_the_house_keeps_its_rules(house: Path) -> None:
         ("starling.core.extra", "import aiohttp", "The kernel knows no framework"),
         ("brain.extra", "import mcp", "fastmcp and mcp live in mcp_gateway"),
         ("brain.extra", "import fastmcp", "fastmcp and mcp live in mcp_gateway"),
+        ("mcp_gateway.extra", "import langgraph", "langgraph lives in brain"),
+        ("brain.extra", "import langchain", "langchain lives in infra.llm"),
+        ("brain.extra", "import fastapi", "HTTP and command line live in starling.app"),
+        ("starling.infra.extra", "import typer", "HTTP and command line live in starling.app"),
         ("brain.extra", "import sqlalchemy", "sqlalchemy lives in"),
     ],
 )
