@@ -96,6 +96,11 @@ class Settings(BaseSettings):
     )
     limits: Limits = Field(default_factory=Limits, validation_alias=AliasChoices("STARLING_LIMITS", "limits"))
 
+    @property
+    def data_dir_is_explicit(self) -> bool:
+        """Whether somebody named the folder; the default may be replaced by one that Postgres can reach."""
+        return "data_dir" in self.model_fields_set
+
     @field_validator("model", "model_router", "model_reasoning", "model_coding", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:

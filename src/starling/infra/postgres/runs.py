@@ -83,6 +83,11 @@ FROM unnest(%(tenants)s::text[], %(ids)s::uuid[], %(fences)s::bigint[]) AS held 
 WHERE runs.tenant = held.tenant AND runs.id = held.id AND runs.fence = held.fence AND runs.status = 'running'
 RETURNING runs.id::text AS id"""
 
+_RELEASE = """
+UPDATE runs SET lease_until = NULL, worker = NULL
+FROM unnest(%(tenants)s::text[], %(ids)s::uuid[], %(fences)s::bigint[]) AS held (tenant, id, fence)
+WHERE runs.tenant = held.tenant AND runs.id = held.id AND runs.fence = held.fence AND runs.status = 'running'"""
+
 # A head of its branch is the oldest unfinished run there. The cap is soft: two endings at once may both miss a
 # run that stands behind it, and the sweep admits that one.
 _ADMIT = """
@@ -185,17 +190,19 @@ class RunRepository:
 
     async def renew(self, held: Mapping[str, Run], *, lease_seconds: float) -> frozenset[str]:
         """Renew the leases of runs that are held; return the ids of those that still are."""
-        runs = list(held.values())
-        values = {
-            "lease": lease_seconds,
-            "tenants": [run.tenant for run in runs],
-            "ids": [run.id for run in runs],
-            "fences": [run.fence for run in runs],
-        }
+        values = _fenced(list(held.values())) | {"lease": lease_seconds}
         with translated():
             async with self._engine.begin() as transaction:
                 cursor = await (await driver(transaction)).execute(_RENEW, values)
                 return frozenset(row[0] for row in await cursor.fetchall())
+
+    async def release(self, held: Sequence[Run]) -> None:
+        """Give up the leases of unfinished runs, so that the next sweep queues them again."""
+        if not held:
+            return
+        with translated():
+            async with self._engine.begin() as transaction:
+                await (await driver(transaction)).execute(_RELEASE, _fenced(held))
 
     async def admit(self, connection: Connection, tenant: str) -> None:
         """Queue the runs of a tenant that became runnable. Part of the transaction that ended a run."""
@@ -219,6 +226,14 @@ class RunRepository:
                 for (tenant,) in await waiting.fetchall():
                     await self.admit(connection, tenant)
         return len(stranded)
+
+
+def _fenced(runs: Sequence[Run]) -> dict[str, Any]:
+    return {
+        "tenants": [run.tenant for run in runs],
+        "ids": [run.id for run in runs],
+        "fences": [run.fence for run in runs],
+    }
 
 
 def _one(row: tuple[Any, ...] | None) -> tuple[Any, ...]:

@@ -1,0 +1,157 @@
+"""The composition root: the only module that knows every concrete class."""
+
+import os
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from brain.conversation.repository import ConversationRepository
+from brain.executor import Brain, Collaborators
+from brain.governance import TableGovernance
+from brain.registry.repository import EpochRepository
+from brain.registry.service import Registry
+from brain.state import GRAPH_VERSION
+from mcp_gateway.config import read_config
+from mcp_gateway.gateway import Gateway, open_gateway
+from mcp_gateway.repository import ServerRepository
+from starling.app.intake import Intake
+from starling.app.worker import Worker
+from starling.core.clock import SystemClock
+from starling.core.errors import ConfigurationError
+from starling.core.settings import Limits, Settings
+from starling.core.tools import ServerListing
+from starling.infra.llm.opening import open_models
+from starling.infra.postgres.embedded import EmbeddedPostgres, attach
+from starling.infra.postgres.engine import ConnectionLimits, open_engine
+from starling.infra.postgres.runs import RunRepository
+from starling.infra.postgres.schema import check, upgrade
+from starling.infra.postgres.streams import RunReader
+from starling.infra.postgres.wake import Wakes, open_wakes
+from starling.infra.queue.runs import RunQueue, open_queue
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """Where Postgres is: `url` for transactions, `direct_url` for what a pooler can't carry."""
+
+    url: str
+    direct_url: str
+
+    @property
+    def behind_pooler(self) -> bool:
+        return self.url != self.direct_url
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Everything over Postgres that both the API and a worker need."""
+
+    engine: AsyncEngine
+    wakes: Wakes
+    queue: RunQueue
+    runs: RunRepository
+    reader: RunReader
+    servers: ServerRepository
+    intake: Intake
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What a worker works with."""
+
+    gateway: Gateway
+    registry: Registry
+    worker: Worker
+    listings: tuple[ServerListing, ...]
+    epoch: int
+
+
+@contextmanager
+def own_database(settings: Settings) -> Iterator[Database]:
+    """Give the database that DATABASE_URL names, else start the embedded one for as long as the context lasts."""
+    if settings.database_url is not None:
+        yield _named(settings)
+        return
+    with EmbeddedPostgres(settings.data_dir, explicit=settings.data_dir_is_explicit) as server:
+        yield Database(server.url, server.url)
+
+
+def find_database(settings: Settings) -> Database:
+    """Return the database that DATABASE_URL names, else the embedded one that `starling up` runs.
+
+    Raises ConfigurationError where there is neither.
+    """
+    if settings.database_url is not None:
+        return _named(settings)
+    url = attach(settings.data_dir)
+    if url is None:
+        raise ConfigurationError(
+            f"No Starling runs on {settings.data_dir}, and DATABASE_URL isn't set.",
+            "Start one with `starling up`, or set DATABASE_URL to the address of your Postgres.",
+        )
+    return Database(url, url)
+
+
+def _named(settings: Settings) -> Database:
+    if settings.database_url is None:
+        raise ConfigurationError("DATABASE_URL isn't set.", "Set it to the address of your Postgres.")
+    url = settings.database_url.get_secret_value()
+    direct = settings.database_direct_url
+    return Database(url, direct.get_secret_value() if direct else url)
+
+
+@asynccontextmanager
+async def open_store(settings: Settings, database: Database, *, migrate: bool = False) -> AsyncGenerator[Store]:
+    """Check or bring up to date what Postgres and its schema are, then connect to it."""
+    await (upgrade(database.direct_url) if migrate else check(database.direct_url))
+    async with AsyncExitStack() as stack:
+        limits = ConnectionLimits(size=_connections(settings.limits), behind_pooler=database.behind_pooler)
+        engine = open_engine(database.url, limits)
+        stack.push_async_callback(engine.dispose)
+        wakes = await stack.enter_async_context(open_wakes(database.direct_url))
+        queue = await stack.enter_async_context(open_queue(database.direct_url))
+        runs = RunRepository(engine, queue.defer, cap=settings.limits.runs_per_tenant)
+        reader = RunReader(engine, wakes)
+        servers = ServerRepository(engine)
+        yield Store(engine, wakes, queue, runs, reader, servers, Intake(runs, reader, settings.limits, GRAPH_VERSION))
+
+
+@asynccontextmanager
+async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Workshop]:
+    """Register the configured servers, publish the epoch that they make, and build what executes runs."""
+    async with AsyncExitStack() as stack:
+        models = await stack.enter_async_context(open_models(settings))
+        gateway = await stack.enter_async_context(open_gateway(store.servers, settings.limits, os.environ))
+        registry = Registry(EpochRepository(store.engine))
+        listings = await _register(settings, gateway)
+        epoch = await registry.publish(listings)
+        brain = Brain(
+            Collaborators(
+                engine=store.engine,
+                wakes=store.wakes,
+                repository=store.runs,
+                reader=store.reader,
+                conversations=ConversationRepository(store.engine),
+                registry=registry,
+                governance=TableGovernance(settings.limits),
+                models=models,
+                gateway=gateway,
+                clock=SystemClock(),
+                limits=settings.limits,
+            )
+        )
+        worker = Worker(store.queue, store.runs, brain.execute, settings.limits)
+        yield Workshop(gateway, registry, worker, listings, epoch.number)
+
+
+async def _register(settings: Settings, gateway: Gateway) -> tuple[ServerListing, ...]:
+    if settings.mcp_config is None:
+        return await gateway.refresh()
+    return await gateway.sync(read_config(settings.mcp_config))
+
+
+def _connections(limits: Limits) -> int:
+    """Flushes are short: a connection serves several runs."""
+    return min(24, max(8, limits.runs_per_worker // 3))

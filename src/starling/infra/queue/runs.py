@@ -1,0 +1,79 @@
+"""Jobs that say which run may be claimed, and the periodic sweep. The run row decides who owns a run, not the job."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import procrastinate
+from procrastinate.exceptions import ProcrastinateException
+
+from starling.infra.postgres.runs import Connection, RunKey
+
+type Handler = Callable[[RunKey], Awaitable[None]]
+type Sweep = Callable[[], Awaitable[None]]
+
+QUEUE = "runs"
+_SWEEP_CRON = "*/5 * * * * *"  # every five seconds
+_FETCH_SECONDS = 5.0
+_ABORT_SECONDS = 1.0
+_RESTART_SECONDS = 0.5
+_POOL_SIZE = 3
+
+_log = logging.getLogger(__name__)
+
+
+class RunQueue:
+    """Defers jobs in the caller's transaction and works on them until it is cancelled."""
+
+    def __init__(self, app: procrastinate.App) -> None:
+        self._app = app
+        self._handler: Handler | None = None
+        self._sweep: Sweep | None = None
+        self._task = app.task(self._run, name="starling.run", queue=QUEUE)
+        periodic = app.periodic(cron=_SWEEP_CRON)
+        periodic(app.task(self._sweep_once, name="starling.sweep", queue=QUEUE, queueing_lock="starling.sweep"))
+
+    async def defer(self, connection: Connection, keys: Sequence[RunKey]) -> None:
+        """Queue these runs when the transaction of `connection` commits. One waiting job a run at most."""
+        for key in keys:
+            job = self._task.configure(connection=connection, queueing_lock=key.id)
+            await job.defer_async(tenant=key.tenant, run_id=key.id)
+
+    async def work(self, handler: Handler, sweep: Sweep, *, concurrency: int) -> None:
+        """Hand jobs to `handler` for ever, `concurrency` at a time; begin again whenever Postgres was away."""
+        self._handler, self._sweep = handler, sweep
+        while True:
+            try:
+                await self._app.run_worker_async(
+                    queues=[QUEUE],
+                    concurrency=concurrency,
+                    fetch_job_polling_interval=_FETCH_SECONDS,
+                    shutdown_graceful_timeout=_ABORT_SECONDS,
+                    delete_jobs="always",
+                    install_signal_handlers=False,
+                )
+            except ProcrastinateException as error:
+                _log.warning("the queue can't be reached: %s", error)
+            await asyncio.sleep(_RESTART_SECONDS)
+
+    async def _run(self, *, tenant: str, run_id: str) -> None:
+        assert self._handler is not None  # noqa: S101 - set before the worker starts
+        await self._handler(RunKey(tenant, run_id))
+
+    async def _sweep_once(self, timestamp: int) -> None:
+        del timestamp
+        assert self._sweep is not None  # noqa: S101
+        await self._sweep()
+
+
+@asynccontextmanager
+async def open_queue(url: str) -> AsyncGenerator[RunQueue]:
+    """Yield a queue over connections of its own. `url` must reach Postgres itself, not a transaction pooler."""
+    connector = procrastinate.PsycopgConnector(
+        conninfo=url, min_size=1, max_size=_POOL_SIZE, timeout=10, kwargs={"connect_timeout": 5}
+    )
+    app = procrastinate.App(connector=connector)
+    queue = RunQueue(app)
+    async with app.open_async():
+        yield queue
