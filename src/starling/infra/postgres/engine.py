@@ -97,7 +97,7 @@ def translated() -> Generator[None]:
         cause = error.orig if isinstance(error, DBAPIError) else error
         if not _is_absence(cause):
             raise
-        raise DatabaseUnavailableError(f"Postgres can't be used: {_first_line(cause)}.", _REMEDY) from error
+        raise DatabaseUnavailableError(f"Postgres can't be used: {first_line(cause)}.", _REMEDY) from error
     except PoolTimeoutError as error:
         raise DatabaseUnavailableError(
             "All connections to Postgres stayed in use for too long.", "Lower the number of parallel runs."
@@ -110,7 +110,8 @@ def _is_absence(error: BaseException | None) -> bool:
     return isinstance(error, (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout))
 
 
-def _first_line(error: BaseException | None) -> str:
+def first_line(error: BaseException | None) -> str:
+    """Return what an error of the driver's says, without the hints and positions that follow."""
     return str(error).strip().partition("\n")[0].rstrip(".")
 
 
@@ -129,7 +130,7 @@ def _parse(url: str) -> URL:
 
 
 def _how_to_write(error: Exception | None) -> str:
-    detail = f"{_first_line(error)}. " if isinstance(error, psycopg.ProgrammingError) else ""
+    detail = f"{first_line(error)}. " if isinstance(error, psycopg.ProgrammingError) else ""
     return f"{detail}Write DATABASE_URL as postgresql://user:password@host:5432/database."
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from starling.core.errors import DatabaseUnsuitableError
-from starling.infra.postgres.engine import ConnectionLimits, connected, open_engine, translated
+from starling.infra.postgres.engine import ConnectionLimits, connected, first_line, open_engine, translated
 from starling.infra.postgres.floors import check_floors
 
 _LOCK = 0x7374_6172_6C69_6E67  # "starling": whoever migrates holds this advisory lock
@@ -85,7 +85,7 @@ async def _migrate(url: str) -> None:
         if not isinstance(error.orig, errors.InsufficientPrivilege):
             raise
         raise DatabaseUnsuitableError(
-            f"The database's user may not set it up: {error.orig}.",
+            f"The database's user may not set it up: {first_line(error.orig)}.",
             "Have an administrator run CREATE EXTENSION vector in it and grant CREATE on its schema.",
         ) from error
     finally:

@@ -1,0 +1,91 @@
+"""What tests of several kinds share: a real Postgres, and for each test a database of its own."""
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncGenerator, Generator, Iterator
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import make_url
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.infra.postgres.embedded import EmbeddedPostgres
+from starling.infra.postgres.engine import open_engine
+from starling.infra.postgres.schema import upgrade
+
+_TEMPLATE = "starling_template"
+
+
+@pytest.fixture
+def open_folder() -> Generator[Path]:
+    """A new folder with a short path that every user may enter, as the embedded Postgres needs under root."""
+    with _open_folder() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Generator[EmbeddedPostgres]:
+    """This test process' Postgres; it starts with the first test that needs it."""
+    with _open_folder() as folder, EmbeddedPostgres(folder, durable=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def template_database(postgres_server: EmbeddedPostgres) -> str:
+    """The name of a migrated database that nobody connects to."""
+    _execute(postgres_server.url, f"CREATE DATABASE {_TEMPLATE}")
+    asyncio.run(upgrade(_on_database(postgres_server.url, _TEMPLATE)))
+    return _TEMPLATE
+
+
+@pytest.fixture(scope="session")
+def database_names() -> Iterator[str]:
+    return (f"test_{number}" for number in count(1))
+
+
+@pytest.fixture
+def database_url(
+    postgres_server: EmbeddedPostgres, template_database: str, database_names: Iterator[str]
+) -> Generator[str]:
+    """The address of a migrated database that this test alone uses."""
+    yield from _database(postgres_server.url, next(database_names), f"TEMPLATE {template_database}")
+
+
+@pytest.fixture
+def empty_database_url(postgres_server: EmbeddedPostgres, database_names: Iterator[str]) -> Generator[str]:
+    """The address of a database with nothing in it that this test alone uses."""
+    yield from _database(postgres_server.url, next(database_names), "")
+
+
+@pytest.fixture
+async def engine(database_url: str) -> AsyncGenerator[AsyncEngine]:
+    """An engine on the test's own database."""
+    engine = open_engine(database_url)
+    yield engine
+    await engine.dispose()
+
+
+def _database(server: str, name: str, how: str) -> Generator[str]:
+    _execute(server, f"CREATE DATABASE {name} {how}")
+    yield _on_database(server, name)
+    _execute(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _execute(url: str, statement: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statement.encode())
+
+
+def _on_database(url: str, name: str) -> str:
+    return make_url(url).set(database=name).render_as_string(hide_password=False)
+
+
+@contextlib.contextmanager
+def _open_folder() -> Generator[Path]:
+    with tempfile.TemporaryDirectory(prefix="starling-") as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        yield folder

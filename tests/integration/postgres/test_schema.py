@@ -1,0 +1,168 @@
+"""The chain of migrations: what it makes, who runs it, what is refused."""
+
+import asyncio
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+from procrastinate.schema import SchemaManager
+from psycopg.rows import dict_row
+from sqlalchemy import Connection, make_url
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.core.errors import DatabaseUnsuitableError
+from starling.infra.postgres.engine import connected, open_engine
+from starling.infra.postgres.schema import check, current_revision, migrations_folder, revisions, upgrade
+from starling.infra.postgres.tables import metadata
+
+_FOREIGN = ("procrastinate_", "checkpoint", "alembic_version")
+
+_SHAPE: Mapping[str, str] = {
+    "columns": """
+        SELECT table_name, column_name, data_type, udt_name, is_nullable, column_default FROM information_schema.columns
+        WHERE table_schema = 'public' ORDER BY table_name, column_name""",
+    "indexes": "SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY indexdef",
+    "constraints": """
+        SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint
+        WHERE connamespace = 'public'::regnamespace AND contype <> 'n' ORDER BY 1, 2, 3""",
+    "functions": """
+        SELECT proname, pg_get_functiondef(p.oid) FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+        WHERE pronamespace = 'public'::regnamespace AND lanname IN ('sql', 'plpgsql') ORDER BY 1, 2""",
+    "triggers": "SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal ORDER BY 1, 2",
+}
+
+
+async def _shape(url: str, prefix: str) -> Mapping[str, Sequence[tuple[Any, ...]]]:
+    """Return what tells two schemas apart, of the things whose description holds `prefix`."""
+    async with connected(url) as connection:
+        found = {name: await (await connection.execute(query.encode())).fetchall() for name, query in _SHAPE.items()}
+    word = re.compile(rf"\b{prefix}")
+    return {name: [row for row in rows if word.search(str(row))] for name, rows in found.items()}
+
+
+def _ours(name: str | None, kind: str, _parents: object) -> bool:
+    return kind != "table" or not (name or "").startswith(_FOREIGN)
+
+
+async def test_the_migrations_make_what_tables_describes(engine: AsyncEngine) -> None:
+    def compare(connection: Connection) -> list[Any]:
+        context = MigrationContext.configure(
+            connection, opts={"compare_type": True, "compare_server_default": True, "include_name": _ours}
+        )
+        return list(compare_metadata(context, metadata))
+
+    async with engine.connect() as connection:
+        assert await connection.run_sync(compare) == []
+
+
+async def test_every_index_and_constraint_is_described(database_url: str, empty_database_url: str) -> None:
+    engine = open_engine(empty_database_url)
+    async with engine.begin() as connection:
+        await connection.run_sync(metadata.create_all)
+    await engine.dispose()
+
+    for table in metadata.tables:
+        assert await _shape(database_url, table) == await _shape(empty_database_url, table), table
+
+
+async def test_the_queues_tables_are_those_of_the_installed_procrastinate(
+    database_url: str, empty_database_url: str
+) -> None:
+    async with connected(empty_database_url) as connection:
+        await connection.execute(SchemaManager.get_schema())
+
+    assert await _shape(database_url, "procrastinate") == await _shape(empty_database_url, "procrastinate")
+    assert version("procrastinate") == "3.10.0"
+
+
+async def test_the_checkpointers_tables_are_those_of_the_installed_saver(
+    database_url: str, empty_database_url: str
+) -> None:
+    async with connected(empty_database_url) as connection:
+        connection.row_factory = dict_row
+        await AsyncPostgresSaver(connection).setup()
+
+    assert await _shape(database_url, "checkpoint") == await _shape(empty_database_url, "checkpoint")
+
+
+async def test_nothing_is_left_for_the_savers_own_setup(database_url: str) -> None:
+    async with connected(database_url) as connection:
+        query = "SELECT v FROM checkpoint_migrations ORDER BY v"
+        before = await (await connection.execute(query)).fetchall()
+        connection.row_factory = dict_row
+        await AsyncPostgresSaver(connection).setup()
+        after = await (await connection.execute(query)).fetchall()
+
+    assert [row["v"] for row in after] == [row[0] for row in before]
+
+
+async def test_two_tasks_upgrade_one_new_database(empty_database_url: str) -> None:
+    newest = await asyncio.gather(upgrade(empty_database_url), upgrade(empty_database_url))
+
+    assert newest == [revisions()[-1]] * 2
+    await check(empty_database_url)
+
+
+async def test_two_processes_upgrade_one_new_database(empty_database_url: str) -> None:
+    program = (
+        "import asyncio, sys; from starling.infra.postgres.schema import upgrade; asyncio.run(upgrade(sys.argv[1]))"
+    )
+    command = [sys.executable, "-c", program, empty_database_url]
+
+    processes = [await asyncio.create_subprocess_exec(*command) for _ in range(2)]
+
+    assert [await process.wait() for process in processes] == [0, 0]
+    await check(empty_database_url)
+
+
+async def test_an_upgrade_twice_changes_nothing(database_url: str) -> None:
+    async with connected(database_url) as connection:
+        before = await current_revision(connection)
+        assert await upgrade(database_url) == before
+
+
+async def test_a_database_without_schema_is_refused(empty_database_url: str) -> None:
+    with pytest.raises(DatabaseUnsuitableError, match=r"schema none.*starling db upgrade"):
+        await check(empty_database_url)
+
+
+async def test_an_older_schema_is_refused(database_url: str) -> None:
+    async with connected(database_url) as connection:
+        await connection.execute("UPDATE alembic_version SET version_num = '0001'")
+
+    with pytest.raises(DatabaseUnsuitableError, match=r"schema 0001.*starling db upgrade"):
+        await check(database_url)
+
+
+@pytest.mark.parametrize("use", [upgrade, check])
+async def test_a_newer_schema_is_refused(database_url: str, use: type) -> None:
+    async with connected(database_url) as connection:
+        await connection.execute("UPDATE alembic_version SET version_num = '9999'")
+
+    with pytest.raises(DatabaseUnsuitableError, match=r"schema 9999.*older than the database"):
+        await use(database_url)
+
+
+async def test_a_user_who_may_not_create_is_told_whom_to_ask(empty_database_url: str) -> None:
+    async with connected(empty_database_url) as connection:
+        await connection.execute("CREATE ROLE visitor LOGIN PASSWORD 'visitor'")
+    visitor = make_url(empty_database_url).set(username="visitor", password="visitor")
+
+    with pytest.raises(DatabaseUnsuitableError, match=r"may not set it up.*administrator"):
+        await upgrade(visitor.render_as_string(hide_password=False))
+
+    async with connected(empty_database_url) as connection:
+        await connection.execute("DROP ROLE visitor")
+
+
+def test_file_names_start_with_their_revisions() -> None:
+    files = sorted((migrations_folder() / "versions").glob("[0-9]*.py"))
+    declared = [line for file in files for line in file.read_text().splitlines() if line.startswith("revision = ")]
+
+    assert declared == [f'revision = "{number}"' for number in revisions()]

@@ -1,0 +1,57 @@
+"""Where the embedded server's things may be, and for whom."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from starling.core.errors import ConfigurationError
+from starling.infra.postgres import binaries
+from starling.infra.postgres.account import Account, claim_folder
+from starling.infra.postgres.binaries import find_binaries
+from starling.infra.postgres.postmaster import end_previous, free_port, running_server, socket_folder
+
+SOMEBODY = Account(uid=54_321, gid=54_321, is_self=False)
+
+
+def test_a_socket_needs_a_short_path() -> None:
+    assert socket_folder(Path("/tmp/run")) == Path("/tmp/run")
+    assert socket_folder(Path("/tmp") / ("é" * 45)) is None
+
+
+def test_another_user_reaches_what_no_folder_closes(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+
+    assert SOMEBODY.can_reach(Path("/"))
+    assert not SOMEBODY.can_reach(closed / "not" / "yet" / "there")
+    assert Account(os.geteuid(), os.getegid(), is_self=True).can_reach(closed)
+
+
+def test_a_link_is_no_folder_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+
+    with pytest.raises(ConfigurationError, match="belongs to somebody else"):
+        claim_folder(tmp_path / "link", 0o700)
+
+
+def test_a_platform_without_the_wheel_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binaries, "_PACKAGE", "no_such_package")
+
+    with pytest.raises(ConfigurationError, match="no embedded Postgres on this platform") as caught:
+        find_binaries()
+
+    assert "DATABASE_URL" in caught.value.remedy
+
+
+def test_free_ports_differ_from_ports_in_use() -> None:
+    assert 1024 < free_port() < 65_536
+
+
+def test_a_process_that_is_something_else_is_no_server(tmp_path: Path) -> None:
+    (tmp_path / "postmaster.pid").write_text(f"{os.getpid()}\n")
+
+    end_previous(tmp_path)
+
+    assert running_server(os.getpid(), tmp_path) is None
+    assert not (tmp_path / "postmaster.pid").exists()
