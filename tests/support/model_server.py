@@ -4,7 +4,8 @@ In a test:        async with ModelServer(Script(Rule(Answer("hello")))) as serve
 As a process:     python -m tests.support.model_server --script file.json   (or --rules; prints its URL)
 
 A script file is a list of rules: [{"when": {"schema": "verdict", "nth": 2}, "answer": {"status": 503}}, ...]
-with the fields of `When` and `Answer` in `model_script`. What was asked: GET /requests. What is held: POST /release/<gate>.
+with the fields of `When` and `Answer` in `model_script`. GET /requests gives what was asked, POST /release/<gate>
+lets go what is held.
 """
 
 import argparse
@@ -39,6 +40,7 @@ async def offline_rules(body: Body) -> Answer:
 class Received:
     body: Body
     headers: Mapping[str, str]
+    connection: str  # the client's address and port
 
 
 class ModelServer:
@@ -67,6 +69,10 @@ class ModelServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Answer nothing any more, as a server that is away."""
         for gate in self._gates.values():
             gate.set()
         await self._runner.cleanup()
@@ -96,7 +102,8 @@ class ModelServer:
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body: Body = orjson.loads(await request.read())
-        self.requests.append(Received(body, dict(request.headers)))
+        peer = request.transport.get_extra_info("peername") if request.transport else None
+        self.requests.append(Received(body, dict(request.headers), str(peer)))
         async with self._news:
             self._news.notify_all()
         if self._latency:

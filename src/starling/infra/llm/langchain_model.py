@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import aclosing
 from typing import Any
 
 from langchain.chat_models import init_chat_model
@@ -26,6 +27,8 @@ from starling.infra.llm.loose import as_object, as_text, dumps, loads_object
 # Makes the provider's model for a temperature and a token limit: LangChain takes both when it builds one.
 type Build = Callable[[float, int | None], BaseChatModel]
 
+# Bases of what providers' packages and the HTTP libraries under them raise.
+_CONNECTION_ERRORS = frozenset({"OSError", "TransportError", "ClientConnectionError", "APIConnectionError"})
 _CUT_OFF = frozenset({"length", "max_tokens", "MAX_TOKENS"})
 
 
@@ -77,17 +80,18 @@ class LangChainModel:
     async def stream_respond(self, request: ModelRequest) -> ReplyStream:
         """Yield text as it comes, then the whole reply, within `request.timeout` seconds."""
         deadline = asyncio.get_running_loop().time() + request.timeout
-        chunks = aiter(self._prepared(request).astream(_messages(request)))
+        stream: Any = self._prepared(request).astream(_messages(request))
         whole: AIMessageChunk | None = None
         try:
-            while True:
-                async with asyncio.timeout_at(deadline):
-                    chunk = await anext(chunks, None)
-                if chunk is None:
-                    break
-                whole = chunk if whole is None else whole + chunk
-                if text := _text(chunk):
-                    yield TextDelta(text)
+            async with aclosing(stream):
+                while True:
+                    async with asyncio.timeout_at(deadline):
+                        chunk: AIMessageChunk | None = await anext(stream, None)
+                    if chunk is None:
+                        break
+                    whole = chunk if whole is None else whole + chunk
+                    if text := _text(chunk):
+                        yield TextDelta(text)
         except Exception as error:  # as above
             raise self._failure(error) from error
         if whole is None:
@@ -141,17 +145,17 @@ class LangChainModel:
         if isinstance(error, ModelError):
             return error
         causes = list(_causes(error))
-        names = [type(cause).__name__ for cause in causes]
-        if any(isinstance(cause, TimeoutError) or "Timeout" in name for cause, name in zip(causes, names, strict=True)):
+        kinds = {kind.__name__ for cause in causes for kind in type(cause).__mro__}
+        if any("Timeout" in kind for kind in kinds):
             return LLMTimeout(self.name, "no whole answer in time.")
         status = next((status for cause in causes if (status := _status(cause))), None)
         if status is not None:
             return status_failure(self.name, status, _said(error), _retry_after(causes))
-        if any(isinstance(cause, OSError) for cause in causes) or any("Connect" in name for name in names):
-            return LLMConnectionError(self.name, f"the provider can't be reached ({names[0]}).")
+        if not _CONNECTION_ERRORS.isdisjoint(kinds):
+            return LLMConnectionError(self.name, f"the connection to the provider failed ({type(error).__name__}).")
         if isinstance(error, (ValueError, KeyError, TypeError)):
             return LLMInvalidResponse(self.name, f"the answer can't be read: {_said(error)}")
-        return LLMServerError(self.name, f"{names[0]}: {_said(error)}")
+        return LLMServerError(self.name, f"{type(error).__name__}: {_said(error)}")
 
 
 def _messages(request: ModelRequest) -> list[BaseMessage]:

@@ -1,0 +1,200 @@
+"""What every adapter of a model does, against a scripted server."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
+
+import orjson
+import pytest
+from tenacity import wait_none
+
+from starling.core.clock import SystemClock
+from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError, LLMTimeout
+from starling.core.llm import (
+    Message,
+    ModelClient,
+    ModelReply,
+    ModelRequest,
+    ModelRole,
+    ModelToolCall,
+    ResponseSchema,
+    TextDelta,
+    TokenUsage,
+    ToolSpec,
+)
+from starling.infra.llm.chat_model import ChatModel
+from starling.infra.llm.client import Models
+from starling.infra.llm.endpoint import Endpoint, EndpointModel, open_session
+from starling.infra.llm.langchain_model import LangChainModel
+from tests.support.http_chat_model import HttpChatModel
+from tests.support.model_script import Answer, Rule, Script, When
+from tests.support.model_server import ModelServer
+
+ASKED = ModelRequest(ModelRole.ROUTER, (Message("system", "Be brief."), Message("user", "Say hello.")), timeout=20)
+CLOCK_TOOL = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {"city": {"type": "string"}}})
+VERDICT = ResponseSchema(
+    "verdict",
+    {
+        "type": "object",
+        "properties": {"status": {"type": "string"}},
+        "required": ["status"],
+        "additionalProperties": False,
+    },
+)
+LIMA = ModelToolCall("call_a", "clock", {"city": "Lima"}, '{"city":"Lima"}')
+OSLO = ModelToolCall("call_b", "clock", {"city": "Oslo"}, '{"city":"Oslo"}')
+TWO_CALLS = Answer(
+    tool_calls=[{"id": call.id, "name": call.name, "arguments": call.raw_arguments} for call in (LIMA, OSLO)]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A client of each kind, and how to have its server answer."""
+
+    client: ChatModel | ModelClient
+    name: str
+    server: ModelServer
+    rules: list[Rule]
+
+    def answers(self, answer: Answer, when: When | None = None) -> None:
+        self.rules.append(Rule(answer, when or When()))
+
+    async def stream(self, request: ModelRequest) -> tuple[list[str], ModelReply]:
+        items = [item async for item in self.client.stream_respond(request)]
+        assert isinstance(items[-1], ModelReply)
+        return [item.text for item in items if isinstance(item, TextDelta)], items[-1]
+
+
+@pytest.fixture(params=["endpoint", "langchain", "models"])
+async def setting(request: pytest.FixtureRequest) -> AsyncGenerator[Setting]:
+    rules: list[Rule] = []
+
+    async def respond(body: dict[str, object]) -> Answer:
+        return await Script(*rules)(body)
+
+    async with ModelServer(respond) as server, open_session(trust_env=False) as session:
+        endpoint = EndpointModel("local:small", "small", Endpoint(server.url), session)
+        url = server.url
+        langchain = LangChainModel("http:small", lambda t, m: HttpChatModel(base_url=url, temperature=t, max_tokens=m))
+        models = Models(dict.fromkeys(ModelRole, (endpoint,)), SystemClock(), backoff=wait_none())
+        client = {"endpoint": endpoint, "langchain": langchain, "models": models}[request.param]
+        yield Setting(client, langchain.name if client is langchain else endpoint.name, server, rules)
+
+
+async def test_a_text_comes_with_usage_and_the_name_of_the_model(setting: Setting) -> None:
+    setting.answers(Answer("Hello there."))
+
+    reply = await setting.client.respond(ASKED)
+
+    assert reply == ModelReply("Hello there.", usage=TokenUsage(11, 7), model=setting.name)
+
+
+async def test_a_streamed_text_comes_in_pieces_and_ends_with_usage(setting: Setting) -> None:
+    setting.answers(Answer("Hello there, friend."))
+
+    pieces, reply = await setting.stream(ASKED)
+
+    assert pieces == ["Hello ", "there, ", "friend."]
+    assert reply == ModelReply("Hello there, friend.", usage=TokenUsage(11, 7), model=setting.name)
+
+
+async def test_several_tool_calls_come_at_once(setting: Setting) -> None:
+    setting.answers(TWO_CALLS)
+
+    reply = await setting.client.respond(replace(ASKED, tools=(CLOCK_TOOL,)))
+
+    assert reply.tool_calls == (LIMA, OSLO)
+    assert reply.finish_reason == "tool_calls"
+    assert setting.server.bodies[0]["tools"][0]["function"]["parameters"] == CLOCK_TOOL.parameters
+
+
+async def test_streamed_tool_calls_are_put_together(setting: Setting) -> None:
+    setting.answers(TWO_CALLS)
+
+    pieces, reply = await setting.stream(replace(ASKED, tools=(CLOCK_TOOL,)))
+
+    assert pieces == []
+    assert reply.tool_calls == (LIMA, OSLO)
+
+
+async def test_arguments_that_are_no_json_stay_text(setting: Setting) -> None:
+    setting.answers(Answer(tool_calls=[{"id": "call_a", "name": "clock", "arguments": '{"city": Lima'}]))
+
+    reply = await setting.client.respond(replace(ASKED, tools=(CLOCK_TOOL,)))
+
+    assert reply.tool_calls == (ModelToolCall("call_a", "clock", None, '{"city": Lima'),)
+
+
+async def test_calls_and_their_results_go_back_to_the_model(setting: Setting) -> None:
+    setting.answers(Answer("It is noon."))
+    told = (Message("assistant", "", tool_calls=(LIMA,)), Message("tool", "12:00", tool_call_id="call_a"))
+
+    await setting.client.respond(replace(ASKED, messages=(*ASKED.messages, *told)))
+
+    _, _, called, result = setting.server.bodies[0]["messages"]
+    assert called["tool_calls"][0]["id"] == "call_a"
+    assert orjson.loads(called["tool_calls"][0]["function"]["arguments"]) == {"city": "Lima"}
+    assert (result["role"], result["content"], result["tool_call_id"]) == ("tool", "12:00", "call_a")
+
+
+async def test_a_json_answer_fits_its_schema(setting: Setting) -> None:
+    setting.answers(Answer('{"status": "APPROVED"}'), When(schema="verdict"))
+    setting.answers(Answer(tool_calls=[{"name": "verdict", "arguments": {"status": "APPROVED"}}]), When(tool="verdict"))
+
+    reply = await setting.client.respond(replace(ASKED, response=VERDICT))
+
+    assert orjson.loads(reply.content) == {"status": "APPROVED"}
+    assert reply.tool_calls == ()
+
+
+async def test_a_json_answer_streams_too(setting: Setting) -> None:
+    setting.answers(Answer('{"status": "APPROVED"}'))
+
+    _, reply = await setting.stream(replace(ASKED, response=VERDICT))
+
+    assert orjson.loads(reply.content) == {"status": "APPROVED"}
+
+
+async def test_a_json_answer_that_was_cut_off_is_invalid(setting: Setting) -> None:
+    setting.answers(Answer('{"status": "APPR', finish_reason="length"))
+
+    with pytest.raises(LLMInvalidResponse, match="token limit"):
+        await setting.client.respond(replace(ASKED, response=VERDICT, max_tokens=7))
+
+
+@pytest.mark.parametrize(("status", "retryable"), [(401, False), (429, True), (500, True), (503, True)])
+async def test_a_failure_of_the_endpoint_carries_its_status(setting: Setting, status: int, retryable: bool) -> None:
+    setting.answers(Answer(status=status, body='{"error": {"message": "not now"}}'))
+
+    with pytest.raises(LLMServerError) as caught:
+        await setting.client.respond(ASKED)
+
+    assert (caught.value.status, caught.value.retryable) == (status, retryable)
+
+
+async def test_an_answer_that_does_not_come_is_a_timeout(setting: Setting) -> None:
+    setting.answers(Answer("too late", hold="never"))
+
+    with pytest.raises(LLMTimeout):
+        await setting.client.respond(replace(ASKED, timeout=0.2))
+
+
+async def test_a_stream_that_stops_is_a_timeout(setting: Setting) -> None:
+    setting.answers(Answer("one two three", hold="never", hold_after=2))
+
+    with pytest.raises(LLMTimeout):
+        await setting.stream(replace(ASKED, timeout=0.2))
+
+
+async def test_an_endpoint_that_is_away_is_a_connection_error(setting: Setting) -> None:
+    await setting.server.stop()
+
+    with pytest.raises(LLMConnectionError):
+        await setting.client.respond(ASKED)
+
+
+async def test_a_stream_that_is_cut_off_is_a_connection_error(setting: Setting) -> None:
+    setting.answers(Answer("one two three", cut_after=1))
+
+    with pytest.raises(LLMConnectionError):
+        await setting.stream(ASKED)

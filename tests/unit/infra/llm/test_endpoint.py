@@ -1,0 +1,228 @@
+"""What endpoints may do wrong or differently, and what becomes of it."""
+
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
+
+import pytest
+from aiohttp import ClientSession
+
+from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError, ModelError
+from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, ResponseSchema, TextDelta, TokenUsage
+from starling.infra.llm.endpoint import Endpoint, EndpointModel, open_session
+from tests.support.model_script import Answer, Body, Rule, Script
+from tests.support.model_server import ModelServer
+
+ASKED = ModelRequest(ModelRole.ROUTER, (Message("user", "Say hello."),), timeout=20)
+OPEN = ResponseSchema("open", {"type": "object", "properties": {"status": {"type": "string"}}})
+KEY = "sk-0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture
+async def session() -> AsyncGenerator[ClientSession]:
+    async with open_session(trust_env=False) as session:
+        yield session
+
+
+def model(server: ModelServer, session: ClientSession) -> EndpointModel:
+    return EndpointModel("local:small", "small", Endpoint(server.url, KEY), session)
+
+
+def events(*data: str) -> Answer:
+    return Answer(body="".join(f"data: {item}\n\n" for item in data), content_type="text/event-stream")
+
+
+@pytest.mark.parametrize(
+    ("answer", "failure", "says"),
+    [
+        (Answer(body="<html>Welcome</html>", content_type="text/html"), LLMInvalidResponse, "text/html"),
+        (Answer(body='{"choices": [{"mess'), LLMInvalidResponse, "no JSON object"),
+        (Answer(body="[1, 2]"), LLMInvalidResponse, "no JSON object"),
+        (Answer(body=""), LLMInvalidResponse, "no JSON object"),
+        (Answer(body='{"choices": []}'), LLMInvalidResponse, "no choice"),
+        (Answer(body='{"choices": [null]}'), LLMInvalidResponse, "no choice"),
+        (Answer(body='{"choices": [{"message": "text"}]}'), LLMInvalidResponse, "no choice"),
+        (Answer(body='{"choices": [{"message": {"tool_calls": [7]}}]}'), LLMInvalidResponse, "names no tool"),
+        (Answer(body="x" * (17 * 1024**2)), LLMInvalidResponse, "longer than"),
+        (
+            Answer(body="\x00\x01 garbage \ufffd", content_type="application/octet-stream"),
+            LLMInvalidResponse,
+            "garbage",
+        ),
+        (Answer("Hello", cut_after=20), LLMConnectionError, "broke"),
+        (Answer(body='{"error": {"message": "overloaded", "code": 503}}'), LLMServerError, "overloaded"),
+        (Answer(body='{"error": "out of memory"}'), LLMServerError, "out of memory"),
+        (Answer(status=500, body="<h1>Oops</h1>", content_type="text/html"), LLMServerError, "Oops"),
+        (Answer(status=404, body='{"detail": "no such model"}'), LLMServerError, "no such model"),
+        (Answer(status=302, headers={"Location": "http://elsewhere/"}, body=""), LLMServerError, "302"),
+    ],
+)
+async def test_each_failure_is_of_its_class(
+    session: ClientSession, answer: Answer, failure: type[ModelError], says: str
+) -> None:
+    async with ModelServer(Script(Rule(answer))) as server:
+        with pytest.raises(failure, match=says) as caught:
+            await model(server, session).respond(ASKED)
+
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("answer", "failure", "says"),
+    [
+        (Answer("one two three", cut_after=2), LLMConnectionError, "broke"),
+        (events('{"choices": [{"delta": {"content": "one"}}]}'), LLMConnectionError, "ended before"),
+        (events('{"choices": [{"delta"'), LLMInvalidResponse, "no JSON object"),
+        (events("[DONE]"), LLMInvalidResponse, "no answer"),
+        (events('{"error": {"message": "crashed", "code": 502}}'), LLMServerError, "crashed"),
+        (events('{"choices": [{"delta": 1}]}', '{"choices": 2}', "3"), LLMInvalidResponse, "no JSON object"),
+        (events(f'{{"choices": [{{"delta": {{"content": "{"x" * 17 * 1024**2}"}}}}]}}'), LLMInvalidResponse, "longer"),
+        (Answer(body="<html></html>", content_type="text/html"), LLMInvalidResponse, "text/html"),
+        (Answer(status=503, body="busy", content_type="text/plain"), LLMServerError, "busy"),
+    ],
+)
+async def test_each_failure_of_a_stream_is_of_its_class(
+    session: ClientSession, answer: Answer, failure: type[ModelError], says: str
+) -> None:
+    async with ModelServer(Script(Rule(answer))) as server:
+        with pytest.raises(failure, match=says):
+            [item async for item in model(server, session).stream_respond(ASKED)]
+
+
+async def test_an_endpoint_that_cannot_stream_answers_in_one_piece(session: ClientSession) -> None:
+    whole = '{"choices": [{"message": {"content": "Hello there."}, "finish_reason": "stop"}]}'
+
+    async with ModelServer(Script(Rule(Answer(body=whole)))) as server:
+        items = [item async for item in model(server, session).stream_respond(ASKED)]
+
+    assert items == [TextDelta("Hello there."), ModelReply("Hello there.", model="local:small")]
+
+
+async def test_a_key_that_an_endpoint_echoes_is_not_repeated(session: ClientSession) -> None:
+    echo = Answer(status=401, body=f'{{"error": {{"message": "Incorrect API key: {KEY}"}}}}')
+
+    async with ModelServer(Script(Rule(echo))) as server:
+        with pytest.raises(LLMServerError, match=r"Incorrect API key: \*\*\*") as caught:
+            await model(server, session).respond(ASKED)
+
+    assert server.requests[0].headers["Authorization"] == f"Bearer {KEY}"
+    assert KEY not in str(caught.value)
+
+
+async def test_retry_after_is_read(session: ClientSession) -> None:
+    async with ModelServer(Script(Rule(Answer(status=429, headers={"Retry-After": "7"}, body="{}")))) as server:
+        with pytest.raises(LLMServerError) as caught:
+            await model(server, session).respond(ASKED)
+
+    assert caught.value.retry_after == 7.0
+
+
+def refusing(word: str, is_used: Callable[[Body], bool]) -> Callable[[Body], Answer]:
+    """Return what an endpoint answers that refuses one part of requests."""
+    refusal = Answer(status=400, body=f'{{"error": {{"message": "Unsupported: {word}"}}}}')
+    return lambda body: refusal if is_used(body) else Answer('{"status": "fine"}')
+
+
+@pytest.mark.parametrize(
+    ("word", "is_used"),
+    [
+        ("response_format json_schema", lambda body: body.get("response_format", {}).get("type") == "json_schema"),
+        ("response_format", lambda body: "response_format" in body),
+        ("stream_options", lambda body: "stream_options" in body),
+        ("max_tokens, use max_completion_tokens", lambda body: "max_tokens" in body),
+        ("temperature", lambda body: "temperature" in body),
+        ("something", lambda body: body.get("response_format", {}).get("type") == "json_schema"),
+    ],
+)
+async def test_what_an_endpoint_refuses_is_left_out_and_remembered(
+    session: ClientSession, word: str, is_used: Callable[[Body], bool]
+) -> None:
+    answer = refusing(word, is_used)
+
+    async def respond(body: Body) -> Answer:
+        return answer(body)
+
+    async with ModelServer(respond) as server:
+        client = model(server, session)
+        asked = replace(ASKED, response=OPEN, max_tokens=50)
+        replies = [[item async for item in client.stream_respond(asked)][-1] for _ in range(2)]
+
+    assert [reply.content for reply in replies if isinstance(reply, ModelReply)] == ['{"status": "fine"}'] * 2
+    assert not is_used(server.bodies[-1])
+    assert sum(map(is_used, server.bodies)) == len(server.bodies) - 2
+
+
+async def test_a_model_without_json_schema_reads_it_in_the_prompt(session: ClientSession) -> None:
+    answer = refusing("response_format json_schema", lambda body: body["response_format"]["type"] == "json_schema")
+
+    async def respond(body: Body) -> Answer:
+        return answer(body)
+
+    async with ModelServer(respond) as server:
+        await model(server, session).respond(replace(ASKED, response=OPEN))
+
+    assert server.bodies[-1]["response_format"] == {"type": "json_object"}
+    assert '"properties":{"status"' in server.bodies[-1]["messages"][0]["content"]
+
+
+async def test_a_conversation_that_is_too_long_is_sent_once(session: ClientSession) -> None:
+    too_long = Answer(status=400, body='{"error": {"message": "maximum context length is 8192"}}')
+
+    async with ModelServer(Script(Rule(too_long))) as server:
+        with pytest.raises(LLMServerError, match="8192"):
+            await model(server, session).respond(replace(ASKED, response=OPEN))
+
+    assert len(server.requests) == 1
+
+
+async def test_calls_that_are_all_numbered_zero_stay_apart(session: ClientSession) -> None:
+    def call(identity: str, city: str) -> str:
+        asked = (
+            f'{{"index":0,"id":"{identity}","function":{{"name":"clock","arguments":"{{\\"city\\":\\"{city}\\"}}"}}}}'
+        )
+        return f'{{"choices":[{{"delta":{{"tool_calls":[{asked}]}}}}]}}'
+
+    stream = events(call("a", "Lima"), call("b", "Oslo"), '{"choices":[{"delta":{},"finish_reason":"stop"}]}', "[DONE]")
+    async with ModelServer(Script(Rule(stream))) as server:
+        reply = [item async for item in model(server, session).stream_respond(ASKED)][-1]
+
+    assert isinstance(reply, ModelReply)
+    assert [(call.id, call.arguments) for call in reply.tool_calls] == [
+        ("a", {"city": "Lima"}),
+        ("b", {"city": "Oslo"}),
+    ]
+
+
+async def test_usage_that_comes_with_the_text_counts(session: ClientSession) -> None:
+    usage = '"usage": {"prompt_tokens": 3, "completion_tokens": 1}'
+    stream = events(
+        f'{{"choices": [{{"delta": {{"content": "Hi"}}, "finish_reason": null}}], {usage}}}',
+        f'{{"choices": [{{"delta": {{}}, "finish_reason": "stop"}}], {usage.replace("1", "2")}}}',
+    )
+    async with ModelServer(Script(Rule(stream))) as server:
+        items = [item async for item in model(server, session).stream_respond(ASKED)]
+
+    assert items == [TextDelta("Hi"), ModelReply("Hi", usage=TokenUsage(3, 2), model="local:small")]
+
+
+async def test_json_in_a_markdown_fence_is_freed(session: ClientSession) -> None:
+    async with ModelServer(Script(Rule(Answer('```json\n{"status": "fine"}\n```')))) as server:
+        reply = await model(server, session).respond(replace(ASKED, response=OPEN))
+
+    assert reply.content == '{"status": "fine"}'
+
+
+async def test_text_that_utf8_cannot_hold_is_sent_replaced(session: ClientSession) -> None:
+    async with ModelServer(Script(Rule(Answer("Fine.")))) as server:
+        await model(server, session).respond(replace(ASKED, messages=(Message("user", "half a \ud83d pair"),)))
+
+    assert server.bodies[0]["messages"][0]["content"] == "half a \ufffd pair"
+
+
+async def test_connections_are_used_again(session: ClientSession) -> None:
+    async with ModelServer(Script(Rule(Answer("Hello there.")))) as server:
+        client = model(server, session)
+        await client.respond(ASKED)
+        [item async for item in client.stream_respond(ASKED)]
+        [item async for item in client.stream_respond(ASKED)]
+
+    assert len({request.connection for request in server.requests}) == 1
