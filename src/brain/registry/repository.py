@@ -45,6 +45,13 @@ class EpochRepository:
                 )
                 return epoch
 
+    async def active_number(self) -> int | None:
+        """Return the number of the active epoch, None before the first."""
+        query = select(epochs.c.number).where(epochs.c.tenant == SHARED, epochs.c.active)
+        with translated():
+            async with self._engine.connect() as connection:
+                return await connection.scalar(query)
+
     async def get(self, number: int) -> Epoch:
         """Return the epoch of a number. Raises NotFoundError."""
         query = select(epochs.c.manifest).where(epochs.c.tenant == SHARED, epochs.c.number == number)

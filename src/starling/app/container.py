@@ -54,6 +54,7 @@ class Store:
     runs: RunRepository
     reader: RunReader
     servers: ServerRepository
+    epochs: EpochRepository
     intake: Intake
 
 
@@ -114,8 +115,16 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
         queue = await stack.enter_async_context(open_queue(database.direct_url))
         runs = RunRepository(engine, queue.defer, cap=settings.limits.runs_per_tenant)
         reader = RunReader(engine, wakes)
-        servers = ServerRepository(engine)
-        yield Store(engine, wakes, queue, runs, reader, servers, Intake(runs, reader, settings.limits, GRAPH_VERSION))
+        yield Store(
+            engine=engine,
+            wakes=wakes,
+            queue=queue,
+            runs=runs,
+            reader=reader,
+            servers=ServerRepository(engine),
+            epochs=EpochRepository(engine),
+            intake=Intake(runs, reader, settings.limits, GRAPH_VERSION),
+        )
 
 
 @asynccontextmanager
@@ -124,7 +133,7 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
     async with AsyncExitStack() as stack:
         models = await stack.enter_async_context(open_models(settings))
         gateway = await stack.enter_async_context(open_gateway(store.servers, settings.limits, os.environ))
-        registry = Registry(EpochRepository(store.engine))
+        registry = Registry(store.epochs)
         listings = await _register(settings, gateway)
         epoch = await registry.publish(listings)
         brain = Brain(

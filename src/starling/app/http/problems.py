@@ -1,0 +1,85 @@
+"""Errors as `application/problem+json` (RFC 9457): what was wrong, where, and what to do."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.encoders import jsonable_encoder
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from starling.core.errors import (
+    ConfigurationError,
+    DatabaseUnavailableError,
+    DatabaseUnsuitableError,
+    InvalidRequestError,
+    NotFoundError,
+    StarlingError,
+)
+
+_log = logging.getLogger(__name__)
+_STATUS: Final[Mapping[type[StarlingError], int]] = {
+    InvalidRequestError: 422,
+    NotFoundError: 404,
+    ConfigurationError: 500,
+    DatabaseUnavailableError: 503,
+    DatabaseUnsuitableError: 503,
+}
+
+
+class Problem(BaseModel):
+    """The body of every error."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    code: str
+    remedy: str = ""
+    errors: list[dict[str, Any]] = []
+
+
+def problem(status: int, title: str, detail: str, code: str, **more: Any) -> JSONResponse:
+    """Return the response that carries a problem; `more` are its other fields."""
+    body = Problem(title=title, status=status, detail=detail, code=code, **more)
+    headers = {"Retry-After": "1"} if status == 503 else None  # noqa: PLR2004 - an HTTP status is its own name
+    return JSONResponse(jsonable_encoder(body), status, headers, media_type="application/problem+json")
+
+
+def install(app: FastAPI) -> None:
+    """Translate errors once, here."""
+    app.add_exception_handler(StarlingError, _ours)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _plain)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+async def _ours(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, StarlingError)  # noqa: S101 - registered for nothing else
+    status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
+    return problem(status, type(error).__name__, error.message, error.code, remedy=error.remedy)
+
+
+async def _invalid(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101
+    errors = [
+        {"where": ".".join(map(str, item["loc"])), "what": item["msg"], "type": item["type"]} for item in error.errors()
+    ]
+    detail = "; ".join(f"{item['where']}: {item['what']}" for item in errors)
+    return problem(422, "Invalid request", detail, "invalid_request", errors=errors, remedy="See /docs for the fields.")
+
+
+async def _plain(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101
+    detail = f"{request.method} {request.url.path}: {error.detail}."
+    response = problem(error.status_code, str(error.detail), detail, "http", remedy="See /docs for what there is.")
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _unexpected(request: Request, error: Exception) -> JSONResponse:
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return problem(500, "Internal error", "Something went wrong inside Starling; its log says what.", "internal")

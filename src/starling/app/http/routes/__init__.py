@@ -1,0 +1,1 @@
+"""Routes, one noun a module; they don't know each other."""

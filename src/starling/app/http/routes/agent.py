@@ -1,0 +1,82 @@
+"""Asking: as a stream, or for the whole result."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import AliasChoices, BaseModel, Field
+from sse_starlette import EventSourceResponse
+
+from starling.app.http.api import Caller, FromStore
+from starling.app.http.problems import Problem
+from starling.app.http.sse import event_stream
+from starling.app.intake import Name, RunRequest
+from starling.core.events import Usage
+from starling.core.runs import Citation, Degradation, FinalStatus, Step
+from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.streams import RunReader, StoredEvent
+
+router = APIRouter(tags=["agent"], responses={422: {"model": Problem}, 503: {"model": Problem}})
+
+
+class ProcessRequest(RunRequest):
+    """The same fields; `message` and `session_id` are other names for `input` and `thread_id`."""
+
+    input: str = Field(min_length=1, validation_alias=AliasChoices("input", "message"))
+    thread_id: Name = Field(validation_alias=AliasChoices("thread_id", "session_id"))
+
+
+class ProcessResult(BaseModel):
+    """The whole result of a run."""
+
+    reply: str
+    status: FinalStatus
+    steps: list[Step]
+    trace_id: str
+    thread_id: str
+    run_id: str
+    correlation_id: str
+    plan: list[str]
+    citations: list[Citation]
+    assumptions: list[str]
+    degraded: list[Degradation]
+    usage: Usage
+
+
+@router.post(
+    "/v1/agent/run",
+    summary="Ask, and read along",
+    response_class=EventSourceResponse,
+    responses={200: {"content": {"text/event-stream": {}}, "description": "The run's events, up to `done`."}},
+)
+async def run(request: RunRequest, store: FromStore, caller: Caller) -> EventSourceResponse:
+    """Accept a run and stream its events. Going away doesn't stop the run: read on at `/v1/runs/{id}/events`."""
+    key, first = await store.intake.accept(caller, request)
+    return event_stream(store.intake.stream(key, first))
+
+
+@router.post("/process", summary="Ask, and wait for the whole result")
+async def process(request: ProcessRequest, store: FromStore, caller: Caller) -> ProcessResult:
+    """Accept a run, wait for its end and return everything that it came to."""
+    key, first = await store.intake.accept(caller, request)
+    await _drained(store.intake.stream(key, first))
+    return ProcessResult.model_validate(await _whole(store.reader, key))
+
+
+async def _drained(events: AsyncIterator[StoredEvent]) -> None:
+    async for _ in events:
+        pass
+
+
+async def _whole(reader: RunReader, key: RunKey) -> dict[str, Any]:
+    record = await reader.record(key)
+    assert record.result is not None  # noqa: S101 - its last event was read
+    return record.result.model_dump() | {
+        "steps": await reader.steps(key),
+        "trace_id": record.trace_id,
+        "thread_id": record.thread_id,
+        "run_id": record.id,
+        "correlation_id": record.correlation_id,
+    }
+
+

@@ -1,0 +1,56 @@
+"""uvicorn, started and stopped from our own loop."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+from starling.core.errors import ConfigurationError
+
+_STOP_SECONDS = 5
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to whoever owns the loop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # pyright: ignore[reportUnknownParameterType] - as in the base class
+        yield
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens. Raises ConfigurationError where the port is taken or the host isn't ours."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host.strip("[]"), port))
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(
+            f"Can't listen on {host} port {port}: {error.strerror}.",
+            "Stop what uses the port, or choose another one with PORT or --port.",
+        ) from None
+    listener.listen(2048)
+    return listener
+
+
+@asynccontextmanager
+async def serving(app: FastAPI, listener: socket.socket) -> AsyncGenerator[str]:
+    """Serve until the context ends; gives the address. Open streams are closed at the end."""
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=_STOP_SECONDS, ws="none"
+    )
+    server = _Server(config)
+    task = asyncio.get_running_loop().create_task(server.serve([listener]), name="http")
+    host, port = listener.getsockname()[:2]
+    try:
+        yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    finally:
+        server.should_exit = True
+        await task
+        listener.close()

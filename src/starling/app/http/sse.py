@@ -1,0 +1,26 @@
+"""Events as server-sent events: the id is the number, the data carries the same type."""
+
+import json
+from collections.abc import AsyncIterator
+
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from starling.infra.postgres.streams import StoredEvent
+
+_PING_SECONDS = 15
+_WRITE_SECONDS = 30.0
+
+
+def event_stream(events: AsyncIterator[StoredEvent]) -> EventSourceResponse:
+    """Return the streaming response; a reader that takes nothing for 30 s is cut off."""
+    return EventSourceResponse(
+        (_sent(event) async for event in events),
+        ping=_PING_SECONDS,
+        send_timeout=_WRITE_SECONDS,
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+def _sent(event: StoredEvent) -> ServerSentEvent:
+    data = json.dumps(event.data, ensure_ascii=False, separators=(",", ":"))
+    return ServerSentEvent(data=data, event=event.type, id=str(event.seq), sep="\n")
