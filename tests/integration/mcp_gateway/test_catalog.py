@@ -1,0 +1,200 @@
+"""Servers are listed once, pinned whole, and a broken one stops nobody else."""
+
+import asyncio
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from sqlalchemy import select, update
+
+from mcp_gateway.config import ServerConfig, server_of
+from starling.core.errors import ConfigurationError
+from starling.core.tools import Effect
+from starling.infra.postgres.tables import servers, tools
+from tests.support.gateway import House, call, foreign, listed, module, named, python
+
+pytestmark = pytest.mark.usefixtures("house")
+
+
+async def test_a_server_is_listed_once_and_known_afterwards(house: House) -> None:
+    async with house.gateway() as gateway:
+        first = await gateway.sync({"a": house.recording()})
+        second = await gateway.sync({"a": house.recording()})
+    async with house.gateway() as another:
+        third = another.listing("a")
+
+    assert first == second == (third,)
+    assert house.recorded() == ["started"]
+
+
+async def test_a_listing_says_what_a_server_is_and_can(house: House) -> None:
+    async with house.gateway() as gateway:
+        listing = await listed(gateway, house.recording(tools={"pid": {"side_effect_free": True}}))
+
+    assert (listing.state, listing.error) == ("ready", "")
+    assert listing.description == "Keeps a record of every call."
+    add = next(tool for tool in listing.tools if tool.name == "add")
+    assert add.description == "Add two whole numbers."
+    assert add.input_schema["required"] == ["first"]
+    assert add.output_schema is not None
+    assert {tool.name: tool.effect for tool in listing.tools if tool.effect is not Effect.UNSAFE} == {"pid": Effect.READ}
+
+
+async def test_the_admins_description_goes_before_the_servers(house: House) -> None:
+    async with house.gateway() as gateway:
+        assert (await listed(gateway, house.recording(description="Ours"))).description == "Ours"
+
+
+async def test_a_changed_configuration_is_listed_again(house: House) -> None:
+    async with house.gateway() as gateway:
+        before = await listed(gateway, house.misbehaving("promising"))
+        after = await listed(gateway, house.misbehaving("well"))
+
+    assert before.tools[0].output_schema is not None
+    assert after.tools[0].output_schema is None
+
+
+async def test_the_pin_covers_the_whole_definition(house: House) -> None:
+    pins: set[str] = set()
+    async with house.gateway() as gateway:
+        for number, words in enumerate(("Does it.", "Does it, says the new version.")):
+            house.record.write_text(words)
+            config = house.misbehaving("changing", description=str(number))
+            pins.add((await listed(gateway, config)).tools[0].hash)
+        async with house.repository._engine.connect() as connection:
+            kept = (await connection.execute(select(tools.c.hash).where(tools.c.name == "act"))).scalars().all()
+
+    assert len(pins) == 2
+    assert set(kept) == pins
+
+
+async def test_what_left_the_file_is_gone_at_once(house: House) -> None:
+    async with house.gateway() as gateway:
+        listing = await listed(gateway, house.recording())
+        await gateway.sync({})
+        outcome = await call(gateway, listing, "pid")
+
+    assert gateway.listing("a") is None
+    assert outcome.code == "removed"
+
+
+async def test_a_server_that_was_added_another_way_stays_and_keeps_its_name(house: House) -> None:
+    async with house.gateway() as gateway:
+        await gateway.sync({"a": house.recording()})
+        async with house.repository._engine.begin() as connection:
+            await connection.execute(update(servers).values(source="api"))
+        await gateway.sync({})
+
+        assert gateway.listing("a") is not None
+        with pytest.raises(ConfigurationError, match="a belong to servers"):
+            await gateway.sync({"a": house.recording()})
+
+
+BROKEN: dict[str, tuple[ServerConfig, str]] = {
+    "missing": (server_of({"command": "no-such-program"}), "'no-such-program' was not found"),
+    "no-folder": (server_of({"command": "sh", "cwd": "/no/such"}), "/no/such doesn't exist"),
+    "no-variable": (server_of({"command": "sh", "args": ["${NO_SUCH}"]}), "NO_SUCH is not set"),
+    "unreachable": (server_of({"url": "http://127.0.0.1:9/mcp"}), "can't be reached"),
+    "no-address": (server_of({"url": "nowhere"}), "is no HTTP address"),
+    "quiet-end": (server_of({"command": "true"}), "it ended with exit code 0"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_a_server_that_cant_be_started_is_degraded_and_says_why(house: House, name: str) -> None:
+    config, said = BROKEN[name]
+    async with house.gateway() as gateway:
+        listing = await listed(gateway, config)
+
+    assert (listing.state, listing.tools) == ("degraded", ())
+    assert said in listing.error
+    assert listing.remedy
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("crashing", "exit code 3; its last words: no such database: prod"),
+        ("silent", "didn't answer within 1 s"),
+        ("garbage", "didn't answer within 1 s; it wrote "),
+        ("endless", "doesn't end (100 tools so far)"),
+        ("same-names", "lists the tool 'act' twice"),
+        ("no-list", "is not what MCP defines"),
+        ("huge-list", "too big (2500 tools"),
+        ("long-line", "a message longer than 16 MiB"),
+    ],
+)
+async def test_a_server_that_misbehaves_is_degraded_and_says_why(house: House, how: str, said: str) -> None:
+    seconds = 1 if "1 s" in said else 10
+    async with house.gateway(server_start_seconds=seconds) as gateway:
+        listing = await listed(gateway, house.misbehaving(how))
+
+    assert (listing.state, listing.tools) == ("degraded", ())
+    assert said in listing.error
+    assert listing.remedy
+
+
+async def test_a_server_that_greets_on_stdout_is_forgiven(house: House) -> None:
+    async with house.gateway() as gateway:
+        assert (await listed(gateway, house.misbehaving("chatty"))).state == "ready"
+
+
+async def test_a_tool_without_a_usable_schema_is_left_out(house: House) -> None:
+    async with house.gateway() as gateway:
+        listing = await listed(gateway, house.misbehaving("one-bad-schema"))
+
+    assert (listing.state, [tool.name for tool in listing.tools]) == ("ready", ["act"])
+    assert "'bad': its inputSchema is no valid JSON schema" in listing.error
+    assert "'worse': its inputSchema is no object" in listing.error
+
+
+async def test_broken_servers_dont_hold_the_others_up(house: House) -> None:
+    silent = {f"silent{number}": house.misbehaving("silent") for number in range(3)}
+    begun = monotonic()
+    async with house.gateway(server_start_seconds=2) as gateway:
+        listings = await gateway.sync({**silent, "good": house.misbehaving("well"), "bad": house.misbehaving("crashing")})
+        elapsed = monotonic() - begun
+
+    assert {listing.name: listing.state for listing in listings} == {
+        **dict.fromkeys(silent, "degraded"),
+        "good": "ready",
+        "bad": "degraded",
+    }
+    assert elapsed < 4
+
+
+async def test_a_degraded_server_is_tried_again(house: House, tmp_path: Path) -> None:
+    script = tmp_path / "later.py"
+    async with house.gateway() as gateway:
+        before = await listed(gateway, python(script))
+        script.write_text("import runpy, sys; sys.argv[1:] = ['well']; runpy.run_path(%r, run_name='__main__')" % MISBEHAVING)
+        after = await listed(gateway, python(script))
+
+    assert (before.state, after.state) == ("degraded", "ready")
+
+
+async def test_two_processes_may_list_at_once(house: House) -> None:
+    config = {name: house.recording() for name in ("a", "b", "c")}
+    async with house.gateway() as one, house.gateway() as other:
+        found = await asyncio.gather(one.sync(config), other.sync(config))
+
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(("name", "tool"), [("time", "get_current_time"), ("git", "git_log")])
+async def test_servers_that_nobody_here_wrote_are_listed(house: House, name: str, tool: str) -> None:
+    async with house.gateway() as gateway:
+        listing = named(await gateway.sync({name: foreign(name)}), name)
+
+    assert tool in {found.name for found in listing.tools}
+
+
+async def test_our_own_server_is_listed(house: House) -> None:
+    async with house.gateway() as gateway:
+        listing = await listed(gateway, module("mcp_gateway.servers.system_health", effect="read"))
+
+    assert [tool.name for tool in listing.tools] == ["cpu", "disk", "load", "memory", "processes"]
+    assert listing.description.startswith("Health of the machine")
+
+
+MISBEHAVING = str(Path(__file__).parents[2] / "support/mcp_servers/misbehaving.py")

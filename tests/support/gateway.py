@@ -1,0 +1,117 @@
+"""What tests of the gateway are made of: real servers, and a gateway that knows them."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp_gateway.config import ServerConfig, server_of
+from mcp_gateway.gateway import Gateway, open_gateway
+from mcp_gateway.repository import ServerRepository
+from starling.core.clock import Deadline, SystemClock
+from starling.core.ids import new_id
+from starling.core.settings import Limits
+from starling.core.tools import ServerListing, ToolCall, ToolOutcome
+
+SERVERS = Path(__file__).parent / "mcp_servers"
+SOURCE = Path(__file__).parents[2] / "src"
+TOOLS = Path(__file__).parents[2] / ".tools/servers"
+
+
+@dataclass
+class House:
+    """A gateway and what is around it."""
+
+    repository: ServerRepository
+    folder: Path
+    environment: dict[str, str] = field(default_factory=lambda: {"PATH": os.environ["PATH"]})
+
+    @asynccontextmanager
+    async def gateway(self, **limits: Any) -> AsyncGenerator[Gateway]:
+        async with open_gateway(self.repository, Limits(**limits), self.environment) as gateway:
+            yield gateway
+
+    def recording(self, **options: Any) -> ServerConfig:
+        return python(SERVERS / "recording.py", str(self.record), **options)
+
+    def misbehaving(self, how: str, **options: Any) -> ServerConfig:
+        return python(SERVERS / "misbehaving.py", how, str(self.record), **options)
+
+    @property
+    def record(self) -> Path:
+        return self.folder / "record"
+
+    def recorded(self) -> list[str]:
+        return self.record.read_text().splitlines() if self.record.exists() else []
+
+
+class running_http:  # noqa: N801 - reads as the function that it could be
+    """Runs the recording server on a port until the block ends."""
+
+    def __init__(self, record: Path, port: int) -> None:
+        command = [sys.executable, SERVERS / "recording.py", record, "http", str(port)]
+        self.port = port
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def __enter__(self) -> ServerConfig:
+        while self.process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                break
+            except ConnectionRefusedError:
+                continue
+        return server_of({"url": f"http://127.0.0.1:{self.port}/mcp", "x-starling": {"effect": "read"}})
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def python(script: Path, *arguments: str, env: dict[str, str] | None = None, **options: Any) -> ServerConfig:
+    return server_of(
+        {"command": sys.executable, "args": [str(script), *arguments], "env": env or {}, "x-starling": options}
+    )
+
+
+def module(name: str, **options: Any) -> ServerConfig:
+    env = {"PYTHONPATH": str(SOURCE)}
+    return server_of({"command": sys.executable, "args": ["-m", name], "env": env, "x-starling": options})
+
+
+def foreign(name: str) -> ServerConfig:
+    """A server that nobody here wrote, in its own environment."""
+    command = TOOLS / name / "bin" / f"mcp-server-{name}"
+    if shutil.which(command) is None:
+        pytest.skip(f"no {command}: run scripts/server-env {name}")
+    return server_of({"command": str(command)})
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def named(listings: tuple[ServerListing, ...], name: str) -> ServerListing:
+    return next(listing for listing in listings if listing.name == name)
+
+
+async def listed(gateway: Gateway, config: ServerConfig, name: str = "a") -> ServerListing:
+    return named(await gateway.sync({name: config}), name)
+
+
+async def call(
+    gateway: Gateway, listing: ServerListing, tool: str, /, *, seconds: float = 20, **arguments: Any
+) -> ToolOutcome:
+    definition = next(found for found in listing.tools if found.name == tool)
+    call = ToolCall(new_id(), "run", "t1", definition, arguments)
+    return await gateway.call(call, Deadline(SystemClock(), seconds))
+
+

@@ -1,0 +1,163 @@
+"""A server that does one thing wrong: `misbehaving.py <how> [<file>]`. Nothing but the standard library, to start fast."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+_HOW = sys.argv[1]
+_OBJECT = {"type": "object"}
+_TOOL = {"name": "act", "description": "Does it.", "inputSchema": _OBJECT}
+
+
+def say(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    with Path(sys.argv[2]).open("a") as file:
+        file.write(f"{text}\n")
+
+
+def text(words: str, **more: Any) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": words}], **more}
+
+
+def endless(request: dict[str, Any]) -> dict[str, Any]:
+    page = int(request.get("params", {}).get("cursor", "0"))
+    return {"tools": [_TOOL | {"name": f"act{page}"}], "nextCursor": str(page + 1)}
+
+
+def die(_: dict[str, Any]) -> dict[str, Any]:
+    note("called")
+    print("out of luck", file=sys.stderr, flush=True)
+    os._exit(7)
+
+
+def same_names(_: dict[str, Any]) -> dict[str, Any]:
+    return {"tools": [_TOOL, _TOOL]}
+
+
+def one_bad_schema(_: dict[str, Any]) -> dict[str, Any]:
+    bad = {"name": "bad", "inputSchema": {"type": "object", "properties": {"x": {"type": "whatever"}}}}
+    worse = {"name": "worse", "inputSchema": 5}
+    return {"tools": [_TOOL, bad, worse]}
+
+
+def changing(_: dict[str, Any]) -> dict[str, Any]:
+    return {"tools": [_TOOL | {"description": Path(sys.argv[2]).read_text()}]}
+
+
+def promising(_: dict[str, Any]) -> dict[str, Any]:
+    promised = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    return {"tools": [_TOOL | {"outputSchema": promised}]}
+
+
+def contents(_: dict[str, Any]) -> dict[str, Any]:
+    parts = [
+        {"type": "text", "text": "look:"},
+        {"type": "image", "data": "AAAA" * 100, "mimeType": "image/png"},
+        {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
+        {"type": "resource_link", "uri": "file:///a.txt", "name": "a.txt"},
+        {"type": "resource", "resource": {"uri": "file:///b.txt", "text": "inside"}},
+        {"type": "resource", "resource": {"uri": "file:///c.bin", "blob": "AAAA", "mimeType": "x/y"}},
+    ]
+    return {"content": parts}
+
+
+def unstorable(_: dict[str, Any]) -> dict[str, Any]:
+    data = {"nul\0": "a\0b", "nan": float("nan"), "inf": float("inf"), "big": 10**30}
+    return text("a\0b", structuredContent=data)
+
+
+LISTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "endless": endless,
+    "same-names": same_names,
+    "one-bad-schema": one_bad_schema,
+    "changing": changing,
+    "promising": promising,
+    "breaking-promise": promising,
+    "no-list": lambda _: {"tools": "none"},
+    "huge-list": lambda _: {"tools": [_TOOL | {"name": f"act{n}"} for n in range(2_500)]},
+    "long-line": lambda _: {"tools": [_TOOL | {"description": "x" * (17 * 2**20)}]},
+}
+CALLS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "dying": die,
+    "failing": lambda _: text("the disk is on fire", isError=True),
+    "breaking-promise": lambda _: text("n is four", structuredContent={"n": "four"}),
+    "promising": lambda _: text("n is 4", structuredContent={"n": 4}),
+    "contents": contents,
+    "unstorable": unstorable,
+    "long": lambda _: text("x" * 50_000, structuredContent={"x": "y" * 50_000}),
+    "no-result": lambda _: {"content": 5},
+}
+
+
+def answer(request: dict[str, Any]) -> None:
+    match request["method"]:
+        case "initialize":
+            info = {"name": _HOW, "version": "1"}
+            result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+        case "tools/list":
+            result = LISTS.get(_HOW, lambda _: {"tools": [_TOOL]})(request)
+        case "tools/call" if _HOW == "hanging":
+            note("called")
+            return
+        case "tools/call" if _HOW == "refusing":
+            say({"id": request["id"], "error": {"code": -32603, "message": "not today"}})
+            return
+        case "tools/call":
+            result = CALLS.get(_HOW, lambda _: text("done"))(request)
+        case other:
+            if _HOW == "hanging":
+                note(other)
+            return
+    say({"id": request["id"], "result": result})
+
+
+def begin() -> None:
+    match _HOW:
+        case "crashing":
+            print("reading settings\nno such database: prod", file=sys.stderr, flush=True)
+            os._exit(3)
+        case "garbage":
+            for number in count():
+                sys.stdout.write(f"loading {number}\n")
+                sys.stdout.flush()
+                time.sleep(0.01)
+        case "chatty":
+            sys.stdout.write("Welcome!\n\n{}\n\xff\n")
+        case "silent":
+            sys.stdin.read()
+        case "deaf":
+            deaf()
+        case _:
+            pass
+
+
+def deaf() -> None:
+    """Ignore SIGTERM, have a child that did all to get away, and go on after the end of stdin."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        note(str(os.getpid()))
+    else:
+        note(str(os.getpid()))
+        for line in sys.stdin:
+            answer(json.loads(line))
+    while True:
+        signal.pause()
+
+
+if __name__ == "__main__":
+    begin()
+    for line in sys.stdin:
+        answer(json.loads(line))

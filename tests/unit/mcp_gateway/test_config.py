@@ -1,0 +1,165 @@
+"""The `mcpServers` document: what is understood, what is refused and how."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_gateway.config import RemoteServer, StdioServer, parse_config, read_config, server_of
+from mcp_gateway.resolution import resolve
+from starling.core.errors import ConfigurationError, ServerUnavailableError
+from starling.core.tools import Effect
+
+
+def document(**servers: Any) -> str:
+    return json.dumps({"mcpServers": servers})
+
+
+def test_both_kinds_of_servers_are_read() -> None:
+    config = parse_config(
+        document(
+            time={"command": "mcp-server-time", "args": ["--local-timezone", "UTC"], "env": {"A": "1"}, "cwd": "/"},
+            remote={"type": "streamable-http", "url": "http://localhost/mcp", "headers": {"X": "1"}},
+            events={"type": "sse", "url": "http://localhost/sse"},
+            bare={"url": "http://localhost/mcp"},
+        ),
+        "file",
+    )
+
+    assert config == {
+        "time": StdioServer(command="mcp-server-time", args=("--local-timezone", "UTC"), env={"A": "1"}, cwd="/"),
+        "remote": RemoteServer(url="http://localhost/mcp", headers={"X": "1"}),
+        "events": RemoteServer(type="sse", url="http://localhost/sse"),
+        "bare": RemoteServer(url="http://localhost/mcp"),
+    }
+
+
+def test_keys_of_other_hosts_mean_nothing() -> None:
+    config = parse_config(document(a={"command": "x", "autoApprove": ["y"], "gallery": True}), "file")
+
+    assert config["a"].hash == parse_config(document(a={"command": "x"}), "file")["a"].hash
+
+
+def test_a_disabled_server_is_left_out() -> None:
+    assert parse_config(document(a={"command": "x", "disabled": True}), "file") == {}
+
+
+def test_the_hash_depends_on_meaning_and_not_on_order() -> None:
+    one = server_of({"command": "x", "args": ["${TOKEN}"], "env": {"A": "1", "B": "2"}})
+    other = server_of({"env": {"B": "2", "A": "1"}, "type": "stdio", "args": ["${TOKEN}"], "command": "x"})
+    changed = server_of({"command": "x", "args": ["${TOKEN2}"], "env": {"A": "1", "B": "2"}})
+
+    assert one.hash == other.hash != changed.hash
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"command": "x", "args": ["a"], "x-starling": {"effect": "read", "tools": {"t": {"side_effect_free": True}}}},
+        {"type": "sse", "url": "http://x", "headers": {"A": "${B}"}},
+    ],
+)
+def test_what_is_stored_reads_back_the_same(given: dict[str, Any]) -> None:
+    config = server_of(given)
+
+    assert server_of(json.loads(json.dumps(config.document))) == config
+
+
+def test_effects_come_from_the_admin_and_default_to_unsafe() -> None:
+    tools = {"look": {"side_effect_free": True}, "put": {"effect": "idempotent"}, "drop": {"effect": "unsafe"}}
+    unmarked = server_of({"command": "x", "x-starling": {"tools": tools}}).options
+    readers = server_of({"command": "x", "x-starling": {"effect": "read", "tools": {"drop": tools["drop"]}}}).options
+
+    effects = [unmarked.effect_of(tool) for tool in ("look", "put", "drop", "other")]
+    assert effects == [Effect.READ, Effect.IDEMPOTENT, Effect.UNSAFE, Effect.UNSAFE]
+    assert [readers.effect_of(tool) for tool in ("drop", "other")] == [Effect.UNSAFE, Effect.READ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"mcpServers": {\n  "a": {"command": "x",}\n}}', "line 2, column 24"),
+        ("[]", "mcpServers: must be an object"),
+        ('{"servers": {}}', "mcpServers: must be an object"),
+        ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "'a' is used twice"),
+        (document(**{"a b": {"command": "x"}}), "mcpServers.a b: a server's name has"),
+        (document(**{"x" * 49: {"command": "x"}}), "a server's name has"),
+        (document(a=5), "mcpServers.a: must be an object"),
+        (document(a={}), "mcpServers.a.command: Field required"),
+        (document(a={"command": "x", "args": ["y", 5]}), "mcpServers.a.args[1]: "),
+        (document(a={"type": "carrier-pigeon", "url": "x"}), "mcpServers.a.type: "),
+        (document(a={"command": "x", "x-starling": {"effects": "read"}}), "mcpServers.a.x-starling.effects: Extra"),
+        (document(a={"command": "x", "x-starling": {"timeout": 0}}), "mcpServers.a.x-starling.timeout: "),
+        (
+            document(a={"command": "x", "x-starling": {"tools": {"t": {"effect": "unsafe", "side_effect_free": True}}}}),
+            "mcpServers.a.x-starling.tools.t: ",
+        ),
+    ],
+)
+def test_a_wrong_document_says_where(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_config(text, "servers.json")
+
+    assert said in caught.value.message
+    assert "servers.json" in caught.value.message
+    assert caught.value.remedy
+
+
+def test_every_fault_is_told_at_once() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_config(document(a={}, b={"command": 5}), "file")
+
+    assert "mcpServers.a.command" in caught.value.message
+    assert "mcpServers.b.command" in caught.value.message
+
+
+def test_a_missing_file_says_what_to_check(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="can't be read.*STARLING_MCP_CONFIG"):
+        read_config(tmp_path / "none.json")
+
+
+def test_references_are_expanded_for_use_only() -> None:
+    config = server_of(
+        {"command": "${HOME}/x", "args": ["${KEY}", "${NONE:-d:e}", "${EMPTY:-f}", "$KEY"], "env": {"T": "a-${KEY}"}}
+    )
+
+    resolved = resolve("a", config, {"HOME": "/h", "KEY": "k", "EMPTY": ""})
+
+    assert isinstance(resolved, StdioServer)
+    assert resolved.command == "/h/x"
+    assert resolved.args == ("k", "d:e", "f", "$KEY")
+    assert resolved.env == {"HOME": "/h", "T": "a-k"}
+    assert "${KEY}" in json.dumps(config.document)
+
+
+def test_headers_and_address_are_expanded() -> None:
+    config = server_of({"url": "http://${H}/mcp", "headers": {"Authorization": "Bearer ${T}"}})
+
+    resolved = resolve("a", config, {"H": "host", "T": "token"})
+
+    assert resolved == RemoteServer(url="http://host/mcp", headers={"Authorization": "Bearer token"})
+
+
+def test_a_server_sees_nothing_of_our_environment_but_the_harmless_part() -> None:
+    ours = {"PATH": "/bin", "HOME": "/h", "DATABASE_URL": "postgresql://u:p@h", "OPENAI_API_KEY": "sk"}
+
+    resolved = resolve("a", server_of({"command": "x"}), ours)
+
+    assert isinstance(resolved, StdioServer)
+    assert resolved.env == {"PATH": "/bin", "HOME": "/h"}
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("${TOKEN}", "environment variable TOKEN is not set"),
+        ("${secret:github}", "'github'.*not available yet"),
+        ("${input:key}", "can't be understood"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_named(reference: str, said: str) -> None:
+    config = server_of({"command": "x", "env": {"KEY": reference}})
+
+    with pytest.raises(ServerUnavailableError, match=said):
+        resolve("a", config, {})
