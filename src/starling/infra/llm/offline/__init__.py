@@ -1,0 +1,43 @@
+"""`offline:rules`: a rule-based model, so that everything can be tried with no key and no network."""
+
+from collections.abc import Mapping
+
+from starling.core.json import canonical
+from starling.core.llm import ModelReply, ModelRequest
+from starling.infra.llm.offline.act import act
+from starling.infra.llm.offline.compose import answer_alone, compose
+from starling.infra.llm.offline.decide import decide
+from starling.infra.llm.offline.prompts import Sections
+from starling.infra.llm.offline.review import review
+
+MODEL = "offline:rules"
+
+
+class OfflineRules:
+    """Answers the same requests that a language model gets, by the words and the shape of them.
+
+    It plans by matching tools to the request, fills arguments by schema, reviews by comparing, and says what it
+    can't do. The same request always gets the same answer; nothing is kept but caches.
+    """
+
+    async def answer(self, request: ModelRequest) -> ModelReply:
+        """Return the whole answer. Never raises, whatever the request says."""
+        reply = _answered(request)
+        return ModelReply(
+            reply.content, reply.tool_calls, model=MODEL, finish_reason="tool_calls" if reply.tool_calls else "stop"
+        )
+
+
+def _answered(request: ModelRequest) -> ModelReply:
+    sections = Sections(request.messages)
+    properties = request.response.schema.get("properties") if request.response else None
+    wanted = frozenset(map(str, properties)) if isinstance(properties, Mapping) else frozenset[str]()
+    if "selected_agents" in wanted:
+        return ModelReply(canonical(decide(sections)))
+    if {"status", "reasons"} <= wanted:
+        return ModelReply(canonical(review(sections)))
+    if request.response is not None:
+        return ModelReply("{}", warnings=(f"{MODEL} doesn't know the document {request.response.name!r}.",))
+    if request.tools:
+        return act(sections, request.messages, request.tools)
+    return ModelReply(compose(sections) if "results" in sections else answer_alone(sections))

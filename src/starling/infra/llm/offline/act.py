@@ -1,0 +1,174 @@
+"""A specialist's turn: which tools to call, with which arguments."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import cast
+
+from starling.core.json import JsonObject, canonical, digest
+from starling.core.llm import Message, ModelReply, ModelToolCall, ToolSpec
+from starling.infra.llm.offline.arguments import Filled, fill
+from starling.infra.llm.offline.faults import fault
+from starling.infra.llm.offline.prompts import Sections, leaves, parsed
+from starling.infra.llm.offline.roster import Index, implied, subject, weighted
+from starling.infra.llm.offline.schema import Slot, slots
+from starling.infra.llm.offline.values import masked, values
+from starling.infra.llm.offline.words import CHANGES, READING, VERBS, content, tokens
+
+_CONTINUE = "continue"
+_UNASKED_CHANGE = 0.3  # what a tool is worth that changes something which nobody asked to change
+_OTHER_ORDER = 0.6  # and one that isn't named after the change that is asked for
+_CLOSE = 0.7  # of the best tool's worth: below it, rather say what the best one misses
+_DESCRIPTION_CHARS = 600
+_MOST_TOOLS = 4
+_HINT_CHARS = 80
+_AND = re.compile(r",?\s+and\s+|,\s+|\s*&\s+", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    tool: ToolSpec
+    worth: float
+    hits: frozenset[str]
+    filled: Filled
+
+
+def act(sections: Sections, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> ModelReply:
+    """Return the calls for a task, or in words what is missing for them."""
+    made = [(call.name, canonical(call.arguments)) for message in messages for call in message.tool_calls]
+    results = [message.content for message in messages if message.role == "tool"]
+    if results and not sections.text("feedback") and not fault(results[-1]):
+        return ModelReply("")
+    task = sections.text("task")
+    known = [_plain(sections.text("state_context")), sections.text("user_request")]
+    offered = sorted((tool for tool in tools if tool.name != _CONTINUE), key=lambda tool: tool.name)
+    chosen = _chosen(task, known, offered, made)
+    if isinstance(chosen, str):
+        return ModelReply(chosen)
+    calls = [(option.tool.name, arguments) for option in chosen for arguments in option.filled.arguments]
+    new = [(name, arguments) for name, arguments in calls if (name, canonical(arguments)) not in made]
+    return ModelReply("", tuple(_call(name, arguments, len(made) + at) for at, (name, arguments) in enumerate(new)))
+
+
+def _plain(text: str) -> str:
+    """Return the values in a JSON text one a line, or the text itself."""
+    data = parsed(text)
+    return text if data is None else "\n".join(_plain(str(leaf)) for _, leaf in leaves(data))
+
+
+def _call(name: str, arguments: Mapping[str, object], position: int) -> ModelToolCall:
+    raw = canonical(arguments)
+    return ModelToolCall(f"call_{position}_{digest([name, raw])[:12]}", name, cast("JsonObject", arguments), raw)
+
+
+@lru_cache(maxsize=64)
+def _index(texts: tuple[tuple[str, str], ...]) -> Index:
+    return Index([(at, weighted(name, about)) for at, (name, about) in enumerate(texts)], len(texts), quiet=READING)
+
+
+def _about(tool: ToolSpec) -> str:
+    """Return what describes a tool: the beginning of its description, and its parameters' names."""
+    return f"{tool.description[:_DESCRIPTION_CHARS]} {' '.join(slot.name for slot in slots(tool.parameters))}"
+
+
+def _ranked(task: str, known: Sequence[str], tools: Sequence[ToolSpec]) -> list[_Option]:
+    """Return the tools that share words with a task, the worthiest first."""
+    index = _index(tuple((tool.name, _about(tool)) for tool in tools))
+    words = subject(task, index)
+    if not words.keys() - VERBS:
+        words.update(word for word in implied(task) if index.knows(word))
+    options = [_option(tools[at], score, words, task, known) for at, score in index.scores(words).items()]
+    return sorted(options, key=lambda option: (-option.worth, option.tool.name))
+
+
+def _option(tool: ToolSpec, score: float, words: Counter[str], task: str, known: Sequence[str]) -> _Option:
+    vocabulary = {*content(tool.name), *content(_about(tool))}
+    filled = fill(tool.parameters, task, known, f"{tool.name} {tool.description[:_DESCRIPTION_CHARS]}")
+    share = filled.used / (len(values(task)) or 1)
+    worth = (score + 0.4 * share) * _fitness(tokens(tool.name), next(iter(words), ""))
+    return _Option(tool, worth, frozenset(vocabulary & words.keys()), filled)
+
+
+def _fitness(name: Sequence[str], order: str) -> float:
+    """Return a factor for whether a tool changes something just where the task asks for that."""
+    if order in CHANGES:
+        return 1.0 if order in name else _OTHER_ORDER
+    return _UNASKED_CHANGE if CHANGES.intersection(name) else 1.0
+
+
+def _chosen(
+    task: str, known: Sequence[str], tools: Sequence[ToolSpec], made: list[tuple[str, str]]
+) -> list[_Option] | str:
+    """Return the tools to call: the best, or one for each thing that the task lists; or what is missing."""
+    ranked = _ranked(task, known, tools)
+    fresh = [option for option in ranked if not _was_made(option, made) and _convincing(option, task)]
+    able = [option for option in fresh if not option.filled.missing]
+    if not able or able[0].worth < _CLOSE * fresh[0].worth:
+        return _why_not(task, fresh, bool(made))
+    if _ambiguous(task, able):
+        return f"I can't tell whether the task “{task}” means {able[0].tool.name} or {able[1].tool.name}."
+    several = [] if made or _changes(able[0]) else _several(task, known, tools)
+    return several or [able[0]]
+
+
+def _several(task: str, known: Sequence[str], tools: Sequence[ToolSpec]) -> list[_Option]:
+    """Return the tools for "disk and memory", where each thing has one of its own, else none."""
+    found: dict[str, _Option] = {}
+    for segment in _segments(task):
+        best = next(iter(_ranked(segment, [task, *known], tools)), None)
+        if (
+            not content(masked(segment))
+            or best is None
+            or best.filled.missing
+            or _changes(best)
+            or not best.hits - VERBS
+        ):
+            continue
+        found.setdefault(best.tool.name, best)
+    return list(found.values())[:_MOST_TOOLS] if len(found) > 1 else []
+
+
+def _segments(task: str) -> list[str]:
+    cuts = [match.span() for match in _AND.finditer(masked(task))]
+    starts, ends = [0, *(end for _, end in cuts)], [*(start for start, _ in cuts), len(task)]
+    return [task[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def _changes(option: _Option) -> bool:
+    return bool(CHANGES.intersection(tokens(option.tool.name)))
+
+
+def _was_made(option: _Option, made: list[tuple[str, str]]) -> bool:
+    return all((option.tool.name, canonical(arguments)) in made for arguments in option.filled.arguments)
+
+
+def _convincing(option: _Option, task: str) -> bool:
+    """Whether a tool shares a thing with the task; with a task that only names values, the verb."""
+    things = set(content(masked(task))) - VERBS
+    return bool(option.hits - VERBS) if things else bool(option.hits)
+
+
+def _ambiguous(task: str, able: list[_Option]) -> bool:
+    """Whether a change was asked for that several tools could mean, none of them named after it."""
+    order = next(iter(content(task)), "")
+    rivals = [option for option in able[:2] if _changes(option) and order not in tokens(option.tool.name)]
+    return order in CHANGES and len(rivals) > 1 and rivals[1].worth >= _CLOSE * rivals[0].worth
+
+
+def _why_not(task: str, options: list[_Option], tried: bool) -> str:
+    if tried:
+        return "I tried what fits this task; no other tool here can do it."
+    lacking = [option for option in options if option.filled.missing and option.worth >= _CLOSE * options[0].worth]
+    best = min(lacking, key=lambda option: len(option.filled.missing), default=None)
+    if best is None:
+        return f"No tool here fits the task “{task}”."
+    needed = ", ".join(_described(slot) for slot in best.filled.missing)
+    unclear = f" I can't tell what {', '.join(best.filled.unresolved)} stands for." if best.filled.unresolved else ""
+    return f"{best.tool.name} needs {needed}, which the task doesn't name.{unclear}"
+
+
+def _described(slot: Slot) -> str:
+    hint = re.split(r"\.\s|\n|\s\(", slot.description)[0].strip(" .")[:_HINT_CHARS]
+    return f"`{slot.name}` ({hint})" if hint else f"`{slot.name}`"

@@ -1,0 +1,302 @@
+"""Filling a tool's arguments from a text, by schema. What isn't in the text is missing, never made up."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from starling.infra.llm.offline.schema import Slot, slots
+from starling.infra.llm.offline.values import Value, clock, masked, values
+from starling.infra.llm.offline.words import GREETINGS, ORDERS, STOP, content, tokens
+
+_SOURCE = frozenset(tokens("source from src start origin old begin input since"))
+_TARGET = frozenset(tokens("target to destination dest dst end new output until"))
+_FOLDER = frozenset(tokens("repo repository directory dir folder cwd"))
+_AMOUNT = frozenset(tokens("count limit max maximum number num amount size total top n k"))
+_BEFORE_SOURCE, _BEFORE_TARGET = ("from", "since"), ("to", "into", "as", "onto", "until")
+_NEGATIONS = ("no", "not", "without", "don", "never")
+_NO_LIMIT = ("all", "any", "both")
+_MULTIPLE = ("zone", "path", "url", "email", "date", "text")
+_MOST_CALLS = 8
+_WORD = re.compile(r"[^\W_][\w'’-]*")
+_INTRODUCTION = re.compile(r"\s*(?:(?:named|called|is|of)\s+|[:=]\s*)?")
+_IDENTIFIER = re.compile(r"[\w./@~^-]+")
+
+
+@dataclass(slots=True)
+class Filled:
+    """Arguments for one call, or for several where a text names several values for one slot."""
+
+    arguments: list[dict[str, object]] = field(default_factory=lambda: [{}])
+    missing: list[Slot] = field(default_factory=list[Slot])
+    used: int = 0
+    unresolved: list[str] = field(default_factory=list[str])
+
+
+def fill(schema: object, task: str, known: Sequence[str], about: str) -> Filled:
+    """Fill arguments from the task; what is required and not there, from `known` texts, the nearest first.
+
+    `about` is the tool's name and description, whose words aren't values.
+    """
+    return _Filling(slots(schema), task, known, frozenset(content(about))).filled()
+
+
+class _Filling:
+    def __init__(self, wanted: list[Slot], task: str, known: Sequence[str], about: frozenset[str]) -> None:
+        self._slots = wanted
+        self._task = task
+        self._known = known
+        self._about = about
+        self._given: dict[str, list[object]] = {}
+        self._free = list(values(task))
+
+    def filled(self) -> Filled:
+        self._choose()
+        self._name()
+        self._assign()
+        self._spread()
+        missing = [
+            slot for slot in self._slots if slot.name not in self._given and slot.required and not self._derive(slot)
+        ]
+        found = Filled(missing=missing, used=len(values(self._task)) - len(self._free))
+        found.unresolved = [value.text for value in self._free if value.kind == "name"]
+        names = list(self._given)
+        several = product(*(self._given[name] for name in names))
+        found.arguments = [
+            dict(zip(names, one, strict=True)) for one, _ in zip(several, range(_MOST_CALLS), strict=False)
+        ]
+        return found
+
+    def _choose(self) -> None:
+        """Fill what the schema limits to choices or to yes and no."""
+        words = tokens(self._task)
+        for slot in self._slots:
+            if slot.choices:
+                fitting = [choice for choice in slot.choices if _named(str(choice), words)]
+                fitting = fitting or [choice for choice in slot.choices if slot.required and choice in _NO_LIMIT]
+                if fitting or (len(slot.choices) == 1 and slot.required):
+                    self._given[slot.name] = [max(fitting or slot.choices, key=lambda choice: len(str(choice)))]
+            elif slot.wanted == "boolean":
+                mentioned = [words.index(word) for word in slot.words - STOP - ORDERS if word in words]
+                negated = any(word in _NEGATIONS for at in mentioned for word in words[max(0, at - 2) : at])
+                if slot.required or len(mentioned) == len(slot.words - STOP - ORDERS) > 0:
+                    self._given[slot.name] = [bool(mentioned) and not negated]
+
+    def _name(self) -> None:
+        """Fill the texts that the task calls by a name of their own: `of type person`."""
+        for slot in self._slots:
+            if slot.wanted != "text" or slot.free or slot.choices or slot.name in self._given:
+                continue
+            match = self._following(slot, slot.words - self._about)
+            if match is not None:
+                start, text = match
+                self._given[slot.name] = [text]
+                self._free = [value for value in self._free if not value.start <= start < value.end]
+
+    def _assign(self) -> None:
+        """Give the values of the task to the slots that they fit best."""
+        open_slots = [slot for slot in self._slots if slot.name not in self._given and not slot.choices]
+        pairs = [
+            (-_fit(slot, value, self._task, self._about), s, v)
+            for s, slot in enumerate(open_slots)
+            for v, value in enumerate(self._free)
+        ]
+        taken: set[int] = set()
+        for cost, s, v in sorted(pairs):
+            slot, value = open_slots[s], self._free[v]
+            if cost < 0 and slot.name not in self._given and v not in taken:
+                self._given[slot.name] = [_converted(slot, value)]
+                taken.add(v)
+        self._free = [value for v, value in enumerate(self._free) if v not in taken]
+
+    def _spread(self) -> None:
+        """Let the one slot of a kind take the further values of that kind, in a call of their own each."""
+        for slot in self._slots:
+            alone = sum(slot.wanted in (other.wanted, other.item.wanted) for other in self._slots) == 1
+            if slot.name not in self._given or not alone or slot.wanted not in _MULTIPLE or slot.choices:
+                continue
+            kinds = {value.kind for value in values(self._task) if _converted(slot, value) in self._given[slot.name]}
+            if slot.wanted == "text" and kinds - {"zone", "name", "quoted"}:
+                continue
+            more = [value for value in self._free if value.kind in kinds]
+            self._given[slot.name] += [_converted(slot, value) for value in more]
+            self._free = [value for value in self._free if value not in more]
+
+    def _derive(self, slot: Slot) -> bool:
+        """Fill a required slot from what isn't a value by itself; whether that worked."""
+        found: object = None
+        if slot.wanted == "array":
+            found = self._items(slot)
+        elif slot.wanted == "object":
+            found = self._object(slot)
+        elif not slot.choices:
+            following = self._following(slot, slot.words) if slot.wanted == "text" else None
+            found = following[1] if following else self._from_known(slot) or self._remainder(slot)
+            found = found or self._first(slot) or self._default(slot)
+        if found is not None:
+            self._given[slot.name] = [found]
+        return found is not None
+
+    def _items(self, slot: Slot, *, nested: bool = False) -> object:
+        item = slot.item
+        if item.wanted == "object":
+            one = self._object(item)
+            return None if one is None else [one]
+        fitting = [value for value in self._free if _fit(item, value, self._task, self._about) > 0]
+        best = max((_fit(item, value, self._task, self._about) for value in fitting), default=0)
+        chosen = [
+            value
+            for value in fitting
+            if value.kind in {v.kind for v in fitting if _fit(item, v, self._task, self._about) == best}
+        ]
+        self._free = [value for value in self._free if value not in chosen]
+        following = self._following(item, item.words) if not chosen and item.wanted == "text" else None
+        found = [_converted(item, value) for value in chosen] or ([following[1]] if following else [])
+        return found or ([] if nested and not slot.schema.get("minItems") else None)
+
+    def _object(self, slot: Slot) -> object:
+        if not slot.slots:
+            return None
+        inner = _Filling(slot.slots, self._task, self._known, self._about)
+        inner._free = list(self._free)
+        inner._choose()
+        inner._name()
+        inner._assign()
+        for one in slot.slots:
+            if one.name in inner._given or not one.required:
+                continue
+            if one.wanted == "array":
+                items = inner._items(one, nested=True)
+                inner._given |= {} if items is None else {one.name: [items]}
+            elif not inner._derive(one):
+                return None
+        self._free = inner._free
+        return {name: given[0] for name, given in inner._given.items() if given}
+
+    def _following(self, slot: Slot, names: frozenset[str]) -> tuple[int, str] | None:
+        """Return where and what stands after one of a slot's names in the task: `type person`, `message: fix it`."""
+        for match in _WORD.finditer(self._task):
+            if names.isdisjoint(tokens(match[0])):
+                continue
+            after = _INTRODUCTION.match(self._task, match.end())
+            start = after.end() if after else match.end()
+            rest = self._task[start:].strip(" .?!\"'")
+            if slot.free and rest:
+                return start, rest
+            word = _IDENTIFIER.match(self._task, start)
+            if word and STOP.union(slot.words).isdisjoint(tokens(word[0])):
+                return start, word[0].rstrip(".")
+        return None
+
+    def _from_known(self, slot: Slot) -> object:
+        if slot.wanted in ("text", "glob"):
+            return None
+        for text in self._known:
+            fitting = [value for value in values(re.sub(r"(?<=\d)T(?=\d\d:)", " ", text)) if value.kind == slot.wanted]
+            found = list(dict.fromkeys(_converted(slot, value) for value in fitting))
+            if found and (slot.wanted in ("zone", "date", "time") or len(found) == 1):
+                return found[0]
+        return None
+
+    def _remainder(self, slot: Slot) -> str | None:
+        """Return what a free text is about: the task without the words that only name the tool."""
+        if slot.wanted != "text" or not slot.free:
+            return None
+        skipped = self._about.union(STOP - GREETINGS, ORDERS, slot.words)
+        for match in _WORD.finditer(masked(self._task)):
+            if not skipped.issuperset(tokens(match[0])):
+                return self._task[match.start() :].strip(" .?!")
+        return None
+
+    def _first(self, slot: Slot) -> object:
+        """Return where counting starts, for a number whose counterpart is given: thought 1 of 3."""
+        pairs = [other for other in self._slots if other.wanted == "number" and other.name in self._given]
+        counted = slot.wanted == "number" and any(other.words & slot.words for other in pairs)
+        return slot.schema.get("minimum") if counted else None
+
+    def _default(self, slot: Slot) -> object:
+        """Return the default of the description, unless the task names something that isn't understood."""
+        if any(value.kind in ("name", slot.wanted) for value in self._free):
+            return None
+        return slot.default
+
+
+def _named(choice: str, words: Sequence[str]) -> bool:
+    wanted = tokens(choice)
+    return bool(wanted) and any(tuple(words[i : i + len(wanted)]) == wanted for i in range(len(words)))
+
+
+def _fit(slot: Slot, value: Value, task: str, about: frozenset[str]) -> float:
+    """Return how well a value fits a slot: 0 not at all, about 1 by kind, more with words around it."""
+    base = _base(slot, value)
+    if base is None:
+        return 0.0
+    before = list(tokens(task[: value.start])[-3:])
+    affinity = _affinity(slot, value, task, before, about)
+    needs_affinity = value.kind == "number" or slot.identifier or (slot.wanted == "text" and not slot.required)
+    return base + affinity if affinity > 0 or not needs_affinity or (value.kind == "number" and slot.required) else 0.0
+
+
+def _base(slot: Slot, value: Value) -> float | None:
+    wanted = slot.wanted
+    if wanted == "number":
+        return 0.1 if value.kind == "number" and _converted(slot, value) is not None else None
+    if wanted == "text":
+        return {
+            "quoted": 1.0,
+            "name": 0.6,
+            "zone": 0.5,
+            "email": 0.3,
+            "url": 0.3,
+            "date": 0.3,
+            "glob": 0.3,
+            "path": 0.2,
+        }.get(value.kind)
+    if wanted in ("path", "glob", "url", "zone") and value.kind == "quoted":
+        return None if " " in value.value and wanted != "path" else 0.5
+    return 1.0 if value.kind == wanted else None
+
+
+def _affinity(slot: Slot, value: Value, task: str, before: list[str], about: frozenset[str]) -> float:
+    """Return what the words around a value say about its slot."""
+    after = list(tokens(task[value.end :])[:1])
+    if value.kind == "number":
+        near = slot.near([*before[-1:], *after])
+        amount = (
+            bool(slot.words & _AMOUNT)
+            and bool(after)
+            and (after[0] in about or before[-1:] in (["last"], ["first"], ["top"]))
+        )
+        return near + (1.0 if amount else 0.0)
+    bonus = 1.5 if before and before[-1] in slot.words else 0.5 if slot.words.intersection(before) else 0.0
+    if value.kind == "path":
+        bonus += 0.4 if bool(slot.words & _FOLDER) != ("." in value.value.rsplit("/", 1)[-1]) else 0.0
+    elif value.kind == "name":
+        bonus += 0.6 if "nam" in slot.words else 0.0
+    if before and before[-1] in _BEFORE_SOURCE:
+        bonus += 1.0 if slot.words & _SOURCE else 0.0
+    elif before and before[-1] in _BEFORE_TARGET:
+        bonus += 1.0 if slot.words & _TARGET else 0.0
+    elif slot.words & _SOURCE and any(near.kind == "time" and abs(value.start - near.end) < 6 for near in values(task)):
+        bonus += 0.5
+    return bonus
+
+
+def _converted(slot: Slot, value: Value) -> object:
+    """Return a value as the slot's type wants it; None where a number can't be."""
+    if slot.wanted == "number":
+        return _number(slot, value.value)
+    if slot.wanted == "time" and re.search(r"HH:MM|24", slot.description):
+        return clock(value.value)
+    return value.text if slot.wanted == "text" and value.kind == "zone" else value.value
+
+
+def _number(slot: Slot, text: str) -> int | float | None:
+    plain = text.replace(",", "")
+    if not re.fullmatch(r"-?\d{1,15}(\.\d{1,15})?", plain) or ("." in plain and "integer" in slot.types):
+        return None
+    number = float(plain) if "." in plain else int(plain)
+    lowest, highest = slot.schema.get("minimum"), slot.schema.get("maximum")
+    below = isinstance(lowest, int | float) and number < lowest
+    above = isinstance(highest, int | float) and number > highest
+    return None if below or above else number

@@ -1,0 +1,151 @@
+"""The final answer: the results as short readable text, each with its source."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
+
+from starling.infra.llm.offline.prompts import Sections, parsed
+from starling.infra.llm.offline.words import content
+
+_TEXT_CHARS = 1_200
+_TEXT_LINES = 24
+_MOST_ITEMS = 12
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d(?::\d\d)?)(?:\.\d+)?(Z|[+-]\d\d:?\d\d)?")
+_NO_MODEL = (
+    "No language model is configured: offline:rules only matches requests to tools. "
+    "Set OPENAI_API_KEY or STARLING_MODEL, or start Ollama, for that."
+)
+_TEXT_KEYS = ("text", "output", "result", "summary")
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_STEP = 1000
+
+
+def compose(sections: Sections) -> str:
+    """Return the answer from the results, naming what is missing and what was assumed."""
+    results = [(item.text, item.get("citation")) for item in sections.children("results", "result")]
+    told = [_cited(readable(text), citation) for text, citation in results if text]
+    answer = told[0] if len(told) == 1 else "\n".join(f"- {one}" for one in told)
+    degraded, assumptions = _listed(sections, "degraded"), _listed(sections, "assumptions")
+    parts = [answer or "I couldn't get a result for this request."]
+    if degraded:
+        parts.append("Not answered:\n" + "\n".join(f"- {one}" for one in degraded))
+    if assumptions and told:
+        parts.append("This assumes: " + " ".join(assumptions))
+    return "\n\n".join(parts)
+
+
+def answer_alone(sections: Sections) -> str:
+    """Return what can be said to a task without tools: what earlier results hold, else why nothing can be."""
+    task, state = sections.text("task"), parsed(sections.text("state_context"))
+    wanted = set(content(task))
+    held = [text for text in _texts(state) if wanted.intersection(content(text))]
+    return "\n".join(readable(text) for text in held) if wanted and held else f"I can't do this. {_NO_MODEL}"
+
+
+def _texts(state: object) -> Iterator[str]:
+    """Yield the texts of the results in a state."""
+    found = _mapping(state).get("results")
+    several = list(_mapping(found).values()) or (cast("list[object]", found) if isinstance(found, list) else [])
+    for one in several:
+        inner = _mapping(one)
+        text = next((inner[key] for key in _TEXT_KEYS if key in inner), "") if inner else one
+        if isinstance(text, str) and text:
+            yield text
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
+
+
+def _cited(text: str, citation: str) -> str:
+    return f"{text} [{citation}]" if citation else text
+
+
+def _listed(sections: Sections, tag: str) -> list[str]:
+    """Return the entries of a section: its elements, a JSON list, or its lines."""
+    element = sections.element(tag)
+    inner = re.findall(r"<(\w+)([^<>]*)>(.*?)</\1>", element.raw, re.DOTALL)
+    if inner:
+        found = [item for name in dict.fromkeys(name for name, _, _ in inner) for item in sections.children(tag, name)]
+        return [
+            ": ".join(text for text in (item.get("part"), item.text or item.get("reason")) if text) for item in found
+        ]
+    data = parsed(element.text)
+    entries = cast("Sequence[object]", data) if isinstance(data, list) else element.text.splitlines()
+    texts = (": ".join(map(str, _mapping(entry).values())) or str(entry) for entry in entries)
+    return [text.strip().removeprefix("- ") for text in texts if text.strip()]
+
+
+def readable(text: str) -> str:
+    """Return a result as text for a person: JSON as `name: value`, long texts cut."""
+    data = parsed(text)
+    if data is None:
+        return _several(text) if "\n" in text and text.lstrip().startswith("{") else _trimmed(text.strip())
+    return _trimmed("; ".join(_pairs("", data)) or "nothing")
+
+
+def _several(text: str) -> str:
+    """Return the results of several calls, one JSON text after the other, each in a line."""
+    chunks = re.split(r"(?<=})\s*\n\s*(?={)", text.strip())
+    read = [readable(chunk) for chunk in chunks if parsed(chunk) is not None]
+    return "\n  ".join(read) if len(read) == len(chunks) > 1 else _trimmed(text.strip())
+
+
+def _trimmed(text: str) -> str:
+    lines = text.splitlines()
+    short = "\n".join(lines[:_TEXT_LINES])[:_TEXT_CHARS].rstrip()
+    return short if len(short) >= len(text.rstrip()) else f"{short} … (shortened)"
+
+
+def _pairs(label: str, value: object, depth: int = 0) -> Iterator[str]:
+    """Yield `name: value` for what a JSON value holds, its inner names joined by spaces."""
+    if isinstance(value, Mapping) and depth < _MOST_ITEMS:
+        for key, inner in cast("Mapping[str, object]", value).items():
+            yield from _pairs(f"{label} {_spoken(key)}".strip(), inner, depth + 1)
+    elif isinstance(value, list):
+        yield from _list(label, cast("Sequence[object]", value), depth)
+    else:
+        said = _said(label, cast("object", value))
+        yield f"{label}: {said}" if label else said
+
+
+def _list(label: str, items: Sequence[object], depth: int) -> Iterator[str]:
+    shown = items[:_MOST_ITEMS]
+    if depth >= _MOST_ITEMS:
+        said = [f"{len(items)} entries"]
+    else:
+        said = [", ".join(_pairs("", item, depth + 1)) for item in shown]
+    more = f" and {len(items) - len(shown)} more" if len(items) > len(shown) else ""
+    nested = any(isinstance(item, Mapping) for item in shown)
+    joined = (" | " if nested else ", ").join(said) + more
+    yield f"{label}: {joined or 'none'}" if label else joined or "none"
+
+
+def _spoken(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).replace("_", " ").strip()
+
+
+def _said(label: str, value: object) -> str:
+    last = label.rsplit(" ", 1)[-1].casefold()
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float) and last == "bytes":
+        return _size(value)
+    if isinstance(value, int | float) and last in ("percent", "percentage"):
+        return f"{value:g} %"
+    return _MOMENT.sub(_moment, str(value).strip())
+
+
+def _moment(match: re.Match[str]) -> str:
+    zone = {"": "", "Z": " UTC"}.get(match[3] or "", f" (UTC{match[3]})")
+    return f"{match[1]} {match[2]}{zone}"
+
+
+def _size(count: float) -> str:
+    for unit in _UNITS:
+        if abs(count) < _STEP or unit == _UNITS[-1]:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= _STEP
+    return str(count)

@@ -1,0 +1,187 @@
+"""The supervisor's decision: which agent gets which part of the request."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from starling.infra.llm.offline.parts import Part, parts
+from starling.infra.llm.offline.prompts import Element, Sections, elements
+from starling.infra.llm.offline.roster import Match, Roster, roster
+from starling.infra.llm.offline.values import values
+from starling.infra.llm.offline.words import QUESTION, STOP, tokens
+
+_DONE = ("approved", "succeeded")
+_FAILED = ("failed", "rejected")
+_ALTERNATIVE = 0.5  # of the best agent's score: below it another agent is no other way but a guess
+_NAMED_AGENTS = 12
+_DEMONSTRATIVE = re.compile(r"\b(this|my|our) ([^\W\d_]+)", re.IGNORECASE)
+_NO_MODEL = "offline:rules matches tools to requests and knows nothing else; no language model is configured"
+
+
+@dataclass(slots=True)
+class _Draft:
+    tasks: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    unserved: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+    thoughts: list[str] = field(default_factory=list[str])
+
+    def leave_out(self, part: str, reason: str) -> None:
+        self.unserved.append({"part": part, "reason": reason})
+
+    def assign(self, task_id: str, agent: str, task: str, depends_on: list[str]) -> None:
+        self.tasks.append({"task_id": task_id, "agent": agent, "task": task, "depends_on": depends_on})
+
+
+def decide(sections: Sections) -> dict[str, Any]:
+    """Return the decision for a supervisor's request, as its response schema wants it."""
+    agents = roster(sections.element("agents").raw)
+    request = _with_history(sections.text("user_request"), sections.element("session_history").raw, agents)
+    wanted = parts(request, agents)
+    planned = sections.children("current_plan", "task")
+    if planned:
+        return _decide_again(wanted, planned, agents)
+    if _small_talk(request, agents):
+        return _decision(_Draft(), reply=_introduction(agents))
+    draft = _Draft()
+    for part in wanted:
+        _place(part, draft, agents)
+    return _decision(draft, assumptions=_assumptions(draft))
+
+
+def _place(part: Part, draft: _Draft, agents: Roster) -> None:
+    """Give a part to the agent that fits it best, or say why nobody gets it."""
+    fitting = agents.fitting(part.text)
+    ready = [match for match in fitting if match.card.ready]
+    if not fitting:
+        draft.leave_out(part.text, f"No agent here has a tool for this ({_NO_MODEL}).")
+    elif not ready or ready[0].score < _ALTERNATIVE * fitting[0].score:
+        card = fitting[0].card
+        draft.leave_out(part.text, f"{card.name} can't work now: {card.state}. {card.summary}".strip())
+    else:
+        follows = [draft.tasks[-1]["task_id"]] if part.follows and draft.tasks else []
+        draft.assign(f"t{len(draft.tasks) + 1}", ready[0].card.name, part.text, follows)
+        draft.thoughts.append(_because(ready[0]))
+
+
+def _because(match: Match) -> str:
+    return f"{match.card.name} fits by {', '.join(sorted(match.hits))}"
+
+
+def _decide_again(wanted: list[Part], planned: list[Element], agents: Roster) -> dict[str, Any]:
+    """Return the decision over a plan that stands: another way once for what failed, then without it."""
+    draft, dropped = _Draft(), set[str]()
+    for task in planned:
+        task_id, needs = task.get("id"), re.findall(r"[\w-]+", task.get("depends_on"))
+        if task.get("status") in _DONE:
+            continue
+        other = _other_way(task, agents) if task.get("status") in _FAILED else task.get("agent")
+        if other is None or dropped.intersection(needs):
+            dropped.add(task_id)
+            draft.leave_out(task.text, _why_dropped(task))
+        else:
+            draft.assign(task_id, other, task.text, needs)
+    known = {task.text for task in planned}
+    fresh = _Draft()
+    for part in wanted:
+        if part.text not in known and agents.best(part.text) is None:
+            _place(part, fresh, agents)
+    draft.unserved += fresh.unserved
+    return _decision(draft, planned=planned)
+
+
+def _other_way(task: Element, agents: Roster) -> str | None:
+    """Return another agent for a failed task: None if it was another way already, or if there is none."""
+    fitting = agents.fitting(task.text)
+    if not fitting or fitting[0].card.name != task.get("agent"):
+        return None
+    enough = _ALTERNATIVE * fitting[0].score
+    return next((match.card.name for match in fitting[1:] if match.card.ready and match.score >= enough), None)
+
+
+def _why_dropped(task: Element) -> str:
+    if task.get("status") in _FAILED:
+        return f"{task.get('agent')} could not do it, and no other agent fits."
+    return "It needs the result of a part that failed."
+
+
+def _decision(
+    draft: _Draft, reply: str = "", assumptions: list[str] | None = None, planned: list[Element] | None = None
+) -> dict[str, Any]:
+    statuses = [task.get("status") for task in planned or []]
+    approved = sum(status in _DONE for status in statuses)
+    texts = [task.text for task in planned or []] or [task["task"] for task in draft.tasks]
+    return {
+        "thought_process": _thought(draft, reply),
+        "plan": texts,
+        "selected_agents": draft.tasks,
+        "reply": reply,
+        "assumptions": assumptions or [],
+        "unserved": draft.unserved,
+        "is_request_satisfied": bool(reply) or (bool(statuses) and approved == len(statuses) and not draft.unserved),
+        "is_in_loop": any(status in _FAILED for status in statuses) and not draft.tasks,
+        "is_progress_being_made": approved > 0 or not statuses,
+    }
+
+
+def _thought(draft: _Draft, reply: str) -> str:
+    if reply:
+        return "Nothing here asks for an agent."
+    placed = "; ".join(draft.thoughts) or (
+        f"{len(draft.tasks)} tasks remain" if draft.tasks else "no task is left to give"
+    )
+    return f"{placed}. {len(draft.unserved)} parts can't be served." if draft.unserved else f"{placed}."
+
+
+def _assumptions(draft: _Draft) -> list[str]:
+    """Say how "this disk" or "my load" was read, where no value says which."""
+    found = [
+        f"“{match[0]}” is the one that {task['agent']} sees."
+        for task in draft.tasks
+        for match in _DEMONSTRATIVE.finditer(task["task"])
+        if not values(task["task"]) and tokens(match[2])[0] not in STOP
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _small_talk(request: str, agents: Roster) -> bool:
+    """Whether a request has no subject, or asks about the one that it talks to."""
+    words = set(tokens(request))
+    subject = agents.subject(request)
+    if not subject:
+        return not any(value.kind != "name" for value in values(request))
+    if agents.best(request) is not None:
+        return False
+    about_you = bool(words & {"you", "your"}) and bool(words & QUESTION) and len(subject) <= 1
+    greeting = len(subject) == 1 and len(tokens(request)) == 1
+    return about_you or greeting
+
+
+def _introduction(agents: Roster) -> str:
+    """Say who answers and what can be asked here."""
+    known = [
+        f"- {card.summary or ', '.join(card.tools[:3])}" + ("" if card.ready else " (not available now)")
+        for card in agents.working[:_NAMED_AGENTS]
+    ]
+    more = len(agents.working) - len(known)
+    listed = "\n".join(known + ([f"- and {more} more"] if more > 0 else []))
+    can = (
+        f"These agents can work for you:\n{listed}"
+        if known
+        else "No agent is registered yet, so there is nothing I can do."
+    )
+    return f"Hello. I am Starling, running on offline:rules, which only matches requests to tools. {can}"
+
+
+def _with_history(request: str, history: str, agents: Roster) -> str:
+    """Return a request; one that has only values ("and in Tokyo?") takes its subject from what was asked last."""
+    if agents.subject(request) or not any(value.kind in ("zone", "path", "name") for value in values(request)):
+        return request
+    asked = [
+        item.text for tag in ("message", "user") for item in elements(history, tag) if item.get("role") in ("", "user")
+    ]
+    asked += [line[5:].strip() for line in history.splitlines() if line.lower().startswith("user:")]
+    if not asked:
+        return request
+    last = asked[-1]
+    for value in reversed(values(last)):
+        last = last[: value.start] + last[value.end :]
+    return f"{last.rstrip('?.! ')} {request.lstrip()}"
