@@ -19,8 +19,10 @@ from starling.infra.postgres.engine import driver, translated
 from starling.infra.postgres.runs import Connection
 from starling.infra.postgres.writer import RunWriter
 
-_DELETE = tuple(
-    f"DELETE FROM {table} WHERE thread_id = %s" for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
+_DELETE = (
+    "DELETE FROM checkpoints WHERE thread_id = %s",
+    "DELETE FROM checkpoint_blobs WHERE thread_id = %s",
+    "DELETE FROM checkpoint_writes WHERE thread_id = %s",
 )
 _INPUT = "input"
 

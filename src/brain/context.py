@@ -82,9 +82,7 @@ class RunContext:
         self._record(path, position, key, request, reply)
         return Answer(reply, replayed=False)
 
-    async def ask_streaming(
-        self, path: str, position: int, request: ModelRequest
-    ) -> AsyncIterator[TextDelta | Answer]:
+    async def ask_streaming(self, path: str, position: int, request: ModelRequest) -> AsyncIterator[TextDelta | Answer]:
         """Yield the model's text as it comes, and last the whole answer; a recorded one comes at once."""
         key = request_hash(request)
         recorded = self.journal.find(path, "answer", position, request_hash=key)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphRecursionError
@@ -25,11 +25,11 @@ from brain.conversation.states import (
     encode,
 )
 from brain.governance import Governance
-from brain.graph import Star, build_star, initial
+from brain.graph import Star, build_star
 from brain.journal import Journal
 from brain.registry.cards import Roster
 from brain.registry.service import Registry
-from brain.state import GraphState, approved
+from brain.state import GraphState, Said, approved, initial_state
 from starling.core.clock import Clock, Deadline
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, StarlingError
 from starling.core.events import Done, Failure
@@ -85,7 +85,7 @@ class Brain:
     async def _live(self, run: Run, writer: RunWriter) -> None:
         deadline = Deadline(self._with.clock, run.remaining_seconds)
         meter = Meter()
-        state: GraphState = {}
+        state = initial_state(run.input)
         failure: Failure | None = None
         try:
             async with asyncio.timeout(run.remaining_seconds):
@@ -99,7 +99,7 @@ class Brain:
             failure = Failure(code="recursion_limit", message="The run went round too often without an answer.")
         except StarlingError as error:
             failure = Failure(code=error.code, message=str(error))
-        except Exception:  # the worker's edge: whatever it was, the caller gets an answer
+        except Exception:  # noqa: BLE001 - the worker's edge: whatever it was, the caller gets an answer
             _log.exception("run %s failed", run.id)
             failure = Failure(code="internal", message=f"Something went wrong inside Starling (run {run.id}).")
         if failure:
@@ -130,29 +130,25 @@ class Brain:
     async def _roster(self, run: Run) -> Roster:
         return await self._with.registry.roster(run.epoch)
 
-    async def _history(self, run: Run) -> Any:
+    async def _history(self, run: Run) -> tuple[Said, ...]:
         return render(await self._with.conversations.last(run, SHOWN, self._with.limits.max_history))
 
     async def _run_star(self, context: RunContext) -> GraphState:
         """Start the star, or go on from the last checkpoint where the run was interrupted."""
-        star = self._star_of(context.writer)
+        saver = FencedSaver(self._with.engine, context.writer)
         config = _config(context.run, context.allowance.supervisor_calls)
-        resumed = context.run.fence > 1 and await star.checkpointer.aget_tuple(config) is not None  # pyright: ignore
-        given = None if resumed else initial(context.run.input)
-        return await star.ainvoke(given, config, context=context, durability="sync")  # pyright: ignore
-
-    def _star_of(self, writer: RunWriter) -> Star:
-        return self._star.copy({"checkpointer": FencedSaver(self._with.engine, writer)})
+        resumed = await saver.aget_tuple(config) is not None
+        star: Star = self._star.copy({"checkpointer": saver})
+        given = None if resumed else initial_state(context.run.input)
+        return cast("GraphState", await star.ainvoke(given, config, context=context, durability="sync"))
 
     async def _last_state(self, run: Run, writer: RunWriter) -> GraphState:
         """What a broken run had reached: its last checkpoint."""
-        saver = FencedSaver(self._with.engine, writer)
-        found = await saver.stored(_config(run, 0))
-        return GraphState(**(found.checkpoint["channel_values"] if found else {}))  # pyright: ignore
+        found = await FencedSaver(self._with.engine, writer).stored(_config(run, 0))
+        values = found.checkpoint["channel_values"] if found else {}
+        return cast("GraphState", {**initial_state(run.input), **values})
 
-    async def _end(
-        self, run: Run, writer: RunWriter, meter: Meter, state: GraphState, failure: Failure | None
-    ) -> None:
+    async def _end(self, run: Run, writer: RunWriter, meter: Meter, state: GraphState, failure: Failure | None) -> None:
         result = _result(state, failure, meter)
         if failure:
             writer.emit(failure)
@@ -201,29 +197,29 @@ def _count(meter: Meter, entries: Sequence[JournalEntry]) -> None:
 
 
 def _result(state: GraphState, failure: Failure | None, meter: Meter) -> RunResult:
-    broken = failure.message if failure else state.get("failure", "")
-    reply = state.get("reply") or broken or "There is no answer."
+    broken = failure.message if failure else state["failure"]
+    reply = state["reply"] or broken or "There is no answer."
     return RunResult(
         status=_status(state, broken),
         reply=reply,
-        plan=state.get("plan", []),
-        citations=[Citation.model_validate(item) for item in state.get("citations", [])],
-        assumptions=state.get("assumptions", []),
-        degraded=[Degradation.model_validate(item) for item in state.get("degraded", [])],
+        plan=state["plan"],
+        citations=[Citation.model_validate(item) for item in state["citations"]],
+        assumptions=state["assumptions"],
+        degraded=[Degradation.model_validate(item) for item in state["degraded"]],
         usage=meter.usage(),
     )
 
 
 def _status(state: GraphState, broken: str) -> FinalStatus:
-    nothing_done = bool(state.get("tasks")) and not approved(state)
+    nothing_done = bool(state["tasks"]) and not approved(state)
     return "failed" if broken or nothing_done else "succeeded"
 
 
 def _states(run: Run, state: GraphState, result: RunResult) -> list[BaseState]:
     """What the run leaves on its branch."""
     pushed: list[BaseState] = [UserMessageState(text=run.input)]
-    tasks = {task["id"]: task for task in state.get("tasks", [])}
-    for outcome in state.get("results", []):
+    tasks = {task["id"]: task for task in state["tasks"]}
+    for outcome in state["results"]:
         correlation = f"{run.id}/{outcome['task_id']}"
         task = tasks[outcome["task_id"]]
         pushed.append(AgentCallState(agent_id=task["agent"], message=task["task"], correlation_id=correlation))

@@ -1,8 +1,6 @@
 """The one builder of stars. A star's agents are data in its roster, so its graph never changes."""
 
 from collections.abc import Sequence
-from typing import Any
-
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Send
@@ -34,24 +32,19 @@ def build_star(pipeline: TaskPipeline) -> Star:
 
 def route(state: GraphState) -> Sequence[Send] | str:
     """Send each selected task to an agent, or go on to QA."""
-    chosen = [task for task in state.get("tasks", []) if task["id"] in state["next_step"]]
+    chosen = [task for task in state["tasks"] if task["id"] in state["next_step"]]
     return [Send("agents", _dispatch(state, task)) for task in chosen] or QA
 
 
 def _dispatch(state: GraphState, task: TaskRecord) -> Dispatch:
     done = approved(state)
-    earlier = sum(result["task_id"] == task["id"] for result in state.get("results", []))
+    earlier = sum(result["task_id"] == task["id"] for result in state["results"])
     return Dispatch(
         input_request=state["input_request"],
         path=task["id"] if not earlier else f"{task['id']}.{earlier + 1}",
         messages=state["messages"],
         task=task,
-        whole_plan=len(state.get("tasks", [])) == 1 and not state["degraded"],
+        whole_plan=len(state["tasks"]) == 1 and not state["degraded"],
         needed=[done[task_id] for task_id in task["depends_on"] if task_id in done],
-        global_state=state.get("global_state", {}),
+        global_state=state["global_state"],
     )
-
-
-def initial(request: str) -> dict[str, Any]:
-    """Return what a fresh run is invoked with."""
-    return {"input_request": request, "tasks": [], "results": [], "global_state": {}, "citations": []}

@@ -45,15 +45,15 @@ def accepted_tasks(
 
 def progress_of(state: GraphState) -> str:
     """Return a mark that changes when plan, approved results or blackboard do."""
-    board = state.get("global_state", {})
+    board = state["global_state"]
     return digest({"plan": state["plan"], "approved": sorted(approved(state)), "global_state": board})
 
 
 def without_dead_ends(state: GraphState) -> list[DegradedPart]:
     """Return the degraded parts, with every task that failed or never ran added once."""
     parts = {part["part"]: part for part in state["degraded"]}
-    failed = {result["task_id"]: result["reason"] for result in state.get("results", []) if result["status"] == "failed"}
-    for task in state.get("tasks", []):
+    failed = {result["task_id"]: result["reason"] for result in state["results"] if result["status"] == "failed"}
+    for task in state["tasks"]:
         if task["status"] != "approved":
             reason = failed.get(task["id"], "It was never reached: what it depends on failed, or time ran out.")
             parts.setdefault(task["task"], {"part": task["task"], "reason": reason})

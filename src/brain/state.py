@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict, cast
 
 GRAPH_VERSION = 1
 """Names of nodes and keys of the state are append-only; a run records the version that it began with."""
@@ -89,8 +89,8 @@ def latest[T](known: T, news: T) -> T:
     return news
 
 
-class GraphState(TypedDict, total=False):
-    """What persists through a run of a star."""
+class GraphState(TypedDict):
+    """What persists through a run of a star. `initial_state` gives every key its first value."""
 
     input_request: str
     messages: Annotated[list[Said], operator.add]
@@ -119,19 +119,46 @@ class Dispatch(TypedDict):
     global_state: dict[str, Any]
 
 
+type Update = dict[str, Any]
+"""What a node returns: some keys of the state, for the reducers."""
+
+
+def initial_state(request: str) -> GraphState:
+    """Return the state that a run begins with."""
+    return GraphState(
+        input_request=request,
+        messages=[],
+        tasks=[],
+        results=[],
+        plan=[],
+        global_state={},
+        citations=[],
+        next_step=[],
+        assumptions=[],
+        degraded=[],
+        routing=Routing(decisions=0, plan_version=0, failures_seen=0, retry_count=0, progress="", routed=[], reason=""),
+        reply="",
+        failure="",
+    )
+
+
+def after(state: GraphState, update: Update) -> GraphState:
+    """Return the state as it will be once `update` is taken in."""
+    merged = {"tasks": merge_tasks(state["tasks"], update.get("tasks", []))}
+    return cast("GraphState", {**state, **update, **merged})
+
+
 def approved(state: GraphState) -> dict[str, TaskOutcome]:
     """Return the approved outcome of each task that has one."""
-    return {result["task_id"]: result for result in state.get("results", []) if result["status"] == "approved"}
+    return {result["task_id"]: result for result in state["results"] if result["status"] == "approved"}
 
 
 def failures(state: GraphState) -> int:
     """Return how many outcomes so far were failures."""
-    return sum(result["status"] == "failed" for result in state.get("results", []))
+    return sum(result["status"] == "failed" for result in state["results"])
 
 
 def ready_tasks(state: GraphState) -> list[TaskRecord]:
     """Return the tasks that wait for nothing but an agent."""
     done = approved(state).keys()
-    return [
-        task for task in state.get("tasks", []) if task["status"] == "pending" and done >= set(task["depends_on"])
-    ]
+    return [task for task in state["tasks"] if task["status"] == "pending" and done >= set(task["depends_on"])]

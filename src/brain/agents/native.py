@@ -92,9 +92,7 @@ async def _use(
     return ToolUse(name, call.arguments or {}, outcome)
 
 
-async def _outcome(
-    work: Work, tool: ToolDefinition | None, call: ModelToolCall, place: tuple[int, int]
-) -> ToolOutcome:
+async def _outcome(work: Work, tool: ToolDefinition | None, call: ModelToolCall, place: tuple[int, int]) -> ToolOutcome:
     if tool is None:
         return ToolOutcome("failed", f"There is no tool {call.name!r}.", code="not_allowed")
     if call.arguments is None:
@@ -122,9 +120,7 @@ def _report(work: Work, name: str, place: tuple[int, int], outcome: ToolOutcome)
     """Record the result; its event goes with it, so that it is never told twice."""
     position, index = place
     work.context.journal.record(work.path, "tool", asdict(outcome), position, index)
-    work.context.emit(
-        ToolResult(name=name, result=outcome.text, call_id=_call_id(work, place), status=outcome.status)
-    )
+    work.context.emit(ToolResult(name=name, result=outcome.text, call_id=_call_id(work, place), status=outcome.status))
     work.context.writer.step(
         Step(
             type="tool_call",
@@ -140,9 +136,7 @@ def _report(work: Work, name: str, place: tuple[int, int], outcome: ToolOutcome)
     )
 
 
-def _results(
-    calls: Sequence[ModelToolCall], wanted: Sequence[ModelToolCall], made: Sequence[ToolUse]
-) -> list[Message]:
+def _results(calls: Sequence[ModelToolCall], wanted: Sequence[ModelToolCall], made: Sequence[ToolUse]) -> list[Message]:
     """Answer every call, as the protocol asks: `continue` too."""
     texts = {call.id: use.outcome.text for call, use in zip(wanted, made, strict=True)}
     return [Message("tool", texts.get(call.id, "Go on."), tool_call_id=call.id) for call in calls]

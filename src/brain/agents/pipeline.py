@@ -35,7 +35,7 @@ class Pipeline:
         path = dispatch["path"]
         recorded = context.journal.find(path, "result")
         if recorded is not None:
-            return TaskOutcome(**recorded)  # pyright: ignore[reportArgumentType] - JSON that was an outcome
+            return TaskOutcome(**recorded)
         outcome = await self._attempts(context, dispatch, path)
         context.journal.record(path, "result", outcome)
         context.emit(_task_result(outcome, path))
@@ -51,7 +51,7 @@ class Pipeline:
         reason = ""
         attempt = 0
         try:
-            for attempt in range(1, context.allowance.max_attempts + 1):  # noqa: B007
+            for attempt in range(1, context.allowance.max_attempts + 1):
                 produced, judgement = await self._attempt(work, runtime, attempt)
                 if judgement.approved:
                     return _approved(work, produced, judgement, attempt)

@@ -6,7 +6,7 @@ from typing import Protocol
 from langgraph.runtime import Runtime
 
 from brain.context import RunContext
-from brain.state import Dispatch, GraphState, TaskOutcome
+from brain.state import Dispatch, TaskOutcome, Update
 
 
 class TaskPipeline(Protocol):
@@ -23,7 +23,7 @@ class Agents:
 
     pipeline: TaskPipeline
 
-    async def __call__(self, dispatch: Dispatch, runtime: Runtime[RunContext]) -> GraphState:
+    async def __call__(self, state: Dispatch, runtime: Runtime[RunContext]) -> Update:
         """Return the update that carries the task's outcome and its new status."""
-        outcome = await self.pipeline.run(runtime.context, dispatch)
-        return GraphState(tasks=[{**dispatch["task"], "status": outcome["status"]}], results=[outcome])
+        outcome = await self.pipeline.run(runtime.context, state)
+        return {"tasks": [{**state["task"], "status": outcome["status"]}], "results": [outcome]}

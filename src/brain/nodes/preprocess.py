@@ -1,28 +1,17 @@
-"""Validates the request and starts the state."""
+"""Brings the conversation to a fresh state."""
 
 from dataclasses import dataclass
 
 from langgraph.runtime import Runtime
 
 from brain.context import RunContext
-from brain.state import GraphState, Routing
+from brain.state import GraphState, Update
 
 
 @dataclass(frozen=True, slots=True)
 class Preprocess:
-    """Puts the request and the rendered conversation into an otherwise empty state."""
+    """Puts the rendered conversation beside the request."""
 
-    async def __call__(self, state: GraphState, runtime: Runtime[RunContext]) -> GraphState:
-        """Return the state that a run begins with."""
-        return GraphState(
-            input_request=state["input_request"].strip(),
-            messages=list(runtime.context.history),
-            plan=[],
-            assumptions=[],
-            degraded=[],
-            routing=Routing(
-                decisions=0, plan_version=0, failures_seen=0, retry_count=0, progress="", routed=[], reason=""
-            ),
-            reply="",
-            failure="",
-        )
+    async def __call__(self, state: GraphState, runtime: Runtime[RunContext]) -> Update:
+        """Return the update that every later node builds on."""
+        return {"input_request": state["input_request"].strip(), "messages": list(runtime.context.history)}

@@ -7,7 +7,7 @@ from langgraph.runtime import Runtime
 
 from brain.context import Answer, RunContext
 from brain.prompts import Xml, element, lines, prompt
-from brain.state import CitationRecord, DegradedPart, GraphState, Said, TaskOutcome, approved
+from brain.state import CitationRecord, DegradedPart, GraphState, Said, TaskOutcome, Update, approved
 from brain.typing_out import TypingOut
 from starling.core.errors import DeadlineExceededError, JournalDivergedError, ModelError
 from starling.core.llm import Message, ModelRequest, ModelRole
@@ -20,7 +20,7 @@ _RESULT_CHARS = 8_000
 class Qa:
     """Writes the answer, streaming. Asks no model where the answer stands already."""
 
-    async def __call__(self, state: GraphState, runtime: Runtime[RunContext]) -> GraphState:
+    async def __call__(self, state: GraphState, runtime: Runtime[RunContext]) -> Update:
         """Return the update that carries the reply and its citations."""
         context = runtime.context
         outcomes = list(approved(state).values())
@@ -28,7 +28,7 @@ class Qa:
         reply = _standing_answer(context, state, outcomes)
         if reply is None:
             reply = await _written(context, state, outcomes)
-        return GraphState(reply=reply, citations=citations)
+        return {"reply": reply, "citations": citations}
 
 
 def _citations(outcomes: Sequence[TaskOutcome]) -> list[CitationRecord]:
@@ -48,7 +48,7 @@ def _standing_answer(context: RunContext, state: GraphState, outcomes: Sequence[
     if not outcomes and (text := state["reply"] or state["failure"]):
         _type_out(context, text)
         return text
-    tasks = state.get("tasks", [])
+    tasks = state["tasks"]
     if len(outcomes) == len(tasks) == 1 and not outcomes[0]["tools"] and not state["degraded"]:
         return outcomes[0]["output"]  # was typed out as it was written
     return None

@@ -1,4 +1,4 @@
-"""The centre of the star: plans, dispatches what is ready, and asks the model only when there is something to decide."""
+"""The centre of the star: plans, dispatches what is ready, asks the model only where something is to decide."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,19 @@ from brain.decision import DECISION, Decision
 from brain.documents import ask_for_document
 from brain.plan import Rejected, accepted_tasks, progress_of, without_dead_ends
 from brain.prompts import Xml, element, lines, prompt
-from brain.state import DegradedPart, GraphState, Routing, Said, TaskRecord, approved, failures, ready_tasks
+from brain.state import (
+    DegradedPart,
+    GraphState,
+    Routing,
+    Said,
+    TaskRecord,
+    Update,
+    after,
+    approved,
+    failures,
+    merge_tasks,
+    ready_tasks,
+)
 from starling.core.errors import DeadlineExceededError, JournalDivergedError, ModelError
 from starling.core.events import Plan, PlannedTask, Route, SelectedAgent
 from starling.core.llm import ModelRequest, ModelRole
@@ -27,14 +39,15 @@ _RETRIES = 2
 class Supervisor:
     """Decides what comes next. Ready tasks of a sound plan and finished plans need no model."""
 
-    async def __call__(self, state: GraphState, runtime: Runtime[RunContext]) -> GraphState:
+    async def __call__(self, state: GraphState, runtime: Runtime[RunContext]) -> Update:
         """Return the update that names the next tasks, or QA."""
         context = runtime.context
         routing = state["routing"]
         if routing["decisions"] and not _to_decide(state):
             return _go_on(context, state)
         if routing["decisions"] >= context.allowance.supervisor_calls:
-            return _to_qa(context, state, "The limit of decisions is reached.")
+            context.warn("limit_reached", "The limit of decisions is reached: answering with what is there.")
+            return _finish(state)
         return await _decide(context, state)
 
 
@@ -43,12 +56,12 @@ def _to_decide(state: GraphState) -> bool:
     return failures(state) > state["routing"]["failures_seen"]
 
 
-def _go_on(context: RunContext, state: GraphState) -> GraphState:
+def _go_on(context: RunContext, state: GraphState) -> Update:
     ready = ready_tasks(state)
-    return _dispatch(context, state, ready, state["routing"], "Ready by plan.") if ready else _finish(state)
+    return _dispatch(context, ready, state["routing"]) if ready else _finish(state)
 
 
-async def _decide(context: RunContext, state: GraphState) -> GraphState:
+async def _decide(context: RunContext, state: GraphState) -> Update:
     number = state["routing"]["decisions"] + 1
     path = f"supervisor/{number}"
     try:
@@ -65,7 +78,7 @@ def _request(context: RunContext, state: GraphState, path: str) -> ModelRequest:
         user_request=state["input_request"],
         session_history=_history(state["messages"]),
         agents=_agents(context, path),
-        current_plan=lines(map(_task_element, state.get("tasks", []))),
+        current_plan=lines(map(_task_element, state["tasks"])),
         state_context=_state_context(context, state),
     )
     return ModelRequest(
@@ -112,39 +125,38 @@ def _state_context(context: RunContext, state: GraphState) -> str:
                 "output": result["output"][:_RESULT_CHARS],
                 "reason": result["reason"],
             }
-            for result in state.get("results", [])
+            for result in state["results"]
         ],
-        "global_state": state.get("global_state", {}),
+        "global_state": state["global_state"],
         "hint": context.allowance.hint,
     }
     return json.dumps({key: value for key, value in content.items() if value}, ensure_ascii=False)
 
 
-def _apply(context: RunContext, state: GraphState, decision: Decision, path: str) -> GraphState:
+def _apply(context: RunContext, state: GraphState, decision: Decision, path: str) -> Update:
     """Take over what is sound of a decision; what isn't becomes a degraded part."""
-    tasks, rejected = accepted_tasks(decision, state.get("tasks", []), context.roster)
+    tasks, rejected = accepted_tasks(decision, state["tasks"], context.roster)
     update = _taken_over(state, decision, tasks, rejected)
     told = context.journal.knows(path, "result")
     if not told:
         context.journal.record(path, "result", {})
-        _tell_plan(context, update, decision)
-    after = GraphState(**{**state, **update, "tasks": _merged(state, tasks)})
-    if _answered(decision, after):
-        return GraphState(**update, next_step=[QA])
-    routing, tripped = _breaker(after, tasks)
-    update["routing"] = routing
-    ready = ready_tasks(after)
+        _tell_plan(context, after(state, update), decision)
+    if _answered(decision, after(state, update)):
+        return update | {"next_step": [QA]}
+    routing, tripped = _breaker(after(state, update), tasks)
     if tripped:
-        context.warn("circuit_breaker", "The same agents were asked again without progress; answering with what there is.")
-    if tripped or not ready:
-        return GraphState(**{**update, **_finish(after)})
-    dispatched = _dispatch(context, after, ready, routing, decision.thought_process, told=told)
-    return GraphState(**{**update, **dispatched, "tasks": [*tasks, *dispatched["tasks"]]})
+        context.warn(
+            "circuit_breaker", "The same agents were asked again without progress: answering with what is there."
+        )
+    return update | _onward(context, after(state, update | {"routing": routing}), tasks, told=told, stop=tripped)
 
 
-def _merged(state: GraphState, tasks: Sequence[TaskRecord]) -> list[TaskRecord]:
-    known = {task["id"]: task for task in state.get("tasks", [])}
-    return list((known | {task["id"]: task for task in tasks}).values())
+def _onward(context: RunContext, state: GraphState, tasks: Sequence[TaskRecord], *, told: bool, stop: bool) -> Update:
+    ready = ready_tasks(state)
+    if stop or not ready:
+        return _finish(state)
+    dispatched = _dispatch(context, ready, state["routing"], told=told)
+    return dispatched | {"tasks": merge_tasks(tasks, dispatched["tasks"])}
 
 
 def _answered(decision: Decision, state: GraphState) -> bool:
@@ -154,37 +166,32 @@ def _answered(decision: Decision, state: GraphState) -> bool:
 
 def _taken_over(
     state: GraphState, decision: Decision, tasks: Sequence[TaskRecord], rejected: Sequence[Rejected]
-) -> GraphState:
+) -> Update:
     routing = state["routing"]
-    parts: list[DegradedPart] = [
-        *({"part": item.part, "reason": item.reason} for item in decision.unserved),
-        *({"part": item.part, "reason": item.reason} for item in rejected),
-    ]
-    return GraphState(
-        tasks=list(tasks),
-        plan=decision.plan,
-        assumptions=list(dict.fromkeys([*state["assumptions"], *decision.assumptions])),
-        degraded=[*state["degraded"], *(part for part in parts if part not in state["degraded"])],
-        reply="" if decision.selected_agents else decision.reply.strip(),
-        routing=Routing(
-            **{
-                **routing,
-                "decisions": routing["decisions"] + 1,
-                "plan_version": routing["plan_version"] + 1,
-                "failures_seen": failures(state),
-                "reason": decision.thought_process,
-            }
-        ),
-    )
+    parts: list[DegradedPart] = [{"part": item.part, "reason": item.reason} for item in (*decision.unserved, *rejected)]
+    return {
+        "tasks": list(tasks),
+        "plan": decision.plan,
+        "assumptions": list(dict.fromkeys([*state["assumptions"], *decision.assumptions])),
+        "degraded": [*state["degraded"], *(part for part in parts if part not in state["degraded"])],
+        "reply": "" if decision.selected_agents else decision.reply.strip(),
+        "routing": routing
+        | {
+            "decisions": routing["decisions"] + 1,
+            "plan_version": routing["plan_version"] + 1,
+            "failures_seen": failures(state),
+            "reason": decision.thought_process,
+        },
+    }
 
 
-def _tell_plan(context: RunContext, update: GraphState, decision: Decision) -> None:
-    version = update["routing"]["plan_version"]
+def _tell_plan(context: RunContext, state: GraphState, decision: Decision) -> None:
+    version = state["routing"]["plan_version"]
     context.emit(
         Plan(
             version=version,
             plan=decision.plan,
-            tasks=[PlannedTask.model_validate(task) for task in update["tasks"]],
+            tasks=[PlannedTask.model_validate(task) for task in state["tasks"]],
             thought_process=decision.thought_process,
         )
     )
@@ -205,54 +212,35 @@ def _tell_plan(context: RunContext, update: GraphState, decision: Decision) -> N
 def _breaker(state: GraphState, tasks: Sequence[TaskRecord]) -> tuple[Routing, bool]:
     """Count routes to agents that were routed to before, since anything last moved; two are enough."""
     routing = state["routing"]
-    agents = [task["agent"] for task in tasks if task["status"] == "pending"]
+    agents = {task["agent"] for task in tasks}
     progress = progress_of(state)
     if progress != routing["progress"]:
-        return Routing(**{**routing, "progress": progress, "routed": agents, "retry_count": 0}), False
-    again = bool(set(agents) & set(routing["routed"]))
-    retries = routing["retry_count"] + again
-    routed = sorted({*routing["routed"], *agents})
-    return Routing(**{**routing, "routed": routed, "retry_count": retries}), retries >= _RETRIES
+        return {**routing, "progress": progress, "routed": sorted(agents), "retry_count": 0}, False
+    retries = routing["retry_count"] + bool(agents & set(routing["routed"]))
+    routed = sorted(agents | set(routing["routed"]))
+    return {**routing, "routed": routed, "retry_count": retries}, retries >= _RETRIES
 
 
-def _dispatch(
-    context: RunContext,
-    state: GraphState,
-    ready: Sequence[TaskRecord],
-    routing: Routing,
-    reason: str,
-    *,
-    told: bool = False,
-) -> GraphState:
+def _dispatch(context: RunContext, ready: Sequence[TaskRecord], routing: Routing, *, told: bool = False) -> Update:
+    """Give ready tasks to their agents and begin to open the sessions that these will need."""
     chosen = ready[: context.limits.parallel_tasks]
     if not told:
-        context.emit(
-            Route(
-                selected_agents=[SelectedAgent(agent=task["agent"], task_id=task["id"]) for task in chosen],
-                reason=reason,
-            )
-        )
+        selected = [SelectedAgent(agent=task["agent"], task_id=task["id"]) for task in chosen]
+        context.emit(Route(selected_agents=selected, reason=routing["reason"]))
     for task in chosen:
         card = context.roster.get(task["agent"])
         if card and card.server:
             context.gateway.warm(card.server)
     running: list[TaskRecord] = [{**task, "status": "running"} for task in chosen]
-    return GraphState(tasks=running, routing=routing, next_step=[task["id"] for task in chosen])
+    return {"tasks": running, "routing": routing, "next_step": [task["id"] for task in chosen]}
 
 
-def _finish(state: GraphState) -> GraphState:
-    """The plan has nothing left that could run: what waits for a failed task is a degraded part."""
-    return GraphState(next_step=[QA], degraded=without_dead_ends(state))
+def _finish(state: GraphState) -> Update:
+    """Nothing is left that could run: what failed or waits for what failed is a degraded part."""
+    return {"next_step": [QA], "degraded": without_dead_ends(state)}
 
 
-def _to_qa(context: RunContext, state: GraphState, reason: str) -> GraphState:
-    context.warn("limit_reached", reason)
-    return _finish(state)
-
-
-def _give_up(state: GraphState, reason: str) -> GraphState:
+def _give_up(state: GraphState, reason: str) -> Update:
     """No decision can be had: answer with what is approved, or say plainly that planning failed."""
-    update = _finish(state)
-    if not approved(state):
-        update["failure"] = f"The request couldn't be planned. {reason}"
-    return update
+    failure = "" if approved(state) else f"The request couldn't be planned. {reason}"
+    return _finish(state) | {"failure": failure}

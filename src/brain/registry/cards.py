@@ -49,9 +49,7 @@ class AgentCard:
 GENERALIST: Final = AgentCard(
     "generalist", "builtin", "Answers from general knowledge, writes, translates, summarises. Has no tools and says so."
 )
-CODER: Final = AgentCard(
-    "coder", "builtin", "Writes and explains program code. Can't run it.", role=ModelRole.CODING
-)
+CODER: Final = AgentCard("coder", "builtin", "Writes and explains program code. Can't run it.", role=ModelRole.CODING)
 BUILTINS: Final = (GENERALIST, CODER)
 
 

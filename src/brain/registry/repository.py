@@ -81,4 +81,4 @@ class EpochRepository:
 async def _active(connection: AsyncConnection) -> Epoch | None:
     query = select(epochs.c.number, epochs.c.manifest).where(epochs.c.tenant == SHARED, epochs.c.active)
     row = (await connection.execute(query)).one_or_none()
-    return row and Epoch(row.number, Manifest.model_validate(row.manifest))
+    return None if row is None else Epoch(row.number, Manifest.model_validate(row.manifest))

@@ -46,9 +46,7 @@ def _roster(manifest: Manifest, definitions: Mapping[tuple[str, str], Mapping[st
     return Roster({card.name: card for card in cards})
 
 
-def _specialist(
-    server: str, entry: ServerEntry, definitions: Mapping[tuple[str, str], Mapping[str, Any]]
-) -> AgentCard:
+def _specialist(server: str, entry: ServerEntry, definitions: Mapping[tuple[str, str], Mapping[str, Any]]) -> AgentCard:
     tools = tuple(
         _tool(server, name, pin, definitions[server, name])
         for name, pin in entry.tools.items()

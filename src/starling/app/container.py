@@ -1,7 +1,7 @@
 """The composition root: the only module that knows every concrete class."""
 
 import os
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
@@ -70,7 +70,7 @@ class Workshop:
 
 
 @contextmanager
-def own_database(settings: Settings) -> Iterator[Database]:
+def own_database(settings: Settings) -> Generator[Database]:
     """Give the database that DATABASE_URL names, else start the embedded one for as long as the context lasts."""
     if settings.database_url is not None:
         yield _named(settings)

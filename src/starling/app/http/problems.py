@@ -45,7 +45,7 @@ class Problem(BaseModel):
 def problem(status: int, title: str, detail: str, code: str, **more: Any) -> JSONResponse:
     """Return the response that carries a problem; `more` are its other fields."""
     body = Problem(title=title, status=status, detail=detail, code=code, **more)
-    headers = {"Retry-After": "1"} if status == 503 else None  # noqa: PLR2004 - an HTTP status is its own name
+    headers = {"Retry-After": "1"} if status == 503 else None
     return JSONResponse(jsonable_encoder(body), status, headers, media_type="application/problem+json")
 
 
@@ -58,13 +58,13 @@ def install(app: FastAPI) -> None:
 
 
 async def _ours(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, StarlingError)  # noqa: S101 - registered for nothing else
+    assert isinstance(error, StarlingError)
     status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
     return problem(status, type(error).__name__, error.message, error.code, remedy=error.remedy)
 
 
 async def _invalid(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)  # noqa: S101
+    assert isinstance(error, RequestValidationError)
     errors = [
         {"where": ".".join(map(str, item["loc"])), "what": item["msg"], "type": item["type"]} for item in error.errors()
     ]
@@ -73,7 +73,7 @@ async def _invalid(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _plain(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)  # noqa: S101
+    assert isinstance(error, HTTPException)
     detail = f"{request.method} {request.url.path}: {error.detail}."
     response = problem(error.status_code, str(error.detail), detail, "http", remedy="See /docs for what there is.")
     response.headers.update(error.headers or {})

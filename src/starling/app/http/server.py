@@ -18,7 +18,7 @@ class _Server(uvicorn.Server):
     """Leaves signals to whoever owns the loop."""
 
     @contextlib.contextmanager
-    def capture_signals(self):  # pyright: ignore[reportUnknownParameterType] - as in the base class
+    def capture_signals(self):
         yield
 
 

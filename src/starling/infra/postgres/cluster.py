@@ -5,6 +5,7 @@ import hashlib
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Generator, Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 from starling.core.errors import ConfigurationError
 from starling.infra.postgres.account import Account, claim_folder, root_home
 from starling.infra.postgres.binaries import Binaries
+from starling.infra.postgres.parent_death import die_with_parent
 
 ROLE = "starling"
 _INITDB_SECONDS = 120
@@ -149,6 +151,7 @@ def _run(cluster: Cluster, command: Sequence[str | Path], *, stdin: str = "") ->
         env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
         timeout=_INITDB_SECONDS,
         check=False,
+        preexec_fn=die_with_parent(signal.SIGKILL),
         **cluster.account.popen,
     )
     if done.returncode != 0:

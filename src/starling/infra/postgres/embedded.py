@@ -79,6 +79,7 @@ class EmbeddedPostgres:
         """Own the folder and start the server; started again after `stop`, it tries to keep its port."""
         if self.is_running:
             return
+        self.stop()  # what a server that died under us left
         account = service_account()
         binaries = binaries_for(account)
         self._cluster = locate(self._data_dir, account, explicit=self._explicit)
@@ -163,11 +164,15 @@ class EmbeddedPostgres:
         )
 
     def _make_database(self) -> None:
-        with psycopg.connect(
-            self._url(self._sockets, "postgres"), autocommit=True, connect_timeout=_CONNECT_SECONDS
-        ) as connection:
-            if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
-                connection.execute(f"CREATE DATABASE {DATABASE}")
+        url = self._url(self._sockets, "postgres")
+        try:
+            with psycopg.connect(url, autocommit=True, connect_timeout=_CONNECT_SECONDS) as connection:
+                if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
+                    connection.execute(f"CREATE DATABASE {DATABASE}")
+        except psycopg.OperationalError as error:
+            raise DatabaseUnavailableError(
+                f"The embedded Postgres started but can't be used: {error}", f"Its log is {self._found.log}."
+            ) from error
 
     def _publish(self) -> None:
         known = {
@@ -182,10 +187,10 @@ class EmbeddedPostgres:
 
 
 def attach(data_dir: Path) -> str | None:
-    """Return the address of the embedded server that another process runs on `data_dir`; None if none answers."""
+    """Return the address of the embedded server that another process runs on `data_dir`; None if none answers us."""
     try:
         known = json.loads((control_folder(data_dir) / _RUNTIME).read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return None
     return known["url"] if _lives(known) and _answers(known["url"]) else None
 

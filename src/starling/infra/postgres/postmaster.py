@@ -1,14 +1,12 @@
 """The server process: started so that it can't outlive us, stopped so that it loses nothing."""
 
-import ctypes
+import contextlib
 import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -16,11 +14,11 @@ import psutil
 from starling.core.errors import DatabaseUnavailableError
 from starling.infra.postgres.binaries import Binaries
 from starling.infra.postgres.cluster import Cluster
+from starling.infra.postgres.parent_death import die_with_parent
 
 HOST = "127.0.0.1"
 _SOCKET_PATH_BYTES = 107
-_PR_SET_PDEATHSIG = 1
-_READY_SECONDS = 60.0
+_READY_SECONDS = 180.0  # after a crash, what was committed is brought back first
 _STOP_SECONDS = 60.0
 _POLL_SECONDS = 0.005
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}  # none of our secrets, none of the caller's PG* variables
@@ -74,23 +72,9 @@ def spawn(
             cwd="/",
             env=_ENVIRONMENT,
             process_group=0,
-            preexec_fn=_die_with_parent(),  # noqa: PLW1509 - after setuid, which would clear the signal
+            preexec_fn=die_with_parent(signal.SIGINT),  # noqa: PLW1509 - after setuid, which would clear the signal
             **cluster.account.popen,
         )
-
-
-def _die_with_parent() -> Callable[[], None] | None:
-    """Return what the child does before it becomes Postgres: ask for SIGINT at our death. Linux only."""
-    if sys.platform != "linux":
-        return None
-    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
-
-    def ask() -> None:
-        prctl(_PR_SET_PDEATHSIG, int(signal.SIGINT), 0, 0, 0)
-        if os.getppid() != parent:  # we died in between
-            os._exit(1)
-
-    return ask
 
 
 def wait_ready(process: subprocess.Popen[bytes], data: Path) -> bool:
@@ -134,22 +118,27 @@ def end_previous(data: Path) -> None:
         return
     previous = running_server(int(lines[0]), data)
     if previous is None:
+        _wait_ended(_processes_in(data))  # those of a server that was killed: they notice and go
         (data / "postmaster.pid").unlink(missing_ok=True)
         return
-    _stop_previous(previous)
-
-
-def _stop_previous(previous: psutil.Process) -> None:
-    try:
+    with contextlib.suppress(psutil.NoSuchProcess):
         previous.send_signal(signal.SIGINT)
-        previous.wait(_STOP_SECONDS)
-    except psutil.NoSuchProcess:
-        return
-    except psutil.TimeoutExpired:
+    _wait_ended([previous])
+
+
+def _wait_ended(processes: list[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(processes, _STOP_SECONDS)
+    if alive:
         raise DatabaseUnavailableError(
-            f"An earlier embedded Postgres, process {previous.pid}, doesn't stop.",
-            f"Wait for it, or end it with `kill -QUIT {previous.pid}`, and start again.",
-        ) from None
+            f"An earlier embedded Postgres, process {alive[0].pid}, doesn't stop.",
+            f"Wait for it, or end it with `kill -QUIT {alive[0].pid}`, and start again.",
+        )
+
+
+def _processes_in(data: Path) -> list[psutil.Process]:
+    """Return the processes that work in the folder `data`, as all of a server's do."""
+    found = psutil.process_iter(["cwd", "status"])
+    return [each for each in found if each.info["cwd"] == str(data) and each.info["status"] != psutil.STATUS_ZOMBIE]
 
 
 def running_server(pid: int, data: Path) -> psutil.Process | None:

@@ -9,7 +9,6 @@ from psycopg.types.json import Jsonb
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.events import RunStarted
-from starling.core.principal import SHARED
 from starling.core.runs import Run, RunConfig
 from starling.infra.postgres.engine import driver, translated
 
@@ -44,11 +43,11 @@ _OPEN_THREAD = """
 INSERT INTO threads (tenant, id) VALUES (%(tenant)s, %(thread_id)s) ON CONFLICT DO NOTHING"""
 
 # Locks the branch until the transaction ends: acceptances and endings on one branch see each other.
-_STAND_IN_LINE = f"""
+_STAND_IN_LINE = """
 INSERT INTO branches (tenant, thread_id, id, arrivals)
 SELECT tenant, id, branch, 1 FROM threads WHERE tenant = %(tenant)s AND id = %(thread_id)s
 ON CONFLICT (tenant, thread_id, id) DO UPDATE SET arrivals = branches.arrivals + 1
-RETURNING id, arrivals, (SELECT number FROM epochs WHERE tenant = '{SHARED}' AND active) AS epoch"""
+RETURNING id, arrivals, (SELECT number FROM epochs WHERE tenant = '*' AND active) AS epoch"""
 
 _INSERT_RUN = """
 INSERT INTO runs (tenant, id, thread_id, branch_id, arrival, epoch, graph_version, input, config, principal,
@@ -183,10 +182,10 @@ class RunRepository:
                 row = await cursor.fetchone()
         if row is None:
             return None
-        columns = [column.name for column in cursor.description or ()]
-        values = dict(zip(columns, row, strict=True))
-        seq, flushes = values.pop("seq"), values.pop("flushes")
-        return Claim(Run(**values | {"config": RunConfig.model_validate(values["config"])}), seq, flushes)
+        columns: dict[str, Any] = dict(zip((column.name for column in cursor.description or ()), row, strict=True))
+        columns["config"] = RunConfig.model_validate(columns["config"])
+        seq, flushes = columns.pop("seq"), columns.pop("flushes")
+        return Claim(Run(**columns), seq, flushes)
 
     async def renew(self, held: Mapping[str, Run], *, lease_seconds: float) -> frozenset[str]:
         """Renew the leases of runs that are held; return the ids of those that still are."""
@@ -240,4 +239,3 @@ def _one(row: tuple[Any, ...] | None) -> tuple[Any, ...]:
     if row is None:
         raise LookupError("a statement that always returns a row returned none")
     return row
-

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 
 from psycopg import AsyncConnection, OperationalError
 
@@ -27,7 +27,7 @@ class Wakes:
             bell.set()
 
     @contextlib.contextmanager
-    def bell(self, run_id: str) -> Iterator[asyncio.Event]:
+    def bell(self, run_id: str) -> Generator[asyncio.Event]:
         """Hand out an event that is set whenever the run may have something new."""
         bell = asyncio.Event()
         self._bells[run_id].add(bell)
@@ -57,7 +57,7 @@ class Wakes:
 
 
 @contextlib.asynccontextmanager
-async def open_wakes(url: str) -> AsyncIterator[Wakes]:
+async def open_wakes(url: str) -> AsyncGenerator[Wakes]:
     """Listen for as long as the context lasts. `url` must reach Postgres itself, not a transaction pooler."""
     wakes = Wakes()
     listener = asyncio.get_running_loop().create_task(wakes.listen(url), name="listen-for-events")

@@ -80,7 +80,9 @@ class RunWriter:
     a few milliseconds or at the next `flush`. After LeaseLostError nothing more is ever written.
     """
 
-    def __init__(self, engine: AsyncEngine, claim: Claim, wakes: Wakes, *, patience_seconds: float = _PATIENCE_SECONDS) -> None:
+    def __init__(
+        self, engine: AsyncEngine, claim: Claim, wakes: Wakes, *, patience_seconds: float = _PATIENCE_SECONDS
+    ) -> None:
         self.run: Run = claim.run
         self._engine = engine
         self._wakes = wakes
@@ -205,7 +207,10 @@ class RunWriter:
             if batch.steps:
                 await cursor.executemany(
                     _STEP,
-                    [(*run, key, step.type, step.description, Jsonb(storable(step.metadata))) for key, step in batch.steps],
+                    [
+                        (*run, key, step.type, step.description, Jsonb(storable(step.metadata)))
+                        for key, step in batch.steps
+                    ],
                 )
             if batch.journal:
                 await cursor.executemany(_JOURNAL, [(*run, *_columns(entry)) for entry in batch.journal])

@@ -30,9 +30,9 @@ class RunQueue:
         self._app = app
         self._handler: Handler | None = None
         self._sweep: Sweep | None = None
-        self._task = app.task(self._run, name="starling.run", queue=QUEUE)
-        periodic = app.periodic(cron=_SWEEP_CRON)
-        periodic(app.task(self._sweep_once, name="starling.sweep", queue=QUEUE, queueing_lock="starling.sweep"))
+        self._task = app.task(name="starling.run", queue=QUEUE)(self._run)
+        sweep = app.task(name="starling.sweep", queue=QUEUE, queueing_lock="starling.sweep")(self._sweep_once)
+        app.periodic(cron=_SWEEP_CRON)(sweep)
 
     async def defer(self, connection: Connection, keys: Sequence[RunKey]) -> None:
         """Queue these runs when the transaction of `connection` commits. One waiting job a run at most."""
@@ -58,12 +58,12 @@ class RunQueue:
             await asyncio.sleep(_RESTART_SECONDS)
 
     async def _run(self, *, tenant: str, run_id: str) -> None:
-        assert self._handler is not None  # noqa: S101 - set before the worker starts
+        assert self._handler is not None
         await self._handler(RunKey(tenant, run_id))
 
     async def _sweep_once(self, timestamp: int) -> None:
         del timestamp
-        assert self._sweep is not None  # noqa: S101
+        assert self._sweep is not None
         await self._sweep()
 
 

@@ -70,7 +70,7 @@ async def _drained(events: AsyncIterator[StoredEvent]) -> None:
 
 async def _whole(reader: RunReader, key: RunKey) -> dict[str, Any]:
     record = await reader.record(key)
-    assert record.result is not None  # noqa: S101 - its last event was read
+    assert record.result is not None
     return record.result.model_dump() | {
         "steps": await reader.steps(key),
         "trace_id": record.trace_id,
@@ -78,5 +78,3 @@ async def _whole(reader: RunReader, key: RunKey) -> dict[str, Any]:
         "run_id": record.id,
         "correlation_id": record.correlation_id,
     }
-
-

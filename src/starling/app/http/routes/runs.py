@@ -35,4 +35,4 @@ async def events(
 
 
 def _number(text: str) -> int:
-    return min(int(text), _LARGEST) if text.isascii() and text.isdigit() and len(text) < 32 else 0  # noqa: PLR2004
+    return min(int(text), _LARGEST) if text.isascii() and text.isdigit() and len(text) < 32 else 0
