@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import orjson
 import pytest
-from tenacity import wait_none
 
 from starling.core.clock import SystemClock
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError, LLMTimeout
@@ -76,7 +75,7 @@ async def setting(request: pytest.FixtureRequest) -> AsyncGenerator[Setting]:
         endpoint = EndpointModel("local:small", "small", Endpoint(server.url), session)
         url = server.url
         langchain = LangChainModel("http:small", lambda t, m: HttpChatModel(base_url=url, temperature=t, max_tokens=m))
-        models = Models(dict.fromkeys(ModelRole, (endpoint,)), SystemClock(), backoff=wait_none())
+        models = Models(dict.fromkeys(ModelRole, (endpoint,)), SystemClock(), backoff=lambda _: 0.0)
         client = {"endpoint": endpoint, "langchain": langchain, "models": models}[request.param]
         yield Setting(client, langchain.name if client is langchain else endpoint.name, server, rules)
 
@@ -118,11 +117,12 @@ async def test_streamed_tool_calls_are_put_together(setting: Setting) -> None:
 
 
 async def test_arguments_that_are_no_json_stay_text(setting: Setting) -> None:
-    setting.answers(Answer(tool_calls=[{"id": "call_a", "name": "clock", "arguments": '{"city": Lima'}]))
+    setting.answers(Answer(tool_calls=[{"id": "call_a", "name": "clock", "arguments": '{"city": "Li'}]))
 
     reply = await setting.client.respond(replace(ASKED, tools=(CLOCK_TOOL,)))
+    _, streamed = await setting.stream(replace(ASKED, tools=(CLOCK_TOOL,)))
 
-    assert reply.tool_calls == (ModelToolCall("call_a", "clock", None, '{"city": Lima'),)
+    assert reply.tool_calls == streamed.tool_calls == (ModelToolCall("call_a", "clock", None, '{"city": "Li'),)
 
 
 async def test_calls_and_their_results_go_back_to_the_model(setting: Setting) -> None:

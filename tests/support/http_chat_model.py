@@ -90,7 +90,7 @@ def _message(choice: dict[str, Any], usage: UsageMetadata) -> AIMessage:
         (identity, asked["name"], asked["arguments"], _arguments(asked["arguments"])) for identity, asked in calls
     ]
     return AIMessage(
-        message["content"] or "",
+        content=message["content"] or "",
         tool_calls=[tool_call(id=i, name=name, args=args) for i, name, _, args in parsed if args is not None],
         invalid_tool_calls=[
             invalid_tool_call(id=i, name=name, args=raw, error=None) for i, name, raw, args in parsed if args is None
@@ -103,7 +103,7 @@ def _message(choice: dict[str, Any], usage: UsageMetadata) -> AIMessage:
 def _chunk(event: dict[str, Any]) -> AIMessageChunk:
     usage = _usage(event["usage"]) if "usage" in event else None
     if not event["choices"]:
-        return AIMessageChunk("", usage_metadata=usage)
+        return AIMessageChunk(content="", usage_metadata=usage)
     choice = event["choices"][0]
     delta, reason = choice["delta"], choice["finish_reason"]
     calls = [
@@ -112,7 +112,7 @@ def _chunk(event: dict[str, Any]) -> AIMessageChunk:
         if (asked := call["function"]["arguments"]) is not None
     ]
     return AIMessageChunk(
-        delta.get("content") or "",
+        content=delta.get("content") or "",
         tool_call_chunks=calls,
         response_metadata={"finish_reason": reason} if reason else {},
     )

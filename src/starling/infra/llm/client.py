@@ -3,15 +3,11 @@
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 
-from tenacity import AsyncRetrying, wait_random_exponential
-from tenacity.wait import wait_base
-
 from starling.core.clock import Clock
+from starling.core.errors import ModelError
 from starling.core.llm import ModelReply, ModelRequest, ModelRole, TextDelta
 from starling.infra.llm.chat_model import ChatModel, ReplyStream
-from starling.infra.llm.course import Candidate, Course, Health
-
-_BACKOFF = wait_random_exponential(multiplier=0.1, max=2.0)
+from starling.infra.llm.course import Backoff, Candidate, Course, Health, jittered
 
 
 class Models:
@@ -22,7 +18,7 @@ class Models:
     """
 
     def __init__(
-        self, chains: Mapping[ModelRole, Sequence[ChatModel]], clock: Clock, backoff: wait_base = _BACKOFF
+        self, chains: Mapping[ModelRole, Sequence[ChatModel]], clock: Clock, backoff: Backoff = jittered
     ) -> None:
         self._candidates = {role: _candidates(role, chains) for role in ModelRole}
         self._clock = clock
@@ -32,21 +28,30 @@ class Models:
     async def respond(self, request: ModelRequest) -> ModelReply:
         """Return the whole answer. `warnings` says what went wrong on the way to it."""
         course = self._course(request)
-        return await self._attempts(course)(_ask, course)
+        while True:
+            try:
+                return course.answered(await course.model.respond(course.request()))
+            except ModelError as error:
+                await course.recover(error)
 
     async def stream_respond(self, request: ModelRequest) -> ReplyStream:
         """Yield text as it comes, then the whole reply. `restart` comes before the text of another attempt."""
         course = self._course(request)
         spoken = False
-        async for attempt in self._attempts(course):
-            with attempt:
-                if spoken:
-                    yield TextDelta("", restart=True)
-                    spoken = False
+        while True:
+            try:
                 async with aclosing(course.model.stream_respond(course.request())) as items:
                     async for item in items:
+                        if isinstance(item, ModelReply):
+                            yield course.answered(item)
+                            return
                         spoken = True
-                        yield course.answered(item) if isinstance(item, ModelReply) else item
+                        yield item
+            except ModelError as error:
+                await course.recover(error)
+            if spoken:
+                yield TextDelta("", restart=True)
+                spoken = False
 
     def describe(self, role: ModelRole) -> str:
         """Return `provider:model` of the model that a role asks first."""
@@ -54,13 +59,6 @@ class Models:
 
     def _course(self, request: ModelRequest) -> Course:
         return Course(self._candidates[request.role], request, self._health, self._clock, self._backoff)
-
-    def _attempts(self, course: Course) -> AsyncRetrying:
-        return AsyncRetrying(retry=course.goes_on, wait=course.pause, reraise=True)
-
-
-async def _ask(course: Course) -> ModelReply:
-    return course.answered(await course.model.respond(course.request()))
 
 
 def _candidates(role: ModelRole, chains: Mapping[ModelRole, Sequence[ChatModel]]) -> tuple[Candidate, ...]:

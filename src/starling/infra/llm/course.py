@@ -1,10 +1,9 @@
 """The way of one request through the models that may answer it."""
 
-from collections.abc import Sequence
+import asyncio
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-
-from tenacity import RetryCallState
-from tenacity.wait import wait_base
 
 from starling.core.clock import Clock, Deadline
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError, LLMTimeout, ModelError
@@ -15,6 +14,13 @@ _RETRIES = 2
 _DEGRADED_SECONDS = 60.0
 _SHARE = 2 / 3  # of the time that is left, for a model that isn't the last
 _PATIENCE_SECONDS = 5.0  # how long an endpoint may make us wait while another model could answer
+
+type Backoff = Callable[[int], float]  # from the number of the retry, from 1, to seconds
+
+
+def jittered(retry: int) -> float:
+    """Return a random wait of up to 0.2 s, 0.4 s and so on: clients that failed together don't return together."""
+    return random.uniform(0.0, 0.1 * 2**retry)  # noqa: S311 - nothing secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,7 @@ class Course:
     """
 
     def __init__(
-        self, candidates: Sequence[Candidate], request: ModelRequest, health: Health, clock: Clock, backoff: wait_base
+        self, candidates: Sequence[Candidate], request: ModelRequest, health: Health, clock: Clock, backoff: Backoff
     ) -> None:
         self._request = request
         self._health = health
@@ -78,29 +84,27 @@ class Course:
         self._health.restore(self.model.name)
         return replace(reply, warnings=(*self._warnings, *reply.warnings)) if self._warnings else reply
 
-    def goes_on(self, state: RetryCallState) -> bool:
-        """Return whether another attempt follows the one that just ended, and make ready for it."""
-        error = state.outcome.exception() if state.outcome is not None else None
-        if not isinstance(error, ModelError) or isinstance(error, LLMInvalidResponse):
-            return False
+    async def recover(self, error: ModelError) -> None:
+        """Make ready for another attempt after `error`, waiting where it has to; raise it where none follows."""
+        if isinstance(error, LLMInvalidResponse):
+            raise error
         if isinstance(error, LLMTimeout):
             self._health.degrade(self.model.name)
         self._warnings.append(error.message)
-        return self._tries_again(error, state) or self._moves_on()
+        pause = self._pause(error)
+        if _is_retryable(error) and self._retries < _RETRIES and self._can_wait(pause):
+            self._retries += 1
+            await asyncio.sleep(pause)
+        elif not self._moves_on():
+            raise error
 
-    def pause(self, state: RetryCallState) -> float:
-        """Return the seconds to wait before the next attempt."""
-        del state
-        return self._pause
+    def _pause(self, error: ModelError) -> float:
+        asked = error.retry_after if isinstance(error, LLMServerError) else None
+        return self._backoff(self._retries + 1) if asked is None else asked
 
-    def _tries_again(self, error: ModelError, state: RetryCallState) -> bool:
-        pause = _asked_pause(error)
-        self._pause = self._backoff(state) if pause is None else pause
-        patience = _PATIENCE_SECONDS if self._ahead else self._deadline.remaining()
-        if not _is_retryable(error) or self._retries_left == 0 or self._pause >= self._window.cap(patience):
-            return False
-        self._retries_left -= 1
-        return True
+    def _can_wait(self, seconds: float) -> bool:
+        left = self._window.remaining()
+        return seconds < (min(left, _PATIENCE_SECONDS) if self._ahead else left)
 
     def _moves_on(self) -> bool:
         if not self._ahead or self._deadline.passed:
@@ -110,8 +114,7 @@ class Course:
 
     def _begin(self, candidate: Candidate) -> None:
         self._candidate = candidate
-        self._retries_left = _RETRIES
-        self._pause = 0.0
+        self._retries = 0
         left = self._deadline.remaining()
         self._window = Deadline(self._clock, left * _SHARE if self._ahead else left)
         if candidate.downgraded:
@@ -128,7 +131,3 @@ class Course:
 
 def _is_retryable(error: ModelError) -> bool:
     return isinstance(error, LLMConnectionError) or (isinstance(error, LLMServerError) and error.retryable)
-
-
-def _asked_pause(error: ModelError) -> float | None:
-    return error.retry_after if isinstance(error, LLMServerError) else None

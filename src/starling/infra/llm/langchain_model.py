@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, cast
 
 from langchain.chat_models import init_chat_model
 from langchain_core.language_models.chat_models import BaseChatModel
@@ -29,6 +29,7 @@ type Build = Callable[[float, int | None], BaseChatModel]
 
 # Bases of what providers' packages and the HTTP libraries under them raise.
 _CONNECTION_ERRORS = frozenset({"OSError", "TransportError", "ClientConnectionError", "APIConnectionError"})
+_MAYBE_ANOTHER_FORM = (400, 422)
 _CUT_OFF = frozenset({"length", "max_tokens", "MAX_TOKENS"})
 
 
@@ -43,8 +44,7 @@ def open_langchain_model(name: ModelName, possible: str) -> "LangChainModel":
         options: dict[str, Any] = {"temperature": temperature, "max_retries": 0}
         if max_tokens is not None:
             options["max_tokens"] = max_tokens
-        model: Any = init_chat_model(name.model, model_provider=name.provider, **options)
-        return model
+        return cast("BaseChatModel", init_chat_model(name.model, model_provider=name.provider, **options))
 
     try:
         build(0.0, None)
@@ -70,12 +70,10 @@ class LangChainModel:
         """Return the whole answer within `request.timeout` seconds."""
         try:
             async with asyncio.timeout(request.timeout):
-                if request.response is not None and not request.tools and self._structures_answers:
-                    return checked_reply(await self._structured(request, request.response), request)
-                answer = await self._prepared(request).ainvoke(_messages(request))
+                reply = await self._answer(request)
         except Exception as error:  # each provider's package has errors of its own
             raise self._failure(error) from error
-        return checked_reply(self._reply(answer), request)
+        return checked_reply(reply, request)
 
     async def stream_respond(self, request: ModelRequest) -> ReplyStream:
         """Yield text as it comes, then the whole reply, within `request.timeout` seconds."""
@@ -98,13 +96,20 @@ class LangChainModel:
             raise LLMInvalidResponse(self.name, "the stream carried no answer.")
         yield checked_reply(self._reply(whole), request)
 
+    async def _answer(self, request: ModelRequest) -> ModelReply:
+        if request.response is not None and not request.tools and self._structures_answers:
+            try:
+                return await self._structured(request, request.response)
+            except NotImplementedError:
+                self._structures_answers = False
+            except Exception as error:  # as above
+                if _status([*_causes(error)]) not in _MAYBE_ANOTHER_FORM:
+                    raise
+        return self._reply(await self._prepared(request).ainvoke(_messages(request)))
+
     async def _structured(self, request: ModelRequest, response: ResponseSchema) -> ModelReply:
         schema: dict[str, Any] = {"description": "The answer.", **response.schema, "title": response.name}
-        try:
-            model: Any = self._model(request).with_structured_output(schema, include_raw=True)
-        except NotImplementedError:
-            self._structures_answers = False
-            return self._reply(await self._prepared(request).ainvoke(_messages(request)))
+        model: Any = self._model(request).with_structured_output(schema, include_raw=True)
         answer = await model.ainvoke(_plain_messages(request.messages))
         reply = self._reply(answer["raw"])
         parsed = as_object(answer["parsed"])
@@ -148,12 +153,12 @@ class LangChainModel:
         kinds = {kind.__name__ for cause in causes for kind in type(cause).__mro__}
         if any("Timeout" in kind for kind in kinds):
             return LLMTimeout(self.name, "no whole answer in time.")
-        status = next((status for cause in causes if (status := _status(cause))), None)
+        status = _status(causes)
         if status is not None:
             return status_failure(self.name, status, _said(error), _retry_after(causes))
         if not _CONNECTION_ERRORS.isdisjoint(kinds):
             return LLMConnectionError(self.name, f"the connection to the provider failed ({type(error).__name__}).")
-        if isinstance(error, (ValueError, KeyError, TypeError)):
+        if isinstance(error, (ValueError, KeyError, TypeError)) or any("FinishReason" in kind for kind in kinds):
             return LLMInvalidResponse(self.name, f"the answer can't be read: {_said(error)}")
         return LLMServerError(self.name, f"{type(error).__name__}: {_said(error)}")
 
@@ -189,13 +194,20 @@ def _text(message: AIMessage) -> str:
 
 
 def _calls(answer: AIMessage) -> Iterator[ModelToolCall]:
+    # LangChain completes what a stream left incomplete, which would turn broken arguments into others.
+    if isinstance(answer, AIMessageChunk) and answer.tool_call_chunks:
+        for index, chunk in enumerate(answer.tool_call_chunks):
+            yield _call(chunk["id"], chunk["name"], chunk["args"], index)
+        return
     for index, call in enumerate(answer.tool_calls):
-        raw = dumps(call["args"]).decode()
-        yield ModelToolCall(call["id"] or f"call_{index}", call["name"], call["args"], raw)
+        yield _call(call["id"], call["name"], dumps(call["args"]).decode(), index)
     for index, broken in enumerate(answer.invalid_tool_calls, len(answer.tool_calls)):
-        raw = broken["args"] or ""
-        identity, name = broken["id"] or f"call_{index}", broken["name"] or ""
-        yield ModelToolCall(identity, name, loads_object(raw or "{}"), raw)
+        yield _call(broken["id"], broken["name"], broken["args"], index)
+
+
+def _call(identity: str | None, name: str | None, arguments: str | None, index: int) -> ModelToolCall:
+    raw = arguments or ""
+    return ModelToolCall(identity or f"call_{index}", name or "", loads_object(raw or "{}"), raw)
 
 
 def _finish_reason(answer: AIMessage) -> str:
@@ -211,9 +223,10 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__
 
 
-def _status(error: BaseException) -> int | None:
+def _status(causes: list[BaseException]) -> int | None:
     """Return the HTTP status that an SDK's error carries; they agree on little but the name."""
-    for holder in (error, getattr(error, "response", None)):
+    holders = [holder for cause in causes for holder in (cause, getattr(cause, "response", None))]
+    for holder in holders:
         for attribute in ("status_code", "code", "status"):
             status = getattr(holder, attribute, None)
             if isinstance(status, int) and 400 <= status < 600:

@@ -116,6 +116,14 @@ async def test_retry_after_is_read(session: ClientSession) -> None:
     assert caught.value.retry_after == 7.0
 
 
+def wants_schema(body: Body) -> bool:
+    return body.get("response_format", {}).get("type") == "json_schema"
+
+
+def names(part: str) -> Callable[[Body], bool]:
+    return lambda body: part in body
+
+
 def refusing(word: str, is_used: Callable[[Body], bool]) -> Callable[[Body], Answer]:
     """Return what an endpoint answers that refuses one part of requests."""
     refusal = Answer(status=400, body=f'{{"error": {{"message": "Unsupported: {word}"}}}}')
@@ -125,12 +133,12 @@ def refusing(word: str, is_used: Callable[[Body], bool]) -> Callable[[Body], Ans
 @pytest.mark.parametrize(
     ("word", "is_used"),
     [
-        ("response_format json_schema", lambda body: body.get("response_format", {}).get("type") == "json_schema"),
-        ("response_format", lambda body: "response_format" in body),
-        ("stream_options", lambda body: "stream_options" in body),
-        ("max_tokens, use max_completion_tokens", lambda body: "max_tokens" in body),
-        ("temperature", lambda body: "temperature" in body),
-        ("something", lambda body: body.get("response_format", {}).get("type") == "json_schema"),
+        ("response_format json_schema", wants_schema),
+        ("response_format", names("response_format")),
+        ("stream_options", names("stream_options")),
+        ("max_tokens, use max_completion_tokens", names("max_tokens")),
+        ("temperature", names("temperature")),
+        ("something", wants_schema),
     ],
 )
 async def test_what_an_endpoint_refuses_is_left_out_and_remembered(
@@ -152,7 +160,7 @@ async def test_what_an_endpoint_refuses_is_left_out_and_remembered(
 
 
 async def test_a_model_without_json_schema_reads_it_in_the_prompt(session: ClientSession) -> None:
-    answer = refusing("response_format json_schema", lambda body: body["response_format"]["type"] == "json_schema")
+    answer = refusing("response_format json_schema", wants_schema)
 
     async def respond(body: Body) -> Answer:
         return answer(body)

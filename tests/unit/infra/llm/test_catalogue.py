@@ -1,0 +1,115 @@
+"""Model names, and what is asked when the settings say nothing."""
+
+import logging
+from collections.abc import AsyncGenerator
+
+import pytest
+from aiohttp import ClientSession
+from hypothesis import given
+from hypothesis import strategies as st
+
+from starling.core.errors import ConfigurationError
+from starling.core.llm import ModelRole
+from starling.core.settings import Settings
+from starling.infra.llm.catalogue import ModelName, endpoints, names_by_role, parse_model_name
+from starling.infra.llm.endpoint import open_session
+from tests.support.model_script import Script
+from tests.support.model_server import ModelServer
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OLLAMA_BASE_URL", "STARLING_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+async def session() -> AsyncGenerator[ClientSession]:
+    async with open_session(trust_env=False) as session:
+        yield session
+
+
+@pytest.mark.parametrize(
+    ("text", "provider", "model"),
+    [
+        ("openai:gpt-4.1-mini", "openai", "gpt-4.1-mini"),
+        ("openai/gpt-4o", "openai", "gpt-4o"),
+        ("ollama:llama3.2:3b", "ollama", "llama3.2:3b"),
+        ("ollama/llama3.2:3b", "ollama", "llama3.2:3b"),
+        ("vllm:meta/llama", "vllm", "meta/llama"),
+        (" OpenAI : gpt-4o ", "openai", "gpt-4o"),
+    ],
+)
+def test_both_forms_of_a_name_are_read(text: str, provider: str, model: str) -> None:
+    assert parse_model_name(text) == ModelName(provider, model)
+
+
+@pytest.mark.parametrize("text", ["", "gpt-4o", ":gpt-4o", "openai:", "/", " : "])
+def test_what_is_no_name_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="provider:model"):
+        parse_model_name(text)
+
+
+@given(st.text())
+def test_a_name_is_read_or_refused(text: str) -> None:
+    try:
+        name = parse_model_name(text)
+    except ConfigurationError:
+        return
+    assert parse_model_name(str(name)) == name
+
+
+async def test_a_role_asks_its_own_models_then_those_for_all(session: ClientSession) -> None:
+    settings = Settings(model=("openai:small",), model_coding=("openai:large", "ollama:code"))
+
+    named = await names_by_role(settings, session)
+
+    assert named[ModelRole.ROUTER] == named[ModelRole.REASONING] == (ModelName("openai", "small"),)
+    assert named[ModelRole.CODING] == (ModelName("openai", "large"), ModelName("ollama", "code"))
+
+
+async def test_a_key_makes_openai_the_default(session: ClientSession) -> None:
+    settings = Settings.model_validate({"openai_api_key": "sk-1"})
+
+    named = await names_by_role(settings, session)
+
+    assert named[ModelRole.ROUTER] == (ModelName("openai", "gpt-4.1-mini"),)
+
+
+async def test_an_ollama_with_the_model_is_the_default(session: ClientSession) -> None:
+    async with ModelServer(Script(), pulled=["llama3.2:3b"]) as server:
+        named = await names_by_role(Settings(ollama_base_url=server.root), session)
+
+    assert named[ModelRole.ROUTER] == (ModelName("ollama", "llama3.2:3b"),)
+
+
+async def test_an_ollama_without_the_model_is_left_alone(
+    session: ClientSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        async with ModelServer(Script(), pulled=["qwen3:8b"]) as server:
+            named = await names_by_role(Settings(ollama_base_url=server.root), session)
+
+    assert named[ModelRole.ROUTER] == (ModelName("offline", "rules"),)
+    assert "ollama pull llama3.2:3b" in caplog.text
+
+
+async def test_with_nothing_there_the_rules_answer(session: ClientSession) -> None:
+    named = await names_by_role(Settings(ollama_base_url=NOWHERE), session)
+
+    assert named[ModelRole.CODING] == (ModelName("offline", "rules"),)
+
+
+def test_ollama_is_asked_in_the_dialect_of_openai() -> None:
+    assert endpoints(Settings(ollama_base_url="http://gpu:11434/"))["ollama"].base_url == "http://gpu:11434/v1"
+    assert endpoints(Settings(ollama_base_url="http://gpu:11434/v1"))["ollama"].base_url == "http://gpu:11434/v1"
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://host/v1", "http://", "http://[::1"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    settings = Settings.model_validate({"providers": {"vllm": {"base_url": url}}})
+
+    with pytest.raises(ConfigurationError, match=r"providers\.vllm\.base_url"):
+        endpoints(settings)

@@ -1,0 +1,236 @@
+"""Retries, fallbacks and downgrades within one budget."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import pytest
+
+from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError, LLMTimeout
+from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, TextDelta
+from starling.infra.llm.client import Models
+from starling.infra.llm.endpoint import Endpoint, EndpointModel, open_session
+from tests.support.model_script import Answer, Rule, Script, When
+from tests.support.model_server import ModelServer
+
+ASKED = ModelRequest(ModelRole.ROUTER, (Message("user", "Say hello."),), timeout=20)
+CODE = replace(ASKED, role=ModelRole.CODING)
+BUSY = Answer(status=503, body="busy", content_type="text/plain")
+
+
+def at_once(_: int) -> float:
+    return 0.0
+
+
+class StillClock:
+    """A clock that moves only when told to."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.seconds, UTC)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Models `first` and `second`, `first` for all roles unless a test says otherwise."""
+
+    server: ModelServer
+    rules: list[Rule]
+    clock: StillClock
+    first: EndpointModel
+    second: EndpointModel
+
+    def answers(self, model: str, answer: Answer, nth: int | None = None) -> None:
+        self.rules.append(Rule(answer, When(model=model, nth=nth)))
+
+    def models(self, *fallbacks: EndpointModel, router: EndpointModel | None = None) -> Models:
+        chain = (self.first, *fallbacks)
+        chains = dict.fromkeys(ModelRole, chain) | {ModelRole.ROUTER: (router,) if router else chain}
+        return Models(chains, self.clock, backoff=at_once)
+
+    def asked(self) -> list[str]:
+        return [body["model"] for body in self.server.bodies]
+
+
+@pytest.fixture
+async def setting() -> AsyncGenerator[Setting]:
+    rules: list[Rule] = []
+    script: list[Script] = []
+
+    async def respond(body: dict[str, object]) -> Answer:
+        script[:] = script or [Script(*rules)]
+        return await script[0](body)
+
+    async with ModelServer(respond) as server, open_session(trust_env=False) as session:
+        endpoint = Endpoint(server.url)
+        first, second = (EndpointModel(f"local:{name}", name, endpoint, session) for name in ("first", "second"))
+        yield Setting(server, rules, StillClock(), first, second)
+
+
+async def test_a_busy_model_is_asked_again(setting: Setting) -> None:
+    setting.answers("first", BUSY, nth=1)
+    setting.answers("first", Answer("Hello."))
+
+    reply = await setting.models().respond(ASKED)
+
+    assert reply.content == "Hello."
+    assert reply.warnings == ("Model local:first: the endpoint answered 503: busy",)
+
+
+async def test_after_two_more_tries_the_fallback_is_asked(setting: Setting) -> None:
+    setting.answers("first", BUSY)
+    setting.answers("second", Answer("Hello."))
+
+    reply = await setting.models(setting.second).respond(ASKED)
+
+    assert reply.model == "local:second"
+    assert setting.asked() == ["first", "first", "first", "second"]
+    assert len(reply.warnings) == 3
+
+
+async def test_a_refusal_is_not_repeated(setting: Setting) -> None:
+    setting.answers("first", Answer(status=401, body="{}"))
+    setting.answers("second", Answer("Hello."))
+
+    await setting.models(setting.second).respond(ASKED)
+
+    assert setting.asked() == ["first", "second"]
+
+
+async def test_the_last_error_reaches_the_caller(setting: Setting) -> None:
+    setting.answers("first", BUSY)
+
+    with pytest.raises(LLMServerError, match="busy"):
+        await setting.models().respond(ASKED)
+
+    assert setting.asked() == ["first"] * 3
+
+
+async def test_an_invalid_response_is_the_callers(setting: Setting) -> None:
+    setting.answers("first", Answer(body="garbage"))
+
+    with pytest.raises(LLMInvalidResponse):
+        await setting.models(setting.second).respond(ASKED)
+
+    assert setting.asked() == ["first"]
+
+
+async def test_the_routers_model_stands_in_as_the_last_resort(setting: Setting) -> None:
+    setting.answers("first", Answer(status=404, body="{}"))
+    setting.answers("second", Answer("Hello."))
+
+    reply = await setting.models(router=setting.second).respond(CODE)
+
+    assert reply.model == "local:second"
+    assert reply.warnings[-1] == "local:second stands in for the model of role coding."
+
+
+async def test_a_wait_that_does_not_fit_the_budget_is_not_begun(setting: Setting) -> None:
+    setting.answers("first", Answer(status=429, headers={"Retry-After": "30"}, body="{}"))
+
+    with pytest.raises(LLMServerError):
+        await setting.models().respond(ASKED)
+
+    assert setting.asked() == ["first"]
+
+
+async def test_nobody_waits_long_for_one_model_while_another_could_answer(setting: Setting) -> None:
+    setting.answers("first", Answer(status=429, headers={"Retry-After": "9"}, body="{}"))
+    setting.answers("second", Answer("Hello."))
+
+    await setting.models(setting.second).respond(ASKED)
+
+    assert setting.asked() == ["first", "second"]
+
+
+async def test_a_hanging_model_leaves_time_for_its_fallback(setting: Setting) -> None:
+    setting.answers("first", Answer(hold="never"))
+    setting.answers("second", Answer("Hello."))
+
+    reply = await setting.models(setting.second).respond(replace(ASKED, timeout=0.5))
+
+    assert reply.model == "local:second"
+    assert reply.warnings == ("Model local:first: no whole answer within 0.333 s.",)
+
+
+async def test_a_model_that_timed_out_is_skipped_for_a_minute(setting: Setting) -> None:
+    setting.answers("first", Answer(hold="never"), nth=1)
+    setting.answers("first", Answer("First."))
+    setting.answers("second", Answer("Second."))
+    models = setting.models(setting.second)
+    await models.respond(replace(ASKED, timeout=0.3))
+
+    skipping = await models.respond(ASKED)
+    setting.clock.seconds = 61
+    back = await models.respond(ASKED)
+
+    assert (skipping.content, back.content) == ("Second.", "First.")
+    assert skipping.warnings == ("Model local:first is skipped for a while: it didn't answer in time.",)
+    assert back.warnings == ()
+
+
+async def test_a_model_that_timed_out_is_asked_where_there_is_no_other(setting: Setting) -> None:
+    setting.answers("first", Answer(hold="never"), nth=1)
+    setting.answers("first", Answer("First."))
+    models = setting.models()
+    with pytest.raises(LLMTimeout):
+        await models.respond(replace(ASKED, timeout=0.1))
+
+    reply = await models.respond(ASKED)
+
+    assert reply.content == "First."
+
+
+async def test_a_stream_that_breaks_starts_again_on_the_fallback(setting: Setting) -> None:
+    setting.answers("first", Answer("One two three.", hold="never", hold_after=2))
+    setting.answers("second", Answer("Hello there."))
+
+    models = setting.models(setting.second)
+    items = [item async for item in models.stream_respond(replace(ASKED, timeout=0.5))]
+
+    assert items[:-1] == [
+        TextDelta("One "), TextDelta("two "), TextDelta("", restart=True), TextDelta("Hello "), TextDelta("there."),
+    ]  # fmt: skip
+    assert isinstance(items[-1], ModelReply)
+    assert (items[-1].content, len(items[-1].warnings)) == ("Hello there.", 1)
+
+
+async def test_a_stream_that_never_began_restarts_nothing(setting: Setting) -> None:
+    setting.answers("first", BUSY, nth=1)
+    setting.answers("first", Answer("Hello."))
+
+    items = [item async for item in setting.models().stream_respond(ASKED)]
+
+    assert items[0] == TextDelta("Hello.")
+
+
+async def test_a_stream_that_always_breaks_ends_in_its_error(setting: Setting) -> None:
+    setting.answers("first", Answer("One two three.", cut_after=1))
+
+    with pytest.raises(LLMConnectionError):
+        [item async for item in setting.models().stream_respond(ASKED)]
+
+    assert setting.asked() == ["first"] * 3
+
+
+async def test_a_stream_can_be_left_early(setting: Setting) -> None:
+    setting.answers("first", Answer("One two three.", hold="never", hold_after=1))
+
+    async with aclosing(setting.models().stream_respond(ASKED)) as items:
+        first = await anext(items)
+
+    assert first == TextDelta("One ")
+    assert setting.asked() == ["first"]
+
+
+def test_a_role_is_described_by_the_model_it_asks_first(setting: Setting) -> None:
+    models = setting.models(router=setting.second)
+
+    assert models.describe(ModelRole.CODING) == "local:first"
+    assert models.describe(ModelRole.ROUTER) == "local:second"

@@ -1,0 +1,40 @@
+"""Which schemas are sent as strict."""
+
+from starling.core.json import Json
+from starling.infra.llm.strict import strict_form
+
+
+def closed(**properties: Json) -> dict[str, Json]:
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
+def test_a_closed_schema_is_strict_without_what_nobody_checks() -> None:
+    schema = closed(name={"type": "string", "minLength": 1, "pattern": "^a"}, minLength={"type": "integer"})
+
+    assert strict_form(schema) == closed(name={"type": "string", "pattern": "^a"}, minLength={"type": "integer"})
+
+
+def test_closed_definitions_are_strict() -> None:
+    schema = closed(items={"type": "array", "items": {"$ref": "#/$defs/Item"}}) | {"$defs": {"Item": closed()}}
+
+    assert strict_form(schema) == schema
+
+
+def test_an_open_object_is_not_strict() -> None:
+    assert strict_form({"type": "object", "properties": {}}) is None
+    assert strict_form(closed(inner={"type": "object", "additionalProperties": {"type": "string"}})) is None
+
+
+def test_an_optional_property_is_not_strict() -> None:
+    assert strict_form(closed(name={"type": "string"}) | {"required": list[Json]()}) is None
+
+
+def test_keywords_that_strict_decoding_lacks_are_not_strict() -> None:
+    assert strict_form(closed(either={"oneOf": [{"type": "string"}]})) is None
+    assert strict_form(closed(either={"anyOf": [{"type": "string"}, {"type": "object"}]})) is None
+    assert strict_form(closed(any=True)) is None
+
+
+def test_a_schema_for_something_else_than_an_object_is_not_strict() -> None:
+    assert strict_form({"type": "array", "items": {"type": "string"}}) is None
+    assert strict_form({}) is None
