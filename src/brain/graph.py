@@ -1,6 +1,7 @@
 """The one builder of stars. A star's agents are data in its roster, so its graph never changes."""
 
 from collections.abc import Sequence
+
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Send

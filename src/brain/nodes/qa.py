@@ -111,7 +111,7 @@ def _result(number: int, outcome: TaskOutcome) -> Xml:
         task_id=outcome["task_id"],
         agent=outcome["agent"],
         status=outcome["status"],
-        citation=f"[{number}]",
+        citation=str(number),
     )
 
 

@@ -1,6 +1,5 @@
 """The composition root: the only module that knows every concrete class."""
 
-import os
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -16,32 +15,19 @@ from brain.state import GRAPH_VERSION
 from mcp_gateway.config import read_config
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.repository import ServerRepository
+from starling.app.database import Database
 from starling.app.intake import Intake
 from starling.app.worker import Worker
 from starling.core.clock import SystemClock
-from starling.core.errors import ConfigurationError
-from starling.core.settings import Limits, Settings
+from starling.core.settings import Limits, Settings, environment
 from starling.core.tools import ServerListing
 from starling.infra.llm.opening import open_models
-from starling.infra.postgres.embedded import EmbeddedPostgres, attach
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
 from starling.infra.postgres.runs import RunRepository
 from starling.infra.postgres.schema import check, upgrade
 from starling.infra.postgres.streams import RunReader
 from starling.infra.postgres.wake import Wakes, open_wakes
 from starling.infra.queue.runs import RunQueue, open_queue
-
-
-@dataclass(frozen=True, slots=True)
-class Database:
-    """Where Postgres is: `url` for transactions, `direct_url` for what a pooler can't carry."""
-
-    url: str
-    direct_url: str
-
-    @property
-    def behind_pooler(self) -> bool:
-        return self.url != self.direct_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,40 +53,6 @@ class Workshop:
     worker: Worker
     listings: tuple[ServerListing, ...]
     epoch: int
-
-
-@contextmanager
-def own_database(settings: Settings) -> Generator[Database]:
-    """Give the database that DATABASE_URL names, else start the embedded one for as long as the context lasts."""
-    if settings.database_url is not None:
-        yield _named(settings)
-        return
-    with EmbeddedPostgres(settings.data_dir, explicit=settings.data_dir_is_explicit) as server:
-        yield Database(server.url, server.url)
-
-
-def find_database(settings: Settings) -> Database:
-    """Return the database that DATABASE_URL names, else the embedded one that `starling up` runs.
-
-    Raises ConfigurationError where there is neither.
-    """
-    if settings.database_url is not None:
-        return _named(settings)
-    url = attach(settings.data_dir)
-    if url is None:
-        raise ConfigurationError(
-            f"No Starling runs on {settings.data_dir}, and DATABASE_URL isn't set.",
-            "Start one with `starling up`, or set DATABASE_URL to the address of your Postgres.",
-        )
-    return Database(url, url)
-
-
-def _named(settings: Settings) -> Database:
-    if settings.database_url is None:
-        raise ConfigurationError("DATABASE_URL isn't set.", "Set it to the address of your Postgres.")
-    url = settings.database_url.get_secret_value()
-    direct = settings.database_direct_url
-    return Database(url, direct.get_secret_value() if direct else url)
 
 
 @asynccontextmanager
@@ -132,7 +84,7 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
     """Register the configured servers, publish the epoch that they make, and build what executes runs."""
     async with AsyncExitStack() as stack:
         models = await stack.enter_async_context(open_models(settings))
-        gateway = await stack.enter_async_context(open_gateway(store.servers, settings.limits, os.environ))
+        gateway = await stack.enter_async_context(open_gateway(store.servers, settings.limits, environment()))
         registry = Registry(store.epochs)
         listings = await _register(settings, gateway)
         epoch = await registry.publish(listings)

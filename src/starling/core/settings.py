@@ -1,6 +1,7 @@
 """Settings: environment variables over one `starling.yaml`. Nobody else reads the environment."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,11 @@ from pydantic_settings import (
 )
 
 from starling.core.errors import ConfigurationError
+
+
+def environment() -> Mapping[str, str]:
+    """Return the environment that `${VAR}` in server configurations refers to."""
+    return os.environ  # noqa: TID251 - the one place
 
 
 class ProviderSettings(BaseModel):
