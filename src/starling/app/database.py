@@ -1,6 +1,6 @@
 """Which database it is: one that the settings name, or the embedded one."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
