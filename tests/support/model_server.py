@@ -103,7 +103,7 @@ class ModelServer:
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body: Body = orjson.loads(await request.read())
         peer = request.transport.get_extra_info("peername") if request.transport else None
-        self.requests.append(Received(body, dict(request.headers), str(peer)))
+        self.requests.append(Received(body, {str(name): value for name, value in request.headers.items()}, str(peer)))
         async with self._news:
             self._news.notify_all()
         if self._latency:

@@ -1,0 +1,80 @@
+"""From settings to models."""
+
+import subprocess
+import sys
+
+import pytest
+
+from starling.core.errors import ConfigurationError
+from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, TextDelta
+from starling.core.settings import Settings
+from starling.infra.llm.opening import open_models
+from tests.support.model_script import Answer, Rule, Script, When
+from tests.support.model_server import ModelServer
+
+ASKED = ModelRequest(ModelRole.CODING, (Message("user", "Say hello."),), timeout=20)
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OLLAMA_BASE_URL", "STARLING_MODEL", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def settings(**values: object) -> Settings:
+    return Settings.model_validate({"ollama_base_url": "http://127.0.0.1:1", **values})
+
+
+async def test_a_provider_of_ones_own_is_asked_with_its_key() -> None:
+    async with ModelServer(Script(Rule(Answer("Hello."), When(model="meta/llama")))) as server:
+        vllm = {"base_url": server.url, "api_key": "of-vllm"}
+        async with open_models(settings(model="vllm:meta/llama", providers={"vllm": vllm})) as models:
+            reply = await models.respond(ASKED)
+
+    assert reply == ModelReply("Hello.", usage=reply.usage, model="vllm:meta/llama")
+    assert server.requests[0].headers["Authorization"] == "Bearer of-vllm"
+
+
+async def test_each_role_asks_its_own_model() -> None:
+    async with ModelServer(Script(Rule(Answer("Hello.")))) as server:
+        values = {"model": "ollama:small", "model_coding": "ollama:code, ollama:small"}
+        async with open_models(settings(**values, ollama_base_url=server.root)) as models:
+            reply = await models.respond(ASKED)
+            described = [models.describe(role) for role in ModelRole]
+
+    assert reply.model == "ollama:code"
+    assert described == ["ollama:small", "ollama:small", "ollama:code"]
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("gpt-4o", "not of the form provider:model"),
+        ("offline:magic", "There is no model offline:magic"),
+        ("openai:gpt-4o", "OPENAI_API_KEY"),
+        ("anthropic:claude", "pip install langchain-anthropic"),
+        ("nonsense:x", "offline:rules, openai:<model>, ollama:<model>, or a provider"),
+    ],
+)
+async def test_a_model_that_cannot_be_is_refused(model: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        async with open_models(settings(model=model)):
+            pass
+
+
+async def test_with_nothing_set_the_rules_answer_in_groups_of_words() -> None:
+    async with open_models(settings()) as models:
+        items = [item async for item in models.stream_respond(ASKED)]
+
+    reply = items[-1]
+    assert isinstance(reply, ModelReply)
+    assert reply.model == "offline:rules"
+    assert "".join(item.text for item in items if isinstance(item, TextDelta)) == reply.content
+
+
+def test_langchain_is_not_loaded_without_need() -> None:
+    program = "import sys, starling.infra.llm.opening; print([name for name in sys.modules if 'langchain' in name])"
+
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert shown.stdout == "[]\n"
