@@ -186,6 +186,13 @@ async def test_a_stream_that_stops_is_a_timeout(setting: Setting) -> None:
         await setting.stream(replace(ASKED, timeout=0.2))
 
 
+async def test_a_stream_that_trickles_is_a_timeout_as_a_whole(setting: Setting) -> None:
+    setting.answers(Answer("on and " * 500, part_seconds=0.01))
+
+    with pytest.raises(LLMTimeout):
+        await setting.stream(replace(ASKED, timeout=0.3))
+
+
 async def test_an_endpoint_that_is_away_is_a_connection_error(setting: Setting) -> None:
     await setting.server.stop()
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import aiohttp
+from pydantic import SecretStr
 from yarl import URL
 
 from starling.core.errors import ConfigurationError
@@ -54,14 +55,15 @@ def possible_names(settings: Settings) -> str:
 
 def endpoints(settings: Settings) -> Mapping[str, Endpoint]:
     """Return the OpenAI-compatible endpoints by provider. Raises ConfigurationError for a URL that is none."""
-    openai_key = settings.openai_api_key.get_secret_value().strip() if settings.openai_api_key else ""
     ollama = settings.ollama_base_url.rstrip("/").removesuffix("/v1")
     known = {
-        "openai": Endpoint(_checked_url("OPENAI_BASE_URL", settings.openai_base_url), openai_key),
+        "openai": Endpoint(
+            _checked_url("OPENAI_BASE_URL", settings.openai_base_url), _key("OPENAI_API_KEY", settings.openai_api_key)
+        ),
         "ollama": Endpoint(_checked_url("OLLAMA_BASE_URL", f"{ollama}/v1")),
     }
     for name, provider in settings.providers.items():
-        key = provider.api_key.get_secret_value().strip() if provider.api_key else ""
+        key = _key(f"providers.{name}.api_key", provider.api_key)
         known[name.lower()] = Endpoint(_checked_url(f"providers.{name}.base_url", provider.base_url), key)
     return known
 
@@ -84,7 +86,7 @@ async def names_by_role(settings: Settings, session: aiohttp.ClientSession) -> d
 
 
 async def _default(settings: Settings, session: aiohttp.ClientSession) -> str:
-    if settings.openai_api_key is not None and settings.openai_api_key.get_secret_value().strip():
+    if _key("OPENAI_API_KEY", settings.openai_api_key):
         return _DEFAULT_OPENAI
     pulled = await _pulled_models(settings.ollama_base_url, session)
     if pulled is None:
@@ -109,6 +111,13 @@ async def _pulled_models(base_url: str, session: aiohttp.ClientSession) -> froze
     if body is None:
         return None
     return frozenset(as_text(as_object(model).get("name")) for model in as_items(body.get("models")))
+
+
+def _key(setting: str, secret: SecretStr | None) -> str:
+    key = secret.get_secret_value().strip() if secret is not None else ""
+    if not (key.isascii() and key.isprintable()):  # or it would break the header that carries it
+        raise ConfigurationError(f"{setting} has characters that no API key has.", "Copy the key again.")
+    return key
 
 
 def _checked_url(setting: str, url: str) -> str:

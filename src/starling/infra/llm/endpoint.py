@@ -11,7 +11,7 @@ from starling.core.errors import LLMInvalidResponse, LLMServerError, ModelError
 from starling.core.llm import ModelReply, ModelRequest, TextDelta
 from starling.infra.llm.chat_model import ReplyStream, checked_reply
 from starling.infra.llm.dialect import EVERYTHING, Dialect, used_features, without_refused
-from starling.infra.llm.failures import shortened, status_failure, transport_failure
+from starling.infra.llm.failures import excerpt, status_failure, transport_failure
 from starling.infra.llm.loose import loads_object
 from starling.infra.llm.sse import StreamedAnswer
 from starling.infra.llm.wire import RequestWriter, error_text, read_reply
@@ -49,82 +49,76 @@ class EndpointModel:
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         """Return the whole answer within `request.timeout` seconds."""
+        deadline = _deadline(request)
         try:
-            async with asyncio.timeout(request.timeout):
-                response = await self._send(request, stream=False)
-                async with response:
-                    return await self._whole(response, request)
+            async with await self._send(request, deadline, stream=False) as response:
+                return await self._whole(response, request, deadline)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise self._failure(request, error) from error
 
     async def stream_respond(self, request: ModelRequest) -> ReplyStream:
         """Yield text as it comes, then the whole reply, within `request.timeout` seconds."""
-        deadline = asyncio.get_running_loop().time() + request.timeout
+        deadline = _deadline(request)
         try:
-            async with asyncio.timeout_at(deadline):
-                response = await self._send(request, stream=True)
-            async with response:
+            async with await self._send(request, deadline, stream=True) as response:
                 if response.content_type == "text/event-stream":
                     answer = StreamedAnswer(self.name)
-                    while not answer.done:
-                        async with asyncio.timeout_at(deadline):
-                            data = await self._next_bytes(response)
-                        if not data:
-                            break
+                    while not answer.done and (data := await self._next_bytes(response, deadline)):
                         for text in answer.feed(data):
                             yield TextDelta(text)
                     await _drain(response)
-                    reply = answer.reply()
+                    yield checked_reply(answer.reply(), request)
                 else:  # an endpoint that can't stream, or something that is no endpoint
-                    async with asyncio.timeout_at(deadline):
-                        reply = await self._whole(response, request)
+                    reply = await self._whole(response, request, deadline)
                     if reply.content:
                         yield TextDelta(reply.content)
-                yield checked_reply(reply, request)
+                    yield reply
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise self._failure(request, error) from error
 
-    async def _send(self, request: ModelRequest, *, stream: bool) -> aiohttp.ClientResponse:
+    async def _send(self, request: ModelRequest, deadline: float, *, stream: bool) -> aiohttp.ClientResponse:
         """Return the response of a success; what the endpoint refuses is left out and, if that helps, remembered."""
         dialect = self._dialect
         while True:
             body = self._writer.write(request, dialect, stream=stream)
-            response = await self._session.post(self._url, data=body, headers=self._headers, allow_redirects=False)
+            async with asyncio.timeout_at(deadline):
+                response = await self._session.post(self._url, data=body, headers=self._headers, allow_redirects=False)
             if 200 <= response.status < 300:
                 self._dialect &= dialect
                 return response
-            refusal = await self._refusal(response)
+            refusal = await self._refusal(response, deadline)
             dialect = _reduced(dialect, request, refusal, stream=stream)
 
-    async def _whole(self, response: aiohttp.ClientResponse, request: ModelRequest) -> ModelReply:
-        data = await self._body(response, _BODY_LIMIT)
+    async def _whole(self, response: aiohttp.ClientResponse, request: ModelRequest, deadline: float) -> ModelReply:
+        data = await self._body(response, _BODY_LIMIT, deadline)
         if data is None:
             raise LLMInvalidResponse(self.name, f"the answer is longer than {_BODY_LIMIT} bytes.")
         body = loads_object(data)
         if body is None:
-            excerpt = shortened(data[:300].decode("utf-8", "replace"))
-            raise LLMInvalidResponse(self.name, f"the answer ({response.content_type}) is no JSON object: {excerpt!r}")
+            reason = f"the answer ({response.content_type}) is no JSON object: {excerpt(data)!r}"
+            raise LLMInvalidResponse(self.name, reason)
         return checked_reply(read_reply(self.name, body), request)
 
-    async def _refusal(self, response: aiohttp.ClientResponse) -> LLMServerError:
+    async def _refusal(self, response: aiohttp.ClientResponse, deadline: float) -> LLMServerError:
         async with response:
-            data = await self._body(response, _ERROR_BODY_LIMIT) or b""
+            data = await self._body(response, _ERROR_BODY_LIMIT, deadline) or b""
         body = loads_object(data)
-        said = error_text(body) if body is not None else shortened(data[:300].decode("utf-8", "replace"))
+        said = error_text(body) if body is not None else excerpt(data)
         return status_failure(self.name, response.status, said, response.headers.get(aiohttp.hdrs.RETRY_AFTER))
 
     def _failure(self, request: ModelRequest, error: Exception) -> ModelError:
         return transport_failure(self.name, self._host, request.timeout, error)
 
-    async def _next_bytes(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _next_bytes(self, response: aiohttp.ClientResponse, deadline: float) -> bytes:
         """Return what has come, nothing at the end. The key never comes back in, whoever echoes it."""
-        data = await response.content.readany()
+        async with asyncio.timeout_at(deadline):
+            data = await response.content.readany()
         return data.replace(self._key, b"***") if self._key else data
 
-    async def _body(self, response: aiohttp.ClientResponse, limit: int) -> bytes | None:
+    async def _body(self, response: aiohttp.ClientResponse, limit: int, deadline: float) -> bytes | None:
         """Return the whole body, None where it is longer than `limit` bytes."""
         data = b""
-        while chunk := await self._next_bytes(response):
+        while chunk := await self._next_bytes(response, deadline):
             data += chunk
             if len(data) > limit:
                 return None
@@ -140,6 +134,10 @@ def open_session(*, trust_env: bool) -> aiohttp.ClientSession:
         headers={"User-Agent": "starling"},
         trust_env=trust_env,
     )
+
+
+def _deadline(request: ModelRequest) -> float:
+    return asyncio.get_running_loop().time() + request.timeout
 
 
 def _reduced(dialect: Dialect, request: ModelRequest, refusal: LLMServerError, *, stream: bool) -> Dialect:

@@ -39,6 +39,11 @@ def shortened(text: str) -> str:
     return line if len(line) <= _REASON_CHARS else f"{line[:_REASON_CHARS]}…"
 
 
+def excerpt(data: bytes) -> str:
+    """Return the beginning of a body that may be anything, for a message."""
+    return shortened(data[:1_000].decode("utf-8", "replace"))
+
+
 def _seconds(retry_after: str | None) -> float | None:
     """Read a Retry-After header. Its other form, a date, counts as none."""
     try:

@@ -5,7 +5,7 @@ from typing import Any
 
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse
 from starling.core.llm import ModelReply, TokenUsage
-from starling.infra.llm.failures import shortened
+from starling.infra.llm.failures import excerpt
 from starling.infra.llm.loose import as_count, as_items, as_object, as_text, loads_object
 from starling.infra.llm.wire import first_choice, raise_error_object, read_text, read_usage, tool_call
 
@@ -65,7 +65,7 @@ class StreamedAnswer:
             return ""
         chunk = loads_object(data)
         if chunk is None:
-            raise LLMInvalidResponse(self._model, f"a stream event is no JSON object: {_shown(data)}")
+            raise LLMInvalidResponse(self._model, f"a stream event is no JSON object: {excerpt(data)}")
         return self._chunk(chunk)
 
     def _chunk(self, chunk: dict[str, Any]) -> str:
@@ -94,7 +94,3 @@ class StreamedAnswer:
         elif not call.name:
             call.name = name
         call.arguments += as_text(function.get("arguments"))
-
-
-def _shown(data: bytes) -> str:
-    return shortened(data[:300].decode("utf-8", "replace"))

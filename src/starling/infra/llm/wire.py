@@ -9,7 +9,7 @@ from starling.core.errors import LLMInvalidResponse, LLMServerError
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelToolCall, ResponseSchema, TokenUsage, ToolSpec
 from starling.infra.llm.chat_model import with_schema_in_prompt
 from starling.infra.llm.dialect import Dialect, Feature
-from starling.infra.llm.failures import shortened
+from starling.infra.llm.failures import excerpt, shortened
 from starling.infra.llm.loose import as_count, as_items, as_object, as_text, dumps, loads_object
 from starling.infra.llm.strict import strict_form
 
@@ -72,7 +72,7 @@ def read_reply(model: str, body: dict[str, Any]) -> ModelReply:
     choice = first_choice(body)
     message = as_object(choice.get("message"))
     if not message:
-        raise LLMInvalidResponse(model, f"the answer has no choice with a message: {_excerpt(body)}")
+        raise LLMInvalidResponse(model, f"the answer has no choice with a message: {excerpt(dumps(body))}")
     calls = as_items(message.get("tool_calls"))
     return ModelReply(
         content=read_text(message),
@@ -132,10 +132,6 @@ def _read_call(model: str, call: dict[str, Any], index: int) -> ModelToolCall:
     asked = as_object(call.get("function"))
     identity = as_text(call.get("id")) or f"call_{index}"
     return tool_call(model, identity, as_text(asked.get("name")), asked.get("arguments"))
-
-
-def _excerpt(body: dict[str, Any]) -> str:
-    return shortened(dumps(body)[:1_000].decode("utf-8", "replace"))
 
 
 def _message(message: Message) -> dict[str, object]:

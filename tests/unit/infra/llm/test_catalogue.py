@@ -113,3 +113,12 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 
     with pytest.raises(ConfigurationError, match=r"providers\.vllm\.base_url"):
         endpoints(settings)
+
+
+def test_a_key_that_no_header_can_carry_is_refused() -> None:
+    settings = Settings.model_validate({"openai_api_key": "sk-1\nX-Other: 2"})
+
+    with pytest.raises(ConfigurationError, match="OPENAI_API_KEY") as caught:
+        endpoints(settings)
+
+    assert "sk-1" not in str(caught.value)

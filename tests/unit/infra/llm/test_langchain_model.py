@@ -1,0 +1,96 @@
+"""What is particular to models behind LangChain."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
+import pytest
+
+from starling.core.errors import ConfigurationError, LLMInvalidResponse, LLMServerError
+from starling.core.llm import Message, ModelRequest, ModelRole, ResponseSchema
+from starling.infra.llm.catalogue import ModelName
+from starling.infra.llm.langchain_model import LangChainModel, open_langchain_model
+from tests.support.http_chat_model import HttpChatModel
+from tests.support.model_script import Answer, Body, Rule, Script, When
+from tests.support.model_server import ModelServer
+
+ASKED = ModelRequest(
+    ModelRole.ROUTER,
+    (Message("user", "Is it fine?"),),
+    response=ResponseSchema("verdict", {"type": "object", "properties": {"status": {"type": "string"}}}),
+    timeout=20,
+)
+FINE = Answer('{"status": "fine"}')
+
+
+@pytest.fixture
+def rules() -> list[Rule]:
+    return []
+
+
+@pytest.fixture
+async def server(rules: list[Rule]) -> AsyncGenerator[ModelServer]:
+    async def respond(body: Body) -> Answer:
+        return await Script(*rules)(body)
+
+    async with ModelServer(respond) as server:
+        yield server
+
+
+@pytest.fixture
+def model(server: ModelServer) -> LangChainModel:
+    url = server.url
+    return LangChainModel("http:small", lambda t, m: HttpChatModel(base_url=url, temperature=t, max_tokens=m))
+
+
+async def test_a_model_that_refuses_a_schema_reads_it_in_the_prompt(
+    model: LangChainModel, server: ModelServer, rules: list[Rule]
+) -> None:
+    rules += [Rule(Answer(status=400, body="{}"), When(tool="verdict")), Rule(FINE)]
+
+    reply = await model.respond(ASKED)
+
+    assert reply.content == FINE.content
+    assert '"properties":{"status"' in server.bodies[-1]["messages"][0]["content"]
+
+
+async def test_a_structured_answer_that_is_missing_is_invalid(model: LangChainModel, rules: list[Rule]) -> None:
+    rules += [Rule(Answer(""))]
+
+    with pytest.raises(LLMInvalidResponse, match="empty"):
+        await model.respond(ASKED)
+
+
+async def test_temperature_and_token_limit_reach_the_model(
+    model: LangChainModel, server: ModelServer, rules: list[Rule]
+) -> None:
+    rules += [Rule(FINE)]
+
+    await model.respond(replace(ASKED, response=None, temperature=0.3, max_tokens=50))
+
+    assert (server.bodies[0]["temperature"], server.bodies[0]["max_tokens"]) == (0.3, 50)
+
+
+async def test_retry_after_is_read(model: LangChainModel, rules: list[Rule]) -> None:
+    rules += [Rule(Answer(status=429, body="{}", headers={"Retry-After": "7"}))]
+
+    with pytest.raises(LLMServerError) as caught:
+        await model.respond(ASKED)
+
+    assert (caught.value.status, caught.value.retry_after) == (429, 7.0)
+
+
+async def test_a_body_that_is_no_json_is_invalid(model: LangChainModel, rules: list[Rule]) -> None:
+    rules += [Rule(Answer(body="garbage"))]
+
+    with pytest.raises(LLMInvalidResponse):
+        await model.respond(ASKED)
+
+
+def test_a_missing_package_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="pip install langchain-mistralai"):
+        open_langchain_model(ModelName("mistralai", "small"), "offline:rules")
+
+
+def test_an_unknown_provider_is_refused_with_what_is_possible() -> None:
+    with pytest.raises(ConfigurationError, match="Possible: offline:rules"):
+        open_langchain_model(ModelName("nonsense", "small"), "offline:rules")
