@@ -54,6 +54,14 @@ def database_url(
     yield from _database(postgres_server.url, next(database_names), f"TEMPLATE {template_database}")
 
 
+@pytest.fixture(scope="module")
+def module_database_url(
+    postgres_server: EmbeddedPostgres, template_database: str, database_names: Iterator[str]
+) -> Generator[str]:
+    """The address of a migrated database that the tests of one module share."""
+    yield from _database(postgres_server.url, next(database_names), f"TEMPLATE {template_database}")
+
+
 @pytest.fixture
 def empty_database_url(postgres_server: EmbeddedPostgres, database_names: Iterator[str]) -> Generator[str]:
     """The address of a database with nothing in it that this test alone uses."""

@@ -1,0 +1,62 @@
+"""The real API on a real socket, over a real platform whose model is `offline:rules`."""
+
+import json
+import sys
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from pydantic import SecretStr
+
+from starling.app.container import Database, Store, open_store, open_workshop
+from starling.app.http.app import make_app
+from starling.app.http.server import bind, serving
+from starling.app.worker import working
+from starling.core.ids import new_id
+from starling.core.settings import Settings
+from tests.support.sse import Event, read_events
+
+SERVERS = {
+    "system_health": {
+        "command": sys.executable,
+        "args": ["-m", "mcp_gateway.servers.system_health"],
+        "x-starling": {"effect": "read"},
+    },
+    "broken": {"command": "no-such-command-anywhere"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveApi:
+    """Where the API is, a client for it, and the store behind it."""
+
+    url: str
+    client: aiohttp.ClientSession
+    store: Store
+
+    async def ask(self, text: str, thread_id: str = "", **more: object) -> list[Event]:
+        """Send a request, on a thread of its own if none is named, and return its whole stream."""
+        body = {"input": text, "thread_id": thread_id or new_id(), **more}
+        async with self.client.post("/v1/agent/run", json=body) as response:
+            assert response.status == 200, await response.text()
+            return [event async for event in read_events(response)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def api(module_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[LiveApi]:
+    """One platform for a module: its tests keep apart by their threads."""
+    database_url = module_database_url
+    file = tmp_path_factory.mktemp("api") / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": SERVERS}))
+    settings = Settings(database_url=SecretStr(database_url), mcp_config=file, model=("offline:rules",))
+    database = Database(database_url, database_url)
+    async with (
+        open_store(settings, database) as store,
+        open_workshop(settings, store) as workshop,
+        working(workshop.worker),
+        serving(make_app(store, "test"), bind("127.0.0.1", 0)) as url,
+        aiohttp.ClientSession(url) as client,
+    ):
+        yield LiveApi(url, client, store)

@@ -1,0 +1,104 @@
+"""Asking over HTTP: streams, whole results, several turns."""
+
+import asyncio
+
+import pytest
+
+from starling.core.events import ANY_EVENT
+from tests.integration.http.conftest import LiveApi
+from tests.support.sse import read_events
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+QUESTION = "How full is this disk, and what is the load of this machine?"
+
+
+async def test_a_stream_tells_the_whole_run_in_the_published_shapes(api: LiveApi) -> None:
+    events = await api.ask(QUESTION, correlation_id="c-1")
+
+    assert [event.id for event in events] == list(range(1, len(events) + 1))
+    assert all(ANY_EVENT.validate_python(event.data).type == event.type for event in events)
+    types = [event.type for event in events]
+    assert types[:3] == ["run_started", "plan", "route"]
+    assert types[-1] == "done"
+    assert events[0].data["correlation_id"] == "c-1"
+    assert {"task_start", "tool_start", "tool_result", "reflection", "task_result", "thinking"} <= set(types)
+    assert [event.data["status"] for event in events if event.type == "reflection"] == ["APPROVED", "APPROVED"]
+    assert events[-1].data["status"] == "succeeded"
+    assert "[1]" in events[-1].data["reply"]
+
+
+async def test_the_answer_that_was_typed_out_is_the_reply(api: LiveApi) -> None:
+    events = await api.ask(QUESTION)
+
+    typed = "".join(event.data["content"] for event in events if event.type == "thinking")
+    assert typed.strip() == events[-1].data["reply"]
+
+
+async def test_process_returns_the_whole_result_and_takes_the_other_names(api: LiveApi) -> None:
+    body = {"message": QUESTION, "session_id": "s-1"}
+
+    async with api.client.post("/process", json=body) as response:
+        result = await response.json()
+
+    assert response.status == 200
+    assert result["status"] == "succeeded"
+    assert result["thread_id"] == "s-1"
+    assert len(result["trace_id"]) == 32
+    assert {step["type"] for step in result["steps"]} >= {"llm_call", "tool_call", "plan", "summary"}
+    assert [citation["tools"] for citation in result["citations"]] == [["system_health.disk"], ["system_health.load"]]
+    assert result["usage"]["model_calls"] == 6
+
+
+async def test_two_requests_on_one_thread_at_once_are_both_answered_in_order(api: LiveApi) -> None:
+    first, second = await asyncio.gather(api.ask(QUESTION, "same"), api.ask("How much memory is free?", "same"))
+
+    assert first[-1].data["status"] == second[-1].data["status"] == "succeeded"
+    async with api.client.post("/process", json={"input": "hello", "thread_id": "same"}) as response:
+        assert (await response.json())["status"] == "succeeded"
+
+
+async def test_a_stream_goes_on_after_the_last_event_that_was_read(api: LiveApi) -> None:
+    whole = await api.ask(QUESTION)
+    url = f"/v1/runs/{whole[0].data['run_id']}/events"
+
+    async with api.client.get(url, headers={"Last-Event-ID": "4"}) as response:
+        rest = [event async for event in read_events(response)]
+
+    assert rest == whole[4:]
+
+
+async def test_any_last_event_id_is_harmless(api: LiveApi) -> None:
+    whole = await api.ask("hello")
+    url = f"/v1/runs/{whole[0].data['run_id']}/events"
+
+    for last, expected in (("x", whole), ("-1", whole), ("٣", whole), ("9" * 31, []), ("9" * 400, whole)):
+        async with api.client.get(url, headers={"Last-Event-ID": last}) as response:
+            assert [event async for event in read_events(response)] == expected
+
+
+async def test_a_run_goes_on_when_its_reader_leaves(api: LiveApi) -> None:
+    async with api.client.post("/v1/agent/run", json={"input": QUESTION, "thread_id": "t"}) as response:
+        started = await anext(read_events(response))
+
+    async with api.client.get(f"/v1/runs/{started.data['run_id']}/events") as response:
+        events = [event async for event in read_events(response)]
+
+    assert events[-1].data["status"] == "succeeded"
+
+
+async def test_a_part_that_needs_a_broken_server_is_named_in_the_answer(api: LiveApi) -> None:
+    async with api.client.get("/ready") as response:
+        ready = await response.json()
+
+    assert response.status == 200
+    assert ready["epoch"] == 1
+    broken = next(server for server in ready["servers"] if server["name"] == "broken")
+    assert broken["state"] == "degraded"
+    assert "no-such-command-anywhere" in broken["error"]
+    assert broken["remedy"]
+
+
+async def test_health_answers(api: LiveApi) -> None:
+    async with api.client.get("/health") as response:
+        assert await response.json() == {"status": "ok"}

@@ -1,0 +1,89 @@
+"""What the API refuses, and how it says so."""
+
+from typing import Any
+
+import pytest
+
+from tests.integration.http.conftest import LiveApi
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+GOOD = {"input": "hello", "thread_id": "t"}
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ({}, "body.input"),
+        ({"input": "x"}, "body.thread_id"),
+        (GOOD | {"input": ""}, "body.input"),
+        (GOOD | {"thread_id": ""}, "body.thread_id"),
+        (GOOD | {"thread_id": "a\nb"}, "body.thread_id"),
+        (GOOD | {"thread_id": "x" * 201}, "body.thread_id"),
+        (GOOD | {"nonsense": 1}, "body.nonsense"),
+        (GOOD | {"config": {"mode": "BOLD"}}, "body.config.mode"),
+        (GOOD | {"config": {"agent": "coder"}}, "body.config.agent"),
+        (GOOD | {"config": {"reflect": False}}, "body.config.reflect"),
+        (GOOD | {"config": {"replan": "always"}}, "body.config.replan"),
+        (GOOD | {"config": {"limits": {"run_seconds": 0}}}, "body.config.limits.run_seconds"),
+    ],
+)
+async def test_a_wrong_request_is_told_which_field_is_wrong(api: LiveApi, body: dict[str, Any], where: str) -> None:
+    async with api.client.post("/v1/agent/run", json=body) as response:
+        problem = await response.json()
+
+    assert response.status == 422
+    assert response.content_type == "application/problem+json"
+    assert where in [error["where"] for error in problem["errors"]]
+
+
+async def test_a_blank_request_is_refused(api: LiveApi) -> None:
+    async with api.client.post("/v1/agent/run", json=GOOD | {"input": " \n "}) as response:
+        assert response.status == 422
+        assert (await response.json())["code"] == "invalid_request"
+
+
+async def test_a_request_that_is_too_long_is_refused(api: LiveApi) -> None:
+    async with api.client.post("/process", json=GOOD | {"input": "x" * 100_001}) as response:
+        assert response.status == 422
+        assert "100000" in (await response.json())["detail"]
+
+
+async def test_an_unknown_run_is_not_found(api: LiveApi) -> None:
+    async with api.client.get("/v1/runs/01a1f879-6f4e-7816-b2b9-746eb484f8a0/events") as response:
+        assert response.status == 404
+        assert (await response.json())["code"] == "not_found"
+
+
+async def test_a_run_id_that_is_none_is_refused(api: LiveApi) -> None:
+    async with api.client.get("/v1/runs/not-a-run/events") as response:
+        assert response.status == 422
+
+
+async def test_an_unknown_path_is_a_problem_too(api: LiveApi) -> None:
+    async with api.client.get("/v2/nothing") as response:
+        assert response.status == 404
+        assert response.content_type == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1.evil.example"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"X-Forwarded-For": "203.0.113.7"},
+        {"Forwarded": "for=203.0.113.7"},
+    ],
+)
+async def test_without_a_key_only_this_machine_is_served(api: LiveApi, headers: dict[str, str]) -> None:
+    async with api.client.post("/v1/agent/run", json=GOOD, headers=headers) as response:
+        assert response.status == 403
+        assert (await response.json())["code"] == "forbidden"
+
+
+@pytest.mark.parametrize("headers", [{"Host": "localhost:1"}, {"Host": "[::1]"}, {"Origin": "http://localhost:3000"}])
+async def test_names_of_this_machine_are_served(api: LiveApi, headers: dict[str, str]) -> None:
+    async with api.client.get("/health", headers=headers) as response:
+        assert response.status == 200
