@@ -13,9 +13,8 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.postgres.base import BasePostgresSaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.infra.postgres.engine import driver, translated
+from starling.infra.postgres.engine import Engine, driver, translated
 from starling.infra.postgres.runs import Connection
 from starling.infra.postgres.writer import RunWriter
 
@@ -33,7 +32,7 @@ class FencedSaver(BasePostgresSaver):
     A node's writes between two checkpoints aren't stored: the journal makes it free to run the node again.
     """
 
-    def __init__(self, engine: AsyncEngine, writer: RunWriter) -> None:
+    def __init__(self, engine: Engine, writer: RunWriter) -> None:
         # without a list of allowed types a crafted row could run code when it is read
         super().__init__(serde=JsonPlusSerializer(allowed_msgpack_modules=None))
         self._engine = engine

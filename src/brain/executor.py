@@ -8,7 +8,6 @@ from typing import cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphRecursionError
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from brain.agents.pipeline import Pipeline
 from brain.checkpointer import FencedSaver, delete_checkpoints
@@ -37,6 +36,7 @@ from starling.core.llm import ModelClient, TokenUsage
 from starling.core.runs import Citation, Degradation, FinalStatus, Run, RunResult, Step
 from starling.core.settings import Limits
 from starling.core.tools import ToolGateway
+from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.runs import Claim, Connection, RunKey, RunRepository
 from starling.infra.postgres.streams import RunReader
 from starling.infra.postgres.wake import Wakes
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 class Collaborators:
     """What every run is executed with."""
 
-    engine: AsyncEngine
+    engine: Engine
     wakes: Wakes
     repository: RunRepository
     reader: RunReader

@@ -4,8 +4,6 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from sqlalchemy.ext.asyncio import AsyncEngine
-
 from brain.conversation.repository import ConversationRepository
 from brain.executor import Brain, Collaborators
 from brain.governance import TableGovernance
@@ -21,8 +19,9 @@ from starling.app.worker import Worker
 from starling.core.clock import SystemClock
 from starling.core.settings import Limits, Settings, environment
 from starling.core.tools import ServerListing
+from starling.infra.llm.client import Models
 from starling.infra.llm.opening import open_models
-from starling.infra.postgres.engine import ConnectionLimits, open_engine
+from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
 from starling.infra.postgres.runs import RunRepository
 from starling.infra.postgres.schema import check, upgrade
 from starling.infra.postgres.streams import RunReader
@@ -34,7 +33,7 @@ from starling.infra.queue.runs import RunQueue, open_queue
 class Store:
     """Everything over Postgres that both the API and a worker need."""
 
-    engine: AsyncEngine
+    engine: Engine
     wakes: Wakes
     queue: RunQueue
     runs: RunRepository
@@ -51,6 +50,7 @@ class Workshop:
     gateway: Gateway
     registry: Registry
     worker: Worker
+    models: Models
     listings: tuple[ServerListing, ...]
     epoch: int
 
@@ -104,7 +104,7 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
             )
         )
         worker = Worker(store.queue, store.runs, brain.execute, settings.limits)
-        yield Workshop(gateway, registry, worker, listings, epoch.number)
+        yield Workshop(gateway, registry, worker, models, listings, epoch.number)
 
 
 async def _register(settings: Settings, gateway: Gateway) -> tuple[ServerListing, ...]:

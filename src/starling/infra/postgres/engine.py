@@ -17,6 +17,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from starling.core.errors import ConfigurationError, DatabaseUnavailableError
 
+type Engine = AsyncEngine
+"""The engine, for those who only hand it on."""
+
 _SCHEMES = ("postgresql", "postgres")
 _PREPARE_AFTER = 3  # uses of a statement on one connection
 _KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 5, "keepalives_count": 3}

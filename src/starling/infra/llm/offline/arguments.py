@@ -18,6 +18,7 @@ _NEGATIONS = ("no", "not", "without", "don", "never")
 _NO_LIMIT = ("all", "any", "both")
 _MULTIPLE = ("zone", "path", "url", "email", "date", "text")
 _MOST_CALLS = 8
+_WINDOW = 60  # characters around a value that may say what it is for
 _WORD = re.compile(r"[^\W_][\w'’-]*")
 _INTRODUCTION = re.compile(r"\s*(?:(?:named|called|is|of)\s+|[:=]\s*)?")
 _IDENTIFIER = re.compile(r"[\w./@~^-]+")
@@ -231,7 +232,7 @@ def _fit(slot: Slot, value: Value, task: str, about: frozenset[str]) -> float:
     base = _base(slot, value)
     if base is None:
         return 0.0
-    before = list(tokens(task[: value.start])[-3:])
+    before = list(tokens(task[max(0, value.start - _WINDOW) : value.start])[-3:])
     affinity = _affinity(slot, value, task, before, about)
     needs_affinity = value.kind == "number" or slot.identifier or (slot.wanted == "text" and not slot.required)
     return base + affinity if affinity > 0 or not needs_affinity or (value.kind == "number" and slot.required) else 0.0
@@ -259,7 +260,7 @@ def _base(slot: Slot, value: Value) -> float | None:
 
 def _affinity(slot: Slot, value: Value, task: str, before: list[str], about: frozenset[str]) -> float:
     """Return what the words around a value say about its slot."""
-    after = list(tokens(task[value.end :])[:1])
+    after = list(tokens(task[value.end : value.end + _WINDOW])[:1])
     if value.kind == "number":
         near = slot.near([*before[-1:], *after])
         amount = (

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from starling.infra.llm.offline.roster import Roster
 from starling.infra.llm.offline.values import masked, of_kind, values
@@ -24,6 +25,7 @@ _FOLLOWS = re.compile(
 )
 _THAT = re.compile(r"\b(?:that|this|those|these) ([^\W\d_]+)", re.IGNORECASE)
 _LEADING = re.compile(r"^(?:(?:and|but|then|also|please|finally|first|next|so)\b[\s,]*)+", re.IGNORECASE)
+_MOST_CUTS = 60  # a text with more is a document, not a list of wishes
 
 
 @dataclass(slots=True)
@@ -54,7 +56,7 @@ def parts(request: str, roster: Roster) -> list[Part]:
 def _pieces(request: str) -> Iterator[tuple[str, str, bool]]:
     """Yield `(text, boundary before it, hard)`; nothing is cut inside a value."""
     start, before, hard = 0, "", True
-    for match in _BOUNDARY.finditer(masked(request)):
+    for match in islice(_BOUNDARY.finditer(masked(request)), _MOST_CUTS):
         end = match.end() if match.lastgroup == "end" else match.start()
         if request[start:end].strip():
             yield request[start:end].strip(), before, hard

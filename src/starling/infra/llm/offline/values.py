@@ -15,13 +15,13 @@ _SCAN = re.compile(
     r"""
       (?P<quoted>"[^"\n]+"|“[^”\n]+”|«[^»\n]+»|`[^`\n]+`|(?<!\w)'[^'\n]+'(?!\w))
     | (?P<url>\b[a-z][a-z0-9+.-]*://[^\s"'<>]+)
-    | (?P<email>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)
+    | (?P<email>(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+)
     | (?P<zone>\b(?:UTC|GMT|[A-Z][A-Za-z_]+(?:/[A-Z][\w+-]+){1,2})\b)
     | (?P<date>\b\d{4}-\d\d-\d\d\b)
     | (?P<time>\b\d{1,2}:\d\d(?::\d\d)?(?:\s?[ap]m\b)?|\b\d{1,2}\s?[ap]m\b)
     | (?P<glob>(?<!\S)[\w./-]*\*[\w./*-]*)
     | (?P<path>(?<![\w/])(?:~|\.{1,2})?/[^\s"'<>|,;]*|\b[A-Za-z]:\\[^\s"'<>|,;]*
-        |(?<![\w/])[\w.-]+(?:/[\w.-]+)+|(?<![\w/.-])\w[\w-]*(?:\.\w+)*\.[A-Za-z]\w{0,4}\b(?!\.\w))
+        |(?<![\w/.-])[\w.-]+(?:/[\w.-]+)+|(?<![\w/.-])\w[\w-]*(?:\.\w+)*\.[A-Za-z]\w{0,4}\b(?!\.\w))
     | (?P<number>(?<![\w.])-?\d+(?:[.,]\d+)*(?!\w))
     """,
     re.VERBOSE | re.IGNORECASE,
@@ -34,6 +34,8 @@ _COUNTED: dict[str, int] = {
 _PLACED = ("in", "at", "for", "from", "to", "of", "and", "between")
 _AREAS = ("Africa", "America", "Antarctica", "Arctic", "Asia", "Atlantic", "Australia", "Europe", "Indian", "Pacific")
 _LONGEST_PLACE = 4
+_READ_CHARS = 20_000
+_MOST_VALUES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +68,18 @@ def _places() -> dict[str, str]:
 
 @lru_cache(maxsize=1_024)
 def values(text: str) -> tuple[Value, ...]:
-    """Return the values of a text in the order in which they stand; none overlaps another."""
-    found = list(_scanned(text))
-    taken = [False] * len(text)
+    """Return the values of a text in the order in which they stand; none overlaps another.
+
+    Of a very long text, what comes first is read: a request names what it is about before it quotes pages.
+    """
+    read = text[:_READ_CHARS]
+    found = list(_scanned(read))
+    taken = [False] * len(read)
     for value in found:
         taken[value.start : value.end] = [True] * (value.end - value.start)
-    words = [match for match in _WORDS.finditer(text) if not taken[match.start()]]
-    found.extend(_words(text, words))
-    return tuple(sorted(found, key=lambda value: value.start))
+    words = [match for match in _WORDS.finditer(read) if not taken[match.start()]]
+    found.extend(_words(read, words))
+    return tuple(sorted(found, key=lambda value: value.start)[:_MOST_VALUES])
 
 
 def _scanned(text: str) -> Iterator[Value]:
@@ -143,8 +149,9 @@ def _proper(word: str) -> bool:
 
 
 def _opens_sentence(text: str, position: int) -> bool:
-    before = text[:position].rstrip()
-    return not before or before[-1] in ".?!:;\n" or "\n" in text[len(before) : position]
+    before = text[max(0, position - 20) : position]
+    said = before.rstrip()
+    return not said or said[-1] in ".?!:;\n" or "\n" in before[len(said) :]
 
 
 def of_kind(text: str, *kinds: Kind) -> list[Value]:
