@@ -54,7 +54,8 @@ class Session:
     @property
     def usable(self) -> bool:
         """Whether it is open or still opening."""
-        return not (self._stop.is_set() or self._ended.is_set())
+        gone = isinstance(self._transport, ShimTransport) and self._transport.ended
+        return not (gone or self._stop.is_set() or self._ended.is_set())
 
     async def run(self) -> None:
         """Open the session, hold it until `stop`, and close it. Never raises for what the server does."""
@@ -115,18 +116,19 @@ class Session:
     ) -> Answer:
         session = await self.opened()
         limit = asyncio.timeout(None)  # no time limit of its own: it expires when the session ends
-        self._waiting.add(limit)
         try:
             async with limit:
-                return await self._send(session, wire.ClientRequest(request), answer)
+                self._waiting.add(limit)
+                try:
+                    return await self._send(session, wire.ClientRequest(request), answer)
+                finally:
+                    self._waiting.discard(limit)
         except TimeoutError:
             raise await self._lost() from None
         except McpError as error:
             if _is_closed(error):
                 raise await self._lost() from None
             raise
-        finally:
-            self._waiting.discard(limit)
 
     async def _send[Answer: BaseModel](
         self, session: ClientSession, request: wire.ClientRequest, answer: type[Answer]

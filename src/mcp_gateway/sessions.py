@@ -48,7 +48,8 @@ class Sessions:
             _, late = await asyncio.wait(self._owners, timeout=_CLOSE_SECONDS)
             for owner in late:
                 owner.cancel()
-        await self._tasks.__aexit__(kind, error, trace)
+        cancelled = isinstance(error, asyncio.CancelledError)  # any other error of the block stays as it is
+        await self._tasks.__aexit__(*((kind, error, trace) if cancelled else (None, None, None)))
 
     @asynccontextmanager
     async def use(self, server: str, config: ServerConfig) -> AsyncGenerator[Session]:

@@ -32,29 +32,24 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _status(name: str) -> tuple[int, bool] | None:
-    """Return the parent of process `name` and whether it is a zombie, None where it is gone."""
+def _parent(name: str) -> int:
+    """Return the parent of process `name`, 0 where it is gone."""
     try:
         with open(f"/proc/{name}/stat", "rb") as file:
-            state, parent = file.read().rpartition(b")")[2].split()[:2]
+            return int(file.read().rpartition(b")")[2].split()[1])
     except OSError:
-        return None
-    return int(parent), state == b"Z"
+        return 0
 
 
 def _descendants() -> list[int]:
-    """Return the living processes below this one."""
+    """Return the processes below this one."""
     children: dict[int, list[int]] = {}
-    zombies: set[int] = set()
     for name in filter(str.isdigit, os.listdir("/proc")):
-        if (status := _status(name)) is not None:
-            children.setdefault(status[0], []).append(int(name))
-            if status[1]:
-                zombies.add(int(name))
+        children.setdefault(_parent(name), []).append(int(name))
     found = [os.getpid()]
-    for pid in found:
+    for pid in found:  # grows while it is walked
         found += children.get(pid, [])
-    return [pid for pid in found[1:] if pid not in zombies]
+    return found[1:]
 
 
 def _wake_up(*_: object) -> None:
@@ -74,6 +69,7 @@ class Supervisor:
         self.command = command
         self.code: int | None = None  # the server's, once it ended
         self.server = 0
+        self.alone = False  # no child is left, alive or dead
         self.told_to_end = False
         self.wake, wake_writer = os.pipe()
         for end in (self.wake, wake_writer):
@@ -131,7 +127,8 @@ class Supervisor:
             events = poll.poll()
             stdin_closed = any(fd == 0 for fd, _ in events)
             self._drain()
-            if not self._reap():
+            self._reap()
+            if self.code is not None:
                 return
         self._wait_until(time.monotonic() + _STDIN_GRACE, lambda: self.code is not None)
 
@@ -141,30 +138,28 @@ class Supervisor:
         except BlockingIOError:
             pass
 
-    def _reap(self) -> bool:
-        """Collect what has ended; return whether the server still runs."""
-        while True:
+    def _reap(self) -> None:
+        """Collect what has ended. Orphans come to us, so that without children there is nothing left at all."""
+        while not self.alone:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return False
+                self.alone = True
+                return
             if pid == 0:
-                return self.code is None
+                return
             if pid == self.server:
                 self.code = _exit_code(status)
 
     def _sweep(self) -> None:
         """End all that is left: SIGTERM, a short grace, SIGKILL until nothing is there."""
         self._signal(signal.SIGTERM)
-        self._wait_until(time.monotonic() + _TERM_GRACE, self._empty)
+        self._wait_until(time.monotonic() + _TERM_GRACE, lambda: self.alone)
         for _ in range(_KILL_ROUNDS):
-            if self._empty():
+            if self.alone:
                 return
             self._signal(signal.SIGKILL)
-            self._wait_until(time.monotonic() + 0.05, self._empty)
-
-    def _empty(self) -> bool:
-        return not _descendants() if _LINUX else self.code is not None
+            self._wait_until(time.monotonic() + 0.05, lambda: self.alone)
 
     def _signal(self, number: signal.Signals) -> None:
         for pid in _descendants() if _LINUX else (-self.server,):

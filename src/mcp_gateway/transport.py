@@ -46,6 +46,7 @@ class ShimTransport(ClientTransport):
         self.stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self.garbage = 0  # lines on stdout that were no messages
         self.failure = ""  # why the conversation can't go on, where the process didn't simply end
+        self.ended = False  # nothing more will come
         self.exit_code: int | None = None
 
     @asynccontextmanager
@@ -101,6 +102,7 @@ class ShimTransport(ClientTransport):
                 await self._take(line, inbound)
         except ValueError:
             self.failure = f"it sent a message longer than {LINE_BYTES // 2**20} MiB"
+        self.ended = True
         raise ConnectionError
 
     async def _take(self, line: bytes, inbound: Inbound) -> None:

@@ -1,17 +1,22 @@
 """What tests of the gateway are made of: real servers, and a gateway that knows them."""
 
+import asyncio
 import os
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from mcp_gateway import shim
 from mcp_gateway.config import ServerConfig, server_of
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.repository import ServerRepository
@@ -29,13 +34,13 @@ TOOLS = Path(__file__).parents[2] / ".tools/servers"
 class House:
     """A gateway and what is around it."""
 
-    repository: ServerRepository
+    engine: AsyncEngine
     folder: Path
     environment: dict[str, str] = field(default_factory=lambda: {"PATH": os.environ["PATH"]})
 
     @asynccontextmanager
     async def gateway(self, **limits: Any) -> AsyncGenerator[Gateway]:
-        async with open_gateway(self.repository, Limits(**limits), self.environment) as gateway:
+        async with open_gateway(ServerRepository(self.engine), Limits(**limits), self.environment) as gateway:
             yield gateway
 
     def recording(self, **options: Any) -> ServerConfig:
@@ -115,3 +120,18 @@ async def call(
     return await gateway.call(call, Deadline(SystemClock(), seconds))
 
 
+async def wait_for(reached: Callable[[], bool], seconds: float = 10) -> None:
+    """Return when something outside of this process is so; fails after `seconds`."""
+    async with asyncio.timeout(seconds):
+        while not reached():  # noqa: ASYNC110 - other processes have no event to wait on
+            await asyncio.sleep(0.01)
+
+
+def running_shims() -> list[psutil.Process]:
+    """The shims of this process, one for each stdio server that runs."""
+    shims: list[psutil.Process] = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if shim.__file__ in child.cmdline():
+                shims.append(child)
+    return shims

@@ -37,7 +37,9 @@ async def test_a_listing_says_what_a_server_is_and_can(house: House) -> None:
     assert add.description == "Add two whole numbers."
     assert add.input_schema["required"] == ["first"]
     assert add.output_schema is not None
-    assert {tool.name: tool.effect for tool in listing.tools if tool.effect is not Effect.UNSAFE} == {"pid": Effect.READ}
+    assert {tool.name: tool.effect for tool in listing.tools if tool.effect is not Effect.UNSAFE} == {
+        "pid": Effect.READ
+    }
 
 
 async def test_the_admins_description_goes_before_the_servers(house: House) -> None:
@@ -61,7 +63,7 @@ async def test_the_pin_covers_the_whole_definition(house: House) -> None:
             house.record.write_text(words)
             config = house.misbehaving("changing", description=str(number))
             pins.add((await listed(gateway, config)).tools[0].hash)
-        async with house.repository._engine.connect() as connection:
+        async with house.engine.connect() as connection:
             kept = (await connection.execute(select(tools.c.hash).where(tools.c.name == "act"))).scalars().all()
 
     assert len(pins) == 2
@@ -81,7 +83,7 @@ async def test_what_left_the_file_is_gone_at_once(house: House) -> None:
 async def test_a_server_that_was_added_another_way_stays_and_keeps_its_name(house: House) -> None:
     async with house.gateway() as gateway:
         await gateway.sync({"a": house.recording()})
-        async with house.repository._engine.begin() as connection:
+        async with house.engine.begin() as connection:
             await connection.execute(update(servers).values(source="api"))
         await gateway.sync({})
 
@@ -152,7 +154,9 @@ async def test_broken_servers_dont_hold_the_others_up(house: House) -> None:
     silent = {f"silent{number}": house.misbehaving("silent") for number in range(3)}
     begun = monotonic()
     async with house.gateway(server_start_seconds=2) as gateway:
-        listings = await gateway.sync({**silent, "good": house.misbehaving("well"), "bad": house.misbehaving("crashing")})
+        listings = await gateway.sync(
+            {**silent, "good": house.misbehaving("well"), "bad": house.misbehaving("crashing")}
+        )
         elapsed = monotonic() - begun
 
     assert {listing.name: listing.state for listing in listings} == {
@@ -167,7 +171,9 @@ async def test_a_degraded_server_is_tried_again(house: House, tmp_path: Path) ->
     script = tmp_path / "later.py"
     async with house.gateway() as gateway:
         before = await listed(gateway, python(script))
-        script.write_text("import runpy, sys; sys.argv[1:] = ['well']; runpy.run_path(%r, run_name='__main__')" % MISBEHAVING)
+        script.write_text(
+            "import runpy, sys; sys.argv[1:] = ['well']; runpy.run_path(%r, run_name='__main__')" % MISBEHAVING
+        )
         after = await listed(gateway, python(script))
 
     assert (before.state, after.state) == ("degraded", "ready")

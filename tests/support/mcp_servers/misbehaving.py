@@ -144,13 +144,16 @@ def begin() -> None:
 def deaf() -> None:
     """Ignore SIGTERM, have a child that did all to get away, and go on after the end of stdin."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ready, tell = os.pipe()
     if os.fork() == 0:
         os.setsid()
         if os.fork():
             os._exit(0)
         note(str(os.getpid()))
+        os.write(tell, b".")
     else:
         note(str(os.getpid()))
+        os.read(ready, 1)
         for line in sys.stdin:
             answer(json.loads(line))
     while True:

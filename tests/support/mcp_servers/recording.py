@@ -49,7 +49,7 @@ async def meet(others: int) -> str:
     """Wait until so many calls wait here at once."""
     global _WAITING  # noqa: PLW0603 - the one meeting point of a process
     _WAITING += 1
-    if _WAITING >= others:
+    if others <= _WAITING:
         _ARRIVED.set()
     await _ARRIVED.wait()
     return "met"

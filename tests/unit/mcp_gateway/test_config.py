@@ -92,7 +92,9 @@ def test_effects_come_from_the_admin_and_default_to_unsafe() -> None:
         (document(a={"command": "x", "x-starling": {"effects": "read"}}), "mcpServers.a.x-starling.effects: Extra"),
         (document(a={"command": "x", "x-starling": {"timeout": 0}}), "mcpServers.a.x-starling.timeout: "),
         (
-            document(a={"command": "x", "x-starling": {"tools": {"t": {"effect": "unsafe", "side_effect_free": True}}}}),
+            document(
+                a={"command": "x", "x-starling": {"tools": {"t": {"effect": "unsafe", "side_effect_free": True}}}}
+            ),
             "mcpServers.a.x-starling.tools.t: ",
         ),
     ],

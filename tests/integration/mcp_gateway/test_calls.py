@@ -1,0 +1,217 @@
+"""What a call comes to: always an outcome that an agent can read and correct."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from mcp_gateway.config import ServerConfig
+from starling.core.json import canonical
+from starling.infra.postgres.tables import servers
+from tests.support.gateway import House, call, foreign, listed, module, named, wait_for
+
+
+async def test_a_call_returns_text_and_data(house: House) -> None:
+    async with house.gateway() as gateway:
+        listing = await listed(gateway, house.recording())
+        outcome = await call(gateway, listing, "add", first=2, second=3)
+
+    assert (outcome.status, outcome.code, outcome.truncated) == ("succeeded", "", False)
+    assert outcome.data == {"sum": 5}
+    assert json.loads(outcome.text) == {"sum": 5}
+    assert outcome.duration_ms > 0
+
+
+async def test_calls_over_http_are_the_same(house: House, http_recording: ServerConfig) -> None:
+    async with house.gateway() as gateway:
+        listing = await listed(gateway, http_recording)
+        outcomes = await asyncio.gather(*(call(gateway, listing, "meet", others=3) for _ in range(3)))
+
+    assert [(outcome.status, outcome.text) for outcome in outcomes] == [("succeeded", "met")] * 3
+
+
+async def test_arguments_that_dont_fit_never_leave(house: House) -> None:
+    async with house.gateway() as gateway:
+        listing = await listed(gateway, house.recording())
+        outcome = await call(gateway, listing, "record", words="x")
+
+    assert (outcome.status, outcome.code) == ("failed", "invalid_arguments")
+    assert "'text' is a required property (text: string)" in outcome.text
+    assert "The tool was not called." in outcome.text
+    assert house.recorded() == ["started"]
+
+
+async def test_arguments_that_cant_be_sent_as_they_are_are_made_sendable(house: House) -> None:
+    async with house.gateway() as gateway:
+        listing = await listed(gateway, house.recording())
+        outcome = await call(gateway, listing, "record", text="a\ud800b\0c")
+
+    assert outcome.text == "recorded a�b�c"
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "said"),
+    [
+        ("failing", "tool_error", "the disk is on fire"),
+        ("refusing", "tool_error", "a refused the call: not today"),
+        ("breaking-promise", "invalid_result", "result.n: 'four' is not of type 'integer'"),
+        ("no-result", "invalid_result", "is no MCP result"),
+        ("dying", "server_unavailable", "exit code 7; its last words: out of luck"),
+    ],
+)
+async def test_failures_are_outcomes_that_say_why(house: House, how: str, code: str, said: str) -> None:
+    async with house.gateway() as gateway:
+        listing = await listed(gateway, house.misbehaving(how))
+        outcome = await call(gateway, listing, "act")
+
+    assert (outcome.status, outcome.code) == ("failed", code)
+    assert said in outcome.text
+
+
+async def test_a_result_without_the_promised_content_is_invalid(house: House) -> None:
+    async with house.gateway() as gateway:
+        listing = await listed(gateway, house.misbehaving("promising"))
+        kept = await call(gateway, listing, "act")
+        house.record.write_text("")
+        listing = await listed(gateway, house.misbehaving("breaking-promise"))
+        broken = await call(gateway, listing, "act")
+
+    assert (kept.status, kept.data) == ("succeeded", {"n": 4})
+    assert broken.code == "invalid_result"
+
+
+async def test_what_is_no_text_is_named_with_its_size(house: House) -> None:
+    async with house.gateway() as gateway:
+        listing = await listed(gateway, house.misbehaving("contents"))
+        outcome = await call(gateway, listing, "act")
+
+    assert outcome.text.splitlines() == [
+        "look:",
+        "[image, image/png, 300 bytes]",
+        "[audio, audio/wav, 3 bytes]",
+        "[resource file:///a.txt, unknown type: a.txt]",
+        "inside",
+        "[resource file:///c.bin, x/y, 3 bytes]",
+    ]
+
+
+async def test_what_postgres_cant_hold_is_replaced(house: House) -> None:
+    async with house.gateway() as gateway:
+        listing = await listed(gateway, house.misbehaving("unstorable"))
+        outcome = await call(gateway, listing, "act")
+
+    assert outcome.text == "a�b"
+    assert outcome.data == {"nul�": "a�b", "nan": "nan", "inf": "inf", "big": str(10**30)}
+    assert canonical(outcome.data)
+
+
+async def test_a_long_result_is_cut_and_says_so(house: House) -> None:
+    async with house.gateway(tool_result_chars=1_000) as gateway:
+        listing = await listed(gateway, house.misbehaving("long"))
+        outcome = await call(gateway, listing, "act")
+
+    assert outcome.truncated
+    assert len(outcome.text) == 1_000
+    assert outcome.text.endswith("[cut off: the whole result has 50,000 characters]")
+    assert outcome.data is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "options", "seconds"),
+    [
+        ({"tool_call_seconds": 0.3}, {}, 20.0),
+        ({}, {"timeout": 0.3}, 20.0),
+        ({}, {}, 0.3),
+    ],
+)
+async def test_a_silent_tool_is_given_up_and_told_so(
+    house: House, limits: dict[str, Any], options: dict[str, Any], seconds: float
+) -> None:
+    async with house.gateway(**limits) as gateway:
+        listing = await listed(gateway, house.misbehaving("hanging", **options))
+        gateway.warm("a")
+        await wait_for(lambda: house.recorded().count("notifications/initialized") == 2)
+        outcome = await call(gateway, listing, "act", seconds=seconds)
+        await wait_for(lambda: "notifications/cancelled" in house.recorded())
+
+    assert (outcome.status, outcome.code) == ("failed", "timeout")
+    assert "didn't answer within" in outcome.text
+    assert "Whether it changed anything is unknown." in outcome.text
+
+
+async def test_without_time_left_nothing_is_called(house: House) -> None:
+    async with house.gateway() as gateway:
+        listing = await listed(gateway, house.recording())
+        outcome = await call(gateway, listing, "pid", seconds=0)
+
+    assert (outcome.code, house.recorded()) == ("timeout", ["started"])
+    assert "The tool was not called." in outcome.text
+
+
+async def test_a_tool_that_changed_since_it_was_granted_isnt_called(house: House) -> None:
+    async with house.gateway() as gateway:
+        granted = await listed(gateway, house.misbehaving("promising"))
+        await listed(gateway, house.misbehaving("well"))
+        outcome = await call(gateway, granted, "act")
+
+    assert outcome.code == "removed"
+    assert "was changed by its server" in outcome.text
+
+
+async def test_a_tool_that_is_gone_isnt_called(house: House) -> None:
+    async with house.gateway() as gateway:
+        granted = await listed(gateway, house.recording())
+        async with house.engine.begin() as connection:
+            await connection.execute(update(servers).values(tools={}))
+        await gateway.refresh()
+        outcome = await call(gateway, granted, "pid")
+
+    assert outcome.code == "removed"
+    assert "a.pid was removed" in outcome.text
+
+
+async def test_a_server_that_cant_be_started_any_more_is_unavailable(house: House) -> None:
+    house.environment["SCRIPT"] = "well"
+    async with house.gateway() as gateway:
+        listing = await listed(gateway, house.misbehaving("${SCRIPT}"))
+    del house.environment["SCRIPT"]
+    async with house.gateway() as gateway:
+        outcome = await call(gateway, listing, "act")
+
+    assert outcome.code == "server_unavailable"
+    assert "SCRIPT is not set" in outcome.text
+
+
+async def test_foreign_servers_do_real_work(house: House) -> None:
+    async with house.gateway() as gateway:
+        listing = named(await gateway.sync({"time": foreign("time")}), "time")
+        good = await call(gateway, listing, "get_current_time", timezone="America/Lima")
+        bad = await call(gateway, listing, "get_current_time", timezone="Atlantis")
+
+    assert good.status == "succeeded"
+    assert json.loads(good.text)["timezone"] == "America/Lima"
+    assert bad.code == "tool_error"
+
+
+async def test_our_own_server_tells_how_the_machine_is(house: House) -> None:
+    async with house.gateway() as gateway:
+        listing = await listed(gateway, module("mcp_gateway.servers.system_health", effect="read"))
+        cpu, memory, disk, load, processes, nowhere = await asyncio.gather(
+            call(gateway, listing, "cpu"),
+            call(gateway, listing, "memory"),
+            call(gateway, listing, "disk"),
+            call(gateway, listing, "load"),
+            call(gateway, listing, "processes", limit=3, sort_by="memory"),
+            call(gateway, listing, "disk", path="/no/such"),
+        )
+
+    numbers: list[dict[str, Any]] = [dict(outcome.data or {}) for outcome in (cpu, memory, disk, load, processes)]
+    assert 0 <= numbers[0]["percent"] <= 100
+    assert 0 < numbers[1]["used_bytes"] <= numbers[1]["total_bytes"]
+    assert (numbers[2]["path"], 0 <= numbers[2]["percent"] <= 100) == ("/", True)
+    assert numbers[3]["one_minute"] >= 0
+    used: list[int] = [process["memory_bytes"] for process in numbers[4]["processes"]]
+    assert (len(used), used) == (3, sorted(used, reverse=True))
+    assert (nowhere.code, "'/no/such' can't be read" in nowhere.text) == ("tool_error", True)

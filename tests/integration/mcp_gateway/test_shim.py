@@ -1,0 +1,168 @@
+"""Nothing of a server outlives the platform, whatever either does."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mcp_gateway import shim
+from tests.support.gateway import SERVERS, wait_for
+
+SHIM = (sys.executable, "-I", "-S", shim.__file__)
+
+# A platform that starts a server under the shim and waits to be killed.
+PLATFORM = """
+import os, subprocess, sys
+subprocess.Popen([*sys.argv[1:5], str(os.getpid()), *sys.argv[5:]], stdin=subprocess.PIPE, start_new_session=True)
+print("started", flush=True)
+sys.stdin.read()
+"""
+
+
+def run(*command: str | Path, given: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*SHIM, str(os.getpid()), *command], input=given, capture_output=True, text=True, check=False, timeout=20
+    )
+
+
+def pids_in(record: Path, number: int) -> Callable[[], bool]:
+    return lambda: record.exists() and record.read_text().count("\n") == number
+
+
+def living(record: Path) -> list[int]:
+    return [int(line) for line in record.read_text().split() if psutil.pid_exists(int(line))]
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    return tmp_path / "record"
+
+
+def deaf(record: Path) -> tuple[str, ...]:
+    """A server that ignores SIGTERM and the end of stdin and has a daemonised child that does too."""
+    return (sys.executable, str(SERVERS / "misbehaving.py"), "deaf", str(record))
+
+
+def test_the_streams_are_the_servers_own() -> None:
+    done = run("sh", "-c", "cat; echo oh >&2", given="hello")
+
+    assert (done.stdout, done.stderr, done.returncode) == ("hello", "oh\n", 0)
+
+
+@pytest.mark.parametrize(("ending", "code"), [("exit 3", 3), ("kill -9 $$", 137)])
+def test_the_exit_code_is_the_servers_own(ending: str, code: int) -> None:
+    assert run("sh", "-c", ending).returncode == code
+
+
+def test_a_command_that_isnt_there_says_so() -> None:
+    done = run("no-such-program")
+
+    assert (done.returncode, done.stderr) == (127, "no-such-program: No such file or directory\n")
+
+
+def test_a_server_is_in_a_session_of_its_own() -> None:
+    done = run(sys.executable, "-c", "import os; print(os.getsid(0) == os.getpid() == os.getpgid(0))")
+
+    assert done.stdout == "True\n"
+
+
+def test_children_that_a_server_leaves_behind_end_with_it(record: Path) -> None:
+    done = run("sh", "-c", f"sleep 99 & echo $! >> {record}; (setsid sleep 99 & echo $! >> {record}) ; exit 5")
+
+    assert done.returncode == 5
+    assert record.read_text().count("\n") == 2
+    assert not living(record)
+
+
+async def test_the_end_of_stdin_ends_all_of_it(record: Path) -> None:
+    with subprocess.Popen([*SHIM, str(os.getpid()), *deaf(record)], stdin=subprocess.PIPE) as process:
+        await wait_for(pids_in(record, 2))
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(10)
+
+    assert process.returncode == 137
+    assert not living(record)
+
+
+async def test_a_server_that_ends_with_its_stdin_isnt_killed(record: Path) -> None:
+    script = f"cat; echo bye >> {record}"
+
+    assert run("sh", "-c", script).returncode == 0
+    assert record.read_text() == "bye\n"
+
+
+async def test_sigterm_ends_all_of_it(record: Path) -> None:
+    with subprocess.Popen([*SHIM, str(os.getpid()), *deaf(record)], stdin=subprocess.PIPE) as process:
+        await wait_for(pids_in(record, 2))
+        process.terminate()
+        process.wait(10)
+
+    assert not living(record)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the death signal")
+async def test_kill_9_of_the_platform_leaves_nothing(record: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PLATFORM, *SHIM, *deaf(record)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as platform:
+        await wait_for(pids_in(record, 2))
+        below = psutil.Process(platform.pid).children(recursive=True)
+        platform.kill()
+        platform.wait(10)
+
+    await wait_for(lambda: not living(record) and not any(process.is_running() for process in below))
+
+
+async def test_kill_9_of_the_platform_is_noticed_without_the_end_of_stdin(record: Path) -> None:
+    """Somebody else holds the other end of the pipe."""
+    reader, writer = os.pipe()
+    with subprocess.Popen(
+        [sys.executable, "-c", PLATFORM.replace("stdin=subprocess.PIPE", f"stdin={reader}"), *SHIM, *deaf(record)],
+        stdin=subprocess.PIPE,
+        pass_fds=[reader],
+    ) as platform:
+        await wait_for(pids_in(record, 2))
+        platform.kill()
+        platform.wait(10)
+
+    await wait_for(lambda: not living(record))
+    os.close(reader)
+    os.close(writer)
+
+
+async def test_kill_9_of_the_shim_takes_the_server_along(record: Path) -> None:
+    with subprocess.Popen(
+        [*SHIM, str(os.getpid()), "sh", "-c", f"echo $$ >> {record}; exec sleep 99"], stdin=subprocess.PIPE
+    ) as process:
+        await wait_for(pids_in(record, 1))
+        process.kill()
+
+    await wait_for(lambda: not living(record))
+
+
+def test_a_shim_whose_platform_is_gone_already_starts_nothing(record: Path) -> None:
+    done = subprocess.run([*SHIM, "1", "sh", "-c", f"echo x > {record}"], check=False, stdin=subprocess.DEVNULL)
+
+    assert done.returncode == 1
+    assert not record.exists()
+
+
+async def test_the_end_of_the_thread_that_started_it_is_no_reason_to_end(record: Path) -> None:
+    with subprocess.Popen(
+        [*SHIM, str(os.getpid()), "sh", "-c", f"echo $$ >> {record}; cat"], stdin=subprocess.PIPE
+    ) as process:
+        await wait_for(pids_in(record, 1))
+        process.send_signal(signal.SIGUSR1)  # what the kernel sends then
+        assert process.stdin is not None
+        process.stdin.write(b"still here")
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.2)
+        process.stdin.close()
+
+    assert process.returncode == 0
