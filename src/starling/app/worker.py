@@ -99,11 +99,14 @@ class Worker:
 
 
 @asynccontextmanager
-async def working(worker: Worker) -> AsyncGenerator[None]:
-    """Let the worker work in the background for as long as the context lasts."""
+async def working(worker: Worker) -> AsyncGenerator[asyncio.Task[None]]:
+    """Let the worker work in the background for as long as the context lasts; gives its task.
+
+    The task ends before that only with an error.
+    """
     task = asyncio.get_running_loop().create_task(worker.work(), name="worker")
     try:
-        yield
+        yield task
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,48 @@
+"""`starling ask`: one request to a running Starling."""
+
+import sys
+from typing import Annotated
+from uuid import uuid4
+
+import typer
+
+from starling.app.cli.client import Api
+from starling.app.cli.configuring import settings_of
+from starling.app.cli.display import Display
+from starling.app.cli.output import results, say_json
+from starling.app.cli.stopping import Stopped
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def ask(
+    context: typer.Context,
+    text: Annotated[str, typer.Argument(help="The request, in plain words; - reads it from standard input.")],
+    thread: Annotated[
+        str | None, typer.Option(help="The conversation that it belongs to; a new one without this.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Where Starling listens; STARLING_HOST and PORT count too.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
+) -> None:
+    """Send a request to a running Starling and read along. Going away doesn't stop the run."""
+    settings = settings_of(context)
+    request = {"input": sys.stdin.read() if text == "-" else text, "thread_id": thread or f"cli-{uuid4().hex[:12]}"}
+    display = Display(results())
+    status = run_id = ""
+    try:
+        for event in Api(url or f"http://{settings.host}:{settings.port}").ask(request):
+            run_id = run_id or event.data.get("run_id", "")
+            status = event.data.get("status", "") if event.type == "done" else status
+            if as_json:
+                say_json({"seq": event.seq, **event.data})
+            else:
+                display.feed(event.seq, event.type, event.data)
+    except Stopped:
+        if run_id:
+            typer.echo(f"\nThe run goes on: `starling run tail {run_id}` reads along.", err=True)
+        raise
+    if status != "succeeded":
+        raise typer.Exit(1)

@@ -1,0 +1,96 @@
+"""A running Starling, over HTTP."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from httpx_sse import ServerSentEvent, connect_sse
+
+from starling.core.errors import DatabaseUnavailableError, InvalidRequestError, StarlingError
+
+_CONNECT_SECONDS = 5.0
+_SILENCE_SECONDS = 60.0  # the server sends a sign of life every 15 s
+_RETURN_SECONDS = 60.0  # how long a Starling that went away is waited for
+_PAUSE_SECONDS = 0.5
+
+
+class ApiUnavailableError(StarlingError):
+    """Nobody answers at the address, or not any more."""
+
+    code = "api_unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedEvent:
+    """One event of a run's stream."""
+
+    seq: int
+    type: str
+    data: Mapping[str, Any]
+
+
+class Api:
+    """The API at `url`. Raises ApiUnavailableError; InvalidRequestError and StarlingError with the API's own words."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        timeout = httpx.Timeout(_CONNECT_SECONDS, read=_SILENCE_SECONDS)
+        self._client = httpx.Client(base_url=self._url, timeout=timeout, trust_env=False)
+
+    def ask(self, request: Mapping[str, Any]) -> Iterator[StreamedEvent]:
+        """Send a request and yield its events up to `done`, also across a restart of the API."""
+        run_id, last = "", StreamedEvent(0, "", {})
+        try:
+            for last in self._events("POST", "/v1/agent/run", json=request):
+                run_id = run_id or last.data.get("run_id", "")
+                yield last
+        except httpx.TransportError as error:
+            if not run_id:
+                raise self._away(error) from error
+        if last.type != "done":
+            yield from self._go_on(run_id, last.seq)
+
+    def _go_on(self, run_id: str, after: int) -> Iterator[StreamedEvent]:
+        """Yield the rest of a run whose stream broke off, as soon as the API is there again."""
+        end = time.monotonic() + _RETURN_SECONDS
+        while True:
+            try:
+                for event in self._events("GET", f"/v1/runs/{run_id}/events", headers={"Last-Event-ID": str(after)}):
+                    after, end = event.seq, time.monotonic() + _RETURN_SECONDS
+                    yield event
+                    if event.type == "done":
+                        return
+            except httpx.TransportError as error:
+                if time.monotonic() > end:
+                    raise self._away(error, f"`starling run tail {run_id} --after {after}` reads on.") from error
+            time.sleep(_PAUSE_SECONDS)
+
+    def _events(self, method: str, path: str, **request: Any) -> Iterator[StreamedEvent]:
+        with connect_sse(self._client, method, path, **request) as source:
+            if source.response.is_error:
+                source.response.read()
+                raise _refusal(source.response)
+            yield from (_event(item) for item in source.iter_sse() if item.data)
+
+    def _away(self, error: httpx.TransportError, remedy: str = "") -> ApiUnavailableError:
+        reason = str(error) or type(error).__name__
+        remedy = remedy or "Start one with `starling up`, or say with --url where it is."
+        return ApiUnavailableError(f"No Starling answers at {self._url}: {reason}.", remedy)
+
+
+def _event(item: ServerSentEvent) -> StreamedEvent:
+    return StreamedEvent(int(item.id or 0), item.event, json.loads(item.data))
+
+
+def _refusal(response: httpx.Response) -> StarlingError:
+    try:
+        problem = response.json()
+        detail, remedy = str(problem["detail"]), str(problem.get("remedy", ""))
+    except (ValueError, KeyError, TypeError):
+        detail, remedy = f"{response.url} answered {response.status_code}.", "Check that --url leads to a Starling."
+    if response.status_code == 503:
+        return DatabaseUnavailableError(detail, remedy)
+    return InvalidRequestError(detail, remedy) if response.is_client_error else StarlingError(detail, remedy)

@@ -1,0 +1,199 @@
+"""A run's stream as a person wants to see it: what is planned, who works, what is called, what comes of it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from rich.console import Console
+
+_ARGUMENTS_CHARS = 90
+_RESULT_CHARS = 110
+_REASONS_CHARS = 200
+_MARKS = {"APPROVED": ("✓", "green"), "FIXED": ("✎", "yellow"), "REJECTED": ("✗", "red")}
+
+type Data = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Call:
+    name: str
+    begun: float
+    seconds: float | None = None
+
+
+@dataclass(slots=True)
+class _Task:
+    agent: str
+    text: str
+    tools: list[str] = field(default_factory=list[str])
+    status: str = "pending"
+    summary: str = ""
+
+
+class Display:
+    """Feed it a run's events in order, as they come; it prints them to `console`, on a terminal or into a pipe.
+
+    `live` says that events arrive as they happen: only then are durations worth showing.
+    """
+
+    def __init__(self, console: Console, *, live: bool = True) -> None:
+        self.run_id = ""
+        self.status = ""
+        self._console = console
+        self._live = live
+        self._begun = perf_counter()
+        self._moments: dict[str, float] = {}  # what happened first when, in seconds since the beginning
+        self._tasks: dict[str, _Task] = {}
+        self._calls: dict[str, _Call] = {}
+        self._message_id = ""
+        self._answer = ""
+        self._mid_line = False
+        self._troubles: list[str] = []
+
+    @property
+    def approved_agents(self) -> frozenset[str]:
+        """The agents that had a task approved."""
+        return frozenset(task.agent for task in self._tasks.values() if task.status == "approved")
+
+    def feed(self, seq: int, kind: str, data: Data) -> None:
+        """Show one event. Kinds that are unknown here, of a newer Starling, are passed over."""
+        del seq
+        self._moments.setdefault("first event", self._elapsed())
+        self._moments.setdefault(kind, self._elapsed())
+        show = getattr(self, f"_on_{kind}", None)
+        if show is not None:
+            show(data)
+
+    def _on_run_started(self, data: Data) -> None:
+        self.run_id = data["run_id"]
+        self._line(f"Run {data['run_id']} on thread {data['thread_id']}, epoch {data['epoch']}", "dim")
+
+    def _on_plan(self, data: Data) -> None:
+        if not data["tasks"]:
+            return
+        self._line("Plan" if data["version"] == 1 else f"Plan, version {data['version']}", "bold")
+        for number, task in enumerate(data["tasks"], start=1):
+            known = self._tasks.setdefault(task["id"], _Task(task["agent"], task["task"]))
+            known.agent, known.text, known.status = task["agent"], task["task"], task["status"]
+            after = f" (after {', '.join(task['depends_on'])})" if task["depends_on"] else ""
+            done = f" [{task['status']}]" if task["status"] != "pending" else ""
+            self._line(f"  {number}. {task['agent']}: {_one_line(task['task'], _RESULT_CHARS)}{after}{done}")
+
+    def _on_task_start(self, data: Data) -> None:
+        again = f", attempt {data['attempt']}" if data["attempt"] > 1 else ""
+        self._line(f"{data['task_id']} → {data['agent']} works{again}", "cyan")
+
+    def _on_tool_start(self, data: Data) -> None:
+        self._calls[data["call_id"]] = _Call(data["name"], perf_counter())
+        if (task := self._tasks.get(data["task_id"])) and data["name"] not in task.tools:
+            task.tools.append(data["name"])
+        self._line(f"{data['task_id']}   calls {data['name']}({_arguments(data['args'])})")
+
+    def _on_tool_result(self, data: Data) -> None:
+        call = self._calls.get(data["call_id"]) or _Call(data["name"], perf_counter())
+        took = f" after {_seconds(perf_counter() - call.begun)}" if self._live else ""
+        task = data["call_id"].partition(".")[0]
+        failed = data["status"] != "succeeded"
+        verb = "failed" if failed else "answered"
+        text = f"{task}   {data['name']} {verb}{took}: {_one_line(data['result'], _RESULT_CHARS)}"
+        self._line(text, "red" if failed else "dim")
+
+    def _on_reflection(self, data: Data) -> None:
+        mark, style = _MARKS[data["status"]]
+        reasons = "" if data["status"] == "APPROVED" else f": {_one_line('; '.join(data['reasons']), _REASONS_CHARS)}"
+        self._line(f"{data['task_id']}   {data['status']} {mark}{reasons}", style)
+
+    def _on_task_result(self, data: Data) -> None:
+        task = self._tasks.setdefault(data["task_id"], _Task(data["agent"], ""))
+        task.status, task.summary = data["status"], data["summary"]
+        if data["status"] == "failed":
+            self._line(f"{data['task_id']} {data['agent']} failed: {_one_line(data['summary'], _REASONS_CHARS)}", "red")
+
+    def _on_thinking(self, data: Data) -> None:
+        if data["message_id"] != self._message_id:
+            self._line("Answer" if not self._answer else "Answer, anew", "bold")
+            self._message_id, self._answer = data["message_id"], ""
+        elif not self._mid_line:
+            self._line("Answer, continued", "bold")
+        self._answer += data["content"]
+        self._write(data["content"])
+
+    def _on_warning(self, data: Data) -> None:
+        self._trouble("Warning", data, "yellow")
+
+    def _on_error(self, data: Data) -> None:
+        self._trouble("Error", data, "red")
+
+    def _on_gap(self, data: Data) -> None:
+        self._line(f"Events {data['from']} to {data['to']} are no longer kept.", "yellow")
+
+    def _on_done(self, data: Data) -> None:
+        self.status = data["status"]
+        if data["reply"].strip() != self._answer.strip():
+            self._line("Answer", "bold")
+            self._line(data["reply"])
+        self._sources()
+        self._degraded()
+        self._line(self._summary(data), "green" if self.status == "succeeded" else "red")
+
+    def _sources(self) -> None:
+        approved = [task for task in self._tasks.values() if task.status == "approved"]
+        if approved:
+            self._line("Sources", "bold")
+        for number, task in enumerate(approved, start=1):
+            self._line(f"  [{number}] {task.agent}{': ' if task.tools else ''}{', '.join(task.tools)}")
+
+    def _degraded(self) -> None:
+        parts = [
+            f"{task.text or task.agent}: {_one_line(task.summary, _REASONS_CHARS) or 'was not done'}"
+            for task in self._tasks.values()
+            if task.status != "approved"
+        ]
+        if parts:
+            self._line("Not answered", "bold")
+        for part in parts:
+            self._line(f"  {part}", "yellow")
+
+    def _summary(self, data: Data) -> str:
+        usage = data["usage"]
+        counted = f"{usage['model_calls']} model calls, {usage['tool_calls']} tool calls, {usage['tokens']} tokens"
+        moments = [(name, self._moments.get(key)) for name, key in _MOMENTS]
+        times = ", ".join(f"{name} {_seconds(at)}" for name, at in moments if at is not None)
+        return f"{data['status'].capitalize()}: {counted}" + (f"; {times}" if self._live else "")
+
+    def _trouble(self, what: str, data: Data, style: str) -> None:
+        about = f" in {data['task_id']}" if data.get("task_id") else ""
+        self._line(f"{what}{about}: {_one_line(data['message'], 400)}", style)
+
+    def _elapsed(self) -> float:
+        return perf_counter() - self._begun
+
+    def _line(self, text: str, style: str | None = None) -> None:
+        if self._mid_line:
+            self._console.print()
+            self._mid_line = False
+        self._console.print(text, style=style, markup=False)
+
+    def _write(self, text: str) -> None:
+        self._console.print(text, end="", markup=False)
+        self._console.file.flush()
+        self._mid_line = True
+
+
+_MOMENTS: Sequence[tuple[str, str]] = (("first event", "first event"), ("plan", "plan"), ("done", "done"))
+
+
+def _arguments(arguments: Mapping[str, Any]) -> str:
+    shown = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
+    return _one_line(shown, _ARGUMENTS_CHARS)
+
+
+def _one_line(text: str, limit: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -1,0 +1,42 @@
+"""Commands that are imported when they are chosen: the one place of the command line that imports inside a function."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """Where a command is: `app` of `module`, as a whole, or the command of the same name in it."""
+
+    module: str
+    help: str
+
+
+def lazy_group(commands: Mapping[str, Lazy]) -> type[TyperGroup]:
+    """Return a group class that lists `commands` from this table alone and imports the one that is run."""
+
+    class LazyGroup(TyperGroup):
+        def __init__(self, **attributes: Any) -> None:
+            super().__init__(**attributes)
+            for name, lazy in commands.items():
+                self.add_command(TyperCommand(name, help=lazy.help), name)
+
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+            if args and args[0] in commands:
+                name = args[0]
+                self.add_command(_load(name, commands[name]), name)
+            return super().resolve_command(ctx, args)
+
+    return LazyGroup
+
+
+def _load(name: str, lazy: Lazy) -> Any:
+    app: typer.Typer = import_module(lazy.module).app
+    loaded: Any = get_command(app)
+    return loaded.commands.get(name, loaded) if isinstance(loaded, TyperGroup) else loaded

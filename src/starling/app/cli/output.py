@@ -1,0 +1,55 @@
+"""What a person or a program reads: results on stdout, everything else on stderr."""
+
+import contextlib
+import json
+from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+@cache
+def results() -> Console:
+    """Where results go. Without a terminal: plain lines of any length."""
+    return Console(highlight=False, soft_wrap=True)
+
+
+@cache
+def diagnostics() -> Console:
+    """Where everything else goes: progress, logs, hints."""
+    return Console(highlight=False, soft_wrap=True, stderr=True)
+
+
+def say(text: str = "", style: str | None = None) -> None:
+    """Print one line as it is, with no markup read into it."""
+    results().print(text, style=style, markup=False)
+
+
+def say_json(value: Any) -> None:
+    """Print a JSON document on one line, whatever stdout is."""
+    results().file.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    results().file.flush()
+
+
+def say_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows: as a table on a terminal, else tab-separated with the column names first."""
+    if not results().is_terminal:
+        for row in (columns, *rows):
+            say("\t".join(" ".join(cell.split()) for cell in row))
+        return
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*(" ".join(cell.split()) for cell in row))
+    results().print(table, markup=False, soft_wrap=False)
+
+
+@contextlib.contextmanager
+def progress(text: str) -> Generator[Callable[[str], None]]:
+    """Show what is being done while it lasts, on a terminal only; gives what changes the text."""
+    if not diagnostics().is_terminal:
+        yield lambda _: None
+        return
+    with diagnostics().status(text) as status:
+        yield status.update

@@ -1,0 +1,49 @@
+"""`starling serve`: the API without a worker."""
+
+import asyncio
+import socket
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from starling.app.cli.configuring import settings_of
+from starling.app.cli.output import say, say_json
+from starling.app.cli.stopping import run_until_stopped, terminable
+from starling.app.container import open_store
+from starling.app.database import Database, find_database
+from starling.app.http.app import make_app
+from starling.app.http.guard import refuse_open_binding
+from starling.app.http.server import bind, serving
+from starling.core.settings import Settings
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def serve(
+    context: typer.Context,
+    host: Annotated[str | None, typer.Option(help="The address to listen on: this machine's own only.")] = None,
+    port: Annotated[int | None, typer.Option(help="The port to listen on; 0 takes a free one.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Say where it listens as one line of JSON.")] = False,
+) -> None:
+    """Serve the API only; runs wait for a worker.
+
+    Uses the database that DATABASE_URL names, else the one of the `starling up` that runs here.
+    """
+    settings = settings_of(context, host=host, port=port)
+    refuse_open_binding(settings.host)
+    with terminable(), bind(settings.host, settings.port) as listener:
+        run_until_stopped(_run(settings, find_database(settings), listener, as_json=as_json))
+
+
+async def _run(settings: Settings, database: Database, listener: socket.socket, *, as_json: bool) -> None:
+    async with (
+        open_store(settings, database) as store,
+        serving(make_app(store, version("starling-swarm")), listener) as address,
+    ):
+        if as_json:
+            say_json({"address": address})
+        else:
+            say(f"Starling's API listens on {address}. Runs are worked on by `starling worker`. Ctrl-C stops it.")
+        await asyncio.get_running_loop().create_future()

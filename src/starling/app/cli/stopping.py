@@ -1,0 +1,87 @@
+"""Ctrl-C and SIGTERM: the first one ends things in order, a second Ctrl-C at once."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Never
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopped(BaseException):
+    """We were told to stop. Like KeyboardInterrupt, no handler of errors catches it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.signal = signal.Signals(number)
+
+    @property
+    def exit_code(self) -> int:
+        """What shells expect of a program that a signal ended."""
+        return 128 + self.signal
+
+
+def heed_signals() -> None:
+    """Have both signals raise Stopped in the main thread, once."""
+    for number in _SIGNALS:
+        signal.signal(number, _stop)
+
+
+def run_until_stopped[T](main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` in an event loop. A signal cancels it; when it has cleaned up, Stopped is raised."""
+    return asyncio.run(_heeding(main))
+
+
+async def _heeding[T](main: Coroutine[Any, Any, T]) -> T:
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    seen: list[int] = []
+
+    def stop(number: int) -> None:
+        if not seen:
+            seen.append(number)
+            task.cancel()
+        elif number == signal.SIGINT:
+            os._exit(128 + number)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop, number)
+    try:
+        return await main
+    except asyncio.CancelledError:
+        if seen:
+            raise Stopped(seen[0]) from None
+        raise
+    finally:
+        _leave(loop, stopped=bool(seen))
+
+
+def _leave(loop: asyncio.AbstractEventLoop, *, stopped: bool) -> None:
+    for number in _SIGNALS:
+        loop.remove_signal_handler(number)
+        signal.signal(number, _give_up if stopped else _stop)
+
+
+def _stop(number: int, _: FrameType | None) -> Never:
+    for each in _SIGNALS:
+        signal.signal(each, _give_up)
+    raise Stopped(number)
+
+
+def _give_up(number: int, _: FrameType | None) -> None:
+    """Who presses Ctrl-C again doesn't want to wait; who sends SIGTERM again may."""
+    if number == signal.SIGINT:
+        os._exit(128 + number)
+
+
+@contextmanager
+def terminable() -> Generator[None]:
+    """Take SIGTERM for the regular end of a service; Ctrl-C goes on as Stopped."""
+    try:
+        yield
+    except Stopped as stopped:
+        if stopped.signal is not signal.SIGTERM:
+            raise

@@ -1,0 +1,64 @@
+"""`starling up`: database, servers, worker and API in one process."""
+
+import asyncio
+import socket
+from contextlib import AsyncExitStack
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from starling.app.cli.configuring import settings_of, with_servers_found_here
+from starling.app.cli.output import progress
+from starling.app.cli.report import Started, report
+from starling.app.cli.stopping import run_until_stopped, terminable
+from starling.app.container import Workshop, open_store, open_workshop
+from starling.app.database import Database, own_database
+from starling.app.http.app import make_app
+from starling.app.http.guard import refuse_open_binding
+from starling.app.http.server import bind, serving
+from starling.app.worker import working
+from starling.core.llm import ModelRole
+from starling.core.settings import Settings
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def up(
+    context: typer.Context,
+    mcp_config: Annotated[
+        Path | None, typer.Option(help="An mcpServers file; else STARLING_MCP_CONFIG, else mcp.json in this folder.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="The address to listen on: this machine's own only.")] = None,
+    port: Annotated[int | None, typer.Option(help="The port to listen on; 0 takes a free one.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Say what was started as one line of JSON.")] = False,
+) -> None:
+    """Start everything in one process, and stop it with Ctrl-C.
+
+    Uses the database that DATABASE_URL names, else a Postgres of its own that ends with it.
+    """
+    settings = with_servers_found_here(settings_of(context, mcp_config=mcp_config, host=host, port=port))
+    refuse_open_binding(settings.host)
+    with terminable(), bind(settings.host, settings.port) as listener, own_database(settings) as database:
+        run_until_stopped(_run(settings, database, listener, as_json=as_json))
+
+
+async def _run(settings: Settings, database: Database, listener: socket.socket, *, as_json: bool) -> None:
+    """Run until cancelled. It ends in the reverse order: the API first, then the worker, sessions, connections."""
+    async with AsyncExitStack() as stack:
+        with progress("Preparing the database …") as now:
+            store = await stack.enter_async_context(open_store(settings, database, migrate=True))
+            now("Registering MCP servers …")
+            shop = await stack.enter_async_context(open_workshop(settings, store))
+            worker = await stack.enter_async_context(working(shop.worker))
+            api = make_app(store, version("starling-swarm"))
+            address = await stack.enter_async_context(serving(api, listener))
+        report(_started(address, shop), as_json=as_json)
+        await asyncio.shield(worker)  # a cancellation is for us; the worker's turn comes after the API's
+
+
+def _started(address: str, shop: Workshop) -> Started:
+    models = {role.value: shop.models.describe(role) for role in ModelRole}
+    return Started(version("starling-swarm"), address, models, shop.epoch, shop.listings)

@@ -1,0 +1,43 @@
+"""`starling worker`: a worker without an API."""
+
+from contextlib import AsyncExitStack
+from typing import Annotated
+
+import typer
+
+from starling.app.cli.configuring import settings_of
+from starling.app.cli.output import progress, say, say_json
+from starling.app.cli.stopping import run_until_stopped, terminable
+from starling.app.container import open_store, open_workshop
+from starling.app.database import Database, find_database
+from starling.core.llm import ModelRole
+from starling.core.settings import Settings
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def worker(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Say what was started as one line of JSON.")] = False,
+) -> None:
+    """Work on runs only, beside others that do.
+
+    Uses the database that DATABASE_URL names, else the one of the `starling up` that runs here. What is unfinished
+    when it stops, others go on with.
+    """
+    settings = settings_of(context)
+    with terminable():
+        run_until_stopped(_run(settings, find_database(settings), as_json=as_json))
+
+
+async def _run(settings: Settings, database: Database, *, as_json: bool) -> None:
+    async with AsyncExitStack() as stack:
+        with progress("Registering MCP servers …"):
+            store = await stack.enter_async_context(open_store(settings, database))
+            shop = await stack.enter_async_context(open_workshop(settings, store))
+        if as_json:
+            say_json({"worker": shop.worker.name, "epoch": shop.epoch})
+        else:
+            say(f"Worker {shop.worker.name} works with {shop.models.describe(ModelRole.REASONING)}. Ctrl-C stops it.")
+        await shop.worker.work()
