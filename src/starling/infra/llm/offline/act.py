@@ -42,7 +42,7 @@ def act(sections: Sections, messages: Sequence[Message], tools: Sequence[ToolSpe
     if results and not sections.text("feedback") and not fault(results[-1]):
         return ModelReply("")
     task = sections.text("task")
-    known = [_plain(sections.text("state_context")), sections.text("user_request")]
+    known = [*_state(sections.text("state_context")), sections.text("user_request")]
     offered = sorted((tool for tool in tools if tool.name != _CONTINUE), key=lambda tool: tool.name)
     chosen = _chosen(task, known, offered, made)
     if isinstance(chosen, str):
@@ -52,10 +52,21 @@ def act(sections: Sections, messages: Sequence[Message], tools: Sequence[ToolSpe
     return ModelReply("", tuple(_call(name, arguments, len(made) + at) for at, (name, arguments) in enumerate(new)))
 
 
-def _plain(text: str) -> str:
-    """Return the values in a JSON text one a line, or the text itself."""
+def _state(text: str) -> list[str]:
+    """Return the texts of a state, what earlier tasks found first, then the rest."""
     data = parsed(text)
-    return text if data is None else "\n".join(_plain(str(leaf)) for _, leaf in leaves(data))
+    if not isinstance(data, Mapping):
+        return [text]
+    return [_plain(data["results"])] * ("results" in data) + [_plain(data)]
+
+
+def _plain(data: object) -> str:
+    """Return the values in a JSON value one a line, also of JSON in its texts."""
+    texts = (str(leaf) for _, leaf in leaves(data))
+    inner = ((text, parsed(text)) for text in texts)
+    return "\n".join(
+        text if found is None else "\n".join(str(leaf) for _, leaf in leaves(found)) for text, found in inner
+    )
 
 
 def _call(name: str, arguments: Mapping[str, object], position: int) -> ModelToolCall:

@@ -193,7 +193,8 @@ class _Filling:
         if slot.wanted in ("text", "glob"):
             return None
         for text in self._known:
-            fitting = [value for value in values(re.sub(r"(?<=\d)T(?=\d\d:)", " ", text)) if value.kind == slot.wanted]
+            plain = re.sub(r"(?<=\d)T(?=\d\d:)", " ", text.replace('"', " "))
+            fitting = [value for value in values(plain) if value.kind == slot.wanted]
             found = list(dict.fromkeys(_converted(slot, value) for value in fitting))
             if found and (slot.wanted in ("zone", "date", "time") or len(found) == 1):
                 return found[0]

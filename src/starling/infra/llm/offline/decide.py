@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from starling.infra.llm.offline.parts import Part, parts
-from starling.infra.llm.offline.prompts import Element, Sections, elements
+from starling.infra.llm.offline.prompts import Element, Sections, elements, leaves, parsed
 from starling.infra.llm.offline.roster import Match, Roster, roster
 from starling.infra.llm.offline.values import values
 from starling.infra.llm.offline.words import QUESTION, STOP, tokens
@@ -38,7 +38,7 @@ def decide(sections: Sections) -> dict[str, Any]:
     wanted = parts(request, agents)
     planned = sections.children("current_plan", "task")
     if planned:
-        return _decide_again(wanted, planned, agents)
+        return _decide_again(wanted, planned, agents, _reasons(sections.text("state_context")))
     if _small_talk(request, agents):
         return _decision(_Draft(), reply=_introduction(agents))
     draft = _Draft()
@@ -55,7 +55,7 @@ def _place(part: Part, draft: _Draft, agents: Roster) -> None:
         draft.leave_out(part.text, f"No agent here has a tool for this ({_NO_MODEL}).")
     elif not ready or ready[0].score < _ALTERNATIVE * fitting[0].score:
         card = fitting[0].card
-        draft.leave_out(part.text, f"{card.name} can't work now: {card.state}. {card.summary}".strip())
+        draft.leave_out(part.text, f"{card.name} is {card.state}: {card.summary}")
     else:
         follows = [draft.tasks[-1]["task_id"]] if part.follows and draft.tasks else []
         draft.assign(f"t{len(draft.tasks) + 1}", ready[0].card.name, part.text, follows)
@@ -66,7 +66,21 @@ def _because(match: Match) -> str:
     return f"{match.card.name} fits by {', '.join(sorted(match.hits))}"
 
 
-def _decide_again(wanted: list[Part], planned: list[Element], agents: Roster) -> dict[str, Any]:
+def _reasons(state: str) -> dict[str, str]:
+    """Return why tasks failed, by task id, as the results in the state say it."""
+    found = [(path[-1], str(leaf)) for path, leaf in leaves(parsed(state)) if path[:-1] == ("results",)]
+    reasons: dict[str, str] = {}
+    task_id = ""
+    for key, text in found:
+        task_id = text if key == "task_id" else task_id
+        if key == "reason":
+            reasons[task_id] = text
+    return reasons
+
+
+def _decide_again(
+    wanted: list[Part], planned: list[Element], agents: Roster, reasons: dict[str, str]
+) -> dict[str, Any]:
     """Return the decision over a plan that stands: another way once for what failed, then without it."""
     draft, dropped = _Draft(), set[str]()
     for task in planned:
@@ -76,7 +90,7 @@ def _decide_again(wanted: list[Part], planned: list[Element], agents: Roster) ->
         other = _other_way(task, agents) if task.get("status") in _FAILED else task.get("agent")
         if other is None or dropped.intersection(needs):
             dropped.add(task_id)
-            draft.leave_out(task.text, _why_dropped(task))
+            draft.leave_out(task.text, reasons.get(task_id) or _why_dropped(task))
         else:
             draft.assign(task_id, other, task.text, needs)
     known = {task.text for task in planned}

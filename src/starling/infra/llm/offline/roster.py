@@ -11,7 +11,7 @@ from starling.infra.llm.offline.prompts import elements
 from starling.infra.llm.offline.values import values
 from starling.infra.llm.offline.words import ORDERS, VERBS, content, tokens
 
-_TOOL = re.compile(r"([\w./:-]+)(?:\s\(((?:[^()]|\([^()]*\))*)\))?(?=,|\.?\s*$)")
+_TOOL = re.compile(r"([\w./:-]+)(?:\s\((.*?)\))?(?=,\s|\.?\s*$)", re.DOTALL)
 _NAME_WEIGHT = 2.0  # a word of a name counts like two of a description
 _VERB_WEIGHT = 0.3  # most tools get or list something: what, tells them apart
 _SHARE_NEEDED = 0.2  # of what a text is about, by weight, that an agent's words have to cover

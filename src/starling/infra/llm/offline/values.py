@@ -137,7 +137,7 @@ def _name(text: str, words: list[re.Match[str]], index: int) -> tuple[Value, int
     if not _proper(words[index][0]) or _opens_sentence(text, words[index].start()):
         return None
     last = index
-    while last + 1 < len(words) and _proper(words[last + 1][0]) and _run(text, words, index, last + 1):
+    while last + 1 < len(words) and _proper(words[last + 1][0]) and _run(text, words, last, last + 1):
         last += 1
     start = words[index].start()
     run = re.sub(r"['’]s$", "", text[start : words[last].end()])
