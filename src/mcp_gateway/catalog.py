@@ -3,18 +3,33 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Literal
 
 from mcp_gateway.config import McpConfig, ServerConfig, server_of
 from mcp_gateway.listing import Listed, definition_hash, list_server
 from mcp_gateway.repository import Definitions, ListedServer, ServerRepository, ServerRow
 from mcp_gateway.sessions import Sessions
-from starling.core.errors import ConfigurationError, ServerUnavailableError
+from starling.core.errors import ConfigurationError, NotFoundError, ServerUnavailableError
 from starling.core.json import storable_text
 from starling.core.tools import ServerListing, ToolDefinition
 
 _AT_ONCE = 16
 _LATER = 0.5  # seconds for the session's own time limit, which knows more, to be first
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a server offers now, and how that differs from what is stored."""
+
+    seconds: float
+    tools: tuple[str, ...]
+    new: tuple[str, ...]
+    gone: tuple[str, ...]
+    changed: tuple[str, ...]
+    left_out: tuple[str, ...]
 
 
 class Catalog:
@@ -43,11 +58,48 @@ class Catalog:
         if gone or answers:
             await self._repository.change(gone, answers)
 
+    async def add(self, name: str, config: ServerConfig) -> None:
+        """List one server and store it as added by hand, so that no file takes it away.
+
+        Raises ConfigurationError where the name is taken, ServerUnavailableError where it can't be listed.
+        """
+        if name in {row.name for row in await self._repository.servers()}:
+            raise ConfigurationError(f"There is a server {name!r} already.", "Remove it first, or take another name.")
+        listed = await self._list(name, config)
+        await self._repository.change((), [_ready(name, config, listed, "api")])
+
+    async def remove(self, name: str) -> None:
+        """Forget one server. Raises NotFoundError."""
+        await self._row(name)
+        await self._repository.change([name], ())
+
+    async def try_out(self, name: str) -> Trial:
+        """Start and list a known server again, changing nothing. Raises NotFoundError, ServerUnavailableError."""
+        row = await self._row(name)
+        begun = perf_counter()
+        listed = await self._list(name, server_of(row.config))
+        pins = {tool: definition_hash(definition) for tool, definition in listed.tools.items()}
+        return Trial(
+            seconds=perf_counter() - begun,
+            tools=tuple(sorted(pins)),
+            new=tuple(sorted(pins.keys() - row.tools.keys())),
+            gone=tuple(sorted(row.tools.keys() - pins.keys())),
+            changed=tuple(sorted(tool for tool in pins.keys() & row.tools.keys() if pins[tool] != row.tools[tool])),
+            left_out=listed.left_out,
+        )
+
     async def load(self) -> tuple[McpConfig, tuple[ServerListing, ...]]:
         """Return every known server's configuration, references unresolved, and what it listed last."""
         rows, definitions = await self._repository.servers_and_tools()
         config = {row.name: server_of(row.config) for row in rows}
         return config, tuple(_listing(row, config[row.name], definitions) for row in rows)
+
+    async def _row(self, name: str) -> ServerRow:
+        rows = {row.name: row for row in await self._repository.servers()}
+        if name not in rows:
+            known = ", ".join(rows) or "none"
+            raise NotFoundError("server", name, f"Known are: {known}.")
+        return rows[name]
 
     async def _ask(self, name: str, config: ServerConfig) -> ListedServer:
         try:
@@ -56,7 +108,7 @@ class Catalog:
         except ServerUnavailableError as error:
             _log.warning("%s", error)
             return _degraded(name, config, error)
-        return _ready(name, config, listed)
+        return _ready(name, config, listed, "file")
 
     async def _list(self, name: str, config: ServerConfig) -> Listed:
         session = self._sessions.open_new(name, config)
@@ -98,12 +150,12 @@ def _degraded(name: str, config: ServerConfig, error: ServerUnavailableError) ->
     return ListedServer(row, {})
 
 
-def _ready(name: str, config: ServerConfig, listed: Listed) -> ListedServer:
+def _ready(name: str, config: ServerConfig, listed: Listed, source: Literal["file", "api"]) -> ListedServer:
     row = ServerRow(
         name=name,
         config=config.document,
         config_hash=config.hash,
-        source="file",
+        source=source,
         state="ready",
         description=config.options.description or listed.description,
         tools={tool: definition_hash(definition) for tool, definition in listed.tools.items()},

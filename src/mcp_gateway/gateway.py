@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from time import perf_counter
 
-from mcp_gateway.catalog import Catalog
-from mcp_gateway.config import McpConfig
+from mcp_gateway.catalog import Catalog, Trial
+from mcp_gateway.config import McpConfig, ServerConfig
 from mcp_gateway.directory import Directory
 from mcp_gateway.path.dispatch import Dispatch
 from mcp_gateway.path.known import Known
@@ -55,6 +55,20 @@ class Gateway(ToolGateway):
         """Make the servers that came from files be exactly these; return what is known then. See `Catalog.sync`."""
         await self._catalog.sync(config)
         return await self.refresh()
+
+    async def add(self, name: str, config: ServerConfig) -> tuple[ServerListing, ...]:
+        """Add one server beside those of files; return what is known then. See `Catalog.add`."""
+        await self._catalog.add(name, config)
+        return await self.refresh()
+
+    async def remove(self, name: str) -> tuple[ServerListing, ...]:
+        """Forget one server; return what is known then. Raises NotFoundError."""
+        await self._catalog.remove(name)
+        return await self.refresh()
+
+    async def try_out(self, name: str) -> Trial:
+        """Start and list a known server again, changing nothing. See `Catalog.try_out`."""
+        return await self._catalog.try_out(name)
 
     async def refresh(self) -> tuple[ServerListing, ...]:
         """Know what the database knows now, return it, and close the sessions of what is gone or changed."""

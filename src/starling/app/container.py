@@ -14,6 +14,7 @@ from mcp_gateway.config import read_config
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.repository import ServerRepository
 from starling.app.database import Database
+from starling.app.freshness import Fresh
 from starling.app.intake import Intake
 from starling.app.worker import Worker
 from starling.core.clock import SystemClock
@@ -103,7 +104,7 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
                 limits=settings.limits,
             )
         )
-        worker = Worker(store.queue, store.runs, brain.execute, settings.limits)
+        worker = Worker(store.queue, store.runs, Fresh(gateway, epoch.number, brain.execute), settings.limits)
         yield Workshop(gateway, registry, worker, models, listings, epoch.number)
 
 

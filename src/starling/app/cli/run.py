@@ -1,0 +1,152 @@
+"""`starling run`: runs, as they are stored and as they go on."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from starling.app.cli.configuring import settings_of
+from starling.app.cli.display import Display
+from starling.app.cli.output import results, say, say_json, say_table
+from starling.app.cli.stopping import run_until_stopped
+from starling.app.records import open_records
+from starling.core.errors import InvalidRequestError
+from starling.core.principal import DEFAULT_TENANT
+from starling.core.settings import Settings
+from starling.infra.postgres.run_list import RunSummary
+from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.streams import StoredEvent
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+_INPUT_CHARS = 80
+_DESCRIPTION_CHARS = 120
+
+
+@app.callback()
+def root() -> None:
+    """Look at runs."""
+
+
+@app.command("list")
+def list_runs(
+    context: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, the latest first.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the latest runs."""
+    found = run_until_stopped(_latest(settings_of(context), limit))
+    if as_json:
+        say_json([asdict(run) for run in found])
+    elif found:
+        say_table(("RUN", "STATUS", "BEGAN", "SECONDS", "THREAD", "REQUEST"), [_cells(run) for run in found])
+    else:
+        say("There are no runs yet. `starling ask` makes one.")
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(help="The run's id.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show a run: its plan, its steps and what it came to."""
+    document = run_until_stopped(_document(settings_of(context), _key(run)))
+    if as_json:
+        say_json(document)
+        return
+    for field in ("run_id", "status", "thread_id", "epoch", "trace_id"):
+        say(f"{field:<10} {document[field]}")
+    for title, lines in _parts(document):
+        say(title, "bold")
+        for line in lines:
+            say(f"  {line}")
+    if document["result"]:
+        say("Answer", "bold")
+        say(document["result"]["reply"])
+
+
+@app.command()
+def tail(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(help="The run's id.")],
+    after: Annotated[int, typer.Option(min=0, help="Begin after the event of this number.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
+) -> None:
+    """Read a run's stream from any point on, up to its end."""
+    display = Display(results(), live=False)
+
+    def show_event(event: StoredEvent) -> None:
+        if as_json:
+            say_json({"seq": event.seq, **event.data})
+        else:
+            display.feed(event.seq, event.type, event.data)
+
+    status = run_until_stopped(_follow(settings_of(context), _key(run), after, show_event))
+    if status not in ("", "succeeded"):
+        raise typer.Exit(1)
+
+
+async def _latest(settings: Settings, limit: int) -> Sequence[RunSummary]:
+    async with open_records(settings) as records:
+        return await records.latest_runs(DEFAULT_TENANT, limit)
+
+
+async def _document(settings: Settings, key: RunKey) -> dict[str, Any]:
+    async with open_records(settings) as records:
+        record = await records.runs.record(key)
+        steps = await records.runs.steps(key)
+        plans = [event for event in await records.runs.events(key) if event.type == "plan"]
+    return {
+        "run_id": record.id,
+        "status": record.status.value,
+        "thread_id": record.thread_id,
+        "trace_id": record.trace_id,
+        "epoch": record.epoch,
+        "correlation_id": record.correlation_id,
+        "tasks": plans[-1].data["tasks"] if plans else [],
+        "steps": [step.model_dump(mode="json") for step in steps],
+        "result": record.result.model_dump(mode="json") if record.result else None,
+    }
+
+
+async def _follow(settings: Settings, key: RunKey, after: int, show_event: Callable[[StoredEvent], None]) -> str:
+    """Show each event as it comes; return the run's status at its end, empty where `after` lay beyond it."""
+    async with open_records(settings) as records:
+        await records.runs.record(key)
+        async for event in records.runs.follow(key, after=after):
+            show_event(event)
+            if event.type == "done":
+                return str(event.data["status"])
+    return ""
+
+
+def _key(run: str) -> RunKey:
+    try:
+        return RunKey(DEFAULT_TENANT, str(UUID(run)))
+    except ValueError:
+        raise InvalidRequestError(f"{run!r} is no id of a run.", "`starling run list` shows the ids.") from None
+
+
+def _parts(document: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    result: dict[str, Any] = document["result"] or {"citations": [], "assumptions": [], "degraded": []}
+    parts: list[tuple[str, list[str]]] = [
+        ("Plan", [f"{task['id']} {task['agent']}: {task['task']}" for task in document["tasks"]]),
+        ("Steps", [f"{step['type']:<10} {_shortened(step['description'])}" for step in document["steps"]]),
+        ("Sources", [f"[{item['id']}] {item['agent']}: {', '.join(item['tools'])}" for item in result["citations"]]),
+        ("Assumptions", result["assumptions"]),
+        ("Not answered", [f"{item['part']}: {item['reason']}" for item in result["degraded"]]),
+    ]
+    return [(title, lines) for title, lines in parts if lines]
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _DESCRIPTION_CHARS else f"{line[: _DESCRIPTION_CHARS - 1]}…"
+
+
+def _cells(run: RunSummary) -> tuple[str, ...]:
+    began = run.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return run.id, run.status.value, began, f"{run.seconds:.1f}", run.thread_id, run.input[:_INPUT_CHARS]

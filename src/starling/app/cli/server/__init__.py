@@ -1,0 +1,21 @@
+"""`starling server`: MCP servers. Looking is cheap; what starts servers is imported only then."""
+
+import typer
+
+from starling.app.cli.lazy import Lazy, lazy_group
+
+_READING, _CHANGING = "starling.app.cli.server.reading", "starling.app.cli.server.changing"
+_COMMANDS = {
+    "list": Lazy(_READING, "List the servers and their state."),
+    "show": Lazy(_READING, "Show one server: its configuration and its tools."),
+    "test": Lazy(_CHANGING, "Start a server, list its tools and compare them with what is stored."),
+    "add": Lazy(_CHANGING, "List a new server and make a specialist of it."),
+    "remove": Lazy(_CHANGING, "Take a server and its specialist away."),
+}
+
+app = typer.Typer(cls=lazy_group(_COMMANDS), add_completion=False, no_args_is_help=True)
+
+
+@app.callback()
+def root() -> None:
+    """Manage MCP servers."""

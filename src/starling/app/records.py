@@ -1,0 +1,42 @@
+"""What is stored, for commands that look at it without a platform of their own."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from mcp_gateway.repository import ServerRepository
+from starling.app.database import find_database
+from starling.core.settings import Settings
+from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
+from starling.infra.postgres.run_list import RunSummary, latest_runs
+from starling.infra.postgres.schema import check
+from starling.infra.postgres.streams import RunReader
+from starling.infra.postgres.wake import open_wakes
+
+_CONNECTIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Runs and servers, for reading."""
+
+    engine: Engine
+    runs: RunReader
+    servers: ServerRepository
+
+    async def latest_runs(self, tenant: str, limit: int) -> Sequence[RunSummary]:
+        """Return the latest runs of a tenant, newest first."""
+        return await latest_runs(self.engine, tenant, limit=limit)
+
+
+@asynccontextmanager
+async def open_records(settings: Settings) -> AsyncGenerator[Records]:
+    """Connect to the database that there is. Raises DatabaseUnavailableError, DatabaseUnsuitableError."""
+    database = find_database(settings)
+    await check(database.direct_url)
+    engine = open_engine(database.url, ConnectionLimits(size=_CONNECTIONS, behind_pooler=database.behind_pooler))
+    try:
+        async with open_wakes(database.direct_url) as wakes:
+            yield Records(engine, RunReader(engine, wakes), ServerRepository(engine))
+    finally:
+        await engine.dispose()
