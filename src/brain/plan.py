@@ -1,6 +1,6 @@
 """What makes a plan sound, decided without a model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from brain.decision import Assignment, Decision
@@ -22,14 +22,18 @@ def accepted_tasks(
 ) -> tuple[list[TaskRecord], list[Rejected]]:
     """Return the new or renewed tasks that can be dispatched, and those that can't with the reason.
 
-    Approved and running tasks stay as they are. A task needs an agent that exists and works now, and
-    dependencies that exist and don't run in a circle.
+    Approved and running tasks stay as they are, and so do pending ones that aren't named again. A task needs an
+    agent that exists and works now, and dependencies that exist and don't run in a circle.
     """
-    settled = {task["id"]: task for task in known if task["status"] in ("approved", "running")}
+    settled = {task["id"] for task in known if task["status"] in ("approved", "running")}
     wanted = {item.task_id: item for item in decision.selected_agents if item.task_id not in settled}
-    reasons = {task_id: _why_not(item, wanted, settled, roster) for task_id, item in wanted.items()}
+    waiting = {task["id"]: task["depends_on"] for task in known if task["status"] == "pending"}
+    needs = waiting | {task_id: item.depends_on for task_id, item in wanted.items()}
+    reasons = {task_id: _why_not(item, needs.keys() | settled, roster) for task_id, item in wanted.items()}
     bad = {task_id for task_id, reason in reasons.items() if reason}
-    bad |= _in_circles(wanted, bad)
+    circles = _in_circles({task_id: set(others) for task_id, others in needs.items() if task_id not in bad})
+    reasons |= {task_id: "It waits, in a circle, for itself." for task_id in circles & wanted.keys()}
+    bad |= circles & wanted.keys()
     spread = True
     while spread:
         spread = {key for key, item in wanted.items() if key not in bad and bad & set(item.depends_on)}
@@ -60,26 +64,22 @@ def without_dead_ends(state: GraphState) -> list[DegradedPart]:
     return list(parts.values())
 
 
-def _why_not(
-    item: Assignment, wanted: Mapping[str, Assignment], settled: Mapping[str, TaskRecord], roster: Roster
-) -> str:
+def _why_not(item: Assignment, planned: Set[str], roster: Roster) -> str:
     card = roster.get(item.agent)
     if card is None:
         return f"There is no agent {item.agent!r}."
     if card.degraded:
         return card.degraded
-    missing = [task_id for task_id in item.depends_on if task_id not in wanted and task_id not in settled]
+    missing = [task_id for task_id in item.depends_on if task_id not in planned]
     return f"It depends on {', '.join(missing)}, which isn't in the plan." if missing else ""
 
 
-def _in_circles(wanted: Mapping[str, Assignment], bad: set[str]) -> set[str]:
-    """Return the tasks that can never become ready: whatever is left when ready ones are taken away in turn."""
-    left = {task_id: set(item.depends_on) & wanted.keys() for task_id, item in wanted.items() if task_id not in bad}
-    while ready := [task_id for task_id, needs in left.items() if not needs - bad & left.keys()]:
+def _in_circles(needs: Mapping[str, Set[str]]) -> set[str]:
+    """Return the tasks that are in a circle or wait for one: what is left when ready ones are taken away in turn."""
+    left = dict(needs)
+    while ready := [task_id for task_id, others in left.items() if not others & left.keys()]:
         for task_id in ready:
             del left[task_id]
-        for needs in left.values():
-            needs.difference_update(ready)
     return set(left)
 
 
