@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from starling.core.llm import ResponseSchema
 
@@ -39,6 +39,14 @@ class Decision(_Document):
     is_request_satisfied: bool
     is_in_loop: bool
     is_progress_being_made: bool
+
+    @field_validator("selected_agents")
+    @classmethod
+    def _own_ids(cls, value: list[Assignment]) -> list[Assignment]:
+        ids = [item.task_id for item in value]
+        if twice := sorted({task_id for task_id in ids if ids.count(task_id) > 1}):
+            raise ValueError(f"each task needs a task_id of its own, but {', '.join(twice)} is given more than once")
+        return value
 
 
 class Verdict(_Document):
