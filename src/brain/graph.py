@@ -10,8 +10,10 @@ from brain.context import RunContext
 from brain.nodes.agents import Agents, TaskPipeline
 from brain.nodes.preprocess import Preprocess
 from brain.nodes.qa import Qa
-from brain.nodes.supervisor import QA, Supervisor
+from brain.nodes.supervisor import Supervisor
 from brain.state import Dispatch, GraphState, TaskRecord, approved
+
+QA = "qa"
 
 type Star = CompiledStateGraph[GraphState, RunContext, GraphState, GraphState]
 

@@ -30,7 +30,6 @@ from starling.core.events import Plan, PlannedTask, Route, SelectedAgent
 from starling.core.llm import ModelRequest, ModelRole
 from starling.core.runs import Step
 
-QA = "qa"
 _RESULT_CHARS = 1_500
 _RETRIES = 2
 
@@ -40,7 +39,7 @@ class Supervisor:
     """Decides what comes next. Ready tasks of a sound plan and finished plans need no model."""
 
     async def __call__(self, state: GraphState, runtime: Runtime[RunContext]) -> Update:
-        """Return the update that names the next tasks, or QA."""
+        """Return the update that names the next tasks; where there are none, QA comes next."""
         context = runtime.context
         routing = state["routing"]
         if routing["decisions"] and not _to_decide(state):
@@ -142,7 +141,7 @@ def _apply(context: RunContext, state: GraphState, decision: Decision, path: str
         context.journal.record(path, "result", {})
         _tell_plan(context, after(state, update), decision)
     if _answered(decision, after(state, update)):
-        return update | {"next_step": [QA]}
+        return update | {"next_step": []}
     routing, tripped = _breaker(after(state, update), tasks)
     if tripped:
         context.warn(
@@ -237,7 +236,7 @@ def _dispatch(context: RunContext, ready: Sequence[TaskRecord], routing: Routing
 
 def _finish(state: GraphState) -> Update:
     """Nothing is left that could run: what failed or waits for what failed is a degraded part."""
-    return {"next_step": [QA], "degraded": without_dead_ends(state)}
+    return {"next_step": [], "degraded": without_dead_ends(state)}
 
 
 def _give_up(state: GraphState, reason: str) -> Update:
