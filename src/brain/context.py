@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
 from brain.governance import Allowance
-from brain.journal import Journal, dump_reply, load_reply, request_hash
+from brain.journal import Journal, dump_reply, load_reply, request_hash, storable_reply
 from brain.registry.cards import Roster
 from brain.state import Said
 from starling.core.clock import Deadline
@@ -78,7 +78,7 @@ class RunContext:
         recorded = self.journal.find(path, "answer", position, request_hash=key)
         if recorded is not None:
             return Answer(load_reply(recorded), replayed=True)
-        reply = await self.models.respond(self._within_budget(request))
+        reply = storable_reply(await self.models.respond(self._within_budget(request)))
         self._record(path, position, key, request, reply)
         return Answer(reply, replayed=False)
 
@@ -91,8 +91,9 @@ class RunContext:
             return
         async for item in self.models.stream_respond(self._within_budget(request)):
             if isinstance(item, ModelReply):
-                self._record(path, position, key, request, item)
-                yield Answer(item, replayed=False)
+                reply = storable_reply(item)
+                self._record(path, position, key, request, reply)
+                yield Answer(reply, replayed=False)
                 return
             yield item
         raise LLMInvalidResponse(self.models.describe(request.role), "the stream ended without an answer")

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from starling.core.errors import JournalDivergedError
-from starling.core.json import digest
+from starling.core.json import digest, storable
 from starling.core.llm import ModelReply, ModelRequest, ModelToolCall, TokenUsage
 from starling.infra.postgres.writer import JournalEntry, RunWriter
 
@@ -59,6 +59,11 @@ def request_hash(request: ModelRequest) -> str:
             "temperature": request.temperature,
         }
     )
+
+
+def storable_reply(reply: ModelReply) -> ModelReply:
+    """Return the reply as reading it from the journal gives it: what Postgres can't hold is replaced."""
+    return load_reply(cast("Mapping[str, Any]", storable(dump_reply(reply))))
 
 
 def dump_reply(reply: ModelReply) -> dict[str, Any]:
