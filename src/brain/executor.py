@@ -211,7 +211,7 @@ def _result(state: GraphState, failure: Failure | None, meter: Meter) -> RunResu
 
 
 def _status(state: GraphState, broken: str) -> FinalStatus:
-    nothing_done = bool(state["tasks"]) and not approved(state)
+    nothing_done = bool(state["tasks"] or state["degraded"]) and not approved(state)
     return "failed" if broken or nothing_done else "succeeded"
 
 

@@ -32,7 +32,7 @@ def accepted_tasks(
     reasons = {task_id: _why_not(item, needs.keys() | settled, roster) for task_id, item in wanted.items()}
     bad = {task_id for task_id, reason in reasons.items() if reason}
     circles = _in_circles({task_id: set(others) for task_id, others in needs.items() if task_id not in bad})
-    reasons |= {task_id: "It waits, in a circle, for itself." for task_id in circles & wanted.keys()}
+    reasons |= {task_id: "It is in, or waits for, a circle of tasks that wait for each other." for task_id in circles & wanted.keys()}
     bad |= circles & wanted.keys()
     spread = True
     while spread:
