@@ -46,7 +46,7 @@ def _citations(outcomes: Sequence[TaskOutcome]) -> list[CitationRecord]:
 def _standing_answer(context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome]) -> str | None:
     """Return the answer where it needs no words of QA: a direct reply, a failed plan, or one finished text."""
     if not outcomes and (text := state["reply"] or state["failure"]):
-        _type_out(context, text)
+        _type_out(context, text, _message_id(context))
         return text
     tasks = state["tasks"]
     if len(outcomes) == len(tasks) == 1 and not outcomes[0]["tools"] and not state["degraded"]:
@@ -54,8 +54,8 @@ def _standing_answer(context: RunContext, state: GraphState, outcomes: Sequence[
     return None
 
 
-def _type_out(context: RunContext, text: str) -> None:
-    with TypingOut(context, _message_id(context)) as typing_out:
+def _type_out(context: RunContext, text: str, message_id: str) -> None:
+    with TypingOut(context, message_id) as typing_out:
         typing_out.write(text)
 
 
@@ -68,7 +68,7 @@ async def _written(context: RunContext, state: GraphState, outcomes: Sequence[Ta
     except (ModelError, JournalDivergedError, DeadlineExceededError) as error:
         context.warn(error.code, str(error))
     reply = _plain(outcomes, state["degraded"])
-    _type_out(context, reply)
+    _type_out(context, reply, f"{_message_id(context)}.plain")  # replaces what was typed before the failure
     return reply
 
 
