@@ -32,10 +32,11 @@ class NativeRuntime:
             work.messages.append(Message("assistant", answer.reply.content, calls))
             wanted = [call for call in calls if call.name != CONTINUE]
             if not wanted:
+                work.messages += _results(calls, [])
                 return _spoken(answer, uses)
             made = await _call_all(work, toolbox, position, answer, wanted)
             uses += made
-            work.messages += _results(calls, wanted, made)
+            work.messages += _results(calls, made)
             if len(wanted) == len(calls):
                 break
         return Produced(_output(uses), tuple(uses))
@@ -136,10 +137,12 @@ def _report(work: Work, name: str, place: tuple[int, int], outcome: ToolOutcome)
     )
 
 
-def _results(calls: Sequence[ModelToolCall], wanted: Sequence[ModelToolCall], made: Sequence[ToolUse]) -> list[Message]:
-    """Answer every call, as the protocol asks: `continue` too."""
-    texts = {call.id: use.outcome.text for call, use in zip(wanted, made, strict=True)}
-    return [Message("tool", texts.get(call.id, "Go on."), tool_call_id=call.id) for call in calls]
+def _results(calls: Sequence[ModelToolCall], made: Sequence[ToolUse]) -> list[Message]:
+    """Answer every call, as the protocol asks: `continue` too. Ids don't tell calls apart with every endpoint."""
+    texts = iter([use.outcome.text for use in made])
+    return [
+        Message("tool", "Go on." if call.name == CONTINUE else next(texts), tool_call_id=call.id) for call in calls
+    ]
 
 
 def _output(uses: Sequence[ToolUse]) -> str:
