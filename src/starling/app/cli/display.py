@@ -50,7 +50,6 @@ class Display:
         self._message_id = ""
         self._answer = ""
         self._mid_line = False
-        self._troubles: list[str] = []
 
     @property
     def approved_agents(self) -> frozenset[str]:
@@ -75,11 +74,16 @@ class Display:
             return
         self._line("Plan" if data["version"] == 1 else f"Plan, version {data['version']}", "bold")
         for number, task in enumerate(data["tasks"], start=1):
-            known = self._tasks.setdefault(task["id"], _Task(task["agent"], task["task"]))
-            known.agent, known.text, known.status = task["agent"], task["task"], task["status"]
+            self._remember(task)
             after = f" (after {', '.join(task['depends_on'])})" if task["depends_on"] else ""
             done = f" [{task['status']}]" if task["status"] != "pending" else ""
             self._line(f"  {number}. {task['agent']}: {_one_line(task['task'], _RESULT_CHARS)}{after}{done}")
+
+    def _remember(self, task: Data) -> None:
+        known = self._tasks.get(task["id"])
+        if known is None or known.agent != task["agent"]:
+            known = self._tasks[task["id"]] = _Task(task["agent"], task["task"])
+        known.text, known.status = task["task"], task["status"]
 
     def _on_task_start(self, data: Data) -> None:
         again = f", attempt {data['attempt']}" if data["attempt"] > 1 else ""

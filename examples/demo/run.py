@@ -1,0 +1,112 @@
+"""Starts the platform, sends it one request that several specialists have to solve, shows what happens, and stops."""
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from starling.app.cli.client import Api
+from starling.app.cli.display import Display
+from starling.app.cli.output import progress, results, say
+from starling.app.cli.stopping import Stopped, heed_signals
+from starling.core.errors import StarlingError
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+CACHE = ROOT / ".cache/demo"
+REQUEST = f"What time is it in Lima, how full is this disk, and what were the last 3 commits of {ROOT}?"
+STOP_SECONDS = 60
+NOT_OURS = ("DATABASE_URL", "DATABASE_DIRECT_URL", "STARLING_DATA_DIR", "STARLING_HOST", "STARLING_MCP_CONFIG")
+PR_SET_PDEATHSIG = 1
+
+
+@contextmanager
+def platform() -> Generator[dict[str, Any]]:
+    """Run `starling up` for as long as the context lasts; gives what it says when it is ready."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    starling = Path(sys.executable).with_name("starling")
+    with subprocess.Popen(
+        [starling, "up", "--json", "--port=0", f"--mcp-config={HERE / 'mcp.json'}"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=CACHE,
+        env=environment(),
+        preexec_fn=die_with_parent,  # noqa: PLW1509 - there are no threads yet
+    ) as process:
+        try:
+            with progress("Starting the platform …"):
+                started = ready(process)
+            yield started
+        finally:
+            process.terminate()
+            process.wait(STOP_SECONDS)
+
+
+def environment() -> dict[str, str]:
+    """Return our environment, so that a model's key counts, with folders and a database of the demo's own."""
+    kept = {name: value for name, value in os.environ.items() if name not in NOT_OURS}
+    ours = {
+        "STARLING_DEMO_ROOT": str(ROOT),
+        "STARLING_DEMO_PYTHON": sys.executable,
+        "XDG_DATA_HOME": str(CACHE),  # a default, so that root's Postgres may move out of folders that it can't reach
+    }
+    return {"LOG_LEVEL": "WARNING", **kept, **ours}
+
+
+def die_with_parent() -> None:
+    """Have the platform stop even where this process is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+
+
+def ready(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Wait for the line that says what runs."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise StarlingError("The platform didn't start; it says why above.")
+    return json.loads(line)
+
+
+def introduce(started: dict[str, Any]) -> None:
+    """Say what runs, and how the servers are."""
+    models = ", ".join(dict.fromkeys(started["models"].values()))
+    say(f"Starling {started['version']} at {started['address']}, model {models}, epoch {started['epoch']}", "bold")
+    for server in started["servers"]:
+        trouble = f": {server['error']} {server['remedy']}" if server["error"] else ""
+        say(f"  {server['name']}: {server['state']}, {server['tools']} tools{trouble}")
+
+
+def ask(address: str, text: str) -> Display:
+    """Send the request and show its stream."""
+    say(f"\n> {text}\n", "bold")
+    display = Display(results())
+    for event in Api(address).ask({"input": text, "thread_id": f"demo-{os.getpid()}"}):
+        display.feed(event.seq, event.type, event.data)
+    return display
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Return 0 where the run succeeded and at least two specialists contributed."""
+    heed_signals()
+    try:
+        with platform() as started:
+            introduce(started)
+            display = ask(started["address"], " ".join(arguments) or REQUEST)
+    except Stopped as stopped:
+        return stopped.exit_code
+    except StarlingError as error:
+        say(str(error), "red")
+        return 1
+    specialists = [name for name in display.approved_agents if name.startswith("mcp_agent_")]
+    return 0 if display.status == "succeeded" and len(specialists) >= 2 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
