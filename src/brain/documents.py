@@ -25,7 +25,8 @@ async def ask_for_document[D: BaseModel](
         return document.model_validate_json(_json_of(answer.reply.content)), answer.replayed
     except ValidationError as error:
         wrong = _described(error)
-    context.warn("llm_invalid_response", f"{answer.reply.model} answered with an invalid document: {wrong[0]}")
+    if not answer.replayed:
+        context.warn("llm_invalid_response", f"{answer.reply.model} answered with an invalid document: {wrong[0]}")
     repair = lines([element("validation_error", text) for text in wrong])
     again = replace(
         request,

@@ -76,10 +76,13 @@ class Pipeline:
 
 
 def _announce(work: Work, attempt: int) -> None:
-    known = work.context.journal.knows
-    if not (known(work.path, "context") if attempt == 1 else known(work.path, "answer", work.position)):
-        task = work.dispatch["task"]
-        work.context.emit(TaskStart(task_id=task["id"], agent=task["agent"], path=work.path, attempt=attempt))
+    """Tell the stream once that an attempt begins; what the first one is told goes to the journal with it."""
+    journal, task = work.context.journal, work.dispatch["task"]
+    if journal.knows(work.path, "context", attempt - 1):
+        return
+    work.context.emit(TaskStart(task_id=task["id"], agent=task["agent"], path=work.path, attempt=attempt))
+    if attempt > 1:
+        journal.record(work.path, "context", {}, attempt - 1)
 
 
 def _approved(work: Work, produced: Produced, judgement: Judgement, attempts: int) -> TaskOutcome:

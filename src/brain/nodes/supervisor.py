@@ -57,7 +57,13 @@ def _to_decide(state: GraphState) -> bool:
 
 def _go_on(context: RunContext, state: GraphState) -> Update:
     ready = ready_tasks(state)
-    return _dispatch(context, ready, state["routing"]) if ready else _finish(state)
+    if not ready:
+        return _finish(state)
+    path, number = f"supervisor/{state['routing']['decisions']}", len(state["results"])
+    told = context.journal.knows(path, "result", number)
+    if not told:
+        context.journal.record(path, "result", {}, number)
+    return _dispatch(context, ready, state["routing"], told=told)
 
 
 async def _decide(context: RunContext, state: GraphState) -> Update:
@@ -143,7 +149,7 @@ def _apply(context: RunContext, state: GraphState, decision: Decision, path: str
     if _answered(decision, after(state, update)):
         return update | {"next_step": []}
     routing, tripped = _breaker(after(state, update), tasks)
-    if tripped:
+    if tripped and not told:
         context.warn(
             "circuit_breaker", "The same agents were asked again without progress: answering with what is there."
         )
