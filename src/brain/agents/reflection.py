@@ -41,7 +41,8 @@ async def reflect(work: Work, produced: Produced, attempt: int) -> Judgement:
 
 
 def _without_a_model(produced: Produced) -> Judgement | None:
-    if not produced.output.strip():
+    silent = produced.uses and not any(use.outcome.text.strip() for use in produced.uses)
+    if silent or not produced.output.strip():
         return Judgement(approved=False, output="", reasons=("The output is empty.",))
     if produced.uses and all(use.outcome.status == "failed" for use in produced.uses):
         reasons = tuple(f"{use.name} failed: {use.outcome.text}" for use in produced.uses)
