@@ -156,9 +156,10 @@ class RunWriter:
             self._later = asyncio.get_running_loop().create_task(self._linger(), name=f"flush-{self.run.id}")
 
     async def _linger(self) -> None:
-        await asyncio.sleep(_LINGER_SECONDS)
         try:
-            await self.flush()
+            while self._pending.events:  # some may come while others are being written
+                await asyncio.sleep(_LINGER_SECONDS)
+                await self.flush()
         except (LeaseLostError, DatabaseUnavailableError) as error:
             _log.warning("run %s can't be written: %s", self.run.id, error)  # the next flush raises it
 
