@@ -57,7 +57,7 @@ def _state(text: str) -> list[str]:
     data = parsed(text)
     if not isinstance(data, Mapping):
         return [text]
-    return [_plain(data["results"])] * ("results" in data) + [_plain(data)]
+    return [_plain(data.get("results", "")), _plain(data)]
 
 
 def _plain(data: object) -> str:

@@ -13,6 +13,7 @@ _SOURCE = frozenset(tokens("source from src start origin old begin input since")
 _TARGET = frozenset(tokens("target to destination dest dst end new output until"))
 _FOLDER = frozenset(tokens("repo repository directory dir folder cwd"))
 _AMOUNT = frozenset(tokens("count limit max maximum number num amount size total top n k"))
+_RANKS = frozenset(tokens("last first top"))
 _BEFORE_SOURCE, _BEFORE_TARGET = ("from", "since"), ("to", "into", "as", "onto", "until")
 _NEGATIONS = ("no", "not", "without", "don", "never")
 _NO_LIMIT = ("all", "any", "both")
@@ -261,15 +262,12 @@ def _base(slot: Slot, value: Value) -> float | None:
 
 def _affinity(slot: Slot, value: Value, task: str, before: list[str], about: frozenset[str]) -> float:
     """Return what the words around a value say about its slot."""
-    after = list(tokens(task[value.end : value.end + _WINDOW])[:1])
     if value.kind == "number":
-        near = slot.near([*before[-1:], *after])
-        amount = (
-            bool(slot.words & _AMOUNT)
-            and bool(after)
-            and (after[0] in about or before[-1:] in (["last"], ["first"], ["top"]))
+        after = [word for word in tokens(task[value.end : value.end + _WINDOW])[:2] if word not in STOP]
+        amount = bool(slot.words & _AMOUNT) and (
+            bool(about.intersection(after)) or bool(_RANKS.intersection(before[-1:]))
         )
-        return near + (1.0 if amount else 0.0)
+        return slot.near([*before[-1:], *after]) + (1.0 if amount else 0.0)
     bonus = 1.5 if before and before[-1] in slot.words else 0.5 if slot.words.intersection(before) else 0.0
     if value.kind == "path":
         bonus += 0.4 if bool(slot.words & _FOLDER) != ("." in value.value.rsplit("/", 1)[-1]) else 0.0

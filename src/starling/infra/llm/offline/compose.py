@@ -16,6 +16,7 @@ _NO_MODEL = (
     "Set OPENAI_API_KEY or STARLING_MODEL, or start Ollama, for that."
 )
 _TEXT_KEYS = ("text", "output", "result", "summary")
+_CALL = re.compile(r"^[\w./-]+ (\{[^\n]*\}):\n", re.MULTILINE)
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _STEP = 1000
 
@@ -67,9 +68,7 @@ def _listed(sections: Sections, tag: str) -> list[str]:
     inner = re.findall(r"<(\w+)([^<>]*)>(.*?)</\1>", element.raw, re.DOTALL)
     if inner:
         found = [item for name in dict.fromkeys(name for name, _, _ in inner) for item in sections.children(tag, name)]
-        return [
-            ": ".join(text for text in (item.get("part"), item.text or item.get("reason")) if text) for item in found
-        ]
+        return [f"{item.text} ({item.get('reason')})" if item.get("reason") else item.text for item in found]
     data = parsed(element.text)
     entries = cast("Sequence[object]", data) if isinstance(data, list) else element.text.splitlines()
     texts = (": ".join(map(str, _mapping(entry).values())) or str(entry) for entry in entries)
@@ -77,18 +76,25 @@ def _listed(sections: Sections, tag: str) -> list[str]:
 
 
 def readable(text: str) -> str:
-    """Return a result as text for a person: JSON as `name: value`, long texts cut."""
+    """Return a result as text for a person: JSON as `name: value`, long texts cut, several calls one a line."""
+    calls = list(_CALL.finditer(text))
+    if not calls or calls[0].start() > 0:
+        return _one(text)
+    ends = [*(call.start() for call in calls[1:]), len(text)]
+    return "\n  ".join(_answered(call[1], text[call.end() : end]) for call, end in zip(calls, ends, strict=True))
+
+
+def _one(text: str) -> str:
     data = parsed(text)
-    if data is None:
-        return _several(text) if "\n" in text and text.lstrip().startswith("{") else _trimmed(text.strip())
-    return _trimmed("; ".join(_pairs("", data)) or "nothing")
+    return _trimmed(text.strip() if data is None else "; ".join(_pairs("", data)) or "nothing")
 
 
-def _several(text: str) -> str:
-    """Return the results of several calls, one JSON text after the other, each in a line."""
-    chunks = re.split(r"(?<=})\s*\n\s*(?={)", text.strip())
-    read = [readable(chunk) for chunk in chunks if parsed(chunk) is not None]
-    return "\n  ".join(read) if len(read) == len(chunks) > 1 else _trimmed(text.strip())
+def _answered(arguments: str, result: str) -> str:
+    """Return the result of one of several calls after what was asked for, where it doesn't say that itself."""
+    asked = re.sub(r"[{}'\"]", "", arguments).strip()
+    said = _one(result)
+    told = all(value.strip() in said for value in re.findall(r": ([^,]*)", asked))
+    return said if told else f"{asked}: {said}"
 
 
 def _trimmed(text: str) -> str:

@@ -25,6 +25,7 @@ _QUANTITY = re.compile(r"\b(?:last|first|top|latest|newest|oldest|recent|biggest
 _RECORD = re.compile(r"^([A-Z][\w ]{1,30}):(?= )", re.MULTILINE)
 _SPECIALIST = "mcp_agent_"
 _EVIDENCE_CHARS = 200
+_LONG_RESULT = 2_000  # from here on a prompt may show less of a result than of the output
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +262,9 @@ def _off_topic(attempt: _Attempt) -> Iterator[tuple[str, str]]:
 
 
 def _invented(attempt: _Attempt) -> Iterator[tuple[str, str]]:
-    """Object to numbers, places and other values of the output that no result holds."""
-    if not attempt.calls:
+    """Object to numbers, places and other values of the output that no result holds, as far as results are shown."""
+    cut = any(len(call.result) >= _LONG_RESULT and call.result in attempt.output for call in attempt.calls)
+    if not attempt.calls or cut:
         return
     source = fold("\n".join([attempt.returned, attempt.asked, *(" ".join(call.texts) for call in attempt.calls)]))
     known = set(re.findall(r"\d+", source)) | set(tokens(source))

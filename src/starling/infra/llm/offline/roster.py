@@ -14,6 +14,7 @@ from starling.infra.llm.offline.words import ORDERS, VERBS, content, tokens
 _TOOL = re.compile(r"([\w./:-]+)(?:\s\((.*?)\))?(?=,\s|\.?\s*$)", re.DOTALL)
 _NAME_WEIGHT = 2.0  # a word of a name counts like two of a description
 _VERB_WEIGHT = 0.3  # most tools get or list something: what, tells them apart
+_PIVOT = 0.7  # how far a document's length is drawn to the usual one, so that a mere name doesn't win by being short
 _SHARE_NEEDED = 0.2  # of what a text is about, by weight, that an agent's words have to cover
 _SCORE_NEEDED = 0.18, 0.1  # or a cosine like this, with at least this share of a longer text
 _BUILTIN = "builtin"
@@ -94,11 +95,13 @@ class Index:
                 holders[word].add(owner)
         self._spread = {word: len(held) for word, held in holders.items()}
         self._postings: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
-        for number, (_, document) in enumerate(documents):
-            weights = {word: weight * self.weight(word) for word, weight in document.items()}
-            length = math.sqrt(sum(weight * weight for weight in weights.values())) or 1.0
+        weighed = [{word: weight * self.weight(word) for word, weight in document.items()} for _, document in documents]
+        lengths = [math.sqrt(sum(weight * weight for weight in weights.values())) for weights in weighed]
+        usual = sum(lengths) / (len(lengths) or 1)
+        for number, (weights, length) in enumerate(zip(weighed, lengths, strict=True)):
+            pivoted = (1 - _PIVOT) * length + _PIVOT * usual or 1.0
             for word, weight in weights.items():
-                self._postings[word].append((number, weight / length))
+                self._postings[word].append((number, weight / pivoted))
 
     def weight(self, word: str) -> float:
         """Return how much a word tells: its inverse document frequency, less for common verbs."""

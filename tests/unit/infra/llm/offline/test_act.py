@@ -1,0 +1,164 @@
+"""A specialist's turn: the right tool, with arguments that stand in the task."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from starling.core.llm import Message, ToolSpec
+from tests.support.offline_requests import DATA, act, calls, tools_of
+
+LIMA_NOW = '{"timezone": "America/Lima", "datetime": "2026-11-20T05:00:14-05:00"}'
+
+
+@pytest.mark.parametrize(
+    ("server", "task", "expected"),
+    [
+        ("time", "what time is it in Lima", [("get_current_time", {"timezone": "America/Lima"})]),
+        ("time", "the time in new york, please", [("get_current_time", {"timezone": "America/New_York"})]),
+        (
+            "time",
+            "what time is it in Lima and Tokyo",
+            [("get_current_time", {"timezone": "America/Lima"}), ("get_current_time", {"timezone": "Asia/Tokyo"})],
+        ),
+        (
+            "time",
+            "what time is it in Tokyo when it is 4pm in Lima?",
+            [("convert_time", {"source_timezone": "America/Lima", "time": "16:00", "target_timezone": "Asia/Tokyo"})],
+        ),
+        (
+            "time",
+            "convert 16:30 from Lima to Tokyo",
+            [("convert_time", {"source_timezone": "America/Lima", "time": "16:30", "target_timezone": "Asia/Tokyo"})],
+        ),
+        ("git", "list the last 3 commits of /srv/app", [("git_log", {"repo_path": "/srv/app", "max_count": 3})]),
+        ("git", "list its last three commits (/r)", [("git_log", {"repo_path": "/r", "max_count": 3})]),
+        (
+            "git",
+            "show the git status and the last 3 commits of /r",
+            [("git_status", {"repo_path": "/r"}), ("git_log", {"repo_path": "/r", "max_count": 3})],
+        ),
+        ("git", 'commit /r with message "fix it"', [("git_commit", {"repo_path": "/r", "message": "fix it"})]),
+        (
+            "git",
+            "add README.md and src/a.py in /r",
+            [("git_add", {"repo_path": "/r", "files": ["README.md", "src/a.py"]})],
+        ),
+        (
+            "git",
+            "create a branch called fix-1 in /r",
+            [("git_create_branch", {"repo_path": "/r", "branch_name": "fix-1"})],
+        ),
+        ("everything", "What is the sum of 2 and 3?", [("get-sum", {"a": 2, "b": 3})]),
+        ("everything", "echo hello world", [("echo", {"message": "hello world"})]),
+        ("everything", "structured content for Chicago", [("get-structured-content", {"location": "Chicago"})]),
+        (
+            "everything",
+            "run a long running operation for 2 seconds in 4 steps",
+            [("trigger-long-running-operation", {"duration": 2, "steps": 4})],
+        ),
+        (
+            "memory",
+            "create an entity named Alice of type person",
+            [("create_entities", {"entities": [{"name": "Alice", "entityType": "person", "observations": []}]})],
+        ),
+        (
+            "memory",
+            'add the observation "likes tea" to Alice',
+            [("add_observations", {"observations": [{"entityName": "Alice", "contents": ["likes tea"]}]})],
+        ),
+        ("memory", "open the nodes Alice and Bob", [("open_nodes", {"names": ["Alice", "Bob"]})]),
+        ("memory", "search for Alice in the graph", [("search_nodes", {"query": "Alice"})]),
+        (
+            "filesystem",
+            "read /tmp/a.txt and /tmp/b.txt",
+            [("read_text_file", {"path": "/tmp/a.txt"}), ("read_text_file", {"path": "/tmp/b.txt"})],
+        ),
+        ("filesystem", "read the first 5 lines of /a.txt", [("read_text_file", {"path": "/a.txt", "head": 5})]),
+        ("filesystem", 'write "hi" to /tmp/x.txt', [("write_file", {"path": "/tmp/x.txt", "content": "hi"})]),
+        ("filesystem", "move /tmp/a to /tmp/b", [("move_file", {"source": "/tmp/a", "destination": "/tmp/b"})]),
+        ("filesystem", "find *.py files in /src", [("search_files", {"path": "/src", "pattern": "*.py"})]),
+        ("system_health", "how full is this disk?", [("disk", {})]),
+        ("system_health", "disk and memory usage", [("disk", {}), ("memory", {})]),
+        ("system_health", "the 3 busiest processes", [("processes", {"limit": 3})]),
+    ],
+)
+def test_a_task_becomes_calls(server: str, task: str, expected: list[tuple[str, Mapping[str, object]]]) -> None:
+    assert calls(act(tools_of(server), task)) == expected
+
+
+def test_renamed_and_shuffled_tools_are_found_by_what_they_say() -> None:
+    time, convert = tools_of("time")
+    tools = [replace(convert, name="b"), replace(time, name="clock_now")]
+
+    reply = act(tools, "what time is it in Lima")
+
+    assert calls(reply) == [("clock_now", {"timezone": "America/Lima"})]
+
+
+@pytest.mark.parametrize(
+    ("server", "task", "missing"),
+    [
+        ("time", "what time is it in Hamburg", "timezone"),
+        ("git", "commit the changes in /r", "message"),
+        ("git", "show the status", "repo_path"),
+        ("everything", "structured content for Lima", "location"),
+        ("time", "book a flight to Mars", "No tool here fits"),
+        ("memory", "add a relation from Alice to Bob of type knows", "can't tell whether"),
+    ],
+)
+def test_what_is_missing_is_said_instead_of_guessed(server: str, task: str, missing: str) -> None:
+    reply = act(tools_of(server), task)
+
+    assert reply.tool_calls == ()
+    assert missing in reply.content
+
+
+def test_a_missing_argument_is_taken_from_an_earlier_result() -> None:
+    state = json.dumps({"results": {"t1": LIMA_NOW}})
+
+    reply = act(tools_of("time"), "convert that time to Tokyo time", state=state)
+
+    expected = {"source_timezone": "America/Lima", "time": "05:00", "target_timezone": "Asia/Tokyo"}
+    assert calls(reply) == [("convert_time", expected)]
+
+
+def test_a_missing_path_is_taken_from_the_request() -> None:
+    reply = act(tools_of("git"), "list the last 3 commits", request="in /a/b: list the last 3 commits and the load")
+
+    assert calls(reply) == [("git_log", {"repo_path": "/a/b", "max_count": 3})]
+
+
+def test_after_a_rejection_the_next_best_tool_is_tried_and_then_nothing() -> None:
+    tools = tools_of("time")[:1]
+    task = "what time is it in Lima"
+    first = act(tools, task)
+    rejected = [
+        Message("assistant", "", first.tool_calls),
+        Message("tool", "12", tool_call_id=first.tool_calls[0].id),
+        Message("user", "<feedback>wrong place</feedback>"),
+    ]
+
+    alone = act(tools, task, more=rejected)
+    with_another = act([*tools, replace(tools[0], name="zone_clock")], task, more=rejected)
+
+    assert alone.tool_calls == ()
+    assert "tried" in alone.content
+    assert calls(with_another) == [("zone_clock", {"timezone": "America/Lima"})]
+
+
+def test_the_built_in_continue_is_never_called() -> None:
+    tools = [ToolSpec("continue", "Call beside other tools to see the time in Lima.", {"type": "object"})]
+
+    assert act(tools, "what time is it in Lima").tool_calls == ()
+
+
+@pytest.mark.parametrize("row", (DATA / "weird_schemas.jsonl").read_text("utf-8").splitlines())
+def test_odd_schemas_are_survived(row: str) -> None:
+    tool = json.loads(row)["tool"]
+    spec = ToolSpec("odd", tool.get("description") or "", tool.get("inputSchema") or {})
+
+    reply = act([spec], f'{spec.description[:200]} 3 of /a/b in Lima "x"')
+
+    assert reply.content or reply.tool_calls

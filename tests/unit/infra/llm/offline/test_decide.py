@@ -1,0 +1,177 @@
+"""Planning: parts of a request go to the agents whose cards fit."""
+
+import json
+import random
+import time
+from dataclasses import replace
+
+import pytest
+
+from brain.prompts import element, lines
+from tests.support.offline_requests import CARDS, card, decide, placed, tools_of
+
+NO_CITIES = [one for one in CARDS if one.server in ("time", "git", "system_health")]
+
+
+@pytest.mark.parametrize(
+    ("request_text", "servers"),
+    [
+        ("what time is it in Lima and how full is this disk?", ["time", "system_health"]),
+        ("list the last 3 commits of /srv/app and tell me the load", ["git", "system_health"]),
+        ("list the last 3 commits of /srv/time and disk", ["git", "system_health"]),
+        ("What time is it in Lima? And in which branches is /srv/app?", ["time", "git"]),
+        ("how much memory is free?", ["system_health"]),
+        ("disk and memory usage", ["system_health"]),
+        ("What is the sum of 2 and 3?", ["everything"]),
+        ('echo "hello and what time is it" and create an entity named Alice of type person', ["everything", "memory"]),
+        ("read /tmp/a.txt and /tmp/b.txt", ["filesystem"]),
+        ("think step by step about moving house", ["sequential_thinking"]),
+        ("When it is 16:30 in Lima, what time is it in Tokyo?", ["time"]),
+        ("I'm in Lima. What time is it?", ["time"]),
+        ("My repo is /a/b. List the last 3 commits. Thanks!", ["git"]),
+    ],
+)
+def test_each_part_goes_to_the_agent_that_fits(request_text: str, servers: list[str]) -> None:
+    decision = decide(request_text)
+
+    assert placed(decision) == servers
+    assert decision.unserved == []
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        "book me a flight to Mars",
+        "what is the capital of France?",
+        "search for flights to Mars",
+        "delete all my emails",
+        "write a poem about spring",
+        "summarize the news",
+        "利马现在几点",
+        "Wie spät ist es in Berlin?",
+    ],
+)
+def test_what_nobody_can_do_is_said_and_not_guessed(request_text: str) -> None:
+    decision = decide(request_text)
+
+    assert decision.selected_agents == []
+    assert [part.part for part in decision.unserved] == [request_text]
+    assert "offline:rules" in decision.unserved[0].reason
+
+
+def test_a_request_is_served_in_part() -> None:
+    decision = decide("what's the weather in Lima and what time is it there?")
+
+    assert placed(decision) == ["time"]
+    assert decision.selected_agents[0].task == "what time is it there (Lima)"
+    assert [part.part for part in decision.unserved] == ["what's the weather in Lima"]
+
+
+@pytest.mark.parametrize("request_text", ["hello", "Hi there!", "what can you do?", "who are you?", "thanks a lot"])
+def test_small_talk_gets_a_reply_that_names_what_is_there(request_text: str) -> None:
+    decision = decide(request_text)
+
+    assert decision.selected_agents == []
+    assert decision.unserved == []
+    assert "mcp-git" in decision.reply
+
+
+def test_a_part_that_refers_back_carries_what_it_refers_to() -> None:
+    decision = decide("show the git status of /srv/app and list its last 3 commits")
+
+    assert [task.task for task in decision.selected_agents] == [
+        "show the git status of /srv/app",
+        "list its last 3 commits (/srv/app)",
+    ]
+
+
+def test_a_part_that_needs_an_earlier_result_waits_for_it() -> None:
+    decision = decide("what time is it in Lima, then convert that time to Tokyo time")
+
+    assert [task.depends_on for task in decision.selected_agents] == [[], ["t1"]]
+
+
+def test_the_order_of_cards_and_the_names_of_tools_do_not_matter() -> None:
+    renamed = {"get_current_time": "clock_now", "convert_time": "shift", "disk": "volume_state", "git_log": "past"}
+    cards = [
+        card(server, [replace(tool, name=renamed.get(tool.name, tool.name)) for tool in tools_of(server)])
+        for server in ("time", "git", "system_health", "filesystem")
+    ]
+    request_text = "what time is it in Lima, list the last 3 commits of /a/b and how full is this disk?"
+    orders = [random.Random(seed).sample(cards, len(cards)) for seed in range(10)]
+
+    plans = [placed(decide(request_text, order)) for order in orders]
+
+    assert plans == [["time", "git", "system_health"]] * 10
+
+
+def test_a_degraded_agent_is_named_with_its_reason_instead_of_used() -> None:
+    cards = [card("time", tools_of("time"), degraded="the command mcp-server-time is not installed"), *NO_CITIES[1:]]
+
+    decision = decide("convert time to another time and tell me the load", cards)
+
+    assert placed(decision) == ["system_health"]
+    assert "mcp_agent_time is degraded" in decision.unserved[0].reason
+    assert "not installed" in decision.unserved[0].reason
+
+
+def test_this_disk_becomes_an_assumption() -> None:
+    decision = decide("how full is this disk?")
+
+    assert "this disk" in decision.assumptions[0]
+
+
+def test_a_failed_task_is_left_out_with_its_reason_where_nobody_else_fits() -> None:
+    plan = [
+        element("task", "what time is it in Lima", id="t1", agent="mcp_agent_time", status="failed", depends_on=""),
+        element("task", "tell me the load", id="t2", agent="mcp_agent_system_health", status="approved", depends_on=""),
+    ]
+    state = json.dumps({"results": [{"task_id": "t1", "status": "failed", "output": "", "reason": "no such zone"}]})
+
+    decision = decide("what time is it in Lima and tell me the load", NO_CITIES, plan, state)
+
+    assert decision.selected_agents == []
+    assert [(part.part, part.reason) for part in decision.unserved] == [("what time is it in Lima", "no such zone")]
+    assert decision.is_progress_being_made
+
+
+def test_a_failed_task_is_tried_another_way_once_under_its_id() -> None:
+    twins = [card("time", tools_of("time")), card("clock", tools_of("time"))]
+    task = "what time is it in Lima"
+
+    first = decide(task, twins)
+    failed = [element("task", task, id="t1", agent=first.selected_agents[0].agent, status="failed", depends_on="")]
+    second = decide(task, twins, failed)
+    again = [element("task", task, id="t1", agent=second.selected_agents[0].agent, status="failed", depends_on="")]
+    third = decide(task, twins, again)
+
+    assert [one.task_id for one in second.selected_agents] == ["t1"]
+    assert {first.selected_agents[0].agent, second.selected_agents[0].agent} == {"mcp_agent_time", "mcp_agent_clock"}
+    assert third.selected_agents == []
+    assert [part.part for part in third.unserved] == [task]
+
+
+def test_a_plan_whose_tasks_are_approved_is_satisfied() -> None:
+    plan = [element("task", "tell me the load", id="t1", agent="a", status="approved", depends_on="")]
+
+    assert decide("tell me the load", plan=plan).is_request_satisfied
+
+
+def test_a_follow_up_takes_its_subject_from_the_conversation() -> None:
+    history = lines(
+        [element("message", "what time is it in Lima?", role="user"), element("message", "5", role="assistant")]
+    )
+
+    decision = decide("and in Tokyo?", history=history)
+
+    assert [task.task for task in decision.selected_agents] == ["what time is it in and in Tokyo?"]
+
+
+def test_three_hundred_cards_take_a_few_milliseconds() -> None:
+    cards = [replace(CARDS[at % len(CARDS)], name=f"mcp_agent_{at}") for at in range(300)]
+    decide("what time is it in Lima?", cards)
+
+    began = time.perf_counter()
+    decide("how full is this disk?", cards)
+
+    assert time.perf_counter() - began < 0.2  # about 0.02; the limit leaves room for a busy machine
