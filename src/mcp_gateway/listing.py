@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from mcp import McpError
 from pydantic import ValidationError
@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from mcp_gateway.schemas import schema_fault
 from mcp_gateway.session import Session
 from starling.core.errors import ServerUnavailableError
-from starling.core.json import JsonObject, canonical, digest, storable
+from starling.core.json import JsonObject, canonical, digest, storable, storable_text
 
 MAX_PAGES: Final = 100
 MAX_TOOLS: Final = 2_000
@@ -67,15 +67,15 @@ def _sorted_out(session: Session, documents: Iterable[dict[str, Any]]) -> tuple[
     left_out: list[str] = []
     size = 0
     for document in documents:
-        name = document.get("name")
-        if name in kept:
-            raise _odd(session, f"it lists the tool {name!r} twice")
-        definition = storable(document)
+        name = str(document.get("name"))
+        definition = cast("JsonObject", storable(document))
         size += len(canonical(definition))
         if (fault := _fault(document)) is not None:
-            left_out.append(f"{str(name)[:60]!r}: {fault}")
-        elif isinstance(definition, Mapping):
-            kept[str(definition["name"])] = definition
+            left_out.append(f"{storable_text(name[:60])!r}: {fault}")
+        elif name in kept:
+            raise _odd(session, f"it lists the tool {name!r} twice")
+        else:
+            kept[name] = definition
     if len(kept) > MAX_TOOLS or size > MAX_CHARS:
         raise _odd(session, f"its list of tools is too big ({len(kept)} tools, {size:,} characters)")
     return kept, left_out

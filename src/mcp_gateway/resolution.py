@@ -1,12 +1,14 @@
 """References in a configuration, expanded at the moment of use and kept nowhere."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from mcp_gateway.config import RemoteServer, ServerConfig, StdioServer
 from starling.core.errors import ServerUnavailableError
 
+_SHORTEST_SECRET = 6
 _REFERENCE = re.compile(r"\$\{(?P<body>[^{}]*)\}")
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
 
@@ -16,15 +18,40 @@ INHERITED: Final = frozenset(
 )
 
 
-def resolve(server: str, config: ServerConfig, environment: Mapping[str, str]) -> ServerConfig:
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A configuration ready for use, and the values that came from references: nobody may read those anywhere."""
+
+    config: ServerConfig
+    values: frozenset[str] = field(repr=False)
+
+    def mask(self, text: str) -> str:
+        """Return `text` without the values; short ones are left, for they are parts of ordinary words."""
+        for value in sorted(self.values, key=len, reverse=True):
+            text = text.replace(value, "***") if len(value) >= _SHORTEST_SECRET else text
+        return text
+
+
+def resolve(server: str, config: ServerConfig, environment: Mapping[str, str]) -> Resolved:
     """Return `config` with each `${VAR}` and `${VAR:-default}` replaced, and `env` made whole for a stdio server.
 
     Raises ServerUnavailableError that names the variable that isn't set.
     """
+    values: set[str] = set()
+
+    def replaced(match: re.Match[str]) -> str:
+        value = _value(server, match["body"], environment)
+        if match["body"] not in INHERITED:
+            values.add(value)
+        return value
 
     def expand(text: str) -> str:
-        return _REFERENCE.sub(lambda match: _value(server, match["body"], environment), text)
+        return _REFERENCE.sub(replaced, text)
 
+    return Resolved(_expanded(config, expand, environment), frozenset(values))
+
+
+def _expanded(config: ServerConfig, expand: Callable[[str], str], environment: Mapping[str, str]) -> ServerConfig:
     match config:
         case StdioServer():
             inherited = {name: environment[name] for name in INHERITED if name in environment}

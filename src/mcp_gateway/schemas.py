@@ -1,17 +1,21 @@
 """JSON schemas of tools: checked once, compiled once, and never a reason to fetch anything."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache
 from typing import Any, Final, cast
 
-from jsonschema import Draft202012Validator, SchemaError, ValidationError
+from jsonschema import Draft202012Validator, FormatChecker, SchemaError, ValidationError
 from jsonschema.protocols import Validator
-from jsonschema.validators import validator_for
+from jsonschema.validators import extend, validator_for  # pyright: ignore[reportUnknownVariableType]
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from starling.core.json import Json
 
 _CLOSED: Final[Registry[Any]] = Registry()  # resolves within the document; anything else is an error, not a request
+_ANY_FORMAT: Final = FormatChecker(())  # patterns written for JavaScript are no fault
 _MOST = 4_096
 _SHOWN = 5
 
@@ -33,8 +37,27 @@ class Validators:
 
 
 def _validator(schema: Mapping[str, Any]) -> Validator:
-    kind: type[Validator] = validator_for(schema, default=Draft202012Validator)
-    return kind(schema, registry=_CLOSED)
+    return _tolerant(_dialect(schema))(schema, registry=_CLOSED)
+
+
+def _dialect(schema: Mapping[str, Any]) -> type[Validator]:
+    named = isinstance(schema.get("$schema"), str)
+    return validator_for(schema, default=Draft202012Validator) if named else Draft202012Validator
+
+
+@cache
+def _tolerant(kind: type[Validator]) -> type[Validator]:
+    """Return the dialect without the patterns that only JavaScript understands; the server checks those."""
+
+    def lenient(keyword: str) -> Callable[..., Iterator[ValidationError]]:
+        def check(*arguments: Any) -> Iterator[ValidationError]:
+            with suppress(re.error):
+                yield from kind.VALIDATORS[keyword](*arguments) or ()
+
+        return check
+
+    keywords = {keyword: lenient(keyword) for keyword in ("pattern", "patternProperties")}
+    return cast("type[Validator]", extend(kind, keywords))
 
 
 def schema_fault(schema: object) -> str | None:
@@ -43,8 +66,9 @@ def schema_fault(schema: object) -> str | None:
         return "is no object"
     if schema.get("type", "object") != "object":
         return "doesn't describe an object"
+    document = cast("dict[str, Any]", schema)
     try:
-        _validator(schema).check_schema(schema)  # pyright: ignore[reportUnknownArgumentType]
+        _dialect(document).check_schema(document, format_checker=_ANY_FORMAT)  # pyright: ignore[reportCallIssue]
     except SchemaError as error:
         return f"is no valid JSON schema: {_line(error)}"
     except (Unresolvable, RecursionError) as error:

@@ -1,6 +1,7 @@
 """One open conversation with one server."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, cast
@@ -16,7 +17,9 @@ from mcp_gateway.transport import ShimTransport
 from starling.core.errors import ServerUnavailableError
 
 type Spawn = Callable[[Coroutine[Any, Any, None]], object]
+type Mask = Callable[[str], str]
 
+_log = logging.getLogger(__name__)
 _CLIENT: Final = wire.Implementation(name="starling", version="1")
 _SESSION_TERMINATED = 32600  # what the SDK makes of HTTP 404: the server doesn't know the session any more
 _CANCEL_SECONDS = 1.0
@@ -34,16 +37,18 @@ class ToolsPage(BaseModel):
 class Session:
     """A session from its opening to its end. `run` owns it, in one task; a session that ended never heals.
 
-    `start_seconds` bounds the time until the server has answered `initialize`.
+    `start_seconds` bounds the time until the server has answered `initialize`; `spawn` starts what nobody waits for;
+    `mask` takes secrets out of what is told about a failure.
     """
 
-    def __init__(self, server: str, transport: ClientTransport, start_seconds: float, spawn: Spawn) -> None:
+    def __init__(self, server: str, transport: ClientTransport, start_seconds: float, spawn: Spawn, mask: Mask) -> None:
         self.server = server
         self.calls = 0  # in flight
         self.info: wire.InitializeResult | None = None
         self._transport = transport
         self._start_seconds = start_seconds
         self._spawn = spawn
+        self._mask = mask
         self._session: ClientSession | None = None
         self._reason = ""
         self._decided = asyncio.Event()  # open, or failed to
@@ -62,8 +67,9 @@ class Session:
         try:
             async with self._transport.connect_session(client_info=_CLIENT) as session:
                 await self._hold(session)
-        except (OSError, ValueError, ExceptionGroup) as error:
+        except Exception as error:  # noqa: BLE001 - the edge of a session: whatever a server causes ends it and no more
             self._reason = self._reason or _reason(error)
+            _log.info("the session with MCP server %s ended: %s", self.server, self._unavailable().reason)
         finally:
             self._end()
 
@@ -172,7 +178,9 @@ class Session:
     def _unavailable(self) -> ServerUnavailableError:
         known = self._transport.why() if isinstance(self._transport, ShimTransport) else ""
         reason = "; ".join(filter(None, (self._reason, known))) or "the session was closed"
-        return ServerUnavailableError(self.server, f"{reason}.", "See `starling server show` and the server's own log.")
+        return ServerUnavailableError(
+            self.server, f"{self._mask(reason)}.", "See `starling server show` and the server's own log."
+        )
 
 
 def _is_closed(error: Exception) -> bool:

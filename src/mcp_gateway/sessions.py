@@ -77,8 +77,9 @@ class Sessions:
 
     def open_new(self, server: str, config: ServerConfig) -> Session:
         """Open a session of one's own that nobody else is given; the caller stops it."""
-        transport = transport_for(server, resolve(server, config, self._environment))
-        session = Session(server, transport, self._limits.server_start_seconds, self._tasks.create_task)
+        resolved = resolve(server, config, self._environment)
+        transport = transport_for(server, resolved)
+        session = Session(server, transport, self._limits.server_start_seconds, self._tasks.create_task, resolved.mask)
         owner = self._tasks.create_task(session.run(), name=f"mcp session {server}")
         self._owners.add(owner)
         owner.add_done_callback(self._owners.discard)

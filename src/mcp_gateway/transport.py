@@ -6,7 +6,7 @@ import shutil
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final, Unpack
@@ -21,7 +21,8 @@ from mcp.types import JSONRPCMessage
 from pydantic import ValidationError
 
 from mcp_gateway import shim
-from mcp_gateway.config import RemoteServer, ServerConfig, StdioServer
+from mcp_gateway.config import RemoteServer, StdioServer
+from mcp_gateway.resolution import Resolved
 from starling.core.errors import ServerUnavailableError
 from starling.core.json import storable_text
 
@@ -158,31 +159,31 @@ def _readable(line: bytes) -> str:
     return storable_text(line[:_STDERR_LINE_CHARS].decode(errors="replace")).strip()
 
 
-def transport_for(server: str, config: ServerConfig) -> ClientTransport:
-    """Return the transport for a resolved configuration. Raises ServerUnavailableError where it can't work."""
-    match config:
+def transport_for(server: str, resolved: Resolved) -> ClientTransport:
+    """Return the transport for a configuration. Raises ServerUnavailableError where it can't work."""
+    match config := resolved.config:
         case StdioServer():
-            _check_command(server, config)
+            _check_command(server, config, resolved.mask)
             return ShimTransport(config)
         case RemoteServer(type="sse"):
-            return SSETransport(_checked_url(server, config.url), headers=config.headers)
+            return SSETransport(_checked_url(server, config.url, resolved.mask), headers=config.headers)
         case RemoteServer():
-            return StreamableHttpTransport(_checked_url(server, config.url), headers=config.headers)
+            return StreamableHttpTransport(_checked_url(server, config.url, resolved.mask), headers=config.headers)
 
 
-def _check_command(server: str, config: StdioServer) -> None:
+def _check_command(server: str, config: StdioServer, mask: Callable[[str], str]) -> None:
     if config.cwd is not None and not Path(config.cwd).is_dir():
-        raise ServerUnavailableError(server, f"its folder {config.cwd} doesn't exist.", "Correct `cwd`.")
+        raise ServerUnavailableError(server, f"its folder {mask(config.cwd)} doesn't exist.", "Correct `cwd`.")
     command = Path(config.cwd or "") / config.command if os.sep in config.command else config.command
     if shutil.which(command, path=config.env.get("PATH")) is None:
         raise ServerUnavailableError(
             server,
-            f"the command {config.command!r} was not found or can't be run.",
+            f"the command {mask(config.command)!r} was not found or can't be run.",
             "Install it, or give its whole path as `command`.",
         )
 
 
-def _checked_url(server: str, url: str) -> str:
+def _checked_url(server: str, url: str, mask: Callable[[str], str]) -> str:
     if not url.startswith(("http://", "https://")):
-        raise ServerUnavailableError(server, f"{url!r} is no HTTP address.", "Correct `url`.")
+        raise ServerUnavailableError(server, f"{mask(url)!r} is no HTTP address.", "Correct `url`.")
     return url

@@ -11,9 +11,9 @@ from mcp_gateway.config import ServerConfig, server_of
 from starling.core.errors import ConfigurationError
 from starling.core.tools import Effect
 from starling.infra.postgres.tables import servers, tools
-from tests.support.gateway import House, call, foreign, listed, module, named, python
+from tests.support.gateway import SERVERS, House, call, foreign, listed, module, named, python
 
-pytestmark = pytest.mark.usefixtures("house")
+WELL = SERVERS / "misbehaving.py"
 
 
 async def test_a_server_is_listed_once_and_known_afterwards(house: House) -> None:
@@ -171,9 +171,7 @@ async def test_a_degraded_server_is_tried_again(house: House, tmp_path: Path) ->
     script = tmp_path / "later.py"
     async with house.gateway() as gateway:
         before = await listed(gateway, python(script))
-        script.write_text(
-            "import runpy, sys; sys.argv[1:] = ['well']; runpy.run_path(%r, run_name='__main__')" % MISBEHAVING
-        )
+        script.write_text(f"import os, sys; os.execv(sys.executable, [sys.executable, {str(WELL)!r}, 'well'])")
         after = await listed(gateway, python(script))
 
     assert (before.state, after.state) == ("degraded", "ready")
@@ -201,6 +199,3 @@ async def test_our_own_server_is_listed(house: House) -> None:
 
     assert [tool.name for tool in listing.tools] == ["cpu", "disk", "load", "memory", "processes"]
     assert listing.description.startswith("Health of the machine")
-
-
-MISBEHAVING = str(Path(__file__).parents[2] / "support/mcp_servers/misbehaving.py")

@@ -6,7 +6,7 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from tests.support.gateway import House, call, free_port, listed, running_http, running_shims, wait_for
+from tests.support.gateway import SERVERS, House, call, free_port, listed, python, running_http, running_shims, wait_for
 
 
 async def test_calls_share_one_session_and_run_side_by_side(house: House) -> None:
@@ -157,6 +157,14 @@ async def test_a_server_gets_no_secret_of_ours(house: House) -> None:
     assert not {"DATABASE_URL", "OPENAI_API_KEY", "TOKEN"} & seen.data.keys()
 
 
+async def test_what_a_server_says_at_its_end_is_told_without_secrets(house: House) -> None:
+    house.environment["TOKEN"] = "such database: prod"
+    async with house.gateway() as gateway:
+        listing = await listed(gateway, python(SERVERS / "misbehaving.py", "crashing", env={"TOKEN": "${TOKEN}"}))
+
+    assert "its last words: no ***" in listing.error
+
+
 async def test_a_warm_up_that_fails_is_quiet(house: House, caplog: pytest.LogCaptureFixture) -> None:
     async with house.gateway() as gateway:
         await listed(gateway, house.misbehaving("crashing"))
@@ -168,10 +176,13 @@ async def test_a_warm_up_that_fails_is_quiet(house: House, caplog: pytest.LogCap
 
 
 async def test_an_error_in_the_block_stays_what_it_is(house: House) -> None:
-    with pytest.raises(LookupError):
+    async def fail() -> None:
         async with house.gateway() as gateway:
             await listed(gateway, house.misbehaving("well"))
             gateway.warm("a")
             raise LookupError
+
+    with pytest.raises(LookupError):
+        await fail()
 
     assert not running_shims()

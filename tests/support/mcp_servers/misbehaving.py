@@ -1,4 +1,4 @@
-"""A server that does one thing wrong: `misbehaving.py <how> [<file>]`. Nothing but the standard library, to start fast."""
+"""A server that does one thing wrong: `misbehaving.py <how> [<file>]`. Only the standard library: it starts fast."""
 
 import json
 import os
@@ -100,6 +100,7 @@ CALLS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 
 
 def answer(request: dict[str, Any]) -> None:
+    result: dict[str, Any]
     match request["method"]:
         case "initialize":
             info = {"name": _HOW, "version": "1"}

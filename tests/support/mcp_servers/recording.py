@@ -10,7 +10,7 @@ from mcp.server.fastmcp import FastMCP
 
 _FILE = Path(sys.argv[1])
 _ARRIVED = asyncio.Event()
-_WAITING = 0
+_waiting: list[int] = []
 
 server = FastMCP(
     "recording",
@@ -47,9 +47,8 @@ async def environment() -> dict[str, str]:
 @server.tool()
 async def meet(others: int) -> str:
     """Wait until so many calls wait here at once."""
-    global _WAITING  # noqa: PLW0603 - the one meeting point of a process
-    _WAITING += 1
-    if others <= _WAITING:
+    _waiting.append(others)
+    if len(_waiting) >= others:
         _ARRIVED.set()
     await _ARRIVED.wait()
     return "met"

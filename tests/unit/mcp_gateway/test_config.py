@@ -117,7 +117,7 @@ def test_every_fault_is_told_at_once() -> None:
 
 
 def test_a_missing_file_says_what_to_check(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="can't be read.*STARLING_MCP_CONFIG"):
+    with pytest.raises(ConfigurationError, match=r"can't be read.*STARLING_MCP_CONFIG"):
         read_config(tmp_path / "none.json")
 
 
@@ -126,7 +126,7 @@ def test_references_are_expanded_for_use_only() -> None:
         {"command": "${HOME}/x", "args": ["${KEY}", "${NONE:-d:e}", "${EMPTY:-f}", "$KEY"], "env": {"T": "a-${KEY}"}}
     )
 
-    resolved = resolve("a", config, {"HOME": "/h", "KEY": "k", "EMPTY": ""})
+    resolved = resolve("a", config, {"HOME": "/h", "KEY": "k", "EMPTY": ""}).config
 
     assert isinstance(resolved, StdioServer)
     assert resolved.command == "/h/x"
@@ -138,7 +138,7 @@ def test_references_are_expanded_for_use_only() -> None:
 def test_headers_and_address_are_expanded() -> None:
     config = server_of({"url": "http://${H}/mcp", "headers": {"Authorization": "Bearer ${T}"}})
 
-    resolved = resolve("a", config, {"H": "host", "T": "token"})
+    resolved = resolve("a", config, {"H": "host", "T": "token"}).config
 
     assert resolved == RemoteServer(url="http://host/mcp", headers={"Authorization": "Bearer token"})
 
@@ -146,7 +146,7 @@ def test_headers_and_address_are_expanded() -> None:
 def test_a_server_sees_nothing_of_our_environment_but_the_harmless_part() -> None:
     ours = {"PATH": "/bin", "HOME": "/h", "DATABASE_URL": "postgresql://u:p@h", "OPENAI_API_KEY": "sk"}
 
-    resolved = resolve("a", server_of({"command": "x"}), ours)
+    resolved = resolve("a", server_of({"command": "x"}), ours).config
 
     assert isinstance(resolved, StdioServer)
     assert resolved.env == {"PATH": "/bin", "HOME": "/h"}
@@ -165,3 +165,11 @@ def test_a_reference_that_leads_nowhere_is_named(reference: str, said: str) -> N
 
     with pytest.raises(ServerUnavailableError, match=said):
         resolve("a", config, {})
+
+
+def test_values_that_came_from_references_are_masked_in_what_is_told() -> None:
+    config = server_of({"command": "x", "args": ["${TOKEN}", "${DEBUG}"], "env": {"PLACE": "harbour"}})
+
+    resolved = resolve("a", config, {"TOKEN": "hunter22", "DEBUG": "1"})
+
+    assert resolved.mask("1 login with hunter22 at harbour failed") == "1 login with *** at harbour failed"

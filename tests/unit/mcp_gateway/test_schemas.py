@@ -84,6 +84,23 @@ def test_what_is_no_schema_of_an_object_is_told(schema: object, said: str) -> No
     assert said in (schema_fault(schema) or "")
 
 
+def test_a_pattern_that_only_javascript_understands_is_left_to_the_server() -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "string", "pattern": r"^\p{L}+$"}}}
+
+    assert schema_fault(schema) is None
+    assert told(schema, {"x": "abc"}) == []
+    assert told(schema, {"x": 5})
+
+
+def test_patterns_count() -> None:
+    assert told({"type": "object", "properties": {"x": {"pattern": "^a$"}}}, {"x": "b"})
+
+
+def test_a_schema_that_names_no_known_dialect_is_read_as_the_newest() -> None:
+    assert schema_fault({"$schema": {}, "type": "object"}) is not None
+    assert schema_fault({"$schema": "https://nowhere.example/draft", "type": "object"}) is None
+
+
 def test_a_schema_without_a_type_is_taken_as_that_of_an_object() -> None:
     assert schema_fault({}) is None
 
