@@ -42,5 +42,5 @@ format: environment ## lays the code out and corrects what can be corrected
 lock: ## locks what pyproject.toml asks for; scripts/lock --upgrade takes the newest of everything
 	scripts/lock
 
-bench: servers ## measures one request; results in bench/results.jsonl
-	@$(bin)/python bench/run.py
+bench: environment ## measures one request; results in bench/results.jsonl
+	@$(bin)/python -m bench.run

@@ -1,0 +1,107 @@
+"""What is measured, next to what it is measured against, and the marks that are set."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+type Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure. `against` says in words what `reference` is."""
+
+    name: str
+    value: float
+    unit: str
+    reference: float
+    against: str
+
+    @property
+    def ratio(self) -> float:
+        return self.value / self.reference
+
+    def line(self) -> str:
+        fields = {"name": self.name, "value": self.value, "unit": self.unit}
+        fields |= {"reference": self.reference, "ratio": self.ratio}
+        return json.dumps({key: round(v, 3) if isinstance(v, float) else v for key, v in fields.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a figure should come to. A figure that misses it is reported, not failed: machines differ."""
+
+    text: str
+    is_met: Callable[[Figure], bool]
+
+
+def _at_most(limit: float) -> Mark:
+    return Mark(f"≤ {limit:g}", lambda figure: figure.value <= limit)
+
+
+def _times_at_most(limit: float) -> Mark:
+    return Mark(f"≤ {limit:g} ×", lambda figure: figure.ratio <= limit)
+
+
+def _at_least(limit: float) -> Mark:
+    return Mark(f"≥ {limit:g}", lambda figure: figure.value >= limit)
+
+
+MARKS: Mapping[str, Mark] = {
+    "run.cpu_ms": _times_at_most(4),
+    "run.first_event_ms": _at_most(10),
+    "run.plan_event_ms": _at_most(40),
+    "run.throughput_share": _at_least(0.65),
+    "run.model_calls": _at_most(6),
+    "run.model_depth": _at_most(4),
+    "run.write_transactions": _at_most(14),
+    "cli.help_ms": _at_most(500),
+}
+
+
+def depth(calls: Iterable[Interval]) -> int:
+    """Return how many of these calls went one after another: the longest chain in which each begins after the last."""
+    length, free_at = 0, float("-inf")
+    for begun, ended in sorted(calls, key=lambda call: call[1]):
+        if begun >= free_at:
+            length, free_at = length + 1, ended
+    return length
+
+
+def prompt_chars(body: Mapping[str, Any]) -> int:
+    """Return the size of what a model reads of a request: messages, tools and the schema of the answer."""
+    return sum(len(_text(body[part])) for part in ("messages", "tools", "response_format") if part in body)
+
+
+def payload_chars(body: Mapping[str, Any]) -> int:
+    """Return the same without the instructions, the system messages."""
+    return prompt_chars({**body, "messages": [said for said in body["messages"] if said["role"] != "system"]})
+
+
+def _text(part: object) -> str:
+    return json.dumps(part, ensure_ascii=False, separators=(",", ":"))
+
+
+def write(figures: Sequence[Figure], file: Path) -> None:
+    file.write_text("".join(f"{figure.line()}\n" for figure in figures), encoding="utf-8")
+
+
+def show(figures: Sequence[Figure], console: Console) -> None:
+    table = Table("figure", "value", "reference", "ratio", "mark", "which reference", box=None, pad_edge=False)
+    for column in table.columns[1:4]:
+        column.justify = "right"
+    for figure in figures:
+        table.add_row(*_row(figure))
+    console.print(table)
+
+
+def _row(figure: Figure) -> tuple[str, ...]:
+    numbers = f"{figure.value:,.4g} {figure.unit}", f"{figure.reference:,.4g}", f"{figure.ratio:.2f}"
+    mark = MARKS.get(figure.name)
+    judged = "" if mark is None else f"[green]{mark.text}[/]" if mark.is_met(figure) else f"[red]{mark.text} missed[/]"
+    return figure.name, *numbers, judged, figure.against

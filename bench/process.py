@@ -1,0 +1,64 @@
+"""Processes of ours that speak in lines: one says where it listens, another answers what it is asked."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+HERE = Path(__file__).parent
+_STOP_SECONDS = 15
+
+
+def python(*arguments: str) -> list[str]:
+    return [sys.executable, *arguments]
+
+
+@asynccontextmanager
+async def running(
+    command: Sequence[str], environment: Mapping[str, str] | None = None, log: Path | None = None
+) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """Run a process for as long as the context lasts; it is told to stop, then killed."""
+    with (log or Path(os.devnull)).open("ab") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=HERE.parent,
+            env={**os.environ, **(environment or {})},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+            limit=2**24,
+        )
+    try:
+        yield process
+    finally:
+        await _stop(process)
+
+
+async def line_of(process: asyncio.subprocess.Process) -> str:
+    """Return the next line that the process prints. Raises RuntimeError where it ends instead."""
+    assert process.stdout is not None
+    if line := await process.stdout.readline():
+        return line.decode().strip()
+    raise RuntimeError(f"a process of the bench ended with {await process.wait()}; see its messages above")
+
+
+async def ask(process: asyncio.subprocess.Process, line: str) -> str:
+    """Send a line and return the answer."""
+    assert process.stdin is not None
+    process.stdin.write(f"{line}\n".encode())
+    await process.stdin.drain()
+    return await line_of(process)
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        async with asyncio.timeout(_STOP_SECONDS):
+            await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.communicate()

@@ -1,0 +1,222 @@
+"""`make bench`: one request through the whole platform, next to a bare loop, measured in the same minutes.
+
+The machine's noise hits both sides alike, for they take turns. Processor time is the platform's and its Postgres';
+the tools' and the model's don't count.
+"""
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import aiohttp
+import orjson
+from rich.console import Console
+
+from bench import figures, starts
+from bench.figures import Figure
+from bench.process import HERE, ask, line_of, python, running
+from bench.server import Place, Platform, Timing, up
+
+ROUNDS = 5
+RUNS = 30  # a round
+BARE_RUNS = 60
+TOGETHER = 32
+RUNS_EACH = 3  # of those together
+DELAY_MS = 200
+
+_RESULTS = HERE / "results.jsonl"
+_CALLS, _DEPTH = 6, 4  # the bare loop's: plan, two tasks, two reviews, answer
+_TRANSACTIONS = 14
+
+type Body = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """The processes that take part."""
+
+    platform: Platform
+    bare: asyncio.subprocess.Process
+    model: "ModelControl"
+
+    async def loops(self, requests: int, at_once: int = 1) -> dict[str, Any]:
+        return orjson.loads(await ask(self.bare, f"{requests} {at_once}"))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelControl:
+    """Steers the model's process."""
+
+    url: str
+    session: aiohttp.ClientSession
+
+    async def calls(self) -> list[dict[str, Any]]:
+        """Return what the model was asked since the last time."""
+        async with self.session.get(f"{self.url}/calls") as response:
+            return orjson.loads(await response.read())
+
+    async def delay(self, milliseconds: float) -> None:
+        async with self.session.post(f"{self.url}/delay/{milliseconds}") as response:
+            response.raise_for_status()
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One turn of each: the platform's runs, then the bare loop's, while the platform had nothing to do."""
+
+    timings: Sequence[Timing]
+    health: Sequence[float]
+    cpu: float  # a run
+    transactions: float  # a run
+    bare: Mapping[str, Any]
+    bare_cpu: float  # a request
+
+
+async def _round(bench: Bench) -> Round:
+    platform = bench.platform
+    cpu, written = platform.cpu_ms(), platform.write_transactions()
+    timings = [await platform.run() for _ in range(RUNS)]
+    cpu, written = platform.cpu_ms() - cpu, platform.write_transactions() - written
+    health = [await platform.health() for _ in range(RUNS)]
+    bare = await bench.loops(BARE_RUNS)
+    return Round(timings, health, cpu / RUNS, written / RUNS, bare, bare["cpu"] / BARE_RUNS)
+
+
+async def _one_request(bench: Bench) -> list[Figure]:
+    rounds = [await _round(bench) for _ in range(ROUNDS)]
+    background = await _transactions_at_rest(bench.platform, sum(run.done for turn in rounds for run in turn.timings))
+    written = median(turn.transactions for turn in rounds) - background / (ROUNDS * RUNS)
+    runs = [run for turn in rounds for run in turn.timings]
+    bare_plan = median(time for turn in rounds for time in turn.bare["plan"])
+    bare_done = median(time for turn in rounds for time in turn.bare["done"])
+    bare_cpu = median(turn.bare_cpu for turn in rounds)
+    health = median(time for turn in rounds for time in turn.health)
+    return [
+        Figure("run.cpu_ms", median(turn.cpu for turn in rounds), "ms", bare_cpu, "the bare loop's"),
+        Figure("run.done_ms", median(run.done for run in runs), "ms", bare_done, "the bare loop's"),
+        Figure("run.first_event_ms", median(run.first_event for run in runs), "ms", health, "GET /health"),
+        Figure("run.plan_event_ms", median(run.plan for run in runs), "ms", bare_plan, "the bare loop's plan"),
+        Figure("run.write_transactions", written, "", _TRANSACTIONS, "the mark; the background is subtracted"),
+    ]
+
+
+async def _transactions_at_rest(platform: Platform, milliseconds: float) -> int:
+    """Return how many write transactions the platform makes in this time with nothing to do: sweeps, heartbeats."""
+    written = platform.write_transactions()
+    await asyncio.sleep(milliseconds / 1000)
+    return platform.write_transactions() - written
+
+
+def _asked(calls: Sequence[Body]) -> list[Figure]:
+    """The figures that one run's model calls give; calls side by side overlap, for each takes its time."""
+    bodies = [call["body"] for call in calls]
+    depth = figures.depth((call["begun"], call["ended"]) for call in calls)
+    chars, payload = (sum(map(size, bodies)) for size in (figures.prompt_chars, figures.payload_chars))
+    return [
+        Figure("run.model_calls", len(bodies), "", _CALLS, "the bare loop's"),
+        Figure("run.model_depth", depth, "", _DEPTH, "the bare loop's"),
+        Figure("run.prompt_chars", chars, "", payload, "the same without instructions"),
+    ]
+
+
+async def _throughput(bench: Bench, depth: int) -> Figure:
+    """The share of what could be done if nothing but the model took time."""
+    ideal = TOGETHER / (depth * DELAY_MS / 1000)
+    shares: list[float] = []
+    bare_shares: list[float] = []
+    for _ in range(3):
+        shares.append(await _runs_a_second(bench.platform) / ideal)
+        requests = TOGETHER * RUNS_EACH
+        bare_shares.append(requests / (await bench.loops(requests, TOGETHER))["elapsed"] * 1000 / ideal)
+    against = f"the bare loop's; ideal is {ideal:g} a second"
+    return Figure("run.throughput_share", median(shares), "", median(bare_shares), against)
+
+
+async def _runs_a_second(platform: Platform) -> float:
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    async with asyncio.TaskGroup() as lanes:
+        for _ in range(TOGETHER):
+            lanes.create_task(_lane(platform))
+    return TOGETHER * RUNS_EACH / (loop.time() - begun)
+
+
+async def _lane(platform: Platform) -> None:
+    for _ in range(RUNS_EACH):
+        await platform.run()
+
+
+async def _commands(place: Place) -> list[Figure]:
+    ours, bare = await starts.help_times()
+    figure = Figure("cli.help_ms", ours, "ms", bare, "python -c 'import typer'")
+    ours, bare = await starts.ready_times(place)
+    return [figure, Figure("up.ready_ms", ours, "ms", bare, "a bare FastAPI; data is there already")]
+
+
+async def _measure(folder: Path, console: Console) -> list[Figure]:
+    async with _model() as model:
+        place = Place(folder, model.url)
+        (folder / "mcp.json").write_bytes(orjson.dumps(_servers()))
+        async with up(place) as (platform, _):
+            console.print("One run, to see what it asks the model …")
+            await platform.run()
+            await model.delay(DELAY_MS)
+            await model.calls()
+            await platform.run()
+            recorded = await model.calls()
+            asked = _asked(recorded)
+            (folder / "requests.json").write_bytes(orjson.dumps([call["body"] for call in recorded]))
+            async with running(python("-m", "bench.bare", str(folder)), place.environment(0)) as bare:
+                bench = Bench(platform, bare, model)
+                await model.delay(0)
+                await _warm_up(bench)
+                console.print(f"{ROUNDS} rounds of {RUNS} runs, one after another …")
+                one = await _one_request(bench)
+                console.print(f"{TOGETHER} runs at once, {DELAY_MS} ms for each model call …")
+                await model.delay(DELAY_MS)
+                share = await _throughput(bench, figures.depth((call["begun"], call["ended"]) for call in recorded))
+        console.print("Starts …")
+        return [*one, share, *asked, *await _commands(place)]
+
+
+async def _warm_up(bench: Bench) -> None:
+    for _ in range(RUNS):
+        await bench.platform.run()
+    await bench.loops(RUNS)
+
+
+@asynccontextmanager
+async def _model() -> AsyncGenerator[ModelControl]:
+    async with running(python("-m", "bench.model")) as process, aiohttp.ClientSession() as session:
+        yield ModelControl(await line_of(process), session)
+
+
+def _servers() -> dict[str, Any]:
+    tools = str(HERE / "tools.py")
+    return {
+        "mcpServers": {
+            name: {"command": sys.executable, "args": [tools, name], "x-starling": {"effect": "read"}}
+            for name in ("tides", "library")
+        }
+    }
+
+
+def main() -> None:
+    console = Console()
+    with tempfile.TemporaryDirectory(prefix="starling-bench-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        folder.chmod(0o711)  # under root the embedded Postgres runs as somebody else
+        measured = asyncio.run(_measure(folder, console))
+    figures.write(measured, _RESULTS)
+    figures.show(measured, console)
+    console.print(f"Written to {_RESULTS}.")
+
+
+if __name__ == "__main__":
+    main()

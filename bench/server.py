@@ -1,0 +1,154 @@
+"""The platform under measurement: `starling up` as a process of its own, with its own Postgres."""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import aiohttp
+import orjson
+import psutil
+import psycopg
+
+from bench.process import python, running
+from starling.infra.postgres.embedded import attach
+
+REQUEST = "What is the tide level in Callao, and on which shelf is the book Moby Dick?"
+_STARLING = "from starling.app.cli import main; main()"
+_START_SECONDS = 60
+_NEXT_XID = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"  # looks without taking one
+_THREADS = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the platform keeps its data and finds its configuration."""
+
+    folder: Path
+    model_url: str
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "up.log"
+
+    def environment(self, port: int) -> dict[str, str]:
+        return {
+            "PORT": str(port),
+            "STARLING_DATA_DIR": str(self.data),
+            "STARLING_MCP_CONFIG": str(self.folder / "mcp.json"),
+            "STARLING_MODEL": "openai:measured",
+            "OPENAI_BASE_URL": f"{self.model_url}/v1",
+            "OPENAI_API_KEY": "bench",
+            "LOG_LEVEL": "WARNING",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """One run as its caller sees it, in milliseconds from the sending of the request."""
+
+    first_event: float
+    plan: float
+    done: float
+
+
+class Platform:
+    """A running `starling up`."""
+
+    def __init__(self, url: str, pid: int, database: str, session: aiohttp.ClientSession) -> None:
+        self._url = url
+        self._process = psutil.Process(pid)
+        self._postgres = next(child for child in self._process.children() if child.name() == "postgres")
+        self._connection = psycopg.connect(database, autocommit=True)
+        self._session = session
+
+    def close(self) -> None:
+        self._connection.close()
+
+    async def run(self) -> Timing:
+        """Send the request on a new thread and read its stream to the end. Raises RuntimeError unless it succeeds."""
+        begun = perf_counter()
+        at: dict[str, float] = {}
+        last = b""
+        asked = {"input": REQUEST, "thread_id": f"bench-{next(_THREADS)}"}
+        async with self._session.post(f"{self._url}/v1/agent/run", json=asked) as response:
+            async for line in response.content:
+                if line.startswith(b"event: "):
+                    at.setdefault(line[7:].strip().decode(), (perf_counter() - begun) * 1000)
+                elif line.startswith(b"data: "):
+                    last = line[6:]
+        done: dict[str, Any] = orjson.loads(last) if last else {}
+        if done.get("status") != "succeeded" or done["usage"]["tool_calls"] != 2:
+            raise RuntimeError(f"the run didn't come to its answer: {last.decode() or response.status}")
+        return Timing(at["run_started"], at["plan"], at["done"])
+
+    async def health(self) -> float:
+        """Return the milliseconds of a request that does nothing."""
+        begun = perf_counter()
+        async with self._session.get(f"{self._url}/health") as response:
+            await response.read()
+        return (perf_counter() - begun) * 1000
+
+    def cpu_ms(self) -> float:
+        """Return the processor time so far of the server and of Postgres with all its children, ended ones too."""
+        own, postmaster = self._process.cpu_times(), self._postgres.cpu_times()
+        seconds = own.user + own.system
+        seconds += postmaster.user + postmaster.system + postmaster.children_user + postmaster.children_system
+        for child in self._postgres.children():
+            times = child.cpu_times()
+            seconds += times.user + times.system
+        return seconds * 1000
+
+    def write_transactions(self) -> int:
+        """Return how many transaction ids were given out so far: one for each transaction that wrote."""
+        row = self._connection.execute(_NEXT_XID).fetchone()
+        assert row is not None
+        return row[0]
+
+
+@asynccontextmanager
+async def up(place: Place) -> AsyncGenerator[tuple[Platform, float]]:
+    """Start the platform; gives it and the milliseconds until it was ready."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        begun = perf_counter()
+        async with running(python("-c", _STARLING, "up"), place.environment(port), place.log) as process:
+            await answered(session, f"{url}/ready", process)
+            milliseconds = (perf_counter() - begun) * 1000
+            database = attach(place.data)
+            assert database is not None
+            platform = Platform(url, process.pid, database, session)
+            try:
+                yield platform, milliseconds
+            finally:
+                platform.close()
+
+
+async def answered(session: aiohttp.ClientSession, url: str, process: asyncio.subprocess.Process) -> None:
+    """Wait until an address answers with 200. Raises RuntimeError where its process ends before."""
+    async with asyncio.timeout(_START_SECONDS):
+        while process.returncode is None:
+            try:
+                async with session.get(url) as response:
+                    if response.status == 200:
+                        return
+            except aiohttp.ClientConnectionError:
+                pass  # it doesn't listen yet
+            await asyncio.sleep(0.005)
+    raise RuntimeError(f"the process that should have answered at {url} ended with {process.returncode}")
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

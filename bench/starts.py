@@ -1,0 +1,60 @@
+"""How long commands take to start, next to what nobody can be faster than."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from statistics import median
+from time import perf_counter
+
+import aiohttp
+
+from bench.process import python, running
+from bench.server import Place, answered, free_port, up
+
+_HELP = python("-c", "from starling.app.cli import main; main()", "--help")
+_TYPER = python("-c", "import typer; typer.Typer()")
+_SERVER = """
+import sys, fastapi, uvicorn
+app = fastapi.FastAPI()
+app.get("/ready")(lambda: {})
+uvicorn.run(app, port=int(sys.argv[1]), log_level="error")
+"""
+
+
+async def help_times(repetitions: int = 7) -> tuple[float, float]:
+    """Return the median milliseconds of `starling --help` and of a program that only imports Typer."""
+    ours: list[float] = []
+    bare: list[float] = []
+    for _ in range(repetitions):
+        ours.append(await _time(_HELP))
+        bare.append(await _time(_TYPER))
+    return median(ours), median(bare)
+
+
+async def ready_times(place: Place, repetitions: int = 3) -> tuple[float, float]:
+    """Return the median milliseconds until `starling up` and a bare FastAPI are ready."""
+    ours: list[float] = []
+    bare: list[float] = []
+    for _ in range(repetitions):
+        async with up(place) as (_, milliseconds):
+            ours.append(milliseconds)
+        bare.append(await _time_bare_server())
+    return median(ours), median(bare)
+
+
+async def _time(command: Sequence[str]) -> float:
+    begun = perf_counter()
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)
+    if await process.wait():
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
+    return (perf_counter() - begun) * 1000
+
+
+async def _time_bare_server() -> float:
+    port = free_port()
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        begun = perf_counter()
+        process = await stack.enter_async_context(running(python("-c", _SERVER, str(port))))
+        await answered(session, f"http://127.0.0.1:{port}/ready", process)
+        return (perf_counter() - begun) * 1000
