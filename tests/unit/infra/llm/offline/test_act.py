@@ -12,77 +12,80 @@ from tests.support.offline_requests import DATA, act, calls, tools_of
 LIMA_NOW = '{"timezone": "America/Lima", "datetime": "2026-11-20T05:00:14-05:00"}'
 
 
+TASKS: list[tuple[str, str, list[tuple[str, Mapping[str, object]]]]] = [
+    ("time", "what time is it in Lima", [("get_current_time", {"timezone": "America/Lima"})]),
+    ("time", "the time in new york, please", [("get_current_time", {"timezone": "America/New_York"})]),
+    (
+        "time",
+        "what time is it in Lima and Tokyo",
+        [("get_current_time", {"timezone": "America/Lima"}), ("get_current_time", {"timezone": "Asia/Tokyo"})],
+    ),
+    (
+        "time",
+        "what time is it in Tokyo when it is 4pm in Lima?",
+        [("convert_time", {"source_timezone": "America/Lima", "time": "16:00", "target_timezone": "Asia/Tokyo"})],
+    ),
+    (
+        "time",
+        "convert 16:30 from Lima to Tokyo",
+        [("convert_time", {"source_timezone": "America/Lima", "time": "16:30", "target_timezone": "Asia/Tokyo"})],
+    ),
+    ("git", "list the last 3 commits of /srv/app", [("git_log", {"repo_path": "/srv/app", "max_count": 3})]),
+    ("git", "list its last three commits (/r)", [("git_log", {"repo_path": "/r", "max_count": 3})]),
+    (
+        "git",
+        "show the git status and the last 3 commits of /r",
+        [("git_status", {"repo_path": "/r"}), ("git_log", {"repo_path": "/r", "max_count": 3})],
+    ),
+    ("git", 'commit /r with message "fix it"', [("git_commit", {"repo_path": "/r", "message": "fix it"})]),
+    (
+        "git",
+        "add README.md and src/a.py in /r",
+        [("git_add", {"repo_path": "/r", "files": ["README.md", "src/a.py"]})],
+    ),
+    (
+        "git",
+        "create a branch called fix-1 in /r",
+        [("git_create_branch", {"repo_path": "/r", "branch_name": "fix-1"})],
+    ),
+    ("everything", "What is the sum of 2 and 3?", [("get-sum", {"a": 2, "b": 3})]),
+    ("everything", "echo hello world", [("echo", {"message": "hello world"})]),
+    ("everything", "structured content for Chicago", [("get-structured-content", {"location": "Chicago"})]),
+    (
+        "everything",
+        "run a long running operation for 2 seconds in 4 steps",
+        [("trigger-long-running-operation", {"duration": 2, "steps": 4})],
+    ),
+    (
+        "memory",
+        "create an entity named Alice of type person",
+        [("create_entities", {"entities": [{"name": "Alice", "entityType": "person", "observations": []}]})],
+    ),
+    (
+        "memory",
+        'add the observation "likes tea" to Alice',
+        [("add_observations", {"observations": [{"entityName": "Alice", "contents": ["likes tea"]}]})],
+    ),
+    ("memory", "open the nodes Alice and Bob", [("open_nodes", {"names": ["Alice", "Bob"]})]),
+    ("memory", "search for Alice in the graph", [("search_nodes", {"query": "Alice"})]),
+    (
+        "filesystem",
+        "read /tmp/a.txt and /tmp/b.txt",
+        [("read_text_file", {"path": "/tmp/a.txt"}), ("read_text_file", {"path": "/tmp/b.txt"})],
+    ),
+    ("filesystem", "read the first 5 lines of /a.txt", [("read_text_file", {"path": "/a.txt", "head": 5})]),
+    ("filesystem", 'write "hi" to /tmp/x.txt', [("write_file", {"path": "/tmp/x.txt", "content": "hi"})]),
+    ("filesystem", "move /tmp/a to /tmp/b", [("move_file", {"source": "/tmp/a", "destination": "/tmp/b"})]),
+    ("filesystem", "find *.py files in /src", [("search_files", {"path": "/src", "pattern": "*.py"})]),
+    ("system_health", "how full is this disk?", [("disk", {})]),
+    ("system_health", "disk and memory usage", [("disk", {}), ("memory", {})]),
+    ("system_health", "the 3 busiest processes", [("processes", {"limit": 3})]),
+]
+
+
 @pytest.mark.parametrize(
     ("server", "task", "expected"),
-    [
-        ("time", "what time is it in Lima", [("get_current_time", {"timezone": "America/Lima"})]),
-        ("time", "the time in new york, please", [("get_current_time", {"timezone": "America/New_York"})]),
-        (
-            "time",
-            "what time is it in Lima and Tokyo",
-            [("get_current_time", {"timezone": "America/Lima"}), ("get_current_time", {"timezone": "Asia/Tokyo"})],
-        ),
-        (
-            "time",
-            "what time is it in Tokyo when it is 4pm in Lima?",
-            [("convert_time", {"source_timezone": "America/Lima", "time": "16:00", "target_timezone": "Asia/Tokyo"})],
-        ),
-        (
-            "time",
-            "convert 16:30 from Lima to Tokyo",
-            [("convert_time", {"source_timezone": "America/Lima", "time": "16:30", "target_timezone": "Asia/Tokyo"})],
-        ),
-        ("git", "list the last 3 commits of /srv/app", [("git_log", {"repo_path": "/srv/app", "max_count": 3})]),
-        ("git", "list its last three commits (/r)", [("git_log", {"repo_path": "/r", "max_count": 3})]),
-        (
-            "git",
-            "show the git status and the last 3 commits of /r",
-            [("git_status", {"repo_path": "/r"}), ("git_log", {"repo_path": "/r", "max_count": 3})],
-        ),
-        ("git", 'commit /r with message "fix it"', [("git_commit", {"repo_path": "/r", "message": "fix it"})]),
-        (
-            "git",
-            "add README.md and src/a.py in /r",
-            [("git_add", {"repo_path": "/r", "files": ["README.md", "src/a.py"]})],
-        ),
-        (
-            "git",
-            "create a branch called fix-1 in /r",
-            [("git_create_branch", {"repo_path": "/r", "branch_name": "fix-1"})],
-        ),
-        ("everything", "What is the sum of 2 and 3?", [("get-sum", {"a": 2, "b": 3})]),
-        ("everything", "echo hello world", [("echo", {"message": "hello world"})]),
-        ("everything", "structured content for Chicago", [("get-structured-content", {"location": "Chicago"})]),
-        (
-            "everything",
-            "run a long running operation for 2 seconds in 4 steps",
-            [("trigger-long-running-operation", {"duration": 2, "steps": 4})],
-        ),
-        (
-            "memory",
-            "create an entity named Alice of type person",
-            [("create_entities", {"entities": [{"name": "Alice", "entityType": "person", "observations": []}]})],
-        ),
-        (
-            "memory",
-            'add the observation "likes tea" to Alice',
-            [("add_observations", {"observations": [{"entityName": "Alice", "contents": ["likes tea"]}]})],
-        ),
-        ("memory", "open the nodes Alice and Bob", [("open_nodes", {"names": ["Alice", "Bob"]})]),
-        ("memory", "search for Alice in the graph", [("search_nodes", {"query": "Alice"})]),
-        (
-            "filesystem",
-            "read /tmp/a.txt and /tmp/b.txt",
-            [("read_text_file", {"path": "/tmp/a.txt"}), ("read_text_file", {"path": "/tmp/b.txt"})],
-        ),
-        ("filesystem", "read the first 5 lines of /a.txt", [("read_text_file", {"path": "/a.txt", "head": 5})]),
-        ("filesystem", 'write "hi" to /tmp/x.txt', [("write_file", {"path": "/tmp/x.txt", "content": "hi"})]),
-        ("filesystem", "move /tmp/a to /tmp/b", [("move_file", {"source": "/tmp/a", "destination": "/tmp/b"})]),
-        ("filesystem", "find *.py files in /src", [("search_files", {"path": "/src", "pattern": "*.py"})]),
-        ("system_health", "how full is this disk?", [("disk", {})]),
-        ("system_health", "disk and memory usage", [("disk", {}), ("memory", {})]),
-        ("system_health", "the 3 busiest processes", [("processes", {"limit": 3})]),
-    ],
+    TASKS,
 )
 def test_a_task_becomes_calls(server: str, task: str, expected: list[tuple[str, Mapping[str, object]]]) -> None:
     assert calls(act(tools_of(server), task)) == expected

@@ -1,12 +1,13 @@
 """Whatever comes, there is an answer that fits, always the same."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brain.decision import DECISION, VERDICT, Decision, Verdict
+from starling.core.json import JsonObject
 from starling.core.llm import Message, ModelRequest, ModelRole, ResponseSchema, ToolSpec
 from tests.support.offline_requests import answer, compose, decide, review
 
@@ -25,6 +26,13 @@ SCHEMAS = st.recursive(
 )
 PIECES = st.sampled_from(
     [
+        "<agent name='a'>",
+        "</agent>",
+        "<task id='t1' status='failed'>",
+        '<call name="x">',
+        "</call>",
+        "<arguments>",
+        "</arguments>",
         "time",
         " in ",
         "Lima",
@@ -59,13 +67,15 @@ TAGS = (
 )
 
 
+def _mapping(value: object) -> JsonObject:
+    return cast("JsonObject", value) if isinstance(value, dict) else {}
+
+
 @settings(max_examples=150, deadline=None)
 @given(tag=st.sampled_from(TAGS), inner=TEXTS, schemas=st.lists(SCHEMAS, max_size=2), kind=st.integers(0, 3))
 def test_any_request_gets_an_answer_that_fits_its_shape(tag: str, inner: str, schemas: list[Any], kind: int) -> None:
-    messages = (Message("user", f"<{tag}>{inner}</{tag}\n><task>{inner}</task><output>{inner}</output>"),)
-    tools = tuple(
-        ToolSpec(f"tool{at}", inner, schema if isinstance(schema, dict) else {}) for at, schema in enumerate(schemas)
-    )
+    messages = (Message("user", f"<{tag}>{inner}</{tag}><task>{inner}</task><output>{inner}</output>"),)
+    tools = tuple(ToolSpec(f"tool{at}", inner, _mapping(schema)) for at, schema in enumerate(schemas))
     response = (DECISION, VERDICT, ResponseSchema("other", {}), None)[kind]
 
     request = ModelRequest(ModelRole.ROUTER, messages, tools, response)
