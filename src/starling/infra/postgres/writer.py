@@ -93,6 +93,7 @@ class RunWriter:
         self._one_at_a_time = asyncio.Lock()
         self._broken: Exception | None = None
         self._later: asyncio.Task[None] | None = None
+        self._writing: set[asyncio.Task[None]] = set()
 
     def emit(self, event: AnyEvent) -> None:
         """Add an event to the run's stream."""
@@ -112,10 +113,16 @@ class RunWriter:
         self._pending.writes.append(write)
 
     async def flush(self) -> None:
-        """Make everything that was collected so far durable.
+        """Make everything that was collected so far durable. A write that has begun outlives its cancelled caller.
 
         Raises LeaseLostError, or DatabaseUnavailableError when Postgres stayed away for too long.
         """
+        writing = asyncio.get_running_loop().create_task(self._flush(), name=f"write-{self.run.id}")
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+        await asyncio.shield(writing)
+
+    async def _flush(self) -> None:
         async with self._one_at_a_time:
             if self._broken:
                 raise self._broken
@@ -146,10 +153,11 @@ class RunWriter:
         await self.flush()
 
     async def close(self) -> None:
-        """Stop the flush that may be waiting; what was only collected is dropped."""
-        if self._later and not self._later.done():
-            self._later.cancel()
-            await asyncio.gather(self._later, return_exceptions=True)
+        """Stop what is still being written; what was only collected is dropped."""
+        unfinished = [task for task in (self._later, *self._writing) if task and not task.done()]
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
 
     def _flush_soon(self) -> None:
         if self._later is None or self._later.done():
