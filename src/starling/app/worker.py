@@ -58,8 +58,13 @@ class Worker:
             return
         task = asyncio.get_running_loop().create_task(self._live(claim), name=f"run-{key.id}")
         self._held[key.id] = _Held(claim.run, task)
-        task.add_done_callback(lambda _: self._held.pop(key.id, None))
+        task.add_done_callback(lambda _: self._forget(key.id, task))
         await asyncio.shield(task)  # a queue that restarts doesn't take its runs with it
+
+    def _forget(self, run_id: str, task: asyncio.Task[None]) -> None:
+        """Let go of a life that ended; the same worker may hold the run's next life already."""
+        if (held := self._held.get(run_id)) and held.task is task:
+            del self._held[run_id]
 
     async def _live(self, claim: Claim) -> None:
         try:
