@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from pydantic import BaseModel, ValidationError
 
-from brain.context import RunContext
+from brain.context import Answer, RunContext
 from brain.prompts import element, lines
 from starling.core.errors import LLMInvalidResponse
+from starling.core.json import storable
 from starling.core.llm import Message, ModelRequest
 
 _SHOWN_ERRORS = 8
@@ -22,7 +23,7 @@ async def ask_for_document[D: BaseModel](
     """
     answer = await context.ask(path, position, request)
     try:
-        return document.model_validate_json(_json_of(answer.reply.content)), answer.replayed
+        return _read(answer, document), answer.replayed
     except ValidationError as error:
         wrong = _described(error)
     if not answer.replayed:
@@ -38,10 +39,16 @@ async def ask_for_document[D: BaseModel](
     )
     answer = await context.ask(path, position + 1, again)
     try:
-        return document.model_validate_json(_json_of(answer.reply.content)), answer.replayed
+        return _read(answer, document), answer.replayed
     except ValidationError as error:
         reason = f"two answers in a row weren't the JSON asked for ({_described(error)[0]})"
         raise LLMInvalidResponse(answer.reply.model, reason, "Try a model that can answer in JSON.") from None
+
+
+def _read[D: BaseModel](answer: Answer, document: type[D]) -> D:
+    """Return the document, with what Postgres can't hold replaced: JSON can spell a NUL."""
+    parsed = document.model_validate_json(_json_of(answer.reply.content))
+    return document.model_validate(storable(parsed.model_dump()))
 
 
 def _json_of(text: str) -> str:
