@@ -179,7 +179,7 @@ class Session:
         known = self._transport.why() if isinstance(self._transport, ShimTransport) else ""
         reason = "; ".join(filter(None, (self._reason, known))) or "the session was closed"
         return ServerUnavailableError(
-            self.server, f"{self._mask(reason)}.", "See `starling server show` and the server's own log."
+            self.server, f"{self._mask(reason)}.", "Start it by hand, or read its own log, to see more."
         )
 
 

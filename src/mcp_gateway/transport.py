@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Unpack
 
 import anyio
+import anyio.lowlevel
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from fastmcp.client.transports import ClientTransport, SSETransport, StreamableHttpTransport
 from fastmcp.client.transports.base import SessionKwargs
@@ -27,6 +28,7 @@ from starling.core.errors import ServerUnavailableError
 from starling.core.json import storable_text
 
 LINE_BYTES: Final = 16 * 2**20  # the longest message that is taken from a server
+_GARBAGE_LINES = 10_000  # in a row; then it isn't chatter any more
 _STDERR_LINES = 20
 _STDERR_LINE_CHARS = 500
 _EXIT_SECONDS = 4.0  # the shim needs less to end a server and all its children
@@ -45,7 +47,7 @@ class ShimTransport(ClientTransport):
     def __init__(self, server: StdioServer) -> None:
         self.server = server
         self.stderr: deque[str] = deque(maxlen=_STDERR_LINES)
-        self.garbage = 0  # lines on stdout that were no messages
+        self.garbage = 0  # lines on stdout that were no messages, since the last one that was
         self.failure = ""  # why the conversation can't go on, where the process didn't simply end
         self.ended = False  # nothing more will come
         self.exit_code: int | None = None
@@ -102,7 +104,8 @@ class ShimTransport(ClientTransport):
             while line := await process.stdout.readline():
                 await self._take(line, inbound)
         except ValueError:
-            self.failure = f"it sent a message longer than {LINE_BYTES // 2**20} MiB"
+            if self.garbage <= _GARBAGE_LINES:
+                self.failure = f"it sent a message longer than {LINE_BYTES // 2**20} MiB"
         self.ended = True
         raise ConnectionError
 
@@ -113,7 +116,11 @@ class ShimTransport(ClientTransport):
             message = JSONRPCMessage.model_validate_json(line)
         except ValidationError:
             self.garbage += 1
+            if self.garbage > _GARBAGE_LINES:
+                raise ValueError("too much garbage") from None
+            await anyio.lowlevel.checkpoint()  # a flood must not keep others waiting
         else:
+            self.garbage = 0
             await inbound.send(SessionMessage(message))
 
     async def _send(self, process: Process, outbound: Outbound) -> None:

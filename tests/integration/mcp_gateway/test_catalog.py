@@ -119,6 +119,7 @@ async def test_a_server_that_cant_be_started_is_degraded_and_says_why(house: Hou
         ("crashing", "exit code 3; its last words: no such database: prod"),
         ("silent", "didn't answer within 1 s"),
         ("garbage", "didn't answer within 1 s; it wrote "),
+        ("flood", "it wrote 10001 lines to stdout that are no MCP messages"),
         ("endless", "doesn't end (100 tools so far)"),
         ("same-names", "lists the tool 'act' twice"),
         ("no-list", "is not what MCP defines"),

@@ -132,6 +132,9 @@ def begin() -> None:
                 sys.stdout.write(f"loading {number}\n")
                 sys.stdout.flush()
                 time.sleep(0.01)
+        case "flood":
+            while True:
+                sys.stdout.write("y\n" * 1_000)
         case "chatty":
             sys.stdout.write("Welcome!\n\n{}\n\xff\n")
         case "silent":
