@@ -15,7 +15,7 @@ from starling.infra.llm.offline.prompts import Sections, leaves, parsed
 from starling.infra.llm.offline.roster import Index, implied, subject, weighted
 from starling.infra.llm.offline.schema import Slot, slots
 from starling.infra.llm.offline.values import masked, values
-from starling.infra.llm.offline.words import CHANGES, READING, VERBS, content, tokens
+from starling.infra.llm.offline.words import CHANGES, ORDERS, POLITE, READING, VERBS, content, tokens
 
 _CONTINUE = "continue"
 _UNASKED_CHANGE = 0.3  # what a tool is worth that changes something which nobody asked to change
@@ -86,7 +86,7 @@ def _about(tool: ToolSpec) -> str:
 
 def _ranked(task: str, known: Sequence[str], tools: Sequence[ToolSpec]) -> list[_Option]:
     """Return the tools that share words with a task, the worthiest first."""
-    index = _index(tuple((tool.name, _about(tool)) for tool in tools))
+    index = _index(tuple((tool.name, tool.description[:_DESCRIPTION_CHARS]) for tool in tools))
     words = subject(task, index)
     if not words.keys() - VERBS:
         words.update(word for word in implied(task) if index.knows(word))
@@ -98,8 +98,14 @@ def _option(tool: ToolSpec, score: float, words: Counter[str], task: str, known:
     vocabulary = {*content(tool.name), *content(_about(tool))}
     filled = fill(tool.parameters, task, known, f"{tool.name} {tool.description[:_DESCRIPTION_CHARS]}")
     share = filled.used / (len(values(task)) or 1)
-    worth = (score + 0.4 * share) * _fitness(tokens(tool.name), next(iter(words), ""))
+    worth = (score + 0.4 * share) * _fitness(tokens(tool.name), _order(task))
     return _Option(tool, worth, frozenset(vocabulary & words.keys()), filled)
+
+
+def _order(task: str) -> str:
+    """Return the verb that a task begins with if it is an order, else an empty string."""
+    first = next((word for word in tokens(task) if word not in POLITE), "")
+    return first if first in ORDERS else ""
 
 
 def _fitness(name: Sequence[str], order: str) -> float:
@@ -163,7 +169,7 @@ def _convincing(option: _Option, task: str) -> bool:
 
 def _ambiguous(task: str, able: list[_Option]) -> bool:
     """Whether a change was asked for that several tools could mean, none of them named after it."""
-    order = next(iter(content(task)), "")
+    order = _order(task)
     rivals = [option for option in able[:2] if _changes(option) and order not in tokens(option.tool.name)]
     return order in CHANGES and len(rivals) > 1 and rivals[1].worth >= _CLOSE * rivals[0].worth
 

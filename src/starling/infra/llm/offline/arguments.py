@@ -191,7 +191,8 @@ class _Filling:
         return None
 
     def _from_known(self, slot: Slot) -> object:
-        if slot.wanted in ("text", "glob"):
+        unknown_place = slot.wanted == "zone" and any(value.kind == "name" for value in self._free)
+        if slot.wanted in ("text", "glob") or unknown_place:
             return None
         for text in self._known:
             plain = re.sub(r"(?<=\d)T(?=\d\d:)", " ", text.replace('"', " "))

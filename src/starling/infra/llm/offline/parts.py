@@ -12,7 +12,7 @@ from starling.infra.llm.offline.words import QUESTION, STOP, SUBORDINATE, tokens
 _BOUNDARY = re.compile(
     r"""(?P<end>[.!?]+(?=\s|$)|[;](?=\s|$)|[\u3002\uff01\uff1f\uff1b\n]+)
       | (?P<join>,?\s+(?:and|but|then|plus|also|as\ well\ as)(?:\s+(?:then|also|please|finally))*\s+
-            |,\s+|\s*&\s+|\uff0c)""",
+            |,\s+|\s*&\s+|\s\+\s|\uff0c)""",
     re.VERBOSE | re.IGNORECASE,
 )
 _REFERS = re.compile(
@@ -46,7 +46,7 @@ def parts(request: str, roster: Roster) -> list[Part]:
             waiting = text
             continue
         waiting = ""
-        if roster.subject(text) or values(text):
+        if roster.subject(text) or any(value.kind != "number" for value in values(text)):
             found.append(_linked(text, joined_by, found))
     if waiting and found:
         found[-1].text += f" {waiting}"

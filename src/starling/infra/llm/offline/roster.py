@@ -13,6 +13,7 @@ from starling.infra.llm.offline.words import ORDERS, VERBS, content, tokens
 
 _TOOL = re.compile(r"([\w./:-]+)(?:\s\((.*?)\))?(?=,\s|\.?\s*$)", re.DOTALL)
 _NAME_WEIGHT = 2.0  # a word of a name counts like two of a description
+_LATE_WEIGHT = 0.7  # what comes first in a description says what it is about
 _VERB_WEIGHT = 0.3  # most tools get or list something: what, tells them apart
 _PIVOT = 0.7  # how far a document's length is drawn to the usual one, so that a mere name doesn't win by being short
 _SHARE_NEEDED = 0.2  # of what a text is about, by weight, that an agent's words have to cover
@@ -67,8 +68,8 @@ def _verb(tool: str, about: str) -> tuple[str, ...]:
 def weighted(name: str, description: str) -> Mapping[str, float]:
     """Return the weights of the stems of something that has a name and a description."""
     weights = defaultdict[str, float](float, dict.fromkeys(content(name), _NAME_WEIGHT))
-    for word in content(description):
-        weights[word] += 1.0
+    for position, word in enumerate(content(description)):
+        weights[word] += max(_LATE_WEIGHT, 1.0 - position / 20)
     return {word: 1.0 + math.log(weight) for word, weight in weights.items()}
 
 

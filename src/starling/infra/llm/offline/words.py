@@ -17,7 +17,7 @@ until till as than per via and or but nor so if then else when while where what 
 also too plus both either neither not no please kindly just only very really quite some any each every all more most
 much many few little lot several other another such same own s t re ve ll d m don doesn isn aren let lets want need
 like wish would know help able using use used new now right currently today moment ago out up down off again ever yet
-still already once
+still already once last first latest next previous
 """
 _GREETINGS = """
 hello hi hey thanks thank bye ok okay yes sorry welcome good great nice morning evening afternoon night
@@ -85,6 +85,9 @@ CHANGES = frozenset(stem(word) for word in f"{_CHANGING} {_OTHER_CHANGES}".split
 VERBS = READING.union(stem(word) for word in _CHANGING.split())
 ORDERS = VERBS.union(CHANGES, (stem(word) for word in _OTHER_ORDERS.split()))
 QUESTION = frozenset(tokens("what which who whose when where why how is are was were does did can could would will"))
+POLITE = frozenset(
+    tokens("please kindly can could would will you just now then also and i want need like to let us me")
+)
 SUBORDINATE = frozenset(tokens("when if while as after since where which who whose because although"))
 
 

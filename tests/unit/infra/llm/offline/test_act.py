@@ -77,6 +77,8 @@ TASKS: list[tuple[str, str, list[tuple[str, Mapping[str, object]]]]] = [
     ("filesystem", 'write "hi" to /tmp/x.txt', [("write_file", {"path": "/tmp/x.txt", "content": "hi"})]),
     ("filesystem", "move /tmp/a to /tmp/b", [("move_file", {"source": "/tmp/a", "destination": "/tmp/b"})]),
     ("filesystem", "find *.py files in /src", [("search_files", {"path": "/src", "pattern": "*.py"})]),
+    ("git", "how many commits does /r have", [("git_log", {"repo_path": "/r"})]),
+    ("git", "What was the last commit of /r about", [("git_log", {"repo_path": "/r"})]),
     ("system_health", "how full is this disk?", [("disk", {})]),
     ("system_health", "disk and memory usage", [("disk", {}), ("memory", {})]),
     ("system_health", "the 3 busiest processes", [("processes", {"limit": 3})]),
@@ -131,6 +133,15 @@ def test_a_missing_path_is_taken_from_the_request() -> None:
     reply = act(tools_of("git"), "list the last 3 commits", request="in /a/b: list the last 3 commits and the load")
 
     assert calls(reply) == [("git_log", {"repo_path": "/a/b", "max_count": 3})]
+
+
+def test_a_place_that_is_not_understood_is_not_replaced_by_one_of_another_part() -> None:
+    task = "what time is it in Atlantis?"
+
+    reply = act(tools_of("time"), task, request=f"what time is it in Lima? {task}")
+
+    assert reply.tool_calls == ()
+    assert "Atlantis" in reply.content
 
 
 def test_after_a_rejection_the_next_best_tool_is_tried_and_then_nothing() -> None:

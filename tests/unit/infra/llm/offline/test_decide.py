@@ -20,6 +20,7 @@ NO_CITIES = [one for one in CARDS if one.server in ("time", "git", "system_healt
         ("list the last 3 commits of /srv/app and tell me the load", ["git", "system_health"]),
         ("list the last 3 commits of /srv/time and disk", ["git", "system_health"]),
         ("What time is it in Lima? And in which branches is /srv/app?", ["time", "git"]),
+        ("1. time in Lima\n2. disk usage\n3. list files in /tmp", ["time", "system_health", "filesystem"]),
         ("how much memory is free?", ["system_health"]),
         ("disk and memory usage", ["system_health"]),
         ("What is the sum of 2 and 3?", ["everything"]),
