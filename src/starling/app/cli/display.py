@@ -8,6 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
+from starling.app.cli.output import write
+
 _ARGUMENTS_CHARS = 90
 _RESULT_CHARS = 110
 _REASONS_CHARS = 200
@@ -50,6 +52,7 @@ class Display:
         self._message_id = ""
         self._answer = ""
         self._mid_line = False
+        self._interrupted = False  # another line came between pieces of the answer
 
     @property
     def approved_agents(self) -> frozenset[str]:
@@ -119,8 +122,9 @@ class Display:
         if data["message_id"] != self._message_id:
             self._line("Answer" if not self._answer else "Answer, anew", "bold")
             self._message_id, self._answer = data["message_id"], ""
-        elif not self._mid_line:
+        elif self._interrupted:
             self._line("Answer, continued", "bold")
+        self._interrupted = False
         self._answer += data["content"]
         self._write(data["content"])
 
@@ -175,15 +179,14 @@ class Display:
         return perf_counter() - self._begun
 
     def _line(self, text: str, style: str | None = None) -> None:
-        if self._mid_line:
-            self._console.print()
-            self._mid_line = False
-        self._console.print(text, style=style, markup=False)
+        ending = "\n" if self._mid_line else ""
+        self._mid_line, self._interrupted = False, True
+        write(self._console, ending)
+        write(self._console, f"{text}\n", style)
 
     def _write(self, text: str) -> None:
-        self._console.print(text, end="", markup=False)
-        self._console.file.flush()
-        self._mid_line = True
+        write(self._console, text)
+        self._mid_line = not text.endswith("\n")
 
 
 _MOMENTS: Sequence[tuple[str, str]] = (("first event", "first event"), ("plan", "plan"), ("done", "done"))

@@ -9,6 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+_CONTROLS = dict.fromkeys([*range(32), *range(127, 160)], "\N{REPLACEMENT CHARACTER}") | {9: "\t", 10: "\n", 13: ""}
+
 
 @cache
 def results() -> Console:
@@ -22,9 +24,23 @@ def diagnostics() -> Console:
     return Console(highlight=False, soft_wrap=True, stderr=True)
 
 
+def printable(text: str) -> str:
+    """Return text without control characters: what servers and models say must not steer a terminal."""
+    return text.translate(_CONTROLS)
+
+
 def say(text: str = "", style: str | None = None) -> None:
     """Print one line as it is, with no markup read into it."""
-    results().print(text, style=style, markup=False)
+    write(results(), f"{text}\n", style)
+
+
+def write(console: Console, text: str, style: str | None = None) -> None:
+    """Print text at once. Into a pipe it goes unchanged but for control characters, tabs included."""
+    if console.is_terminal:
+        console.print(printable(text), style=style, markup=False, end="")
+    else:
+        console.file.write(printable(text))
+        console.file.flush()
 
 
 def say_json(value: Any) -> None:

@@ -1,0 +1,114 @@
+"""The `starling` command as a user runs it: real processes, with an environment of their own."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+STARLING = Path(sys.executable).with_name("starling")
+_SECONDS = 50
+_KEPT = ("PATH", "LANG", "TMPDIR", "PYTHONPATH")
+
+
+@dataclass(frozen=True)
+class Home:
+    """A folder that commands run in, and what they find in their environment besides the usual."""
+
+    folder: Path
+    variables: Mapping[str, str]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        here = {"HOME": str(self.folder), "STARLING_DATA_DIR": str(self.folder / "data"), "LOG_LEVEL": "WARNING"}
+        model = {"STARLING_MODEL": "offline:rules", "COLUMNS": "200"}
+        return kept | here | model | dict(self.variables)
+
+    def starling(self, *arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run(
+            [STARLING, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env=self.environment,
+            timeout=_SECONDS,
+            check=False,
+        )
+
+    def json(self, *arguments: str | Path) -> Any:
+        """Run a command that succeeds and return what it printed as JSON."""
+        done = self.starling(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    @contextmanager
+    def running(self, *arguments: str | Path) -> Generator["Service"]:
+        """Run a service until the block ends, from the moment when it says that it is ready."""
+        with subprocess.Popen(
+            [STARLING, *arguments, "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            env=self.environment,
+        ) as process:
+            try:
+                assert process.stdout is not None
+                assert process.stderr is not None
+                line = process.stdout.readline()
+                assert line, process.stderr.read()
+                yield Service(process, json.loads(line))
+            finally:
+                process.terminate()
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service that is ready, and what it said about itself."""
+
+    process: subprocess.Popen[str]
+    said: Mapping[str, Any]
+
+    @property
+    def url(self) -> str:
+        return str(self.said["address"])
+
+    def stopped_by(self, number: int) -> tuple[int, list[psutil.Process]]:
+        """Send a signal; return the exit code, and which processes of the service outlived it."""
+        family = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.send_signal(number)
+        code = self.process.wait(_SECONDS)
+        return code, psutil.wait_procs(family, timeout=10)[1]
+
+
+@contextmanager
+def new_home(**variables: str) -> Generator[Home]:
+    """Make a folder that every user may enter, as the embedded Postgres needs under root."""
+    with tempfile.TemporaryDirectory(prefix="starling-") as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        yield Home(folder, variables)
+
+
+def server_file(home: Home, **servers: Mapping[str, Any]) -> Path:
+    """Write an `mcpServers` file into a home."""
+    file = home.folder / "servers.json"
+    file.write_text(json.dumps({"mcpServers": servers}))
+    return file
+
+
+SYSTEM_HEALTH = {
+    "command": sys.executable,
+    "args": ["-m", "mcp_gateway.servers.system_health"],
+    "x-starling": {"effect": "read"},
+}

@@ -1,0 +1,61 @@
+"""Signals: the first one ends things in order."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Generator
+
+import pytest
+
+from starling.app.cli.stopping import Stopped, heed_signals, run_until_stopped, terminable
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+@pytest.fixture(autouse=True)
+def heeded() -> Generator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    heed_signals()
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_cancels_what_runs_and_waits_until_it_has_cleaned_up(number: int, code: int) -> None:
+    cleaned: list[str] = []
+
+    async def work() -> None:
+        try:
+            os.kill(os.getpid(), number)
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append("up")
+
+    with pytest.raises(Stopped) as stopped:
+        run_until_stopped(work())
+
+    assert cleaned == ["up"]
+    assert stopped.value.exit_code == code
+
+
+def test_a_signal_outside_of_a_loop_raises_too() -> None:
+    with pytest.raises(Stopped):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_service_takes_sigterm_for_its_regular_end() -> None:
+    with terminable():
+        os.kill(os.getpid(), signal.SIGTERM)
+    heed_signals()
+
+    with pytest.raises(Stopped), terminable():
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_what_runs_to_its_end_gives_its_result() -> None:
+    async def work() -> int:
+        return 7
+
+    assert run_until_stopped(work()) == 7
