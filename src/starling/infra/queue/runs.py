@@ -14,7 +14,7 @@ type Handler = Callable[[RunKey], Awaitable[None]]
 type Sweep = Callable[[], Awaitable[None]]
 
 QUEUE = "runs"
-_SWEEP_CRON = "*/5 * * * * *"  # every five seconds
+_SWEEP_CRON = "* * * * * */5"  # every five seconds: the sixth field counts them
 _FETCH_SECONDS = 5.0
 _ABORT_SECONDS = 1.0
 _RESTART_SECONDS = 0.5

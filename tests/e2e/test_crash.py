@@ -1,0 +1,170 @@
+"""Somebody pulls the plug: nothing is left behind, nothing is asked or done again, the run goes on."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.model_script import Answer, Rule, Script, When
+from tests.support.model_server import ModelServer
+from tests.support.platform_process import PlatformProcess
+from tests.support.sse import Event
+
+pytestmark = pytest.mark.timeout(180)
+
+RECORDING = Path(__file__).parents[1] / "support/mcp_servers/recording.py"
+DECISION = {
+    "thought_process": "Two records, side by side.",
+    "plan": ["record one", "record two"],
+    "selected_agents": [
+        {"task_id": "t1", "agent": "mcp_agent_first", "task": "record one", "depends_on": []},
+        {"task_id": "t2", "agent": "mcp_agent_second", "task": "record two", "depends_on": []},
+    ],
+    "reply": "",
+    "assumptions": [],
+    "unserved": [],
+    "is_request_satisfied": False,
+    "is_in_loop": False,
+    "is_progress_being_made": True,
+}
+APPROVED = {"status": "APPROVED", "refined_output": "", "reasons": ["fits"], "evidence": [], "changed": []}
+
+
+def call(text: str) -> list[dict[str, Any]]:
+    return [{"name": "record", "arguments": {"text": text}}]
+
+
+def script(*first: Rule) -> Script:
+    """A model that has both agents record, approves and answers; `first` comes before all that."""
+    return Script(
+        *first,
+        Rule(Answer(json.dumps(DECISION)), When(schema="supervisor_decision")),
+        Rule(Answer(json.dumps(APPROVED)), When(schema="verdict")),
+        Rule(Answer(tool_calls=call("one")), When(tool="record", contains="record one</task>")),
+        Rule(Answer(tool_calls=call("two")), When(tool="record", contains="record two</task>")),
+        Rule(Answer("Both are recorded [1] [2].")),
+    )
+
+
+def servers(folder: Path, effect: str) -> dict[str, Any]:
+    return {
+        name: {
+            "command": sys.executable,
+            "args": [str(RECORDING), str(folder / f"{name}.log")],
+            "x-starling": {"effect": effect, "description": f"Records on the {name} sheet."},
+        }
+        for name in ("first", "second")
+    }
+
+
+def environment(model: ModelServer) -> dict[str, str]:
+    return {
+        "STARLING_MODEL": "openai:scripted",
+        "OPENAI_BASE_URL": model.url,
+        "OPENAI_API_KEY": "none",
+        "STARLING_LIMITS": json.dumps({"lease_seconds": 2}),
+    }
+
+
+def recorded(folder: Path, name: str) -> list[str]:
+    return [line for line in (folder / f"{name}.log").read_text().splitlines() if line != "started"]
+
+
+def done(events: Sequence[Event]) -> dict[str, Any]:
+    assert events[-1].type == "done"
+    return events[-1].data
+
+
+def told(event: Event) -> tuple[str, str]:
+    return event.type, event.data.get("call_id") or event.data.get("task_id", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A point of a run: the model's answer that is held there, and what has been told and asked by then."""
+
+    held: When
+    told: frozenset[tuple[str, str]]
+    asked: int
+
+
+MOMENTS = {
+    "in the supervisor": Moment(When(schema="supervisor_decision"), frozenset({("run_started", "")}), 1),
+    "in one agent": Moment(When(tool="record", contains="record two</task>"), frozenset({("task_result", "t1")}), 4),
+    "in one review": Moment(
+        When(schema="verdict", contains="record two</task>"),
+        frozenset({("task_result", "t1"), ("tool_result", "t2.0.0")}),
+        5,
+    ),
+    "in the final answer": Moment(When(contains="<results>"), frozenset({("task_result", "t2")}), 6),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS.keys())
+async def test_after_a_kill_nothing_is_left_and_nothing_is_asked_again(open_folder: Path, moment: Moment) -> None:
+    held = Rule(Answer("never sent", hold="for ever"), replace(moment.held, nth=1))
+    async with (
+        ModelServer(script(held)) as model,
+        PlatformProcess.running(open_folder, servers(open_folder, "read"), environment(model)) as platform,
+    ):
+        async with platform.stream("record one and two") as events:
+            seen = [await anext(events)]
+            while not moment.told <= {told(event) for event in seen}:
+                seen.append(await anext(events))
+            await model.received(moment.asked)
+            assert await platform.kill() == []
+
+        await platform.start()
+        whole = await platform.read(seen[0].data["run_id"])
+
+        assert done(whole)["status"] == "succeeded"
+        assert [event.id for event in whole] == list(range(1, len(whole) + 1))
+        assert whole[: len(seen)] == seen
+        assert len(model.requests) == 6 + 1  # only what was held is asked again
+        assert recorded(open_folder, "first") == ["one"]
+        assert recorded(open_folder, "second") == ["two"]
+
+
+async def test_a_kill_while_an_unsafe_call_is_out_says_that_its_outcome_is_unknown(open_folder: Path) -> None:
+    slow = {"name": "meet", "arguments": {"others": 2}}
+    calling = Rule(Answer(tool_calls=[slow]), When(tool="meet", contains="record two</task>", nth=1))
+    again = Rule(Answer(json.dumps(DECISION | {"selected_agents": []})), When(schema="supervisor_decision", nth=2))
+    async with (
+        ModelServer(script(again, calling)) as model,
+        PlatformProcess.running(open_folder, servers(open_folder, "unsafe"), environment(model)) as platform,
+    ):
+        async with platform.stream("record one and two") as events:
+            started = await anext(events)
+            async for event in events:
+                if event.type == "tool_start" and event.data["name"] == "second.meet":
+                    break
+            assert await platform.kill() == []
+
+        await platform.start()
+        whole = await platform.read(started.data["run_id"])
+
+        failed = next(event for event in whole if event.type == "task_result" and event.data["task_id"] == "t2")
+        assert failed.data["status"] == "failed"
+        assert "outcome is unknown" in failed.data["summary"]
+        assert recorded(open_folder, "first").count("one") <= 1
+
+
+async def test_a_queued_run_survives_a_kill(open_folder: Path) -> None:
+    held = Rule(Answer("{}", hold="never"), When(schema="supervisor_decision", nth=1))
+    async with (
+        ModelServer(script(held)) as model,
+        PlatformProcess.running(open_folder, servers(open_folder, "read"), environment(model)) as platform,
+    ):
+        async with platform.stream("record one and two", "same") as first, platform.stream("again", "same") as second:
+            runs = [(await anext(first)).data["run_id"], (await anext(second)).data["run_id"]]
+            await model.received(1)
+            assert await platform.kill() == []
+
+        await platform.start()
+        ended = [done(await platform.read(run_id))["status"] for run_id in runs]
+
+        assert ended == ["succeeded", "succeeded"]
