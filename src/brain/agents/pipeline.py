@@ -11,6 +11,7 @@ from brain.agents.runtime import AgentRuntime, Produced, Work
 from brain.context import RunContext
 from brain.registry.cards import AgentCard
 from brain.state import Dispatch, TaskOutcome, ToolUse
+from brain.typing_out import TypingOut
 from starling.core.errors import DeadlineExceededError, JournalDivergedError, ModelError, OutcomeUnknownError
 from starling.core.events import TaskResult, TaskStart
 
@@ -54,6 +55,7 @@ class Pipeline:
             for attempt in range(1, context.allowance.max_attempts + 1):
                 produced, judgement = await self._attempt(work, runtime, attempt)
                 if judgement.approved:
+                    _retype(work, produced, judgement)
                     return _approved(work, produced, judgement, attempt)
                 reason = " ".join(judgement.reasons)
                 if produced.unable:
@@ -83,6 +85,13 @@ def _announce(work: Work, attempt: int) -> None:
     work.context.emit(TaskStart(task_id=task["id"], agent=task["agent"], path=work.path, attempt=attempt))
     if attempt > 1:
         journal.record(work.path, "context", {}, attempt - 1)
+
+
+def _retype(work: Work, produced: Produced, judgement: Judgement) -> None:
+    """Put what the review made of a text in the place of what was typed out."""
+    if work.dispatch["whole_plan"] and not produced.uses and judgement.output != produced.output:
+        with TypingOut(work.context, f"{work.path}.fixed.{work.context.run.fence}") as typing_out:
+            typing_out.write(judgement.output)
 
 
 def _approved(work: Work, produced: Produced, judgement: Judgement, attempts: int) -> TaskOutcome:
