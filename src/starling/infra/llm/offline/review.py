@@ -257,7 +257,8 @@ def _off_topic(attempt: _Attempt) -> Iterator[tuple[str, str]]:
         ]
     )
     folded = fold(said)
-    if not any(word in folded for word in about):
+    names = {token for call in attempt.calls for token in tokens(call.name) if len(token) > 2}
+    if not any(word in folded or word.startswith(tuple(names)) for word in about):
         yield "Neither the calls nor their results have to do with the task.", attempt.output
 
 
@@ -266,7 +267,9 @@ def _invented(attempt: _Attempt) -> Iterator[tuple[str, str]]:
     cut = any(len(call.result) >= _LONG_RESULT and call.result in attempt.output for call in attempt.calls)
     if not attempt.calls or cut:
         return
-    source = fold("\n".join([attempt.returned, attempt.asked, *(" ".join(call.texts) for call in attempt.calls)]))
+    source = fold(
+        "\n".join([attempt.returned, attempt.asked, *(f"{call.name} {' '.join(call.texts)}" for call in attempt.calls)])
+    )
     known = set(re.findall(r"\d+", source)) | set(tokens(source))
     for value in values(_plain(attempt.output)):
         if fold(value.value) in source or fold(value.text) in source:

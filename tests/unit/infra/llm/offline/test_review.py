@@ -116,6 +116,22 @@ def test_a_retry_makes_a_failed_call_good() -> None:
     assert review(TASK, [failed, *now(LIMA)], LIMA).status == "APPROVED"
 
 
+def test_the_results_of_several_calls_stand_under_their_names() -> None:
+    made: list[Call] = [
+        ("system_health.disk", {}, '{"percent": 22.6}', "succeeded"),
+        ("system_health.memory", {}, '{"percent": 3.7}', "succeeded"),
+    ]
+    output = "\n\n".join(f"{name} {arguments}:\n{result}" for name, arguments, result, _ in made)
+
+    assert review("disk and memory usage", made, output).status == "APPROVED"
+
+
+def test_a_call_may_abbreviate_what_the_task_names() -> None:
+    made: list[Call] = [("everything.get-env", {}, '{"HOME": "/root"}', "succeeded")]
+
+    assert review("show the environment variables", made).status == "APPROVED"
+
+
 def test_a_long_result_that_the_prompt_shows_only_in_part_is_no_invention() -> None:
     text = "\n".join(f"line {number} of /tmp/a.txt" for number in range(1_000))
     made: list[Call] = [("fs.read", {"path": "/tmp/a.txt"}, text[:8_000], "succeeded")]
