@@ -5,9 +5,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import cast
 
-from starling.core.json import JsonObject, canonical, digest
+from starling.core.json import JsonObject, canonical, digest, storable
 from starling.core.llm import Message, ModelReply, ModelToolCall, ToolSpec
 from starling.infra.llm.offline.arguments import Filled, fill
 from starling.infra.llm.offline.faults import fault
@@ -37,7 +36,7 @@ class _Option:
 
 def act(sections: Sections, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> ModelReply:
     """Return the calls for a task, or in words what is missing for them."""
-    made = [(call.name, canonical(call.arguments)) for message in messages for call in message.tool_calls]
+    made = [(call.name, canonical(storable(call.arguments))) for message in messages for call in message.tool_calls]
     results = [message.content for message in messages if message.role == "tool"]
     if results and not sections.text("feedback") and not fault(results[-1]):
         return ModelReply("")
@@ -69,9 +68,9 @@ def _plain(data: object) -> str:
     )
 
 
-def _call(name: str, arguments: Mapping[str, object], position: int) -> ModelToolCall:
+def _call(name: str, arguments: JsonObject, position: int) -> ModelToolCall:
     raw = canonical(arguments)
-    return ModelToolCall(f"call_{position}_{digest([name, raw])[:12]}", name, cast("JsonObject", arguments), raw)
+    return ModelToolCall(f"call_{position}_{digest([name, raw])[:12]}", name, arguments, raw)
 
 
 @lru_cache(maxsize=64)

@@ -3,8 +3,9 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import islice, product
 
+from starling.core.json import Json, storable
 from starling.infra.llm.offline.schema import Slot, slots
 from starling.infra.llm.offline.values import Value, clock, masked, values
 from starling.infra.llm.offline.words import GREETINGS, ORDERS, STOP, content, tokens
@@ -29,7 +30,7 @@ _IDENTIFIER = re.compile(r"[\w./@~^-]+")
 class Filled:
     """Arguments for one call, or for several where a text names several values for one slot."""
 
-    arguments: list[dict[str, object]] = field(default_factory=lambda: [{}])
+    arguments: list[dict[str, Json]] = field(default_factory=lambda: [{}])
     missing: list[Slot] = field(default_factory=list[Slot])
     used: int = 0
     unresolved: list[str] = field(default_factory=list[str])
@@ -65,7 +66,8 @@ class _Filling:
         names = list(self._given)
         several = product(*(self._given[name] for name in names))
         found.arguments = [
-            dict(zip(names, one, strict=True)) for one, _ in zip(several, range(_MOST_CALLS), strict=False)
+            {name: storable(value) for name, value in zip(names, one, strict=True)}
+            for one in islice(several, _MOST_CALLS)
         ]
         return found
 

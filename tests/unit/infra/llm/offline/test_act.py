@@ -176,3 +176,12 @@ def test_odd_schemas_are_survived(row: str) -> None:
     reply = act([spec], f'{spec.description[:200]} 3 of /a/b in Lima "x"')
 
     assert reply.content or reply.tool_calls
+
+
+def test_what_json_cannot_hold_never_leaves() -> None:
+    schema = {"type": "object", "properties": {"a": {"const": float("nan")}, "query": {"type": "string"}}}
+    tool = ToolSpec("search", "Search for words.", {**schema, "required": ["a", "query"]})
+
+    reply = act([tool], "search for words on pelicans \ud800")
+
+    assert calls(reply) == [("search", {"a": "nan", "query": "pelicans �"})]
