@@ -46,8 +46,8 @@ class Home:
         )
 
     def json(self, *arguments: str | Path) -> Any:
-        """Run a command that succeeds and return what it printed as JSON."""
-        done = self.starling(*arguments, "--json")
+        """Run a command of a group that succeeds and return what it printed as JSON."""
+        done = self.starling(*arguments[:2], "--json", *arguments[2:])
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

@@ -10,22 +10,16 @@ import typer
 
 from starling.app.cli.lazy import Lazy, lazy_group
 from starling.app.cli.stopping import Stopped, heed_signals
-from starling.core.errors import (
-    ConfigurationError,
-    DatabaseUnavailableError,
-    DatabaseUnsuitableError,
-    InvalidRequestError,
-    NotFoundError,
-    StarlingError,
-)
+from starling.core.errors import StarlingError
 
 FAILED, USAGE, UNAVAILABLE = 1, 2, 3
 _EXIT_CODES = {
-    ConfigurationError: USAGE,
-    InvalidRequestError: USAGE,
-    NotFoundError: USAGE,
-    DatabaseUnsuitableError: USAGE,
-    DatabaseUnavailableError: UNAVAILABLE,
+    "configuration_invalid": USAGE,
+    "invalid_request": USAGE,
+    "not_found": USAGE,
+    "database_unsuitable": USAGE,
+    "database_unavailable": UNAVAILABLE,
+    "api_unavailable": UNAVAILABLE,
 }
 _COMMANDS = {
     "up": Lazy("starling.app.cli.up", "Start everything in one process: database, servers, worker, API."),
@@ -91,4 +85,4 @@ def _explained(error: StarlingError) -> int:
     typer.echo(f"Error: {error.message}", err=True)
     if error.remedy:
         typer.echo(f"  {error.remedy}", err=True)
-    return next((_EXIT_CODES[kind] for kind in type(error).__mro__ if kind in _EXIT_CODES), FAILED)
+    return _EXIT_CODES.get(error.code, FAILED)

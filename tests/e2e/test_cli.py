@@ -1,0 +1,313 @@
+"""The command line, as real processes."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.integration.postgres.conftest import old_server_url  # noqa: F401 # pyright: ignore[reportUnusedImport]
+from tests.support.command_line import STARLING, SYSTEM_HEALTH, Home, Service, new_home, server_file
+from tests.support.gateway import SERVERS
+
+_QUESTION = "How full is this disk, and how much memory is in use?"
+
+
+@pytest.fixture(scope="module")
+def home() -> Generator[Home]:
+    with new_home() as home:
+        yield home
+
+
+@pytest.fixture(scope="module")
+def platform(home: Home) -> Generator[Service]:
+    """`starling up` with an embedded Postgres, one good server and one that can't be started."""
+    file = server_file(home, system_health=SYSTEM_HEALTH, broken={"command": "no-such-command"})
+    with home.running("up", "--port", "0", "--mcp-config", file) as service:
+        yield service
+
+
+@pytest.fixture
+def own_home(database_url: str) -> Generator[Home]:
+    """A home with a migrated database of this test's own."""
+    with new_home(DATABASE_URL=database_url) as home:
+        yield home
+
+
+def test_help_imports_nothing_that_only_commands_need() -> None:
+    program = (
+        "import sys; from starling.app.cli.app import app; app(['--help'], standalone_mode=False);"
+        "print({'fastapi', 'sqlalchemy', 'mcp', 'langgraph', 'httpx', 'psycopg'} & sys.modules.keys(), file=sys.stderr)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert "ask" in done.stdout
+    assert done.stderr.strip() == "set()"
+
+
+def test_version_is_told() -> None:
+    assert subprocess.check_output([STARLING, "--version"], text=True).startswith("starling 0.")
+
+
+def test_up_says_what_runs(platform: Service) -> None:
+    servers = {server["name"]: server for server in platform.said["servers"]}
+
+    assert set(platform.said["models"].values()) == {"offline:rules"}
+    assert platform.said["epoch"] == 1
+    assert servers["system_health"]["state"] == "ready"
+    assert servers["broken"]["state"] == "degraded"
+    assert "no-such-command" in servers["broken"]["error"]
+    assert servers["broken"]["remedy"]
+
+
+def test_ask_shows_plan_calls_verdicts_answer_and_sources(home: Home, platform: Service) -> None:
+    done = home.starling("ask", _QUESTION, "--url", platform.url)
+
+    assert done.returncode == 0, done.stderr
+    for part in ("Plan", "mcp_agent_system_health", "calls system_health.disk(", "APPROVED", "Answer", "Sources"):
+        assert part in done.stdout
+    assert "Succeeded:" in done.stdout.splitlines()[-1]
+    assert "\x1b" not in done.stdout
+
+
+def test_ask_gives_events_as_json_lines(home: Home, platform: Service) -> None:
+    done = home.starling("ask", "-", "--url", platform.url, "--json", stdin=_QUESTION)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert (events[0]["type"], events[-1]["type"]) == ("run_started", "done")
+
+
+def test_a_run_is_listed_shown_and_read_again(home: Home, platform: Service) -> None:
+    home.starling("ask", _QUESTION, "--url", platform.url, "--thread", "looked-at")
+
+    run = next(run for run in home.json("run", "list") if run["thread_id"] == "looked-at")
+    shown = home.json("run", "show", run["id"])
+    told = home.starling("run", "tail", run["id"])
+    rest = home.starling("run", "tail", run["id"], "--after", "3", "--json")
+
+    assert run["status"] == shown["status"] == shown["result"]["status"] == "succeeded"
+    assert [task["agent"] for task in shown["tasks"]] == ["mcp_agent_system_health"] * len(shown["tasks"])
+    assert shown["steps"]
+    assert told.returncode == 0
+    assert "Succeeded:" in told.stdout
+    assert json.loads(rest.stdout.splitlines()[0])["seq"] == 4
+    assert shown["result"]["reply"].splitlines()[0] in home.starling("run", "show", run["id"]).stdout
+
+
+def test_servers_are_listed_and_shown(home: Home, platform: Service) -> None:
+    assert platform.said["epoch"]
+
+    listed = home.starling("server", "list")
+    shown = home.json("server", "show", "system_health")
+
+    assert "broken\tdegraded\t0\tfile" in listed.stdout
+    assert {tool["name"]: tool["effect"] for tool in shown["tools"]}["disk"] == "read"
+
+
+def test_a_server_is_added_used_tested_and_removed_while_the_platform_runs(home: Home, platform: Service) -> None:
+    record = home.folder / "record"
+    command = ("--", sys.executable, SERVERS / "recording.py", record)
+
+    added = home.json("server", "add", "recorder", "--effect", "read", *command)
+    asked = home.starling("ask", "Record the text 'kept'", "--url", platform.url)
+    tested = home.json("server", "test", "recorder")
+    removed = home.json("server", "remove", "recorder")
+
+    assert added["epoch"] > platform.said["epoch"]
+    assert asked.returncode == 0, asked.stdout
+    assert "kept" in record.read_text()
+    assert set(tested["tools"]) == set(added["tools"])
+    assert tested["changed"] == []
+    assert removed["epoch"] > added["epoch"]
+    assert "recorder" not in home.starling("server", "list").stdout
+
+
+def test_a_server_that_cant_be_started_is_not_added(home: Home, platform: Service) -> None:
+    assert platform.said["epoch"]
+
+    done = home.starling("server", "add", "nothing", "--", "no-such-command")
+
+    assert done.returncode == 1
+    assert "'no-such-command' was not found" in done.stderr
+    assert "nothing" not in home.starling("server", "list").stdout
+
+
+@pytest.mark.parametrize("command", [("server", "test"), ("server", "show"), ("server", "remove")])
+def test_an_unknown_server_is_named_with_the_known_ones(
+    home: Home, platform: Service, command: tuple[str, ...]
+) -> None:
+    assert platform.said["epoch"]
+
+    done = home.starling(*command, "nobody")
+
+    assert done.returncode == 2
+    assert "There is no server 'nobody'" in done.stderr
+    assert "system_health" in done.stderr
+
+
+def test_an_unknown_run_is_named(home: Home, platform: Service) -> None:
+    assert platform.said["epoch"]
+
+    unknown = home.starling("run", "show", "01900000-0000-7000-8000-000000000000")
+    malformed = home.starling("run", "tail", "nonsense")
+
+    assert (unknown.returncode, malformed.returncode) == (2, 2)
+    assert "There is no run" in unknown.stderr
+    assert "starling run list" in malformed.stderr
+
+
+def test_a_second_owner_of_the_data_folder_is_told_who_is_first(home: Home, platform: Service) -> None:
+    done = home.starling("up", "--port", "0")
+
+    assert done.returncode == 2
+    assert f"belongs to process {platform.process.pid}" in done.stderr
+    assert "STARLING_DATA_DIR" in done.stderr
+
+
+def test_a_refused_request_is_explained(home: Home, platform: Service) -> None:
+    done = home.starling("ask", "   ", "--url", platform.url)
+
+    assert done.returncode == 2
+    assert "empty" in done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_up_stops_cleanly(number: int, code: int) -> None:
+    with new_home() as home, home.running("up", "--port", "0", "--mcp-config", _one_server(home)) as service:
+        home.starling("ask", _QUESTION, "--url", service.url)  # now it has a session open
+
+        assert service.stopped_by(number) == (code, [])
+
+
+def test_serve_and_worker_share_the_work(own_home: Home) -> None:
+    home = replace(own_home, variables={**own_home.variables, "STARLING_MCP_CONFIG": str(_one_server(own_home))})
+
+    with home.running("serve", "--port", "0") as api, home.running("worker") as worker:
+        done = home.starling("ask", _QUESTION, "--url", api.url)
+
+        assert done.returncode == 0, done.stderr
+        assert worker.stopped_by(signal.SIGTERM) == (0, [])
+        assert api.stopped_by(signal.SIGTERM) == (0, [])
+
+
+def test_the_database_is_upgraded_where_it_is_empty(empty_database_url: str) -> None:
+    with new_home(DATABASE_URL=empty_database_url) as home:
+        before = home.starling("run", "list")
+        upgraded = home.json("db", "upgrade")
+        after = home.starling("run", "list")
+
+    assert before.returncode == 2
+    assert "starling db upgrade" in before.stderr
+    assert upgraded["schema"]
+    assert after.returncode == 0
+    assert "starling ask" in after.stdout
+
+
+def test_without_a_database_commands_say_how_to_get_one() -> None:
+    with new_home() as home:
+        done = home.starling("run", "list")
+
+    assert done.returncode == 3
+    assert "starling up" in done.stderr
+    assert "DATABASE_URL" in done.stderr
+
+
+def test_without_an_api_ask_says_how_to_get_one() -> None:
+    with new_home() as home, socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens
+        done = home.starling("ask", "hello", "--url", f"http://127.0.0.1:{taken.getsockname()[1]}")
+
+    assert done.returncode == 3
+    assert "starling up" in done.stderr
+
+
+def test_a_port_in_use_is_told(own_home: Home) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = own_home.starling("up", "--port", str(taken.getsockname()[1]))
+
+    assert done.returncode == 2
+    assert "Address already in use" in done.stderr
+    assert "--port" in done.stderr
+
+
+def test_an_open_address_is_refused(own_home: Home) -> None:
+    done = own_home.starling("up", "--host", "0.0.0.0")  # noqa: S104 - it is refused
+
+    assert done.returncode == 2
+    assert "without asking anybody for a key" in done.stderr
+
+
+def test_a_bad_server_file_is_explained(own_home: Home) -> None:
+    file = own_home.folder / "mcp.json"  # found by its name
+    file.write_text('{"mcpServers": {"time": {"command": ""}}}')
+
+    done = own_home.starling("up", "--port", "0")
+
+    assert done.returncode == 2
+    assert "mcpServers.time.command" in done.stderr
+    assert len(done.stderr.splitlines()) == 2
+
+
+def test_wrong_settings_are_explained(own_home: Home) -> None:
+    file = own_home.folder / "other.yaml"
+    file.write_text("port: many\n")
+
+    done = own_home.starling("--settings", file, "up")
+
+    assert done.returncode == 2
+    assert "PORT" in done.stderr
+    assert str(file) in done.stderr
+
+
+def test_a_model_that_answers_garbage_fails_the_run_and_not_the_platform(own_home: Home) -> None:
+    with _garbage(own_home) as url:
+        model = {"STARLING_MODEL": "openai:garbage", "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "key"}
+        home = replace(own_home, variables={**own_home.variables, **model})
+        with home.running("up", "--port", "0") as service:
+            asked = home.starling("ask", "hello", "--url", service.url)
+            again = home.starling("ask", "hello", "--url", service.url)
+
+    assert asked.returncode == again.returncode == 1
+    assert "Failed:" in asked.stdout
+    assert "Traceback" not in asked.stdout + asked.stderr
+
+
+def test_an_old_postgres_is_refused(old_server_url: str) -> None:  # noqa: F811
+    with new_home(DATABASE_URL=old_server_url) as home:
+        done = home.starling("up", "--port", "0")
+
+    assert done.returncode == 2
+    assert "version 15" in done.stderr
+    assert "16 or newer" in done.stderr
+
+
+def test_a_postgres_that_is_away_is_told() -> None:
+    with new_home(DATABASE_URL="postgresql://nobody@127.0.0.1:1/none") as home:
+        done = home.starling("up", "--port", "0")
+
+    assert done.returncode == 3
+    assert "DATABASE_URL" in done.stderr
+
+
+def _one_server(home: Home) -> Path:
+    return server_file(home, system_health=SYSTEM_HEALTH)
+
+
+@contextmanager
+def _garbage(home: Home) -> Generator[str]:
+    """Run a model server that answers nonsense."""
+    script = home.folder / "script.json"
+    script.write_text(json.dumps([{"answer": {"content": "{] no decision"}}]))
+    command = [sys.executable, "-m", "tests.support.model_server", "--script", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.terminate()

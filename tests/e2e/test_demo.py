@@ -1,0 +1,85 @@
+"""The demo, as `make demo` runs it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from starling.infra.postgres.account import root_home
+from tests.support.command_line import new_home
+
+_ROOT = Path(__file__).parents[2]
+_DEMO = _ROOT / "examples/demo"
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def _demo(cache: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "PYTHONPATH") if name in os.environ}
+    environment = {**kept, "STARLING_DEMO_CACHE": str(cache), "STARLING_MODEL": "offline:rules", **variables}
+    return subprocess.run(
+        [sys.executable, _DEMO / "run.py", *arguments], capture_output=True, text=True, env=environment, check=False
+    )
+
+
+def _running_in(folder: Path) -> Sequence[psutil.Process]:
+    """Return the processes that have to do with a folder."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        try:
+            if any(str(folder) in text for text in (*process.cmdline(), *process.environ().values())):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_several_specialists_solve_the_request_again_and_again_and_nothing_is_left_running() -> None:
+    with new_home() as home:
+        for _ in range(2):
+            done = _demo(home.folder)
+
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert "America/Lima" in done.stdout
+            assert "Succeeded:" in done.stdout.splitlines()[-1]
+            assert _running_in(home.folder) == []
+
+
+def test_it_fails_where_only_one_specialist_was_needed() -> None:
+    with new_home() as home:
+        done = _demo(home.folder, "What time is it in Lima?")
+
+    assert "Succeeded:" in done.stdout
+    assert done.returncode == 1
+
+
+@pytest.fixture
+def closed_folder(tmp_path: Path) -> Generator[Path]:
+    """A folder that only its owner may enter, and root's folder for the rest as it was before."""
+    before = set(root_home().iterdir())
+    tmp_path.chmod(0o700)
+    yield tmp_path
+    for new in set(root_home().iterdir()) - before:
+        shutil.rmtree(new)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="what root has to do differently")
+def test_root_runs_it_in_a_folder_that_only_root_can_read(closed_folder: Path) -> None:
+    done = _demo(closed_folder)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_servers_of_others_are_trusted_with_reading_only() -> None:
+    servers = json.loads((_DEMO / "mcp.json").read_text())["mcpServers"]
+    effects = servers["git"]["x-starling"]["tools"]
+
+    assert "effect" not in servers["git"]["x-starling"]
+    assert {item["effect"] for item in effects.values()} == {"read"}
+    assert not {"git_commit", "git_add", "git_reset", "git_checkout", "git_create_branch"} & effects.keys()
