@@ -69,7 +69,7 @@ async def fail(why: str) -> str:
     raise ValueError(why)
 
 
-@server.tool()
+@server.tool(structured_output=False)
 async def silence() -> None:
     """Say nothing."""
     _note("silence")

@@ -1,0 +1,122 @@
+"""Threads: a turn sees what was said before, and states come back from the database as they were."""
+
+import pytest
+from psycopg import AsyncConnection
+
+from brain.conversation.repository import ConversationRepository, push
+from brain.conversation.states import (
+    KINDS,
+    AgentCallState,
+    AgentResultState,
+    AssistantMessageState,
+    FinishedState,
+    UserMessageState,
+    encode,
+)
+from starling.core.errors import InvalidRequestError
+from tests.support.model_script import Answer
+from tests.support.platform import BENCH, ModelSays, Platform, calls, decision, task, verdict
+
+EVERY_KIND = tuple(KINDS.values())
+
+
+async def test_the_second_turn_sees_the_first(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(decision(reply="I am <Starling>."), decision(reply="As I said."))
+
+    await platform.ask("Who are you?")
+    await platform.ask("Who?")
+
+    history = platform.model.bodies[1]["messages"][1]["content"]
+    assert '<message role="user">Who are you?</message>' in history
+    assert '<message role="assistant">I am &lt;Starling&gt;.</message>' in history
+
+
+async def test_another_thread_sees_nothing_of_it(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(decision(reply="Hello."))
+
+    await platform.ask("Who are you?", thread="one")
+    await platform.ask("Who?", thread="two")
+
+    assert "Who are you?" not in platform.model.bodies[1]["messages"][1]["content"]
+
+
+async def test_a_planner_sees_ten_messages_and_an_agent_five(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(*(decision(reply=f"reply {turn}.") for turn in range(6)), decision(task("t1", "generalist")))
+    says.agent("t1", Answer("Done."))
+    says.reviewer(verdict("APPROVED"))
+
+    for turn in range(7):
+        await platform.ask(f"turn {turn}.")
+
+    planner = platform.asked("You are the supervisor")[-1]["messages"][1]["content"]
+    worker = platform.asked('<task id="t1">')[-1]["messages"][1]["content"]
+    said = [f"{what} {turn}." for turn in range(6) for what in ("turn", "reply")]
+    assert [text for text in said if text in planner] == said[-10:]
+    assert [text for text in said if text in worker] == said[-5:]
+
+
+async def test_a_turn_leaves_its_states_on_the_branch(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(decision(task("t1", BENCH, "look")))
+    says.agent("t1", calls(("look", {"thing": "disk"})))
+    says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("Fine [1]."))
+    key = await platform.accept("How is the disk?")
+    claim = await platform.claim(key)
+
+    await platform.brain.execute(claim)
+
+    left = await ConversationRepository(platform.store.engine).last(claim.run, EVERY_KIND, 10)
+    assert left == [
+        UserMessageState(text="How is the disk?"),
+        AgentCallState(agent_id=BENCH, message="look", correlation_id=f"{key.id}/t1"),
+        AgentResultState(correlation_id=f"{key.id}/t1", result={"status": "approved", "content": "the disk is fine"}),
+        AssistantMessageState(content="Fine [1]."),
+        FinishedState(),
+    ]
+
+
+async def test_states_are_read_back_in_order_by_kind_and_number(platform: Platform, database_url: str) -> None:
+    claim = await platform.claim(await platform.accept("Hi."))
+    said = [UserMessageState(text=f"text {number} {'x' * 5_000}") for number in range(3)]
+    async with await AsyncConnection.connect(database_url) as connection:
+        await push(connection, claim.run, [encode(state, 1.0) for state in (said[0], FinishedState())])
+        await push(connection, claim.run, [encode(state, 2.0) for state in said[1:]])
+
+    conversations = ConversationRepository(platform.store.engine)
+    last = await conversations.last(claim.run, [UserMessageState], 2)
+    none = await conversations.last(claim.run, [AssistantMessageState], 2)
+
+    assert last == said[1:]
+    assert none == []
+
+
+@pytest.mark.parametrize("change", [b"t = 'FutureState'", b"v = 2"], ids=["kind", "version"])
+async def test_a_state_of_a_newer_version_is_refused(
+    platform: Platform, says: ModelSays, database_url: str, change: bytes
+) -> None:
+    says.supervisor(decision(reply="Hello."))
+    first = await platform.claim(await platform.accept("Hi."))
+    await platform.brain.execute(first)
+    async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
+        await connection.execute(b"UPDATE states SET " + change)
+
+    with pytest.raises(InvalidRequestError, match="Upgrade Starling"):
+        await ConversationRepository(platform.store.engine).last(first.run, _anything(), 10)
+
+
+def _anything() -> list[type]:
+    return [*EVERY_KIND, type("FutureState", (UserMessageState,), {})]
+
+
+async def test_two_turns_at_once_are_answered_in_order(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(decision(reply="One."), decision(reply="Two."))
+    first = await platform.accept("First.")
+    second = await platform.accept("Second.")
+
+    refused = await platform.store.runs.claim(second, worker="w", lease_seconds=9, run_seconds=9)
+    one = await platform.finish(first)
+    two = await platform.finish(second)
+
+    assert refused is None
+    assert (one.reply, two.reply) == ("One.", "Two.")
+    assert "One." in platform.model.bodies[1]["messages"][1]["content"]

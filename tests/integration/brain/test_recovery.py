@@ -1,0 +1,242 @@
+"""A run that is interrupted goes on where it was: nothing is asked, done or told twice."""
+
+import json
+
+import pytest
+from psycopg import AsyncConnection
+
+from starling.infra.postgres.runs import RunKey
+from tests.support.gateway import call
+from tests.support.model_script import Answer, Body
+from tests.support.platform import BENCH, SHOP, ModelSays, Platform, Told, Workbench, calls, decision, task, verdict
+
+LOOK = calls(("look", {"thing": "disk"}))
+
+
+async def seen(platform: Platform, key: RunKey, kind: str, count: int = 1) -> None:
+    """Return when the run's stream has so many durable events of a kind."""
+    async for event in platform.store.reader.follow(key):
+        count -= event.type == kind
+        if count == 0:
+            return
+
+
+async def go(platform: Platform, key: RunKey) -> Told:
+    """Finish a run that was interrupted."""
+    return await platform.finish(key)
+
+
+def told_once(told: Told) -> bool:
+    """Whether no event but text for the user is there twice."""
+    events = [json.dumps(dict(event.data), sort_keys=True) for event in told.events if event.type != "thinking"]
+    return len(events) == len(set(events))
+
+
+def distinct(bodies: list[Body]) -> int:
+    return len({json.dumps(body["messages"]) for body in bodies})
+
+
+async def test_nothing_is_asked_again_after_a_crash_in_qa(
+    platform: Platform, says: ModelSays, workbench: Workbench
+) -> None:
+    says.supervisor(decision(task("t1", SHOP)))
+    says.agent("t1", calls(("change", {"thing": "door"})))
+    says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("Half an answer", hold="for ever", hold_after=2), Answer("A whole answer [1]."))
+    key = await platform.accept("Change the door.")
+    async with platform.living(key):
+        await seen(platform, key, "thinking")
+
+    told = await go(platform, key)
+
+    assert (told.status, told.reply) == ("succeeded", "A whole answer [1].")
+    assert len(platform.model.requests) == 3 + 2
+    assert workbench.done() == ["change door"]
+    assert told_once(told)
+    assert len({part["message_id"] for part in told.of("thinking")}) == 2
+
+
+async def test_a_crash_before_the_first_checkpoint_starts_over(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(Answer("", hold="for ever"), decision(reply="Hello."))
+    key = await platform.accept("Hi.")
+    async with platform.living(key):
+        await platform.model.received(1)
+
+    told = await go(platform, key)
+
+    assert (told.status, told.reply) == ("succeeded", "Hello.")
+    assert told_once(told)
+
+
+async def test_a_crash_in_the_review_asks_only_the_review_again(
+    platform: Platform, says: ModelSays, workbench: Workbench
+) -> None:
+    says.supervisor(decision(task("t1", SHOP)))
+    says.agent("t1", calls(("change", {"thing": "door"})))
+    says.reviewer(Answer("", hold="for ever"), verdict("APPROVED"))
+    says.qa(Answer("Changed [1]."))
+    key = await platform.accept("Change the door.")
+    async with platform.living(key):
+        await platform.model.received(3)
+
+    told = await go(platform, key)
+
+    assert told.status == "succeeded"
+    assert distinct(platform.model.bodies) == len(platform.model.requests) - 1 == 4
+    assert workbench.done() == ["change door"]
+    assert told_once(told)
+
+
+async def test_a_second_attempt_that_was_begun_is_told_once(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(decision(task("t1", BENCH)))
+    says.agent("t1", LOOK, Answer("", hold="for ever"), LOOK)
+    says.reviewer(verdict("REJECTED", "Look again."), verdict("APPROVED"))
+    says.qa(Answer("Fine [1]."))
+    key = await platform.accept("How is the disk?")
+    async with platform.living(key):
+        await seen(platform, key, "task_start", 2)
+
+    told = await go(platform, key)
+
+    assert told.status == "succeeded"
+    assert told_once(told)
+
+
+async def test_a_repaired_decision_is_not_warned_of_again(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(Answer("garbage"), Answer("", hold="for ever"), decision(reply="Hello."))
+    key = await platform.accept("Hi.")
+    async with platform.living(key):
+        await seen(platform, key, "warning")
+
+    told = await go(platform, key)
+
+    assert (told.reply, told.codes) == ("Hello.", ["llm_invalid_response"])
+
+
+async def test_a_finished_task_is_not_run_again_because_its_sibling_was_not_finished(
+    platform: Platform, says: ModelSays, workbench: Workbench
+) -> None:
+    says.supervisor(decision(task("t1", SHOP), task("t2", BENCH)))
+    says.agent("t1", calls(("change", {"thing": "door"})))
+    says.agent("t2", Answer("", hold="for ever"), LOOK)
+    says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("Done [1][2]."))
+    key = await platform.accept("Change the door and look at the disk.")
+    async with platform.living(key):
+        await seen(platform, key, "task_result")
+
+    told = await go(platform, key)
+
+    assert told.status == "succeeded"
+    assert workbench.done() == ["change door", "look disk"]
+    assert len(platform.asked('<task id="t1">')) == 1
+    assert told_once(told)
+
+
+async def test_a_read_that_was_interrupted_is_made_again(
+    platform: Platform, says: ModelSays, workbench: Workbench
+) -> None:
+    says.supervisor(decision(task("t1", BENCH)))
+    says.agent("t1", calls(("look", {"thing": "disk"}), ("wait", {"place": "interrupted read"})))
+    says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("Fine [1]."))
+    key = await platform.accept("Look and wait.")
+    async with platform.living(key):
+        await seen(platform, key, "tool_result")
+    await open_gate(platform, "interrupted read")
+
+    told = await go(platform, key)
+
+    assert told.status == "succeeded"
+    assert workbench.done().count("look disk") == 1
+    assert len(platform.asked('<task id="t1">')) == 1
+    assert told_once(told)
+
+
+async def test_a_change_that_was_interrupted_is_never_made_again(
+    platform: Platform, says: ModelSays, workbench: Workbench
+) -> None:
+    says.supervisor(decision(task("t1", SHOP)), decision())
+    says.agent("t1", calls(("wait", {"place": "interrupted change"})))
+    says.qa(Answer("Nobody knows whether it happened."))
+    key = await platform.accept("Wait in the shop.")
+    async with platform.living(key):
+        await seen(platform, key, "tool_start")
+
+    told = await go(platform, key)
+
+    (result,) = told.of("task_result")
+    assert result["status"] == "failed"
+    assert "its outcome is unknown" in result["summary"]
+    assert told.codes == ["outcome_unknown"]
+    assert len(platform.asked('<task id="t1">')) == 1
+    assert workbench.done().count("wait interrupted change") <= 1
+
+
+async def test_a_task_that_would_ask_something_else_now_stops(
+    platform: Platform, says: ModelSays, database_url: str
+) -> None:
+    says.supervisor(decision(task("t1", BENCH)), decision())
+    says.agent("t1", LOOK)
+    says.reviewer(Answer("", hold="for ever"), verdict("APPROVED"))
+    says.qa(Answer("It couldn't be done."))
+    key = await platform.accept("How is the disk?")
+    async with platform.living(key):
+        await platform.model.received(3)
+    async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
+        await connection.execute("UPDATE journal SET request_hash = 'other' WHERE path = 't1' AND kind = 'answer'")
+
+    told = await go(platform, key)
+
+    assert told.codes == ["journal_diverged"]
+    assert told.of("task_result")[0]["status"] == "failed"
+    assert len(platform.asked('<task id="t1">')) == 1
+
+
+async def test_usage_is_counted_over_all_lives(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(decision(task("t1", BENCH)))
+    says.agent("t1", LOOK)
+    says.reviewer(Answer("", hold="for ever"), verdict("APPROVED"))
+    says.qa(Answer("Fine [1]."))
+    key = await platform.accept("How is the disk?")
+    async with platform.living(key):
+        await platform.model.received(3)
+
+    told = await go(platform, key)
+
+    assert (told.done["usage"]["model_calls"], told.done["usage"]["tool_calls"]) == (4, 1)
+
+
+# An answer that calls no tool is durable by the end of its task: a crash in the review of a text asks for both again.
+@pytest.mark.parametrize(("requests", "asked_again"), [(1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (6, 1)])
+async def test_a_run_survives_a_crash_at_every_model_call(
+    platform: Platform, says: ModelSays, workbench: Workbench, requests: int, asked_again: int
+) -> None:
+    says.held = True
+    says.supervisor(decision(task("t1", SHOP), task("t2", "generalist", after=["t1"])))
+    says.agent("t1", calls(("change", {"thing": "door"})))
+    says.agent("t2", Answer("Nice."))
+    says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("Changed [1], nice [2]."))
+    key = await platform.accept("Change the door and comment.")
+    async with platform.living(key):
+        for number in range(1, requests + 1):
+            await platform.model.received(number)
+            if number < requests:
+                platform.model.release(str(number))
+    says.held = False
+
+    told = await go(platform, key)
+
+    assert told.reply == "Changed [1], nice [2]."
+    assert len(platform.model.requests) == 6 + asked_again
+    assert workbench.done() == ["change door"]
+    assert told_once(told)
+
+
+async def open_gate(platform: Platform, place: str) -> None:
+    """Let go whoever waits at a place of the workbench."""
+    listing = platform.workshop.gateway.listing("bench")
+    assert listing is not None
+    outcome = await call(platform.workshop.gateway, listing, "go", place=place)
+    assert outcome.status == "succeeded"

@@ -1,0 +1,274 @@
+"""A whole platform for tests, without its edges: runs are accepted, claimed and executed as a worker does it.
+
+The model is a script, said by `ModelSays`; servers, database and HTTP are real.
+"""
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from brain.conversation.repository import ConversationRepository
+from brain.executor import Brain, Collaborators
+from brain.governance import TableGovernance
+from starling.app.container import Store, Workshop, open_store, open_workshop
+from starling.app.database import Database
+from starling.app.intake import RunRequest
+from starling.core.clock import SystemClock
+from starling.core.principal import DEFAULT_TENANT, Principal, Scope
+from starling.core.runs import RunResult
+from starling.core.settings import Limits, ProviderSettings, Settings
+from starling.infra.llm.opening import open_models
+from starling.infra.postgres.runs import Claim, RunKey
+from starling.infra.postgres.streams import StoredEvent
+from tests.support.gateway import SERVERS, free_port
+from tests.support.model_script import Answer, Body, Rule, Script, When
+from tests.support.model_server import ModelServer
+
+CALLER = Principal(DEFAULT_TENANT, "", frozenset(Scope))
+BENCH, SHOP = "mcp_agent_bench", "mcp_agent_shop"  # the same tools; those of the shop count as unsafe
+
+
+@dataclass(frozen=True, slots=True)
+class Workbench:
+    """The address of a running workbench server, and what its tools did."""
+
+    url: str
+    file: Path
+
+    def done(self) -> list[str]:
+        return self.file.read_text().splitlines() if self.file.exists() else []
+
+    def forget(self) -> None:
+        self.file.unlink(missing_ok=True)
+
+    def as_server(self, effect: str) -> dict[str, Any]:
+        return {"url": self.url, "x-starling": {"effect": effect}}
+
+
+@contextmanager
+def running_workbench(file: Path) -> Generator[Workbench]:
+    """Run the workbench server in a process of its own until the block ends."""
+    port = free_port()
+    process = subprocess.Popen([sys.executable, SERVERS / "workbench.py", file, str(port)], stderr=subprocess.DEVNULL)
+    try:
+        while process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except ConnectionRefusedError:
+                continue
+        yield Workbench(f"http://127.0.0.1:{port}/mcp", file)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def task(task_id: str, agent: str, text: str = "", after: Sequence[str] = ()) -> dict[str, Any]:
+    """A task in a decision."""
+    return {"task_id": task_id, "agent": agent, "task": text or f"do {task_id}", "depends_on": list(after)}
+
+
+def decision(*tasks: dict[str, Any], **fields: Any) -> Answer:
+    """The supervisor's answer that gives these tasks; `fields` replace what else it says."""
+    document = {
+        "thought_process": "because",
+        "plan": [item["task"] for item in tasks],
+        "selected_agents": tasks,
+        "reply": "",
+        "assumptions": [],
+        "unserved": [],
+        "is_request_satisfied": False,
+        "is_in_loop": False,
+        "is_progress_being_made": True,
+    }
+    return Answer(json.dumps(document | fields))
+
+
+def verdict(status: str, *reasons: str, refined: str = "") -> Answer:
+    """The reflector's answer."""
+    document: dict[str, Any] = {
+        "status": status,
+        "refined_output": refined,
+        "reasons": reasons,
+        "evidence": [],
+        "changed": [],
+    }
+    return Answer(json.dumps(document))
+
+
+def calls(*asked: tuple[str, dict[str, Any] | str]) -> Answer:
+    """An agent's answer that asks for tools."""
+    return Answer(tool_calls=[{"name": name, "arguments": arguments} for name, arguments in asked])
+
+
+@dataclass(slots=True)
+class ModelSays:
+    """What the model answers to whom: each answer once, the last one from then on.
+
+    While `held`, each answer waits at a gate: the first at "1", and so on.
+    """
+
+    rules: list[Rule] = field(default_factory=list[Rule])
+    held: bool = False
+    _asked: int = 0
+    _script: Script = field(default_factory=Script)
+
+    async def __call__(self, body: Body) -> Answer:
+        self._asked += 1
+        gate = str(self._asked) if self.held else ""
+        answer = await self._script(body)
+        return replace(answer, hold=gate) if gate else answer
+
+    def supervisor(self, *answers: Answer) -> None:
+        self._add(When(schema="supervisor_decision"), answers)
+
+    def reviewer(self, *answers: Answer, of: str = "") -> None:
+        self._add(When(schema="verdict", contains=f'<task id="{of}"' if of else ""), answers)
+
+    def agent(self, task_id: str, *answers: Answer) -> None:
+        self._add(When(contains=f'<task id="{task_id}">'), answers)
+
+    def qa(self, *answers: Answer) -> None:
+        self._add(When(contains="You write the final answer"), answers)
+
+    def _add(self, when: When, answers: Sequence[Answer]) -> None:
+        *once, last = answers
+        limited = When(contains=when.contains, schema=when.schema, nth=1)
+        self.rules += [*(Rule(answer, limited) for answer in once), Rule(last, when)]
+        self._script = Script(*self.rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """All that one run's stream told."""
+
+    key: RunKey
+    events: Sequence[StoredEvent]
+
+    def of(self, kind: str) -> list[Mapping[str, Any]]:
+        return [event.data for event in self.events if event.type == kind]
+
+    @property
+    def kinds(self) -> list[str]:
+        return [event.type for event in self.events]
+
+    @property
+    def done(self) -> Mapping[str, Any]:
+        """The data of the last event, which has to be `done`."""
+        assert self.events[-1].type == "done"
+        assert [event.seq for event in self.events] == list(range(1, len(self.events) + 1))
+        return self.events[-1].data
+
+    @property
+    def status(self) -> str:
+        return self.done["status"]
+
+    @property
+    def reply(self) -> str:
+        return self.done["reply"]
+
+    @property
+    def codes(self) -> list[str]:
+        """The codes of warnings and errors, in order."""
+        return [event.data["code"] for event in self.events if event.type in ("warning", "error")]
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """The opened parts, and how a test makes a run with them."""
+
+    settings: Settings
+    store: Store
+    workshop: Workshop
+    brain: Brain
+    model: ModelServer
+
+    async def accept(self, text: str, *, thread: str = "thread", **config: Any) -> RunKey:
+        request = RunRequest.model_validate({"input": text, "thread_id": thread, "config": config})
+        key, _ = await self.store.intake.accept(CALLER, request)
+        return key
+
+    async def claim(self, key: RunKey, *, run_seconds: float | None = None) -> Claim:
+        limits = self.settings.limits
+        claim = await self.store.runs.claim(
+            key, worker="test", lease_seconds=limits.lease_seconds, run_seconds=run_seconds or limits.run_seconds
+        )
+        assert claim is not None
+        return claim
+
+    async def finish(self, key: RunKey) -> Told:
+        """Claim and execute a run to its end."""
+        await self.brain.execute(await self.claim(key))
+        return await self.told(key)
+
+    async def ask(self, text: str, *, thread: str = "thread", **config: Any) -> Told:
+        return await self.finish(await self.accept(text, thread=thread, **config))
+
+    async def told(self, key: RunKey) -> Told:
+        return Told(key, [event async for event in self.store.reader.follow(key)])
+
+    async def result(self, key: RunKey) -> RunResult:
+        record = await self.store.reader.record(key)
+        assert record.result is not None
+        return record.result
+
+    @asynccontextmanager
+    async def living(self, key: RunKey) -> AsyncGenerator[asyncio.Task[None]]:
+        """Execute a run for as long as the block lasts, then end that life as a crash would and give up its lease."""
+        claim = await self.claim(key)
+        life = asyncio.get_running_loop().create_task(self.brain.execute(claim))
+        try:
+            yield life
+        finally:
+            life.cancel()
+            await asyncio.gather(life, return_exceptions=True)
+            await self.store.runs.release([claim.run])
+
+    def asked(self, contains: str) -> list[Body]:
+        """What the model was asked with these words in it."""
+        when = When(contains=contains)
+        return [body for body in self.model.bodies if when.fits(body)]
+
+
+@asynccontextmanager
+async def open_platform(
+    database_url: str, model: ModelServer, servers: Mapping[str, Any], folder: Path, **limits: Any
+) -> AsyncGenerator[Platform]:
+    """Open everything on a migrated database, with these servers and this model."""
+    config = folder / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": servers}))
+    settings = Settings(
+        data_dir=folder,
+        mcp_config=config,
+        model=("scripted:small",),
+        providers={"scripted": ProviderSettings(base_url=model.url)},
+        limits=Limits(**limits),
+    )
+    async with (
+        open_store(settings, Database(database_url, database_url)) as store,
+        open_workshop(settings, store) as workshop,
+        open_models(settings) as models,
+    ):
+        brain = Brain(
+            Collaborators(
+                engine=store.engine,
+                wakes=store.wakes,
+                repository=store.runs,
+                reader=store.reader,
+                conversations=ConversationRepository(store.engine),
+                registry=workshop.registry,
+                governance=TableGovernance(settings.limits),
+                models=models,
+                gateway=workshop.gateway,
+                clock=SystemClock(),
+                limits=settings.limits,
+            )
+        )
+        yield Platform(settings, store, workshop, brain, model)
