@@ -1,0 +1,228 @@
+"""The one writer of a run: fenced, numbered, and never twice."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+from psycopg import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.core.errors import DatabaseUnavailableError, LeaseLostError
+from starling.core.events import Done, Thinking, Usage
+from starling.core.runs import RunResult, RunStatus, Step
+from starling.infra.postgres.engine import open_engine
+from starling.infra.postgres.runs import Claim, Connection, RunKey, RunRepository
+from starling.infra.postgres.streams import RunReader
+from starling.infra.postgres.wake import Wakes
+from starling.infra.postgres.writer import JournalEntry, RunWriter
+from tests.support.runs import a_run, claimed, defer_nothing
+
+ENTRY = JournalEntry("t1", "answer", 0, 0, "hash", {"content": "a\0b"})
+
+
+@pytest.fixture
+def repository(engine: AsyncEngine) -> RunRepository:
+    return RunRepository(engine, defer_nothing, cap=8)
+
+
+@pytest.fixture
+def reader(engine: AsyncEngine) -> RunReader:
+    return RunReader(engine, Wakes(), poll_seconds=0.05)
+
+
+@pytest.fixture
+async def claim(repository: RunRepository) -> Claim:
+    new = a_run()
+    await repository.accept(new)
+    return await claimed(repository, new.key)
+
+
+@pytest.fixture
+async def writer(engine: AsyncEngine, claim: Claim) -> AsyncGenerator[RunWriter]:
+    writer = RunWriter(engine, claim, Wakes())
+    yield writer
+    await writer.close()
+
+
+def say(text: str) -> Thinking:
+    return Thinking(content=text, message_id="m")
+
+
+async def written(reader: RunReader, claim: Claim) -> list[tuple[int, str]]:
+    """The numbers and texts of a run's events after the first one."""
+    return [(event.seq, event.data["content"]) for event in await reader.events(key_of(claim), after=1)]
+
+
+def key_of(claim: Claim) -> RunKey:
+    return RunKey(claim.run.tenant, claim.run.id)
+
+
+@asynccontextmanager
+async def run_row_locked(url: str) -> AsyncGenerator[None]:
+    """Hold the rows of all runs, so that a flush waits."""
+    async with await AsyncConnection.connect(url) as other:
+        await other.execute("SELECT FROM runs FOR UPDATE")
+        yield
+
+
+async def waiting_for_a_lock(url: str) -> None:
+    """Return once somebody waits for a lock."""
+    query = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    async with asyncio.timeout(10), await AsyncConnection.connect(url, autocommit=True) as watcher:
+        while await (await watcher.execute(query)).fetchone() is None:
+            pass
+
+
+async def test_what_was_collected_is_written_together_and_numbered(
+    writer: RunWriter, reader: RunReader, claim: Claim
+) -> None:
+    writer.emit(say("one"))
+    writer.step(Step(type="plan", description="a plan", metadata={}))
+    writer.record(ENTRY)
+    writer.emit(say("two"))
+    await writer.flush()
+    writer.emit(say("three"))
+    await writer.flush()
+
+    assert await written(reader, claim) == [(2, "one"), (3, "two"), (4, "three")]
+    assert [step.description for step in await reader.steps(key_of(claim))] == ["a plan"]
+    (entry,) = await reader.journal(key_of(claim))
+    assert entry.data == {"content": "a�b"}
+
+
+async def test_an_event_is_written_soon_without_being_asked_for(
+    writer: RunWriter, reader: RunReader, claim: Claim
+) -> None:
+    writer.emit(say("one"))
+
+    async for event in reader.follow(key_of(claim), after=1):
+        assert event.data["content"] == "one"
+        break
+
+
+async def test_an_event_that_comes_during_a_flush_is_written_soon_too(
+    writer: RunWriter, reader: RunReader, claim: Claim, database_url: str
+) -> None:
+    async with run_row_locked(database_url):
+        writer.emit(say("one"))
+        await waiting_for_a_lock(database_url)
+        writer.emit(say("two"))
+
+    async with asyncio.timeout(10):
+        async for event in reader.follow(key_of(claim), after=1):
+            if event.data["content"] == "two":
+                break
+
+
+async def test_a_cancelled_caller_loses_nothing(
+    writer: RunWriter, reader: RunReader, claim: Claim, database_url: str
+) -> None:
+    async with run_row_locked(database_url):
+        writer.emit(say("one"))
+        caller = asyncio.get_running_loop().create_task(writer.flush())
+        await waiting_for_a_lock(database_url)
+        caller.cancel()
+        await asyncio.gather(caller, return_exceptions=True)
+    writer.emit(say("two"))
+    await writer.flush()
+
+    assert await written(reader, claim) == [(2, "one"), (3, "two")]
+
+
+async def test_a_worker_that_lost_its_lease_writes_nothing(
+    writer: RunWriter, reader: RunReader, repository: RunRepository, claim: Claim
+) -> None:
+    await repository.release([claim.run])
+    await claimed(repository, key_of(claim))
+    writer.emit(say("late"))
+
+    with pytest.raises(LeaseLostError):
+        await writer.flush()
+    with pytest.raises(LeaseLostError):
+        await writer.flush()
+
+    assert await written(reader, claim) == []
+
+
+async def test_the_end_of_a_run_is_under_the_fence_too(
+    writer: RunWriter, reader: RunReader, repository: RunRepository, claim: Claim
+) -> None:
+    await repository.release([claim.run])
+    await claimed(repository, key_of(claim))
+
+    with pytest.raises(LeaseLostError):
+        await end(writer, repository)
+
+    assert (await reader.record(key_of(claim))).status is RunStatus.RUNNING
+
+
+async def test_a_commit_whose_answer_was_lost_is_not_repeated(
+    engine: AsyncEngine, writer: RunWriter, reader: RunReader, claim: Claim
+) -> None:
+    """The second writer is the first one, as it would be had it not heard of its commit."""
+    unaware = RunWriter(engine, claim, Wakes())
+    writer.emit(say("one"))
+    await writer.flush()
+    unaware.emit(say("one"))
+    unaware.record(ENTRY)
+    await unaware.flush()
+    unaware.emit(say("two"))
+    await unaware.flush()
+    await unaware.close()
+
+    assert await written(reader, claim) == [(2, "one"), (3, "two")]
+    assert await reader.journal(key_of(claim)) == []
+
+
+async def test_a_failed_write_writes_nothing_of_its_batch(writer: RunWriter, reader: RunReader, claim: Claim) -> None:
+    async def broken(connection: Connection) -> None:
+        await connection.execute("SELECT 1 / 0")
+
+    writer.emit(say("one"))
+    writer.add(broken)
+
+    with pytest.raises(Exception, match="division by zero"):
+        await writer.flush()
+
+    assert await written(reader, claim) == []
+
+
+async def test_a_postgres_that_stays_away_is_reported_after_a_while(claim: Claim) -> None:
+    away = open_engine("postgresql://nobody@127.0.0.1:9/none")
+    writer = RunWriter(away, claim, Wakes(), patience_seconds=0.2)
+    writer.emit(say("one"))
+
+    with pytest.raises(DatabaseUnavailableError):
+        await writer.flush()
+
+    await writer.close()
+    await away.dispose()
+
+
+async def test_an_ended_run_tells_its_result_and_stays_ended(
+    writer: RunWriter, reader: RunReader, repository: RunRepository, claim: Claim
+) -> None:
+    await end(writer, repository)
+
+    record = await reader.record(key_of(claim))
+    assert (record.status, record.result and record.result.reply) == (RunStatus.SUCCEEDED, "Done.")
+    assert [event.type async for event in reader.follow(key_of(claim))] == ["run_started", "done"]
+    assert await repository.claim(key_of(claim), worker="w", lease_seconds=9, run_seconds=9) is None
+
+
+async def test_readers_on_another_machine_are_woken(
+    engine: AsyncEngine, writer: RunWriter, claim: Claim, database_url: str
+) -> None:
+    async with await AsyncConnection.connect(database_url, autocommit=True) as listener:
+        await listener.execute("LISTEN starling_runs")
+        writer.emit(say("one"))
+        await writer.flush()
+
+        async for notice in listener.notifies(timeout=10, stop_after=1):
+            assert notice.payload == claim.run.id
+
+
+async def end(writer: RunWriter, repository: RunRepository) -> None:
+    result = RunResult(status="succeeded", reply="Done.")
+    await writer.end(result, Done(usage=Usage(), status="succeeded", reply="Done."), repository)
