@@ -31,9 +31,9 @@ def accepted_tasks(
     needs = waiting | {task_id: item.depends_on for task_id, item in wanted.items()}
     reasons = {task_id: _why_not(item, needs.keys() | settled, roster) for task_id, item in wanted.items()}
     bad = {task_id for task_id, reason in reasons.items() if reason}
-    circles = _in_circles({task_id: set(others) for task_id, others in needs.items() if task_id not in bad})
-    reasons |= {task_id: "It is in, or waits for, a circle of tasks that wait for each other." for task_id in circles & wanted.keys()}
-    bad |= circles & wanted.keys()
+    circles = wanted.keys() & _in_circles({key: set(others) for key, others in needs.items() if key not in bad})
+    reasons |= dict.fromkeys(circles, "It is in, or waits for, a circle of tasks that wait for each other.")
+    bad |= circles
     spread = True
     while spread:
         spread = {key for key, item in wanted.items() if key not in bad and bad & set(item.depends_on)}

@@ -140,9 +140,7 @@ def _report(work: Work, name: str, place: tuple[int, int], outcome: ToolOutcome)
 def _results(calls: Sequence[ModelToolCall], made: Sequence[ToolUse]) -> list[Message]:
     """Answer every call, as the protocol asks: `continue` too. Ids don't tell calls apart with every endpoint."""
     texts = iter([use.outcome.text for use in made])
-    return [
-        Message("tool", "Go on." if call.name == CONTINUE else next(texts), tool_call_id=call.id) for call in calls
-    ]
+    return [Message("tool", "Go on." if call.name == CONTINUE else next(texts), tool_call_id=call.id) for call in calls]
 
 
 def _output(uses: Sequence[ToolUse]) -> str:
