@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Generator, Sequence
@@ -11,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from starling.infra.postgres.account import root_home
+from starling.infra.postgres.account import service_account
+from starling.infra.postgres.cluster import locate
 from tests.support.command_line import new_home
 
 _ROOT = Path(__file__).parents[2]
@@ -61,12 +61,10 @@ def test_it_fails_where_only_one_specialist_was_needed() -> None:
 
 @pytest.fixture
 def closed_folder(tmp_path: Path) -> Generator[Path]:
-    """A folder that only its owner may enter, and root's folder for the rest as it was before."""
-    before = set(root_home().iterdir())
+    """A folder that only its owner may enter; what the embedded Postgres keeps elsewhere instead is removed."""
     tmp_path.chmod(0o700)
     yield tmp_path
-    for new in set(root_home().iterdir()) - before:
-        shutil.rmtree(new)
+    locate(tmp_path / "starling", service_account(), explicit=False).remove()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="what root has to do differently")
