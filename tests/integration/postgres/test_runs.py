@@ -137,7 +137,7 @@ async def test_the_sweep_queues_what_nobody_holds(line: Line, database_url: str)
     await claimed(line.repository, expired)
     await claimed(line.repository, held)
     await line.repository.release([claim.run])
-    await execute(database_url, f"UPDATE runs SET lease_until = now() - interval '1 s' WHERE id = '{expired.id}'")
+    await execute(database_url, "UPDATE runs SET lease_until = now() - interval '1 s' WHERE thread_id = 'thread 1'")
     line.queued.clear()
 
     found = await line.repository.sweep(patience_seconds=60)
