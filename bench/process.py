@@ -1,4 +1,4 @@
-"""Processes of ours that speak in lines: one says where it listens, another answers what it is asked."""
+"""Processes that speak in lines: one says where it listens, another answers what it is asked."""
 
 import asyncio
 import os
@@ -17,19 +17,17 @@ def python(*arguments: str) -> list[str]:
 
 @asynccontextmanager
 async def running(
-    command: Sequence[str], environment: Mapping[str, str] | None = None, log: Path | None = None
+    command: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """Run a process for as long as the context lasts; it is told to stop, then killed."""
-    with (log or Path(os.devnull)).open("ab") as errors:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            cwd=HERE.parent,
-            env={**os.environ, **(environment or {})},
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=errors,
-            limit=2**24,
-        )
+    """Run a process for as long as the context lasts; it is told to stop, then killed. Its stderr is ours."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=HERE.parent,
+        env={**os.environ, **(environment or {})},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=2**24,
+    )
     try:
         yield process
     finally:

@@ -36,10 +36,6 @@ class Place:
     def data(self) -> Path:
         return self.folder / "data"
 
-    @property
-    def log(self) -> Path:
-        return self.folder / "up.log"
-
     def environment(self, port: int) -> dict[str, str]:
         return {
             "PORT": str(port),
@@ -50,6 +46,17 @@ class Place:
             "OPENAI_API_KEY": "bench",
             "LOG_LEVEL": "WARNING",
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """Processor time in milliseconds: the server's own, and Postgres' with all its children, ended ones too."""
+
+    server: float
+    postgres: float
+
+    def __sub__(self, other: "Cpu") -> "Cpu":
+        return Cpu(self.server - other.server, self.postgres - other.postgres)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +105,23 @@ class Platform:
             await response.read()
         return (perf_counter() - begun) * 1000
 
-    def cpu_ms(self) -> float:
-        """Return the processor time so far of the server and of Postgres with all its children, ended ones too."""
-        own, postmaster = self._process.cpu_times(), self._postgres.cpu_times()
-        seconds = own.user + own.system
-        seconds += postmaster.user + postmaster.system + postmaster.children_user + postmaster.children_system
-        for child in self._postgres.children():
-            times = child.cpu_times()
-            seconds += times.user + times.system
-        return seconds * 1000
+    def cpu(self) -> Cpu:
+        """Return what was used so far."""
+        ended = self._postgres.cpu_times()
+        postgres = [self._postgres, *self._postgres.children()]
+        seconds = ended.children_user + ended.children_system + sum(map(_cpu_seconds, postgres))
+        return Cpu(_cpu_seconds(self._process) * 1000, seconds * 1000)
 
     def write_transactions(self) -> int:
         """Return how many transaction ids were given out so far: one for each transaction that wrote."""
         row = self._connection.execute(_NEXT_XID).fetchone()
         assert row is not None
         return row[0]
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
 
 
 @asynccontextmanager
@@ -122,7 +131,7 @@ async def up(place: Place) -> AsyncGenerator[tuple[Platform, float]]:
     url = f"http://127.0.0.1:{port}"
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         begun = perf_counter()
-        async with running(python("-c", _STARLING, "up"), place.environment(port), place.log) as process:
+        async with running(python("-c", _STARLING, "up"), place.environment(port)) as process:
             await answered(session, f"{url}/ready", process)
             milliseconds = (perf_counter() - begun) * 1000
             database = attach(place.data)

@@ -1,0 +1,64 @@
+"""The bench's arithmetic: what goes one after another, what a model reads, what a mark says."""
+
+import json
+
+import pytest
+
+from bench.figures import MARKS, Figure, depth, payload_chars, prompt_chars
+
+
+@pytest.mark.parametrize(
+    ("calls", "longest"),
+    [
+        pytest.param([], 0, id="none"),
+        pytest.param([(0, 2), (2, 4), (4, 6)], 3, id="each after the last"),
+        pytest.param([(0, 2), (2, 4), (2.1, 4.1), (4.2, 6)], 3, id="two of them side by side"),
+        pytest.param([(0, 9), (1, 2), (3, 4)], 2, id="two beside a long one"),
+        pytest.param([(4, 6), (0, 2), (2, 4)], 3, id="told in any order"),
+    ],
+)
+def test_depth_is_the_longest_chain_of_calls(calls: list[tuple[float, float]], longest: int) -> None:
+    assert depth(calls) == longest
+
+
+def test_a_prompt_counts_messages_tools_and_the_answers_schema() -> None:
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
+    bare = {"model": "m", "messages": messages}
+
+    with_tools = bare | {"tools": [{"type": "function"}], "response_format": {"type": "json_object"}}
+
+    assert prompt_chars(with_tools) - prompt_chars(bare) == len('[{"type":"function"}]{"type":"json_object"}')
+
+
+def test_the_payload_leaves_instructions_out() -> None:
+    said = {"role": "user", "content": "Hello"}
+
+    payload = payload_chars({"messages": [{"role": "system", "content": "Be brief."}, said]})
+
+    assert payload == prompt_chars({"messages": [said]})
+
+
+def test_a_figure_is_one_line_of_json() -> None:
+    figure = Figure("run.cpu_ms", 12.34567, "ms", 4.0, "the bare loop's")
+
+    assert json.loads(figure.line()) == {
+        "name": "run.cpu_ms",
+        "value": 12.346,
+        "unit": "ms",
+        "reference": 4.0,
+        "ratio": 3.086,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "met"),
+    [
+        pytest.param("run.cpu_ms", 8, True, id="four times the reference"),
+        pytest.param("run.cpu_ms", 8.1, False, id="more than four times the reference"),
+        pytest.param("run.first_event_ms", 11, False, id="late, whatever the reference"),
+        pytest.param("run.throughput_share", 0.7, True, id="enough of the ideal"),
+        pytest.param("run.throughput_share", 0.6, False, id="too little of the ideal"),
+    ],
+)
+def test_a_mark_judges_the_value_or_the_ratio(name: str, value: float, met: bool) -> None:
+    assert MARKS[name].is_met(Figure(name, value, "", 2.0, "")) is met
