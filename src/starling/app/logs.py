@@ -17,6 +17,8 @@ def configure_logs(level: str, console: Console) -> None:
     logging.basicConfig(level=level, handlers=[_handler(console)], force=True)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.INFO if level == "DEBUG" else logging.WARNING)
+    logging.getLogger("psycopg").setLevel(logging.ERROR)  # it warns of each connection that a cancelled query costs
+    logging.getLogger("psycopg.pool").setLevel(logging.WARNING)
 
 
 def _handler(console: Console) -> logging.Handler:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 _CONTROLS = dict.fromkeys([*range(32), *range(127, 160)], "\N{REPLACEMENT CHARACTER}") | {9: "\t", 10: "\n", 13: ""}
 
@@ -50,15 +51,18 @@ def say_json(value: Any) -> None:
 
 
 def say_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows: as a table on a terminal, else tab-separated with the column names first."""
+    """Print rows: as a table on a terminal, where the last column wraps, else tab-separated below the column names."""
+    cells = [[" ".join(printable(cell).split()) for cell in row] for row in rows]
     if not results().is_terminal:
-        for row in (columns, *rows):
-            say("\t".join(" ".join(cell.split()) for cell in row))
+        for row in (columns, *cells):
+            say("\t".join(row))
         return
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
-    for row in rows:
-        table.add_row(*(" ".join(cell.split()) for cell in row))
-    results().print(table, markup=False, soft_wrap=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, *texts in zip(columns, *cells, strict=True):
+        table.add_column(name, min_width=None if name == columns[-1] else max(map(len, (name, *texts))))
+    for row in cells:
+        table.add_row(*map(Text, row))
+    results().print(table, soft_wrap=False)
 
 
 @contextlib.contextmanager
