@@ -5,11 +5,12 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.integration.postgres.conftest import old_server_url  # noqa: F401 # pyright: ignore[reportUnusedImport]
@@ -268,16 +269,31 @@ def test_wrong_settings_are_explained(own_home: Home) -> None:
 
 
 def test_a_model_that_answers_garbage_fails_the_run_and_not_the_platform(own_home: Home) -> None:
-    with _garbage(own_home) as url:
-        model = {"STARLING_MODEL": "openai:garbage", "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "key"}
-        home = replace(own_home, variables={**own_home.variables, **model})
-        with home.running("up", "--port", "0") as service:
-            asked = home.starling("ask", "hello", "--url", service.url)
-            again = home.starling("ask", "hello", "--url", service.url)
+    with _model(own_home, {"content": "{] no decision"}) as (home, _), home.running("up", "--port", "0") as service:
+        asked = home.starling("ask", "hello", "--url", service.url)
+        again = home.starling("ask", "hello", "--url", service.url)
 
     assert asked.returncode == again.returncode == 1
     assert "Failed:" in asked.stdout
     assert "Traceback" not in asked.stdout + asked.stderr
+
+
+def test_a_run_goes_on_when_its_reader_goes_away(own_home: Home) -> None:
+    with _model(own_home, {"hold": "gate"}) as (home, model), home.running("up", "--port", "0") as service:
+        with home.started("ask", "hello", "--url", service.url) as reader:
+            run_id = _next_line(reader).split()[1]
+            reader.send_signal(signal.SIGINT)
+            assert reader.wait() == 130
+            assert reader.stderr is not None
+            assert f"starling run tail {run_id}" in reader.stderr.read()
+
+        with home.started("run", "tail", run_id) as tail:
+            begun = _next_line(tail)
+            httpx.post(f"{model}/release/gate")
+            rest, _ = tail.communicate()
+
+    assert begun.startswith(f"Run {run_id}")
+    assert "Failed:" in rest
 
 
 def test_an_old_postgres_is_refused(old_server_url: str) -> None:  # noqa: F811
@@ -301,13 +317,19 @@ def _one_server(home: Home) -> Path:
     return server_file(home, system_health=SYSTEM_HEALTH)
 
 
+def _next_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
 @contextmanager
-def _garbage(home: Home) -> Generator[str]:
-    """Run a model server that answers nonsense."""
+def _model(home: Home, answer: Mapping[str, str]) -> Generator[tuple[Home, str]]:
+    """Run a model server that always answers the same; gives the home whose commands ask it, and its address."""
     script = home.folder / "script.json"
-    script.write_text(json.dumps([{"answer": {"content": "{] no decision"}}]))
+    script.write_text(json.dumps([{"answer": answer}]))
     command = [sys.executable, "-m", "tests.support.model_server", "--script", script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
+        url = _next_line(process).strip()
+        model = {"STARLING_MODEL": "openai:scripted", "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "key"}
+        yield replace(home, variables={**home.variables, **model}), url.removesuffix("/v1")
         process.terminate()

@@ -52,10 +52,10 @@ class Home:
         return json.loads(done.stdout)
 
     @contextmanager
-    def running(self, *arguments: str | Path) -> Generator["Service"]:
-        """Run a service until the block ends, from the moment when it says that it is ready."""
+    def started(self, *arguments: str | Path) -> Generator[subprocess.Popen[str]]:
+        """Run a command while the block lasts; it is told to end with it."""
         with subprocess.Popen(
-            [STARLING, *arguments, "--json"],
+            [STARLING, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -63,13 +63,19 @@ class Home:
             env=self.environment,
         ) as process:
             try:
-                assert process.stdout is not None
-                assert process.stderr is not None
-                line = process.stdout.readline()
-                assert line, process.stderr.read()
-                yield Service(process, json.loads(line))
+                yield process
             finally:
                 process.terminate()
+
+    @contextmanager
+    def running(self, *arguments: str | Path) -> Generator["Service"]:
+        """Run a service until the block ends, from the moment when it says that it is ready."""
+        with self.started(*arguments, "--json") as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            line = process.stdout.readline()
+            assert line, process.stderr.read()
+            yield Service(process, json.loads(line))
 
 
 @dataclass(frozen=True)
