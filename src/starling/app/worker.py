@@ -15,6 +15,7 @@ from starling.infra.postgres.runs import Claim, RunKey, RunRepository
 from starling.infra.queue.runs import RunQueue
 
 _RENEWALS_PER_LEASE = 3
+_STOP_SECONDS = 10.0  # then whatever still waits for Postgres is left to its lease
 _log = logging.getLogger(__name__)
 
 type Execute = Callable[[Claim], Awaitable[None]]
@@ -114,4 +115,4 @@ async def working(worker: Worker) -> AsyncGenerator[asyncio.Task[None]]:
         yield task
     finally:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.wait([task], timeout=_STOP_SECONDS)
