@@ -1,0 +1,178 @@
+"""What makes a plan sound."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from brain.decision import Assignment, Decision
+from brain.plan import Rejected, accepted_tasks, progress_of, without_dead_ends
+from brain.registry.cards import AgentCard, Roster
+from brain.state import GraphState, TaskOutcome, TaskRecord, after, initial_state
+
+ROSTER = Roster(
+    {
+        "able": AgentCard("able", "specialist", "Can do it."),
+        "ill": AgentCard("ill", "specialist", "Could do it.", degraded="The server is away."),
+    }
+)
+
+
+def assignment(task_id: str, *after: str, agent: str = "able") -> Assignment:
+    return Assignment(task_id=task_id, agent=agent, task=f"do {task_id}", depends_on=list(after))
+
+
+def decision(*assignments: Assignment, **fields: Any) -> Decision:
+    rest: dict[str, Any] = {"thought_process": "", "plan": [], "reply": "", "assumptions": [], "unserved": []}
+    flags = dict.fromkeys(("is_request_satisfied", "is_in_loop", "is_progress_being_made"), False)
+    return Decision.model_validate({**rest, **flags, "selected_agents": assignments, **fields})
+
+
+def record(task_id: str, status: Any = "pending", *after: str) -> TaskRecord:
+    return TaskRecord(id=task_id, agent="able", task=f"do {task_id}", depends_on=list(after), status=status)
+
+
+def outcome(task_id: str, status: Any) -> TaskOutcome:
+    return TaskOutcome(
+        task_id=task_id, agent="able", status=status, output="", reason="It broke.", attempts=1, tools=[]
+    )
+
+
+def state(*tasks: TaskRecord, results: list[TaskOutcome] | None = None, **more: Any) -> GraphState:
+    return after(initial_state("Hi."), {"tasks": list(tasks), "results": results or [], **more})
+
+
+def ids(tasks: list[TaskRecord]) -> list[str]:
+    return [task["id"] for task in tasks]
+
+
+def test_sound_tasks_are_taken_over_as_they_are() -> None:
+    tasks, rejected = accepted_tasks(decision(assignment("t1"), assignment("t2", "t1", "t1")), (), ROSTER)
+
+    assert tasks == [record("t1"), record("t2", "pending", "t1")]
+    assert rejected == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        (assignment("t1", agent="nobody"), "There is no agent 'nobody'."),
+        (assignment("t1", agent="ill"), "The server is away."),
+        (assignment("t1", "t9"), "It depends on t9, which isn't in the plan."),
+        (assignment("t1", "t1"), "It is in, or waits for, a circle of tasks that wait for each other."),
+    ],
+    ids=["unknown", "degraded", "missing", "itself"],
+)
+def test_a_task_that_cannot_be_done_is_rejected_with_the_reason(wanted: Assignment, reason: str) -> None:
+    tasks, rejected = accepted_tasks(decision(wanted, assignment("t2")), (), ROSTER)
+
+    assert ids(tasks) == ["t2"]
+    assert rejected == [Rejected("do t1", reason)]
+
+
+def test_what_depends_on_a_rejected_task_is_rejected_too() -> None:
+    wanted = decision(assignment("t3", "t2"), assignment("t2", "t1"), assignment("t1", agent="ill"), assignment("t4"))
+
+    tasks, rejected = accepted_tasks(wanted, (), ROSTER)
+
+    assert ids(tasks) == ["t4"]
+    assert [item.reason for item in rejected] == [
+        *["It depends on a task that can't be done."] * 2,
+        "The server is away.",
+    ]
+
+
+def test_a_circle_of_several_tasks_is_rejected_and_nothing_beside_it() -> None:
+    circle = [assignment("t1", "t3"), assignment("t2", "t1"), assignment("t3", "t2")]
+
+    tasks, rejected = accepted_tasks(decision(*circle, assignment("t4")), (), ROSTER)
+
+    assert ids(tasks) == ["t4"]
+    assert len(rejected) == 3
+
+
+@pytest.mark.parametrize("status", ["approved", "running"])
+def test_a_task_that_is_settled_stays_as_it_is(status: str) -> None:
+    known = [record("t1", status)]
+
+    tasks, rejected = accepted_tasks(decision(assignment("t1", agent="nobody"), assignment("t2", "t1")), known, ROSTER)
+
+    assert ids(tasks) == ["t2"]
+    assert rejected == []
+
+
+def test_a_failed_task_may_be_tried_again_but_not_waited_for() -> None:
+    known = [record("t1", "failed")]
+
+    renewed, _ = accepted_tasks(decision(assignment("t1")), known, ROSTER)
+    _, waiting = accepted_tasks(decision(assignment("t2", "t1")), known, ROSTER)
+
+    assert renewed == [record("t1")]
+    assert waiting == [Rejected("do t2", "It depends on t1, which isn't in the plan.")]
+
+
+def test_a_new_task_may_wait_for_a_pending_one_but_not_in_a_circle() -> None:
+    known = [record("t1", "failed"), record("t2", "pending", "t1")]
+
+    tasks, rejected = accepted_tasks(decision(assignment("t1"), assignment("t3", "t2")), known, ROSTER)
+    _, circle = accepted_tasks(decision(assignment("t1", "t2"), assignment("t3")), known, ROSTER)
+
+    assert (ids(tasks), rejected) == (["t1", "t3"], [])
+    assert [item.part for item in circle] == ["do t1"]
+
+
+def test_one_id_for_two_tasks_is_no_decision() -> None:
+    with pytest.raises(ValidationError, match="t1 is given more than once"):
+        decision(assignment("t1"), assignment("t1"))
+
+
+NAMES = st.sampled_from(["t1", "t2", "t3", "t4", "t5", "t6"])
+ASSIGNMENTS = st.builds(
+    Assignment,
+    task_id=NAMES,
+    agent=st.sampled_from(["able", "able", "able", "ill", "nobody"]),
+    task=st.uuids().map(str),
+    depends_on=st.lists(NAMES, max_size=3),
+)
+
+
+@given(st.lists(ASSIGNMENTS, unique_by=lambda item: item.task_id))
+def test_every_task_is_either_done_in_some_order_or_rejected(wanted: list[Assignment]) -> None:
+    tasks, rejected = accepted_tasks(decision(*wanted), (), ROSTER)
+
+    done: set[str] = set()
+    while ready := [task for task in tasks if task["id"] not in done and done >= set(task["depends_on"])]:
+        done |= {task["id"] for task in ready}
+    assert done == set(ids(tasks))
+    assert sorted([*(task["task"] for task in tasks), *(item.part for item in rejected)]) == sorted(
+        item.task for item in wanted
+    )
+
+
+def test_progress_is_a_new_plan_a_new_approval_or_something_on_the_blackboard() -> None:
+    before = state(record("t1"), results=[outcome("t1", "failed")], plan=["look"])
+
+    same = state(record("t2"), results=[outcome("t1", "failed")] * 2, plan=["look"])
+    others = [
+        state(plan=["look twice"]),
+        state(results=[outcome("t1", "approved")], plan=["look"]),
+        state(plan=["look"], global_state={"found": 1}),
+    ]
+
+    assert progress_of(same) == progress_of(before)
+    assert len({progress_of(other) for other in (before, *others)}) == 4
+
+
+def test_what_failed_or_never_ran_is_named_once() -> None:
+    known = [{"part": "do t1", "reason": "It was known before."}]
+    tasks = [record("t1", "failed"), record("t2", "failed"), record("t3", "pending", "t2"), record("t4", "approved")]
+
+    parts = without_dead_ends(state(*tasks, results=[outcome("t2", "failed")], degraded=known))
+
+    assert parts == [
+        *known,
+        {"part": "do t2", "reason": "It broke."},
+        {"part": "do t3", "reason": "It was never reached: what it depends on failed, or time ran out."},
+    ]

@@ -1,0 +1,92 @@
+"""Prompts: everything that is data stays inside its element."""
+
+import json
+from html import unescape
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from brain.prompts import NAMES, Prompt, Xml, element, lines, prompt, versions
+
+CASES = [
+    json.loads(line)
+    for line in (Path(__file__).parents[2] / "data/security/tag_breakout.jsonl").read_text("utf-8").splitlines()
+]
+TASK = ("user_request", "task_id", "task", "state_context")
+SECTIONS = {
+    "supervisor": ("user_request", "session_history", "agents", "current_plan", "state_context"),
+    "specialist": ("server", "about", *TASK),
+    "generalist": TASK,
+    "coder": TASK,
+    "reflection": ("user_request", "task_id", "agent", "task", "tool_calls", "output"),
+    "qa": ("user_request", "session_history", "results", "degraded", "assumptions"),
+}
+
+
+def filled(name: str, text: str) -> str:
+    system, user = prompt(name).fill(**dict.fromkeys(SECTIONS[name], text))
+    return f"{system.content}\n{user.content}"
+
+
+def test_every_prompt_is_known() -> None:
+    assert set(SECTIONS) == set(NAMES) == set(versions())
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_the_user_message_is_well_formed_and_holds_every_section(name: str) -> None:
+    _, user = prompt(name).fill(**{section: f"the {section}" for section in SECTIONS[name]})
+
+    document = ET.fromstring(f"<prompt>{user.content}</prompt>")  # noqa: S314 - made here
+    told = "".join(document.itertext()) + " ".join(value for node in document.iter() for value in node.attrib.values())
+    assert all(f"the {section}" in told for section in SECTIONS[name] if section not in ("server", "about"))
+
+
+def test_the_supervisor_has_the_sections_that_the_design_names() -> None:
+    _, user = prompt("supervisor").fill(**dict.fromkeys(SECTIONS["supervisor"], ""))
+
+    document = ET.fromstring(f"<prompt>{user.content}</prompt>")  # noqa: S314 - made here
+    assert {"user_request", "session_history", "current_plan", "state_context"} <= {node.tag for node in document}
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+@pytest.mark.parametrize("case", CASES, ids=[case["cat"] for case in CASES])
+def test_no_text_leaves_its_element(name: str, case: dict[str, str]) -> None:
+    for section in SECTIONS[name]:
+        payload = case["payload"].replace("untrusted", section)
+        text = filled(name, payload)
+
+        assert text.count("<") == filled(name, "").count("<")
+        assert text.count(">") == filled(name, "").count(">")
+        assert payload in unescape(text) or payload in unescape(unescape(text))
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["cat"] for case in CASES])
+def test_neither_content_nor_attribute_of_an_element_is_left(case: dict[str, str]) -> None:
+    made = element("part", case["payload"], reason=case["payload"])
+
+    assert made.count("<") == 2
+    assert made.count(">") == 2
+    assert unescape(made.partition(">")[2].removesuffix("</part>")) == case["payload"]
+
+
+def test_dollars_in_a_text_are_only_dollars() -> None:
+    assert "$task costs $$5 ${user_request}" in filled("generalist", "$task costs $$5 ${user_request}")
+
+
+def test_elements_are_not_escaped_again() -> None:
+    made = lines([element("a", "<1>"), element("b", Xml("<c/>"))])
+
+    assert made == "<a>&lt;1&gt;</a>\n<b><c/></b>"
+    assert made in prompt("qa").fill(**dict.fromkeys(SECTIONS["qa"], made))[1].content
+
+
+def test_a_missing_section_is_an_error() -> None:
+    with pytest.raises(KeyError, match="task"):
+        prompt("generalist").fill(user_request="")
+
+
+def test_the_version_of_a_prompt_is_its_content() -> None:
+    assert isinstance(prompt("qa"), Prompt)
+    assert len(set(versions().values())) == len(NAMES)
+    assert all(len(version) == 64 for version in versions().values())

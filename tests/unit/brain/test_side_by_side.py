@@ -1,0 +1,46 @@
+"""Several things at once."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from brain.side_by_side import side_by_side
+from starling.core.errors import NotFoundError, OutcomeUnknownError, StarlingError
+
+
+async def fails(error: Exception) -> None:
+    raise error
+
+
+async def test_results_come_in_order_though_the_works_overlap() -> None:
+    barrier = asyncio.Barrier(3)
+
+    async def work(number: int) -> int:
+        await barrier.wait()
+        return number
+
+    assert await side_by_side(work(number) for number in range(3)) == [0, 1, 2]
+
+
+async def test_the_first_error_ends_the_others_and_is_raised_as_itself() -> None:
+    ended = asyncio.Event()
+
+    async def waits() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    with pytest.raises(OutcomeUnknownError):
+        await side_by_side([waits(), fails(OutcomeUnknownError("shop.change"))])
+
+    assert ended.is_set()
+
+
+async def test_of_two_errors_at_once_one_is_raised() -> None:
+    works: list[Coroutine[Any, Any, None]] = [fails(OutcomeUnknownError("shop.change")), fails(NotFoundError("a", "b"))]
+
+    with pytest.raises(StarlingError):
+        await side_by_side(works)
