@@ -17,7 +17,7 @@ from tests.support.sse import Event
 pytestmark = pytest.mark.timeout(180)
 
 RECORDING = Path(__file__).parents[1] / "support/mcp_servers/recording.py"
-DECISION = {
+DECISION: dict[str, Any] = {
     "thought_process": "Two records, side by side.",
     "plan": ["record one", "record two"],
     "selected_agents": [

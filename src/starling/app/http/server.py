@@ -25,7 +25,7 @@ class _Server(uvicorn.Server):
 def bind(host: str, port: int) -> socket.socket:
     """Return a socket that listens. Raises ConfigurationError where the port is taken or the host isn't ours."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio sets no TCP_NODELAY
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host.strip("[]"), port))
