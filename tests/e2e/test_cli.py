@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from tests.integration.postgres.conftest import old_server_url  # noqa: F401 # pyright: ignore[reportUnusedImport]
@@ -186,6 +187,19 @@ def test_up_stops_cleanly(number: int, code: int) -> None:
         home.starling("ask", _QUESTION, "--url", service.url)  # now it has a session open
 
         assert service.stopped_by(number) == (code, [])
+
+
+def test_up_outlives_its_postgres() -> None:
+    with new_home() as home, home.running("up", "--port", "0", "--mcp-config", _one_server(home)) as service:
+        server = next(child for child in psutil.Process(service.process.pid).children() if child.name() == "postgres")
+
+        server.kill()
+        asked = home.starling("ask", _QUESTION, "--url", service.url)
+        while asked.returncode == 3:  # until it is there again
+            asked = home.starling("ask", _QUESTION, "--url", service.url)
+
+        assert asked.returncode == 0, asked.stderr
+        assert service.stopped_by(signal.SIGTERM) == (0, [])
 
 
 def test_serve_and_worker_share_the_work(own_home: Home) -> None:

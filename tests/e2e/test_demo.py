@@ -51,6 +51,20 @@ def test_several_specialists_solve_the_request_again_and_again_and_nothing_is_le
             assert _running_in(home.folder) == []
 
 
+def test_killed_it_leaves_nothing_running() -> None:
+    with new_home() as home:
+        variables = {**os.environ, "STARLING_DEMO_CACHE": str(home.folder), "STARLING_MODEL": "offline:rules"}
+        with subprocess.Popen([sys.executable, _DEMO / "run.py"], stdout=subprocess.PIPE, env=variables) as demo:
+            assert demo.stdout is not None
+            demo.stdout.readline()
+            family = psutil.Process(demo.pid).children(recursive=True)
+
+            demo.kill()
+
+            assert len(family) > 1
+            assert psutil.wait_procs(family, timeout=30)[1] == []
+
+
 def test_it_fails_where_only_one_specialist_was_needed() -> None:
     with new_home() as home:
         done = _demo(home.folder, "What time is it in Lima?")

@@ -1,20 +1,29 @@
 """Which database it is: one that the settings name, or the embedded one."""
 
-from collections.abc import Generator
-from contextlib import contextmanager
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from starling.core.errors import ConfigurationError, DatabaseUnavailableError
 from starling.core.settings import Settings
 from starling.infra.postgres.embedded import EmbeddedPostgres, attach
 
+_LOOK_SECONDS = 0.5
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where Postgres is: `url` for transactions, `direct_url` for what a pooler can't carry."""
+    """Where Postgres is: `url` for transactions, `direct_url` for what a pooler can't carry.
+
+    `embedded` is the server behind them where this process owns it.
+    """
 
     url: str
     direct_url: str
+    embedded: EmbeddedPostgres | None = None
 
     @property
     def behind_pooler(self) -> bool:
@@ -28,7 +37,47 @@ def own_database(settings: Settings) -> Generator[Database]:
         yield _named(settings)
         return
     with EmbeddedPostgres(settings.data_dir, explicit=settings.data_dir_is_explicit) as server:
-        yield Database(server.url, server.url)
+        yield Database(server.url, server.url, server)
+
+
+@asynccontextmanager
+async def kept_running(database: Database) -> AsyncGenerator[asyncio.Task[None] | None]:
+    """Start the embedded server again whenever it ends under us, for as long as the context lasts.
+
+    Gives the task that does so, which ends only with an error; None where the server isn't ours. The loop must run in
+    the main thread.
+    """
+    if database.embedded is None:
+        yield None
+        return
+    task = asyncio.get_running_loop().create_task(_keep_running(database.embedded, database.url), name="keep-postgres")
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _keep_running(server: EmbeddedPostgres, url: str) -> None:
+    while True:
+        await asyncio.sleep(_LOOK_SECONDS)
+        if server.is_running:
+            continue
+        _log.warning("the embedded Postgres ended; starting it again")
+        server.stop()
+        try:
+            server.start()
+        except DatabaseUnavailableError as error:  # what is left of the one before may need a moment
+            _log.warning("it doesn't start: %s", error)
+        else:
+            _check_same(url, server.url)
+
+
+def _check_same(url: str, now: str) -> None:
+    if url != now:
+        raise DatabaseUnavailableError(
+            "The embedded Postgres lost its port while it was away.", "Start Starling again."
+        )
 
 
 def find_database(settings: Settings) -> Database:

@@ -14,7 +14,7 @@ from starling.app.cli.output import progress
 from starling.app.cli.report import Started, report
 from starling.app.cli.stopping import run_until_stopped, terminable
 from starling.app.container import Workshop, open_store, open_workshop
-from starling.app.database import Database, own_database
+from starling.app.database import Database, kept_running, own_database
 from starling.app.http.app import make_app
 from starling.app.http.guard import refuse_open_binding
 from starling.app.http.server import bind, serving
@@ -48,6 +48,7 @@ def up(
 async def _run(settings: Settings, database: Database, listener: socket.socket, *, as_json: bool) -> None:
     """Run until cancelled. It ends in the reverse order: the API first, then the worker, sessions, connections."""
     async with AsyncExitStack() as stack:
+        keeper = await stack.enter_async_context(kept_running(database))
         with progress("Preparing the database …") as now:
             store = await stack.enter_async_context(open_store(settings, database, migrate=True))
             now("Registering MCP servers …")
@@ -56,7 +57,8 @@ async def _run(settings: Settings, database: Database, listener: socket.socket, 
             api = make_app(store, version("starling-swarm"))
             address = await stack.enter_async_context(serving(api, listener))
         report(_started(address, shop), as_json=as_json)
-        await asyncio.shield(worker)  # a cancellation is for us; the worker's turn comes after the API's
+        ended, _ = await asyncio.wait({worker, *filter(None, [keeper])}, return_when=asyncio.FIRST_COMPLETED)
+        ended.pop().result()  # neither ends but with an error
 
 
 def _started(address: str, shop: Workshop) -> Started:
