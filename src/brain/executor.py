@@ -101,6 +101,7 @@ class Brain:
             failure = Failure(code=error.code, message=str(error))
         except Exception:  # noqa: BLE001 - the worker's edge: whatever it was, the caller gets an answer
             _log.exception("run %s failed", run.id)
+            writer.drop_unwritable()
             failure = Failure(code="internal", message=f"Something went wrong inside Starling (run {run.id}).")
         if failure:
             state = await self._last_state(run, writer)

@@ -1,5 +1,7 @@
 """The supervisor: asked where something is to decide, and a bad plan never passes for a good one."""
 
+from psycopg import AsyncConnection
+
 from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, SHOP, ModelSays, Platform, calls, decision, task, verdict
@@ -80,6 +82,19 @@ async def test_a_text_with_characters_that_postgres_refuses_still_ends_the_run(
     told = await platform.ask("Hi.")
 
     assert (told.status, told.reply) == ("succeeded", "Hello�!")
+
+
+async def test_what_postgres_refuses_ends_the_run_instead_of_every_life_of_it(
+    platform: Platform, says: ModelSays, database_url: str
+) -> None:
+    says.supervisor(decision(task("t1", "generalist")))
+    async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
+        await connection.execute("ALTER TABLE events ADD CHECK (type <> 'plan')")
+
+    told = await platform.ask("Hi.")
+
+    assert (told.status, told.codes) == ("failed", ["internal"])
+    assert told.key.id in told.reply
 
 
 async def test_an_invalid_decision_is_sent_back_once_with_what_is_wrong(platform: Platform, says: ModelSays) -> None:

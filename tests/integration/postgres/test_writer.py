@@ -78,7 +78,7 @@ async def test_what_was_collected_is_written_together_and_numbered(
     writer: RunWriter, reader: RunReader, claim: Claim
 ) -> None:
     writer.emit(say("one"))
-    writer.step(Step(type="plan", description="a plan", metadata={}))
+    writer.step(Step(type="plan", description="a\0plan", metadata={}))
     writer.record(ENTRY)
     writer.emit(say("two"))
     await writer.flush()
@@ -86,7 +86,7 @@ async def test_what_was_collected_is_written_together_and_numbered(
     await writer.flush()
 
     assert await written(reader, claim) == [(2, "one"), (3, "two"), (4, "three")]
-    assert [step.description for step in await reader.steps(key_of(claim))] == ["a plan"]
+    assert [step.description for step in await reader.steps(key_of(claim))] == ["a�plan"]
     (entry,) = await reader.journal(key_of(claim))
     assert entry.data == {"content": "a�b"}
 

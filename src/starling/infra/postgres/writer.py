@@ -13,7 +13,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
 from starling.core.events import AnyEvent
 from starling.core.ids import new_id
-from starling.core.json import storable
+from starling.core.json import storable, storable_text
 from starling.core.runs import Run, RunResult, Step
 from starling.infra.postgres.engine import driver, translated
 from starling.infra.postgres.runs import Claim, Connection, RunRepository
@@ -135,6 +135,11 @@ class RunWriter:
                 self._broken = error
                 raise
 
+    def drop_unwritable(self) -> None:
+        """Go on without a batch that Postgres refused for what was in it, so that the run's failure can be written."""
+        if not isinstance(self._broken, (LeaseLostError, DatabaseUnavailableError)):
+            self._broken = None
+
     async def end(self, result: RunResult, last: AnyEvent, repository: RunRepository) -> None:
         """End the run: its last event, its result and the admission of the next run in one transaction."""
 
@@ -217,7 +222,7 @@ class RunWriter:
                 await cursor.executemany(
                     _STEP,
                     [
-                        (*run, key, step.type, step.description, Jsonb(storable(step.metadata)))
+                        (*run, key, step.type, storable_text(step.description), Jsonb(storable(step.metadata)))
                         for key, step in batch.steps
                     ],
                 )
