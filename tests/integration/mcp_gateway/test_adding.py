@@ -1,0 +1,52 @@
+"""Adding, removing and trying out one server at a time."""
+
+import pytest
+
+from mcp_gateway.config import server_of
+from starling.core.errors import ConfigurationError, NotFoundError, ServerUnavailableError
+from tests.support.gateway import House
+
+
+async def test_an_added_server_stays_when_a_file_is_read(house: House) -> None:
+    async with house.gateway() as gateway:
+        await gateway.add("recorder", house.recording())
+        listings = await gateway.sync({})
+
+    assert [(listing.name, listing.state) for listing in listings] == [("recorder", "ready")]
+
+
+async def test_a_name_is_given_once(house: House) -> None:
+    async with house.gateway() as gateway:
+        await gateway.add("recorder", house.recording())
+
+        with pytest.raises(ConfigurationError, match="'recorder' already"):
+            await gateway.add("recorder", house.recording())
+
+
+async def test_what_cant_be_listed_is_not_added(house: House) -> None:
+    async with house.gateway() as gateway:
+        with pytest.raises(ServerUnavailableError):
+            await gateway.add("nothing", server_of({"command": "no-such-command"}))
+
+        assert await gateway.refresh() == ()
+
+
+async def test_a_removed_server_is_unknown(house: House) -> None:
+    async with house.gateway() as gateway:
+        await gateway.add("recorder", house.recording())
+        assert await gateway.remove("recorder") == ()
+
+        assert gateway.listing("recorder") is None
+        with pytest.raises(NotFoundError, match="Known are: none"):
+            await gateway.remove("recorder")
+
+
+async def test_trying_out_changes_nothing_and_says_what_it_found(house: House) -> None:
+    async with house.gateway() as gateway:
+        (before,) = await gateway.add("recorder", house.recording())
+        trial = await gateway.try_out("recorder")
+        (after,) = await gateway.refresh()
+
+    assert trial.tools == tuple(tool.name for tool in before.tools)
+    assert (trial.new, trial.gone, trial.changed, trial.left_out) == ((), (), (), ())
+    assert before == after
