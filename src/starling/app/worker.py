@@ -81,17 +81,17 @@ class Worker:
     async def _keep_leases(self) -> None:
         while True:
             await asyncio.sleep(self._limits.lease_seconds / _RENEWALS_PER_LEASE)
-            held = {run_id: item.run for run_id, item in self._held.items()}
+            held = dict(self._held)
             if not held:
                 continue
             try:
-                kept = await self._runs.renew(held, lease_seconds=self._limits.lease_seconds)
+                runs = {run_id: item.run for run_id, item in held.items()}
+                kept = await self._runs.renew(runs, lease_seconds=self._limits.lease_seconds)
             except DatabaseUnavailableError as error:
                 _log.warning("leases can't be renewed: %s", error)
                 continue
             for run_id in held.keys() - kept:
-                if item := self._held.get(run_id):
-                    item.task.cancel()
+                held[run_id].task.cancel()
 
     async def _hand_back(self) -> None:
         held = list(self._held.values())
