@@ -1,6 +1,11 @@
 """Runs for tests of what is below the brain."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
+from psycopg import AsyncConnection
+from psycopg.sql import SQL, Identifier
 
 from starling.core.ids import new_id, trace_id_of
 from starling.core.principal import DEFAULT_TENANT
@@ -30,3 +35,19 @@ async def claimed(repository: RunRepository, key: RunKey, *, lease_seconds: floa
     claim = await repository.claim(key, worker="test", lease_seconds=lease_seconds, run_seconds=60)
     assert claim is not None
     return claim
+
+
+@asynccontextmanager
+async def locked(table: str, url: str) -> AsyncGenerator[None]:
+    """Hold all rows of a table, so that whoever wants to change one waits."""
+    async with await AsyncConnection.connect(url) as other:
+        await other.execute(SQL("SELECT FROM {} FOR UPDATE").format(Identifier(table)))
+        yield
+
+
+async def waiting_for_a_lock(url: str) -> None:
+    """Return once somebody waits for a lock."""
+    query = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    async with asyncio.timeout(10), await AsyncConnection.connect(url, autocommit=True) as watcher:
+        while await (await watcher.execute(query)).fetchone() is None:
+            pass

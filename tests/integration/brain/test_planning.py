@@ -124,8 +124,8 @@ async def test_two_tasks_of_one_id_are_sent_back(platform: Platform, says: Model
 
     told = await platform.ask("Do two things.")
 
-    assert "t1" in platform.model.bodies[1]["messages"][-1]["content"]
-    assert told.reply == "Never mind."
+    assert "t1 is given more than once" in platform.model.bodies[1]["messages"][-1]["content"]
+    assert (told.reply, told.codes) == ("Never mind.", ["llm_invalid_response"])
 
 
 async def test_a_task_for_nobody_is_named_as_not_done(platform: Platform, says: ModelSays) -> None:

@@ -9,6 +9,7 @@ from starling.infra.postgres.runs import RunKey
 from tests.support.gateway import call
 from tests.support.model_script import Answer, Body
 from tests.support.platform import BENCH, SHOP, ModelSays, Platform, Told, Workbench, calls, decision, task, verdict
+from tests.support.runs import locked, waiting_for_a_lock
 
 LOOK = calls(("look", {"thing": "disk"}))
 
@@ -54,6 +55,24 @@ async def test_nothing_is_asked_again_after_a_crash_in_qa(
     assert workbench.done() == ["change door"]
     assert told_once(told)
     assert len({part["message_id"] for part in told.of("thinking")}) == 2
+
+
+async def test_a_crash_between_the_last_node_and_the_end_asks_nothing_again(
+    platform: Platform, says: ModelSays, database_url: str
+) -> None:
+    says.supervisor(decision(task("t1", BENCH)))
+    says.agent("t1", LOOK)
+    says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("Fine [1]."))
+    key = await platform.accept("How is the disk?")
+    async with locked("branches", database_url), platform.living(key):
+        await waiting_for_a_lock(database_url)
+
+    told = await go(platform, key)
+
+    assert (told.status, told.reply) == ("succeeded", "Fine [1].")
+    assert len(platform.model.requests) == 4
+    assert told_once(told)
 
 
 async def test_a_crash_before_the_first_checkpoint_starts_over(platform: Platform, says: ModelSays) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 
 import pytest
 from psycopg import AsyncConnection
@@ -11,12 +10,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
 from starling.core.events import Done, Thinking, Usage
 from starling.core.runs import RunResult, RunStatus, Step
+from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.runs import Claim, Connection, RunKey, RunRepository
 from starling.infra.postgres.streams import RunReader
-from starling.infra.postgres.wake import Wakes
 from starling.infra.postgres.writer import JournalEntry, RunWriter
-from tests.support.runs import a_run, claimed, defer_nothing
+from tests.support.runs import a_run, claimed, defer_nothing, locked, waiting_for_a_lock
 
 ENTRY = JournalEntry("t1", "answer", 0, 0, "hash", {"content": "a\0b"})
 
@@ -28,7 +27,7 @@ def repository(engine: AsyncEngine) -> RunRepository:
 
 @pytest.fixture
 def reader(engine: AsyncEngine) -> RunReader:
-    return RunReader(engine, Wakes(), poll_seconds=0.05)
+    return RunReader(engine, Broadcast(), poll_seconds=0.05)
 
 
 @pytest.fixture
@@ -40,7 +39,7 @@ async def claim(repository: RunRepository) -> Claim:
 
 @pytest.fixture
 async def writer(engine: AsyncEngine, claim: Claim) -> AsyncGenerator[RunWriter]:
-    writer = RunWriter(engine, claim, Wakes())
+    writer = RunWriter(engine, claim, Broadcast())
     yield writer
     await writer.close()
 
@@ -56,22 +55,6 @@ async def written(reader: RunReader, claim: Claim) -> list[tuple[int, str]]:
 
 def key_of(claim: Claim) -> RunKey:
     return RunKey(claim.run.tenant, claim.run.id)
-
-
-@asynccontextmanager
-async def run_row_locked(url: str) -> AsyncGenerator[None]:
-    """Hold the rows of all runs, so that a flush waits."""
-    async with await AsyncConnection.connect(url) as other:
-        await other.execute("SELECT FROM runs FOR UPDATE")
-        yield
-
-
-async def waiting_for_a_lock(url: str) -> None:
-    """Return once somebody waits for a lock."""
-    query = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    async with asyncio.timeout(10), await AsyncConnection.connect(url, autocommit=True) as watcher:
-        while await (await watcher.execute(query)).fetchone() is None:
-            pass
 
 
 async def test_what_was_collected_is_written_together_and_numbered(
@@ -104,7 +87,7 @@ async def test_an_event_is_written_soon_without_being_asked_for(
 async def test_an_event_that_comes_during_a_flush_is_written_soon_too(
     writer: RunWriter, reader: RunReader, claim: Claim, database_url: str
 ) -> None:
-    async with run_row_locked(database_url):
+    async with locked("runs", database_url):
         writer.emit(say("one"))
         await waiting_for_a_lock(database_url)
         writer.emit(say("two"))
@@ -118,7 +101,7 @@ async def test_an_event_that_comes_during_a_flush_is_written_soon_too(
 async def test_a_cancelled_caller_loses_nothing(
     writer: RunWriter, reader: RunReader, claim: Claim, database_url: str
 ) -> None:
-    async with run_row_locked(database_url):
+    async with locked("runs", database_url):
         writer.emit(say("one"))
         caller = asyncio.get_running_loop().create_task(writer.flush())
         await waiting_for_a_lock(database_url)
@@ -161,7 +144,7 @@ async def test_a_commit_whose_answer_was_lost_is_not_repeated(
     engine: AsyncEngine, writer: RunWriter, reader: RunReader, claim: Claim
 ) -> None:
     """The second writer is the first one, as it would be had it not heard of its commit."""
-    unaware = RunWriter(engine, claim, Wakes())
+    unaware = RunWriter(engine, claim, Broadcast())
     writer.emit(say("one"))
     await writer.flush()
     unaware.emit(say("one"))
@@ -190,7 +173,7 @@ async def test_a_failed_write_writes_nothing_of_its_batch(writer: RunWriter, rea
 
 async def test_a_postgres_that_stays_away_is_reported_after_a_while(claim: Claim) -> None:
     away = open_engine("postgresql://nobody@127.0.0.1:9/none")
-    writer = RunWriter(away, claim, Wakes(), patience_seconds=0.2)
+    writer = RunWriter(away, claim, Broadcast(), patience_seconds=0.2)
     writer.emit(say("one"))
 
     with pytest.raises(DatabaseUnavailableError):

@@ -1,0 +1,53 @@
+"""A worker that loses a run and gets it again."""
+
+import asyncio
+from collections import defaultdict
+
+from psycopg import AsyncConnection
+
+from starling.app.worker import Worker, working
+from starling.core.settings import Limits
+from starling.infra.postgres.engine import open_engine
+from starling.infra.postgres.runs import Claim, RunRepository
+from starling.infra.queue.runs import open_queue
+from tests.support.runs import a_run
+
+
+async def test_the_end_of_a_lost_life_does_not_let_go_of_the_next_one(database_url: str) -> None:
+    began: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
+    may_end: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
+    ended: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
+
+    async def live(claim: Claim) -> None:
+        began[claim.run.fence].set()
+        try:
+            await may_end[claim.run.fence].wait()
+        finally:
+            ended[claim.run.fence].set()
+
+    engine = open_engine(database_url)
+    async with open_queue(database_url) as queue:
+        runs = RunRepository(engine, queue.defer, cap=8)
+        async with working(Worker(queue, runs, live, Limits())):
+            await runs.accept(a_run())
+            await began[1].wait()
+            await expire_leases(database_url)
+            await runs.sweep(patience_seconds=60)
+            await began[2].wait()
+            may_end[1].set()
+            await ended[1].wait()
+
+        assert ended[2].is_set()
+        assert await released(database_url)
+    await engine.dispose()
+
+
+async def expire_leases(url: str) -> None:
+    async with await AsyncConnection.connect(url, autocommit=True) as connection:
+        await connection.execute("UPDATE runs SET lease_until = now() - interval '1 second'")
+
+
+async def released(url: str) -> bool:
+    async with await AsyncConnection.connect(url) as connection:
+        row = await (await connection.execute("SELECT lease_until IS NULL FROM runs")).fetchone()
+    return bool(row and row[0])
