@@ -36,10 +36,10 @@ from starling.core.llm import ModelClient, TokenUsage
 from starling.core.runs import Citation, Degradation, FinalStatus, Run, RunResult, Step
 from starling.core.settings import Limits
 from starling.core.tools import ToolGateway
+from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.runs import Claim, Connection, RunKey, RunRepository
 from starling.infra.postgres.streams import RunReader
-from starling.infra.postgres.wake import Wakes
 from starling.infra.postgres.writer import JournalEntry, RunWriter
 
 _RECURSION_SLACK = 6
@@ -51,7 +51,7 @@ class Collaborators:
     """What every run is executed with."""
 
     engine: Engine
-    wakes: Wakes
+    broadcast: Broadcast
     repository: RunRepository
     reader: RunReader
     conversations: ConversationRepository
@@ -76,11 +76,12 @@ class Brain:
         Raises LeaseLostError where another worker took the run over, and DatabaseUnavailableError where Postgres
         stayed away too long: then the run goes on elsewhere, or later.
         """
-        writer = RunWriter(self._with.engine, claim, self._with.wakes)
-        try:
-            await self._live(claim.run, writer)
-        finally:
-            await writer.close()
+        writer = RunWriter(self._with.engine, claim, self._with.broadcast)
+        with self._with.broadcast.writing(claim.run.id):
+            try:
+                await self._live(claim.run, writer)
+            finally:
+                await writer.close()
 
     async def _live(self, run: Run, writer: RunWriter) -> None:
         deadline = Deadline(self._with.clock, run.remaining_seconds)

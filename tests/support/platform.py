@@ -21,12 +21,12 @@ from starling.app.container import Store, Workshop, open_store, open_workshop
 from starling.app.database import Database
 from starling.app.intake import RunRequest
 from starling.core.clock import SystemClock
+from starling.core.events import StoredEvent
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.runs import RunResult
 from starling.core.settings import Limits, ProviderSettings, Settings
 from starling.infra.llm.opening import open_models
 from starling.infra.postgres.runs import Claim, RunKey
-from starling.infra.postgres.streams import StoredEvent
 from tests.support.gateway import SERVERS, free_port
 from tests.support.model_script import Answer, Body, Rule, Script, When
 from tests.support.model_server import ModelServer
@@ -259,7 +259,7 @@ async def open_platform(
         brain = Brain(
             Collaborators(
                 engine=store.engine,
-                wakes=store.wakes,
+                broadcast=store.broadcast,
                 repository=store.runs,
                 reader=store.reader,
                 conversations=ConversationRepository(store.engine),

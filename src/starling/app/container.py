@@ -22,11 +22,11 @@ from starling.core.settings import Limits, Settings, environment
 from starling.core.tools import ServerListing
 from starling.infra.llm.client import Models
 from starling.infra.llm.opening import open_models
+from starling.infra.postgres.broadcast import Broadcast, open_broadcast
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
 from starling.infra.postgres.runs import RunRepository
 from starling.infra.postgres.schema import check, upgrade
 from starling.infra.postgres.streams import RunReader
-from starling.infra.postgres.wake import Wakes, open_wakes
 from starling.infra.queue.runs import RunQueue, open_queue
 
 
@@ -35,7 +35,7 @@ class Store:
     """Everything over Postgres that both the API and a worker need."""
 
     engine: Engine
-    wakes: Wakes
+    broadcast: Broadcast
     queue: RunQueue
     runs: RunRepository
     reader: RunReader
@@ -64,13 +64,13 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
         limits = ConnectionLimits(size=_connections(settings.limits), behind_pooler=database.behind_pooler)
         engine = open_engine(database.url, limits)
         stack.push_async_callback(engine.dispose)
-        wakes = await stack.enter_async_context(open_wakes(database.direct_url))
+        broadcast = await stack.enter_async_context(open_broadcast(database.direct_url))
         queue = await stack.enter_async_context(open_queue(database.direct_url))
         runs = RunRepository(engine, queue.defer, cap=settings.limits.runs_per_tenant)
-        reader = RunReader(engine, wakes)
+        reader = RunReader(engine, broadcast)
         yield Store(
             engine=engine,
-            wakes=wakes,
+            broadcast=broadcast,
             queue=queue,
             runs=runs,
             reader=reader,
@@ -92,7 +92,7 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
         brain = Brain(
             Collaborators(
                 engine=store.engine,
-                wakes=store.wakes,
+                broadcast=store.broadcast,
                 repository=store.runs,
                 reader=store.reader,
                 conversations=ConversationRepository(store.engine),

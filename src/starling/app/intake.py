@@ -1,19 +1,21 @@
 """Accepting requests: whoever asks, over HTTP or the command line, comes through here."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from starling.core.errors import InvalidRequestError
+from starling.core.events import StoredEvent
 from starling.core.ids import new_id, trace_id_of
 from starling.core.json import storable_text
 from starling.core.principal import Principal
 from starling.core.runs import RunConfig
 from starling.core.settings import Limits
+from starling.infra.postgres.broadcast import Listener
 from starling.infra.postgres.runs import NewRun, RunKey, RunRepository
-from starling.infra.postgres.streams import RunReader, StoredEvent
+from starling.infra.postgres.streams import RunReader
 
 type Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
@@ -50,8 +52,8 @@ class Intake:
     limits: Limits
     graph_version: int
 
-    async def accept(self, principal: Principal, request: RunRequest) -> tuple[RunKey, StoredEvent]:
-        """Write the run down and return its key and first event: from then on it is done or told to have failed.
+    async def accept(self, principal: Principal, request: RunRequest) -> tuple[RunKey, AsyncGenerator[StoredEvent]]:
+        """Write the run down and return its key and its stream: from then on it is done or told to have failed.
 
         Raises InvalidRequestError, DatabaseUnavailableError.
         """
@@ -65,6 +67,7 @@ class Intake:
             )
         run_id = new_id()
         key = RunKey(principal.tenant, run_id)
+        listener = self.reader.listener(key, after=1)
         first = await self.runs.accept(
             NewRun(
                 key=key,
@@ -77,10 +80,9 @@ class Intake:
                 graph_version=self.graph_version,
             )
         )
-        return key, StoredEvent(1, first.type, first.model_dump(mode="json"))
+        return key, self._stream(key, StoredEvent(1, first.type, first.model_dump(mode="json")), listener)
 
-    async def stream(self, key: RunKey, first: StoredEvent) -> AsyncIterator[StoredEvent]:
-        """Yield the events of a run that was just accepted, the first one without looking it up."""
+    async def _stream(self, key: RunKey, first: StoredEvent, listener: Listener) -> AsyncGenerator[StoredEvent]:
         yield first
-        async for event in self.reader.follow(key, after=first.seq):
+        async for event in self.reader.follow(key, listener=listener):
             yield event

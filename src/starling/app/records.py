@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from mcp_gateway.repository import ServerRepository
 from starling.app.database import find_database
 from starling.core.settings import Settings
+from starling.infra.postgres.broadcast import open_broadcast
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
 from starling.infra.postgres.run_list import RunSummary, latest_runs
 from starling.infra.postgres.schema import check
 from starling.infra.postgres.streams import RunReader
-from starling.infra.postgres.wake import open_wakes
 
 _CONNECTIONS = 2
 
@@ -36,7 +36,7 @@ async def open_records(settings: Settings) -> AsyncGenerator[Records]:
     await check(database.direct_url)
     engine = open_engine(database.url, ConnectionLimits(size=_CONNECTIONS, behind_pooler=database.behind_pooler))
     try:
-        async with open_wakes(database.direct_url) as wakes:
-            yield Records(engine, RunReader(engine, wakes), ServerRepository(engine))
+        async with open_broadcast(database.direct_url) as broadcast:
+            yield Records(engine, RunReader(engine, broadcast), ServerRepository(engine))
     finally:
         await engine.dispose()

@@ -1,5 +1,7 @@
 """The numbered items of a run's stream, in their published shapes. Fields may be added, never removed."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -180,3 +182,12 @@ type AnyEvent = Annotated[
 ]
 
 ANY_EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event as it stands in its run's stream; `seq` counts from 1 without a gap."""
+
+    seq: int
+    type: str
+    data: Mapping[str, Any]

@@ -10,9 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.events import Done, Usage
 from starling.core.runs import RunConfig, RunLimits, RunResult
+from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.runs import Connection, RunKey, RunRepository
 from starling.infra.postgres.streams import RunReader
-from starling.infra.postgres.wake import Wakes
 from starling.infra.postgres.writer import RunWriter
 from tests.support.runs import a_run, claimed
 
@@ -38,7 +38,7 @@ class Line:
         return new.key
 
     async def end(self, key: RunKey) -> None:
-        writer = RunWriter(self.engine, await claimed(self.repository, key), Wakes())
+        writer = RunWriter(self.engine, await claimed(self.repository, key), Broadcast())
         result = RunResult(status="succeeded", reply="Done.")
         await writer.end(result, Done(usage=Usage(), status="succeeded", reply="Done."), self.repository)
         await writer.close()
@@ -60,7 +60,7 @@ async def execute(url: str, statement: str) -> None:
 async def test_a_run_that_is_accepted_has_its_first_event(line: Line, engine: AsyncEngine) -> None:
     key = await line.accept()
 
-    (first,) = await RunReader(engine, Wakes()).events(key)
+    (first,) = await RunReader(engine, Broadcast()).events(key)
     assert (first.seq, first.type, first.data["run_id"]) == (1, "run_started", key.id)
 
 

@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
-from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
 from starling.core.events import Done, Thinking, Usage
 from starling.core.runs import RunResult, RunStatus, Step
-from starling.infra.postgres.broadcast import Broadcast
+from starling.infra.postgres.broadcast import Broadcast, open_broadcast
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.runs import Claim, Connection, RunKey, RunRepository
 from starling.infra.postgres.streams import RunReader
@@ -197,13 +196,13 @@ async def test_an_ended_run_tells_its_result_and_stays_ended(
 async def test_readers_on_another_machine_are_woken(
     engine: AsyncEngine, writer: RunWriter, claim: Claim, database_url: str
 ) -> None:
-    async with await AsyncConnection.connect(database_url, autocommit=True) as listener:
-        await listener.execute("LISTEN starling_runs")
+    async with asyncio.timeout(20), open_broadcast(database_url) as elsewhere:
+        events = RunReader(engine, elsewhere, poll_seconds=60).follow(key_of(claim))
+        await anext(events)
         writer.emit(say("one"))
         await writer.flush()
 
-        async for notice in listener.notifies(timeout=10, stop_after=1):
-            assert notice.payload == claim.run.id
+        assert (await anext(events)).data["content"] == "one"
 
 
 async def end(writer: RunWriter, repository: RunRepository) -> None:

@@ -13,11 +13,11 @@ from starling.app.cli.output import results, say, say_json, say_table
 from starling.app.cli.stopping import run_until_stopped
 from starling.app.records import open_records
 from starling.core.errors import InvalidRequestError
+from starling.core.events import StoredEvent
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.settings import Settings
 from starling.infra.postgres.run_list import RunSummary
 from starling.infra.postgres.runs import RunKey
-from starling.infra.postgres.streams import StoredEvent
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
-from starling.infra.postgres.streams import StoredEvent
+from starling.core.events import StoredEvent
 
 _PING_SECONDS = 15
 _WRITE_SECONDS = 30.0

@@ -1,33 +1,22 @@
 """Reading what runs wrote: streams of events, results, steps and journals."""
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import NotFoundError
+from starling.core.events import StoredEvent
 from starling.core.runs import RunResult, RunStatus, Step
+from starling.infra.postgres.broadcast import Broadcast, Listener
 from starling.infra.postgres.engine import translated
 from starling.infra.postgres.runs import RunKey
 from starling.infra.postgres.tables import events, journal, runs, steps
-from starling.infra.postgres.wake import Wakes
 from starling.infra.postgres.writer import JournalEntry
 
 _PAGE = 500
 _POLL_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class StoredEvent:
-    """An event as it stands in the run's stream; `seq` counts from 1 without a gap."""
-
-    seq: int
-    type: str
-    data: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,27 +35,37 @@ class RunRecord:
 class RunReader:
     """What any process can read of any run of a tenant."""
 
-    def __init__(self, engine: AsyncEngine, wakes: Wakes, *, poll_seconds: float = _POLL_SECONDS) -> None:
-        self._engine = engine
-        self._wakes = wakes
+    def __init__(self, engine: AsyncEngine, broadcast: Broadcast, *, poll_seconds: float = _POLL_SECONDS) -> None:
+        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")  # a read needs no BEGIN
+        self._broadcast = broadcast
         self._poll = poll_seconds
 
-    async def follow(self, key: RunKey, *, after: int = 0) -> AsyncIterator[StoredEvent]:
+    def listener(self, key: RunKey, after: int) -> Listener:
+        """Return a listener for a run that doesn't exist yet: it hears everything, so nothing has to be looked up."""
+        return self._broadcast.listener(key.id, after, behind=False)
+
+    async def follow(
+        self, key: RunKey, *, after: int = 0, listener: Listener | None = None
+    ) -> AsyncGenerator[StoredEvent]:
         """Yield the run's events from `after` on, as they come, up to `done`."""
-        with self._wakes.bell(key.id) as bell:
-            while True:
-                bell.clear()
-                page = await self.events(key, after=after)
-                for event in page:
-                    yield event
-                    after = event.seq
-                    if event.type == "done":
-                        return
-                if not page and await self._ended_by(key, after):
+        heard = listener or self._broadcast.listener(key.id, after)
+        while True:
+            while event := heard.next():
+                yield event
+                if event.type == "done":
                     return
-                if len(page) < _PAGE:
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(bell.wait(), self._poll)
+            if not heard.behind:
+                await heard.wait(self._poll)
+            elif await self._catch_up(key, heard):
+                return
+
+    async def _catch_up(self, key: RunKey, heard: Listener) -> bool:
+        """Read what the listener missed; whether there will never be more."""
+        heard.behind = False
+        page = await self.events(key, after=heard.last)
+        heard.hear(page)
+        heard.behind |= len(page) == _PAGE
+        return not page and await self._ended_by(key, heard.last)
 
     async def events(self, key: RunKey, *, after: int = 0) -> Sequence[StoredEvent]:
         """Return up to 500 events that follow number `after`."""

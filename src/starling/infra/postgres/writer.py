@@ -2,22 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from psycopg.types.json import Jsonb
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
-from starling.core.events import AnyEvent
+from starling.core.events import AnyEvent, StoredEvent
 from starling.core.ids import new_id
 from starling.core.json import storable, storable_text
 from starling.core.runs import Run, RunResult, Step
+from starling.infra.postgres.broadcast import NOTIFY, Broadcast, notice_of
 from starling.infra.postgres.engine import driver, translated
 from starling.infra.postgres.runs import Claim, Connection, RunRepository
-from starling.infra.postgres.wake import NOTIFY, Wakes
 
 type Write = Callable[[Connection], Awaitable[None]]
 """Something else to write in the same transaction; safe to do twice, since a lost batch is written again."""
@@ -81,11 +81,11 @@ class RunWriter:
     """
 
     def __init__(
-        self, engine: AsyncEngine, claim: Claim, wakes: Wakes, *, patience_seconds: float = _PATIENCE_SECONDS
+        self, engine: AsyncEngine, claim: Claim, broadcast: Broadcast, *, patience_seconds: float = _PATIENCE_SECONDS
     ) -> None:
         self.run: Run = claim.run
         self._engine = engine
-        self._wakes = wakes
+        self._broadcast = broadcast
         self._patience = patience_seconds
         self._seq = claim.seq
         self._flushes = claim.flushes
@@ -183,14 +183,18 @@ class RunWriter:
             wait=wait_random_exponential(multiplier=0.1, max=2.0),
             reraise=True,
         )
+        stored = [
+            StoredEvent(self._seq + offset, event.type, cast("dict[str, Any]", storable(event.model_dump(mode="json"))))
+            for offset, event in enumerate(batch.events, start=1)
+        ]
         async for attempt in retrying:
             with attempt:
-                await self._write(batch)
+                await self._write(batch, stored)
         self._seq += len(batch.events)
         self._flushes += 1
-        self._wakes.ring(self.run.id)
+        self._broadcast.publish(self.run.id, stored)
 
-    async def _write(self, batch: _Batch) -> None:
+    async def _write(self, batch: _Batch, stored: Sequence[StoredEvent]) -> None:
         mark = {
             "tenant": self.run.tenant,
             "id": self.run.id,
@@ -206,18 +210,15 @@ class RunWriter:
                     if await fenced.fetchone() is None:
                         await self._check_written(connection, mark)
                     else:
-                        await self._insert(connection, batch)
+                        await self._insert(connection, batch, stored)
 
-    async def _insert(self, connection: Connection, batch: _Batch) -> None:
+    async def _insert(self, connection: Connection, batch: _Batch, stored: Sequence[StoredEvent]) -> None:
         run = (self.run.tenant, self.run.id)
         async with connection.cursor() as cursor:
-            if batch.events:
-                rows = [
-                    (*run, self._seq + offset, event.type, Jsonb(storable(event.model_dump(mode="json"))))
-                    for offset, event in enumerate(batch.events, start=1)
-                ]
+            if stored:
+                rows = [(*run, event.seq, event.type, Jsonb(event.data)) for event in stored]
                 await cursor.executemany(_EVENT, rows)
-                await cursor.execute(NOTIFY, (self.run.id,))
+                await cursor.execute(NOTIFY, (notice_of(self.run.id, stored[-1].seq),))
             if batch.steps:
                 await cursor.executemany(
                     _STEP,

@@ -1,6 +1,5 @@
 """Asking: as a stream, or for the whole result."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 from fastapi import APIRouter
@@ -14,7 +13,7 @@ from starling.app.intake import Name, RunRequest
 from starling.core.events import Usage
 from starling.core.runs import Citation, Degradation, FinalStatus, Step
 from starling.infra.postgres.runs import RunKey
-from starling.infra.postgres.streams import RunReader, StoredEvent
+from starling.infra.postgres.streams import RunReader
 
 router = APIRouter(tags=["agent"], responses={422: {"model": Problem}, 503: {"model": Problem}})
 
@@ -51,21 +50,17 @@ class ProcessResult(BaseModel):
 )
 async def run(request: RunRequest, store: FromStore, caller: Caller) -> EventSourceResponse:
     """Accept a run and stream its events. Going away doesn't stop the run: read on at `/v1/runs/{id}/events`."""
-    key, first = await store.intake.accept(caller, request)
-    return event_stream(store.intake.stream(key, first))
+    _, events = await store.intake.accept(caller, request)
+    return event_stream(events)
 
 
 @router.post("/process", summary="Ask, and wait for the whole result")
 async def process(request: ProcessRequest, store: FromStore, caller: Caller) -> ProcessResult:
     """Accept a run, wait for its end and return everything that it came to."""
-    key, first = await store.intake.accept(caller, request)
-    await _drained(store.intake.stream(key, first))
-    return ProcessResult.model_validate(await _whole(store.reader, key))
-
-
-async def _drained(events: AsyncIterator[StoredEvent]) -> None:
+    key, events = await store.intake.accept(caller, request)
     async for _ in events:
         pass
+    return ProcessResult.model_validate(await _whole(store.reader, key))
 
 
 async def _whole(reader: RunReader, key: RunKey) -> dict[str, Any]:
