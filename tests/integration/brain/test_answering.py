@@ -75,6 +75,17 @@ async def test_the_plain_answer_replaces_what_was_typed_before(opened: Open, say
     assert typed(told) == told.reply == "the disk is fine [1]"
 
 
+async def test_a_stream_that_breaks_off_begins_anew(platform: Platform, says: ModelSays) -> None:
+    plan_one_look(says)
+    says.qa(Answer("The disk is on fire", cut_after=2), Answer("The disk is fine [1]."))
+
+    told = await platform.ask("How is the disk?")
+
+    assert (told.status, told.codes) == ("succeeded", ["model"])
+    assert len({part["message_id"] for part in told.of("thinking")}) == 2
+    assert typed(told) == told.reply == "The disk is fine [1]."
+
+
 async def test_an_empty_answer_of_qa_is_none(platform: Platform, says: ModelSays) -> None:
     plan_one_look(says)
     says.qa(Answer("  "))

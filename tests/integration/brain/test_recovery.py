@@ -5,6 +5,7 @@ import json
 import pytest
 from psycopg import AsyncConnection
 
+from starling.core.errors import LeaseLostError
 from starling.infra.postgres.runs import RunKey
 from tests.support.gateway import call
 from tests.support.model_script import Answer, Body
@@ -210,6 +211,24 @@ async def test_a_task_that_would_ask_something_else_now_stops(
     assert told.codes == ["journal_diverged"]
     assert told.of("task_result")[0]["status"] == "failed"
     assert len(platform.asked('<task id="t1">')) == 1
+
+
+async def test_a_worker_that_lost_the_run_stops_and_the_other_one_answers(
+    platform: Platform, says: ModelSays, database_url: str
+) -> None:
+    says.supervisor(Answer("", hold="first"), decision(reply="The second one's."))
+    key = await platform.accept("Hi.")
+    async with platform.living(key) as life:
+        await platform.model.received(1)
+        async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
+            await connection.execute("UPDATE runs SET lease_until = now() - interval '1 second'")
+        told = await platform.finish(key)
+        platform.model.release("first")
+        with pytest.raises(LeaseLostError):
+            await life
+
+    assert told.reply == "The second one's."
+    assert await platform.told(key) == told
 
 
 async def test_usage_is_counted_over_all_lives(platform: Platform, says: ModelSays) -> None:
