@@ -13,6 +13,29 @@ CREATE TABLE epochs (
 );
 CREATE UNIQUE INDEX epochs_one_active ON epochs (tenant) WHERE active;
 
+CREATE TABLE events (
+    tenant TEXT NOT NULL,
+    run_id UUID NOT NULL,
+    seq BIGINT NOT NULL,
+    type TEXT NOT NULL,
+    data JSONB NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    CONSTRAINT events_pkey PRIMARY KEY (tenant, run_id, seq)
+);
+
+CREATE TABLE journal (
+    tenant TEXT NOT NULL,
+    run_id UUID NOT NULL,
+    path TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    position INTEGER NOT NULL,
+    index INTEGER NOT NULL,
+    request_hash TEXT NOT NULL,
+    data JSONB NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    CONSTRAINT journal_pkey PRIMARY KEY (tenant, run_id, path, kind, position, index)
+);
+
 CREATE TABLE keys (
     tenant TEXT NOT NULL,
     id UUID NOT NULL,
@@ -40,6 +63,17 @@ CREATE TABLE servers (
     remedy TEXT DEFAULT '' NOT NULL,
     listed_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     CONSTRAINT servers_pkey PRIMARY KEY (tenant, name)
+);
+
+CREATE TABLE steps (
+    tenant TEXT NOT NULL,
+    run_id UUID NOT NULL,
+    id UUID NOT NULL,
+    type TEXT NOT NULL,
+    description TEXT NOT NULL,
+    metadata JSONB NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    CONSTRAINT steps_pkey PRIMARY KEY (tenant, run_id, id)
 );
 
 CREATE TABLE threads (
@@ -122,41 +156,4 @@ CREATE TABLE states (
     compressed BOOLEAN NOT NULL,
     CONSTRAINT states_pkey PRIMARY KEY (tenant, thread_id, branch_id, position),
     CONSTRAINT states_tenant_thread_id_branch_id_fkey FOREIGN KEY(tenant, thread_id, branch_id) REFERENCES branches (tenant, thread_id, id) ON DELETE CASCADE
-);
-
-CREATE TABLE events (
-    tenant TEXT NOT NULL,
-    run_id UUID NOT NULL,
-    seq BIGINT NOT NULL,
-    type TEXT NOT NULL,
-    data JSONB NOT NULL,
-    created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
-    CONSTRAINT events_pkey PRIMARY KEY (tenant, run_id, seq),
-    CONSTRAINT events_tenant_run_id_fkey FOREIGN KEY(tenant, run_id) REFERENCES runs (tenant, id) ON DELETE CASCADE
-);
-
-CREATE TABLE journal (
-    tenant TEXT NOT NULL,
-    run_id UUID NOT NULL,
-    path TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    position INTEGER NOT NULL,
-    index INTEGER NOT NULL,
-    request_hash TEXT NOT NULL,
-    data JSONB NOT NULL,
-    created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
-    CONSTRAINT journal_pkey PRIMARY KEY (tenant, run_id, path, kind, position, index),
-    CONSTRAINT journal_tenant_run_id_fkey FOREIGN KEY(tenant, run_id) REFERENCES runs (tenant, id) ON DELETE CASCADE
-);
-
-CREATE TABLE steps (
-    tenant TEXT NOT NULL,
-    run_id UUID NOT NULL,
-    id UUID NOT NULL,
-    type TEXT NOT NULL,
-    description TEXT NOT NULL,
-    metadata JSONB NOT NULL,
-    created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
-    CONSTRAINT steps_pkey PRIMARY KEY (tenant, run_id, id),
-    CONSTRAINT steps_tenant_run_id_fkey FOREIGN KEY(tenant, run_id) REFERENCES runs (tenant, id) ON DELETE CASCADE
 );

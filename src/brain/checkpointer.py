@@ -1,6 +1,7 @@
 """LangGraph's checkpoints, written by the run's own writer and so under its fence."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -9,10 +10,12 @@ from langgraph.checkpoint.base import (
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
+    get_serializable_checkpoint_metadata,
 )
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.postgres.base import BasePostgresSaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from psycopg.types.json import Jsonb
 
 from starling.infra.postgres.engine import Engine, driver, translated
 from starling.infra.postgres.runs import Connection
@@ -23,11 +26,27 @@ _DELETE = (
     "DELETE FROM checkpoint_blobs WHERE thread_id = %s",
     "DELETE FROM checkpoint_writes WHERE thread_id = %s",
 )
-_INPUT = "input"
+
+
+@dataclass(slots=True)
+class _Unwritten:
+    """What waits for the next batch: of several checkpoints only the newest, and of each channel the newest value."""
+
+    checkpoint: tuple[Any, ...] = ()
+    blobs: dict[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
+    taken: bool = False
+
+    async def write(self, connection: Connection) -> None:
+        """Write it with the stock saver's own statements."""
+        self.taken = True
+        async with connection.cursor(binary=True) as cursor:
+            if self.blobs:
+                await cursor.executemany(BasePostgresSaver.UPSERT_CHECKPOINT_BLOBS_SQL, list(self.blobs.values()))
+            await cursor.execute(BasePostgresSaver.UPSERT_CHECKPOINTS_SQL, self.checkpoint)
 
 
 class FencedSaver(BasePostgresSaver):
-    """The stock Postgres saver on the writer's connection; the checkpoint's thread is the run.
+    """The stock saver's tables and formats on the writer's connection; the checkpoint's thread is the run.
 
     A node's writes between two checkpoints aren't stored: the journal makes it free to run the node again.
     """
@@ -37,6 +56,7 @@ class FencedSaver(BasePostgresSaver):
         super().__init__(serde=JsonPlusSerializer(allowed_msgpack_modules=None))
         self._engine = engine
         self._writer = writer
+        self._unwritten = _Unwritten(taken=True)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the newest checkpoint; a run in its first life has none, and isn't looked up."""
@@ -55,26 +75,33 @@ class FencedSaver(BasePostgresSaver):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Store a checkpoint with everything that was collected before it, and wait until it is durable.
+        """Store a checkpoint together with what was told and recorded before it, and wait until that is durable.
 
-        That of the bare input goes with the next one: the run row holds the input already.
+        Where there was nothing to tell, the node asked nobody: the checkpoint follows within milliseconds.
         """
-
-        async def write(connection: Connection) -> None:
-            saver = AsyncPostgresSaver(connection, serde=self.serde)
-            await saver.aput(config, checkpoint, metadata, new_versions)
-
-        self._writer.add(write)
-        if metadata.get("source") != _INPUT:
+        place = config.get("configurable", {})
+        run_id, namespace = place["thread_id"], place.get("checkpoint_ns", "")
+        inline, apart = _split(checkpoint["channel_values"])
+        if self._unwritten.taken:
+            self._unwritten = _Unwritten()
+            self._writer.add(self._unwritten.write)
+        versions = {channel: version for channel, version in new_versions.items() if channel in apart}
+        for row in self._dump_blobs(run_id, namespace, apart, versions):
+            self._unwritten.blobs[row[2]] = row
+        self._unwritten.checkpoint = (
+            run_id,
+            namespace,
+            checkpoint["id"],
+            place.get("checkpoint_id"),
+            Jsonb({**checkpoint, "channel_values": inline}),
+            Jsonb(get_serializable_checkpoint_metadata(config, metadata)),
+        )
+        if self._writer.has_told:
             await self._writer.flush()
-        configurable = config.get("configurable", {})
-        return {
-            "configurable": {
-                "thread_id": configurable["thread_id"],
-                "checkpoint_ns": configurable.get("checkpoint_ns", ""),
-                "checkpoint_id": checkpoint["id"],
-            }
-        }
+        else:
+            self._writer.flush_soon()
+        stored = {"thread_id": run_id, "checkpoint_ns": namespace, "checkpoint_id": checkpoint["id"]}
+        return {"configurable": stored}
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -95,6 +122,12 @@ class FencedSaver(BasePostgresSaver):
                 saver = AsyncPostgresSaver(await driver(connection), serde=self.serde)
                 async for item in saver.alist(config, filter=filter, before=before, limit=limit):
                     yield item
+
+
+def _split(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Part what stands in the checkpoint's own row from what gets a row for itself, as the stock saver does."""
+    inline = {name: value for name, value in values.items() if value is None or isinstance(value, (str, int, float))}
+    return inline, {name: value for name, value in values.items() if name not in inline}
 
 
 async def delete_checkpoints(connection: Connection, run_id: str) -> None:

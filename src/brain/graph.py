@@ -33,8 +33,8 @@ def build_star(pipeline: TaskPipeline) -> Star:
     return graph.compile()
 
 
-def route(state: GraphState) -> Sequence[Send] | str:
-    """Send each selected task to an agent, or go on to QA."""
+async def route(state: GraphState) -> Sequence[Send] | str:
+    """Send each selected task to an agent, or go on to QA. Async, or it would run in a thread."""
     chosen = [task for task in state["tasks"] if task["id"] in state["next_step"]]
     return [Send("agents", _dispatch(state, task)) for task in chosen] or QA
 

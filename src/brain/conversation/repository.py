@@ -39,7 +39,7 @@ class ConversationRepository:
     """Reads branches."""
 
     def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
+        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")  # a read needs no BEGIN
 
     async def last(self, run: Run, kinds: Sequence[type[BaseState]], count: int) -> list[BaseState]:
         """Return the last states of these kinds on the run's branch, oldest first."""

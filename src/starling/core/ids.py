@@ -7,11 +7,14 @@ import uuid
 
 
 def new_id() -> str:
-    """Return a new uuidv7 in its canonical text form: 48 bits of milliseconds, 74 random ones."""
-    milliseconds = time.time_ns() // 1_000_000
-    random = int.from_bytes(os.urandom(10))
-    high, low = random >> 68 & 0xFFF, random & (1 << 62) - 1
-    return str(uuid.UUID(int=milliseconds << 80 | 0x7 << 76 | high << 64 | 0b10 << 62 | low))
+    """Return a new uuidv7 in its canonical text form.
+
+    48 bits of milliseconds, 12 of their fraction (so that ids sort as they were made: RFC 9562, method 3), 62 random.
+    """
+    milliseconds, rest = divmod(time.time_ns(), 1_000_000)
+    fraction = (rest << 12) // 1_000_000
+    random = int.from_bytes(os.urandom(8)) >> 2
+    return str(uuid.UUID(int=milliseconds << 80 | 0x7 << 76 | fraction << 64 | 0b10 << 62 | random))
 
 
 def trace_id_of(run_id: str) -> str:

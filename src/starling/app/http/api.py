@@ -22,11 +22,11 @@ def _api(request: Request) -> Api:
     return cast("Api", request.app.state.api)
 
 
-def _store(request: Request) -> Store:
+async def _store(request: Request) -> Store:
     return _api(request).store
 
 
-def _principal() -> Principal:
+async def _principal() -> Principal:
     """Whoever reaches us without a key is on this machine: the guard saw to that."""
     return _KEYLESS
 

@@ -13,7 +13,6 @@ from psycopg import AsyncConnection, OperationalError
 from starling.core.events import StoredEvent
 
 CHANNEL = "starling_runs"
-NOTIFY = f"SELECT pg_notify('{CHANNEL}', %s)"
 
 _MOST_HELD = 5_000
 _RECONNECT_SECONDS = 1.0

@@ -1,5 +1,6 @@
 """Connections to Postgres: SQLAlchemy's engine over psycopg 3, with a bound on every wait."""
 
+import asyncio
 import contextlib
 import select
 from collections.abc import AsyncGenerator, Generator
@@ -14,6 +15,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection as EngineConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.util import greenlet_spawn
 
 from starling.core.errors import ConfigurationError, DatabaseUnavailableError
 
@@ -80,6 +82,24 @@ async def driver(connection: EngineConnection) -> AsyncConnection[Any]:
     """Return psycopg's connection under SQLAlchemy's, in the same transaction: for pipelines and the queue."""
     found: object = (await connection.get_raw_connection()).driver_connection
     return cast("AsyncConnection[Any]", found)
+
+
+@contextlib.asynccontextmanager
+async def transaction(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection[Any]]:
+    """Hold one of the engine's connections for one transaction in psycopg's own terms: committed at the end.
+
+    For paths where a statement's way through SQLAlchemy would cost more than the statement.
+    """
+    pooled = await engine.raw_connection()
+    connection = cast("AsyncConnection[Any]", pooled.driver_connection)
+    try:
+        yield connection
+        await connection.commit()
+    except BaseException:
+        # gives it back and rolls back what isn't committed, also where we are cancelled once more
+        await asyncio.shield(asyncio.ensure_future(greenlet_spawn(pooled.close)))
+        raise
+    await greenlet_spawn(pooled.close)
 
 
 @contextlib.asynccontextmanager
@@ -165,14 +185,25 @@ def _limit_transactions(engine: AsyncEngine, limits: ConnectionLimits) -> None:
 
 
 def _check_alive(connection: Any, _record: object, _proxy: object) -> None:
-    """Have the pool replace a connection whose server went away, without a round trip.
+    """Have SQLAlchemy's pool replace a connection whose server went away."""
+    found: AsyncConnection[Any] = connection.driver_connection
+    if not _is_alive(found):
+        raise DisconnectionError("the server ended the connection")
+
+
+async def check_alive(connection: AsyncConnection[Any]) -> None:
+    """Have psycopg's pool replace a connection whose server went away."""
+    if not _is_alive(connection):
+        raise psycopg.OperationalError("the server ended the connection")
+
+
+def _is_alive(connection: AsyncConnection[Any]) -> bool:
+    """Whether a connection can still be used, without a round trip.
 
     An idle connection has nothing to read: what is readable is the end of the stream, or the server's
     farewell. Peers that vanish silently are noticed by TCP keep-alive, which ends the stream too.
     """
-    found: AsyncConnection[Any] = connection.driver_connection
-    if found.closed or _is_readable(found.fileno()):
-        raise DisconnectionError("the server ended the connection")
+    return not connection.closed and not _is_readable(connection.fileno())
 
 
 def _is_readable(descriptor: int) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 from psycopg.types.json import Jsonb
@@ -13,10 +13,10 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
 from starling.core.events import AnyEvent, StoredEvent
 from starling.core.ids import new_id
-from starling.core.json import storable, storable_text
+from starling.core.json import storable
 from starling.core.runs import Run, RunResult, Step
-from starling.infra.postgres.broadcast import NOTIFY, Broadcast, notice_of
-from starling.infra.postgres.engine import driver, translated
+from starling.infra.postgres.broadcast import CHANNEL, Broadcast, notice_of
+from starling.infra.postgres.engine import transaction, translated
 from starling.infra.postgres.runs import Claim, Connection, RunRepository
 
 type Write = Callable[[Connection], Awaitable[None]]
@@ -24,25 +24,34 @@ type Write = Callable[[Connection], Awaitable[None]]
 
 _LINGER_SECONDS = 0.01
 _PATIENCE_SECONDS = 120.0
+_CLOSE_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
 
-_FENCE = """
-UPDATE runs SET seq = seq + %(events)s, flushes = flushes + 1
-WHERE tenant = %(tenant)s AND id = %(id)s AND fence = %(fence)s AND flushes = %(flushes)s RETURNING 1"""
+# One statement: where the fence has moved on, nothing of it happens.
+_FLUSH = """
+WITH fenced AS (
+    UPDATE runs SET seq = seq + %(count)s, flushes = flushes + 1
+    WHERE tenant = %(tenant)s AND id = %(id)s AND fence = %(fence)s AND flushes = %(flushes)s
+    RETURNING tenant, id),
+told AS (
+    INSERT INTO events (tenant, run_id, seq, type, data)
+    SELECT fenced.tenant, fenced.id, item.seq, item.type, item.data
+    FROM fenced, jsonb_to_recordset(%(events)s) AS item (seq bigint, type text, data jsonb)),
+stepped AS (
+    INSERT INTO steps (tenant, run_id, id, type, description, metadata)
+    SELECT fenced.tenant, fenced.id, item.id, item.type, item.description, item.metadata
+    FROM fenced, jsonb_to_recordset(%(steps)s) AS item (id uuid, type text, description text, metadata jsonb)),
+journalled AS (
+    INSERT INTO journal (tenant, run_id, path, kind, position, index, request_hash, data)
+    SELECT fenced.tenant, fenced.id, item.path, item.kind, item.position, item.index, item.request_hash, item.data
+    FROM fenced, jsonb_to_recordset(%(journal)s)
+    AS item (path text, kind text, position int, index int, request_hash text, data jsonb)),
+noticed AS (SELECT pg_notify(%(channel)s, %(notice)s) FROM fenced WHERE %(count)s > 0)
+SELECT (SELECT count(*) FROM fenced), (SELECT count(*) FROM noticed)"""
 
 _WAS_WRITTEN = """
 SELECT flushes = %(flushes)s + 1 FROM runs WHERE tenant = %(tenant)s AND id = %(id)s AND fence = %(fence)s"""
-
-_EVENT = """
-INSERT INTO events (tenant, run_id, seq, type, data) VALUES (%s, %s, %s, %s, %s)"""
-
-_STEP = """
-INSERT INTO steps (tenant, run_id, id, type, description, metadata) VALUES (%s, %s, %s, %s, %s, %s)"""
-
-_JOURNAL = """
-INSERT INTO journal (tenant, run_id, path, kind, position, index, request_hash, data)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"""
 
 _END = """
 UPDATE runs SET status = %(status)s, result = %(result)s, ended_at = now(), lease_until = NULL, worker = NULL
@@ -98,7 +107,7 @@ class RunWriter:
     def emit(self, event: AnyEvent) -> None:
         """Add an event to the run's stream."""
         self._pending.events.append(event)
-        self._flush_soon()
+        self.flush_soon()
 
     def step(self, step: Step) -> None:
         """Add an entry to the run's record; it goes with the next batch."""
@@ -111,6 +120,16 @@ class RunWriter:
     def add(self, write: Write) -> None:
         """Add a write of another kind to the next batch."""
         self._pending.writes.append(write)
+
+    @property
+    def has_told(self) -> bool:
+        """Whether events, steps or journal entries wait for the next batch."""
+        return bool(self._pending.events or self._pending.steps or self._pending.journal)
+
+    def flush_soon(self) -> None:
+        """Make what was collected durable within a few milliseconds, with whatever comes until then."""
+        if self._later is None or self._later.done():
+            self._later = asyncio.get_running_loop().create_task(self._linger(), name=f"flush-{self.run.id}")
 
     async def flush(self) -> None:
         """Make everything that was collected so far durable. A write that has begun outlives its cancelled caller.
@@ -158,86 +177,76 @@ class RunWriter:
         await self.flush()
 
     async def close(self) -> None:
-        """Stop what is still being written; what was only collected is dropped."""
-        unfinished = [task for task in (self._later, *self._writing) if task and not task.done()]
-        for task in unfinished:
+        """Let what is being written end, but not for long; what was only collected is dropped."""
+        tasks = [task for task in (self._later, *self._writing) if task]
+        if self._later:
+            self._later.cancel()
+        if self._writing:
+            await asyncio.wait(self._writing, timeout=_CLOSE_SECONDS)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*unfinished, return_exceptions=True)
-
-    def _flush_soon(self) -> None:
-        if self._later is None or self._later.done():
-            self._later = asyncio.get_running_loop().create_task(self._linger(), name=f"flush-{self.run.id}")
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _linger(self) -> None:
         try:
-            while self._pending.events:  # some may come while others are being written
+            while not self._pending.empty:  # more may come while some is being written
                 await asyncio.sleep(_LINGER_SECONDS)
                 await self.flush()
         except (LeaseLostError, DatabaseUnavailableError) as error:
             _log.warning("run %s can't be written: %s", self.run.id, error)  # the next flush raises it
 
     async def _write_patiently(self, batch: _Batch) -> None:
+        stored = [
+            StoredEvent(self._seq + offset, event.type, cast("dict[str, Any]", storable(event.model_dump(mode="json"))))
+            for offset, event in enumerate(batch.events, start=1)
+        ]
+        try:
+            await self._write(batch, stored)
+        except DatabaseUnavailableError:
+            await self._write_again(batch, stored)
+        self._seq += len(stored)
+        self._flushes += 1
+        self._broadcast.publish(self.run.id, stored)
+
+    async def _write_again(self, batch: _Batch, stored: Sequence[StoredEvent]) -> None:
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(DatabaseUnavailableError),
             stop=stop_after_delay(self._patience),
             wait=wait_random_exponential(multiplier=0.1, max=2.0),
             reraise=True,
         )
-        stored = [
-            StoredEvent(self._seq + offset, event.type, cast("dict[str, Any]", storable(event.model_dump(mode="json"))))
-            for offset, event in enumerate(batch.events, start=1)
-        ]
-        async for attempt in retrying:
-            with attempt:
-                await self._write(batch, stored)
-        self._seq += len(batch.events)
-        self._flushes += 1
-        self._broadcast.publish(self.run.id, stored)
+        await retrying(self._write, batch, stored)
 
     async def _write(self, batch: _Batch, stored: Sequence[StoredEvent]) -> None:
-        mark = {
+        rows = self._rows(batch, stored)
+        with translated():
+            async with transaction(self._engine) as connection, connection.pipeline():
+                fenced = await connection.execute(_FLUSH, rows)
+                if not batch.writes:
+                    await connection.commit()  # sent along: a lost fence leaves nothing to commit
+                row = await fenced.fetchone()
+                if row is None or not row[0]:
+                    await self._check_written(connection, rows)
+                    return
+                for write in batch.writes:
+                    await write(connection)
+
+    def _rows(self, batch: _Batch, stored: Sequence[StoredEvent]) -> dict[str, Any]:
+        return {
             "tenant": self.run.tenant,
             "id": self.run.id,
             "fence": self.run.fence,
             "flushes": self._flushes,
-            "events": len(batch.events),
+            "count": len(stored),
+            "events": Jsonb([{"seq": event.seq, "type": event.type, "data": event.data} for event in stored]),
+            "steps": Jsonb([storable({"id": key, **step.model_dump()}) for key, step in batch.steps]),
+            "journal": Jsonb([storable(asdict(entry)) for entry in batch.journal]),
+            "channel": CHANNEL,
+            "notice": notice_of(self.run.id, self._seq + len(stored)),
         }
-        with translated():
-            async with self._engine.begin() as transaction:
-                connection = await driver(transaction)
-                async with connection.pipeline():
-                    fenced = await connection.execute(_FENCE, mark)
-                    if await fenced.fetchone() is None:
-                        await self._check_written(connection, mark)
-                    else:
-                        await self._insert(connection, batch, stored)
-
-    async def _insert(self, connection: Connection, batch: _Batch, stored: Sequence[StoredEvent]) -> None:
-        run = (self.run.tenant, self.run.id)
-        async with connection.cursor() as cursor:
-            if stored:
-                rows = [(*run, event.seq, event.type, Jsonb(event.data)) for event in stored]
-                await cursor.executemany(_EVENT, rows)
-                await cursor.execute(NOTIFY, (notice_of(self.run.id, stored[-1].seq),))
-            if batch.steps:
-                await cursor.executemany(
-                    _STEP,
-                    [
-                        (*run, key, step.type, storable_text(step.description), Jsonb(storable(step.metadata)))
-                        for key, step in batch.steps
-                    ],
-                )
-            if batch.journal:
-                await cursor.executemany(_JOURNAL, [(*run, *_columns(entry)) for entry in batch.journal])
-        for write in batch.writes:
-            await write(connection)
 
     async def _check_written(self, connection: Connection, mark: Mapping[str, Any]) -> None:
         """A commit whose answer was lost is not repeated: the count of batches tells."""
         row = await (await connection.execute(_WAS_WRITTEN, mark)).fetchone()
         if row is None or not row[0]:
             raise LeaseLostError(self.run.id, self.run.fence)
-
-
-def _columns(entry: JournalEntry) -> tuple[Any, ...]:
-    return entry.path, entry.kind, entry.position, entry.index, entry.request_hash, Jsonb(storable(entry.data))

@@ -4,10 +4,13 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import procrastinate
 from procrastinate.exceptions import ProcrastinateException
+from psycopg_pool import AsyncConnectionPool
 
+from starling.infra.postgres.engine import check_alive
 from starling.infra.postgres.runs import Connection, RunKey
 
 type Handler = Callable[[RunKey], Awaitable[None]]
@@ -19,6 +22,7 @@ _FETCH_SECONDS = 5.0
 _ABORT_SECONDS = 1.0
 _RESTART_SECONDS = 0.5
 _POOL_SIZE = 3
+_POOL_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -69,11 +73,24 @@ class RunQueue:
 
 @asynccontextmanager
 async def open_queue(url: str) -> AsyncGenerator[RunQueue]:
-    """Yield a queue over connections of its own. `url` must reach Postgres itself, not a transaction pooler."""
+    """Yield a queue over connections of its own. `url` must reach Postgres itself, not a transaction pooler.
+
+    Fetching and finishing jobs needn't be durable: a job that comes again finds its run claimed, or ended.
+    """
     connector = procrastinate.PsycopgConnector(
-        conninfo=url, min_size=1, max_size=_POOL_SIZE, timeout=10, kwargs={"connect_timeout": 5}
+        pool_factory=_pool,
+        conninfo=url,
+        min_size=1,
+        max_size=_POOL_SIZE,
+        timeout=_POOL_SECONDS,
+        kwargs={"connect_timeout": 5, "options": "-c synchronous_commit=off"},
     )
     app = procrastinate.App(connector=connector)
     queue = RunQueue(app)
     async with app.open_async():
         yield queue
+
+
+def _pool(**arguments: Any) -> AsyncConnectionPool[Any]:
+    arguments["check"] = check_alive  # theirs asks the server each time
+    return AsyncConnectionPool(**arguments)
