@@ -21,11 +21,16 @@ from starling.infra.postgres.engine import Engine, driver, translated
 from starling.infra.postgres.runs import Connection
 from starling.infra.postgres.writer import RunWriter
 
-_DELETE = (
-    "DELETE FROM checkpoints WHERE thread_id = %s",
-    "DELETE FROM checkpoint_blobs WHERE thread_id = %s",
-    "DELETE FROM checkpoint_writes WHERE thread_id = %s",
-)
+# The stock saver's statement, for all rows at once.
+_INSERT_BLOBS = """
+INSERT INTO checkpoint_blobs (thread_id, checkpoint_ns, channel, version, type, blob)
+SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::bytea[])
+ON CONFLICT DO NOTHING"""
+
+_DELETE = """
+WITH blobs AS (DELETE FROM checkpoint_blobs WHERE thread_id = %(run)s),
+writes AS (DELETE FROM checkpoint_writes WHERE thread_id = %(run)s)
+DELETE FROM checkpoints WHERE thread_id = %(run)s"""
 
 
 @dataclass(slots=True)
@@ -39,10 +44,10 @@ class _Unwritten:
     async def write(self, connection: Connection) -> None:
         """Write it with the stock saver's own statements."""
         self.taken = True
-        async with connection.cursor(binary=True) as cursor:
-            if self.blobs:
-                await cursor.executemany(BasePostgresSaver.UPSERT_CHECKPOINT_BLOBS_SQL, list(self.blobs.values()))
-            await cursor.execute(BasePostgresSaver.UPSERT_CHECKPOINTS_SQL, self.checkpoint)
+        if self.blobs:
+            columns = list(map(list, zip(*self.blobs.values(), strict=True)))
+            await connection.execute(_INSERT_BLOBS, columns)
+        await connection.execute(BasePostgresSaver.UPSERT_CHECKPOINTS_SQL, self.checkpoint)
 
 
 class FencedSaver(BasePostgresSaver):
@@ -132,5 +137,4 @@ def _split(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 async def delete_checkpoints(connection: Connection, run_id: str) -> None:
     """Delete what an ended run has no more use for. Part of the transaction that ends it."""
-    for statement in _DELETE:
-        await connection.execute(statement, (run_id,))
+    await connection.execute(_DELETE, {"run": run_id})

@@ -1,11 +1,13 @@
 """What a run has been told already, by position, so that resuming it asks nothing again."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Literal, cast
 
+import orjson
+
 from starling.core.errors import JournalDivergedError
-from starling.core.json import digest, storable
+from starling.core.json import storable
 from starling.core.llm import ModelReply, ModelRequest, ModelToolCall, TokenUsage
 from starling.infra.postgres.writer import JournalEntry, RunWriter
 
@@ -50,15 +52,12 @@ class Journal:
 
 def request_hash(request: ModelRequest) -> str:
     """Return the digest of all that the model sees; time limits don't count."""
-    return digest(
-        {
-            "role": request.role,
-            "messages": [asdict(message) for message in request.messages],
-            "tools": [asdict(tool) for tool in request.tools],
-            "response": request.response and request.response.name,
-            "temperature": request.temperature,
-        }
-    )
+    seen = (request.role, request.messages, request.tools, request.response, request.temperature)
+    try:
+        text = orjson.dumps(seen, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+    except TypeError:  # a number in a tool's schema that has more than 64 bits
+        text = repr(seen).encode("utf-8", "backslashreplace")
+    return hashlib.sha256(text).hexdigest()
 
 
 def storable_reply(reply: ModelReply) -> ModelReply:
@@ -68,7 +67,17 @@ def storable_reply(reply: ModelReply) -> ModelReply:
 
 def dump_reply(reply: ModelReply) -> dict[str, Any]:
     """Return a reply as JSON."""
-    return asdict(reply)
+    return {
+        "content": reply.content,
+        "tool_calls": [
+            {"id": call.id, "name": call.name, "arguments": call.arguments, "raw_arguments": call.raw_arguments}
+            for call in reply.tool_calls
+        ],
+        "usage": {"input_tokens": reply.usage.input_tokens, "output_tokens": reply.usage.output_tokens},
+        "model": reply.model,
+        "finish_reason": reply.finish_reason,
+        "warnings": list(reply.warnings),
+    }
 
 
 def load_reply(data: Mapping[str, Any]) -> ModelReply:

@@ -11,28 +11,33 @@ from starling.infra.postgres.engine import translated
 from starling.infra.postgres.runs import Connection
 from starling.infra.postgres.tables import states
 
-_MOVE_TIP = """
-UPDATE branches SET tip = tip + %(count)s WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND id = %(branch_id)s
-RETURNING tip - %(count)s"""
-
 _PUSH = """
+WITH moved AS (
+    UPDATE branches SET tip = tip + %(count)s
+    WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND id = %(branch_id)s
+    RETURNING tenant, thread_id, id, tip - %(count)s AS tip)
 INSERT INTO states (tenant, thread_id, branch_id, position, run_id, v, t, ts, data, compressed)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"""
+SELECT moved.tenant, moved.thread_id, moved.id, moved.tip + item.ordinality, %(run_id)s, item.v, item.t, item.ts,
+    item.data, item.compressed
+FROM moved, unnest(%(v)s::smallint[], %(t)s::text[], %(ts)s::float8[], %(data)s::bytea[], %(compressed)s::bool[])
+    WITH ORDINALITY AS item (v, t, ts, data, compressed, ordinality)"""
 
 
 async def push(connection: Connection, run: Run, envelopes: Sequence[Envelope]) -> None:
     """Append states to the run's branch, in the transaction of the connection."""
-    place = {"tenant": run.tenant, "thread_id": run.thread_id, "branch_id": run.branch_id}
-    cursor = await connection.execute(_MOVE_TIP, place | {"count": len(envelopes)})
-    row = await cursor.fetchone()
-    tip: int = row[0] if row else 0
-    key = (run.tenant, run.thread_id, run.branch_id)
-    rows = [
-        (*key, tip + offset, run.id, item.v, item.t, item.ts, item.data, item.compressed)
-        for offset, item in enumerate(envelopes, start=1)
-    ]
-    async with connection.cursor() as inserting:
-        await inserting.executemany(_PUSH, rows)
+    values = {
+        "tenant": run.tenant,
+        "thread_id": run.thread_id,
+        "branch_id": run.branch_id,
+        "run_id": run.id,
+        "count": len(envelopes),
+        "v": [item.v for item in envelopes],
+        "t": [item.t for item in envelopes],
+        "ts": [item.ts for item in envelopes],
+        "data": [item.data for item in envelopes],
+        "compressed": [item.compressed for item in envelopes],
+    }
+    await connection.execute(_PUSH, values)
 
 
 class ConversationRepository:

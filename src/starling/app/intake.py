@@ -1,6 +1,7 @@
 """Accepting requests: whoever asks, over HTTP or the command line, comes through here."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -43,6 +44,10 @@ class RunRequest(BaseModel):
     config: RunConfig = RunConfig()
 
 
+type EventBatches = AsyncGenerator[Sequence[StoredEvent]]
+"""A stream, each time all that is there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Intake:
     """Makes runs out of requests."""
@@ -52,8 +57,10 @@ class Intake:
     limits: Limits
     graph_version: int
 
-    async def accept(self, principal: Principal, request: RunRequest) -> tuple[RunKey, AsyncGenerator[StoredEvent]]:
-        """Write the run down and return its key and its stream: from then on it is done or told to have failed.
+    async def accept(
+        self, principal: Principal, request: RunRequest
+    ) -> tuple[RunKey, AsyncGenerator[Sequence[StoredEvent]]]:
+        """Write the run down and return its key and its stream, in batches: from then on it is done or told to have failed.
 
         Raises InvalidRequestError, DatabaseUnavailableError.
         """
@@ -82,7 +89,8 @@ class Intake:
         )
         return key, self._stream(key, StoredEvent(1, first.type, first.model_dump(mode="json")), listener)
 
-    async def _stream(self, key: RunKey, first: StoredEvent, listener: Listener) -> AsyncGenerator[StoredEvent]:
-        yield first
-        async for event in self.reader.follow(key, listener=listener):
-            yield event
+    async def _stream(self, key: RunKey, first: StoredEvent, listener: Listener) -> EventBatches:
+        yield [first]
+        async with aclosing(self.reader.batches(key, listener)) as batches:
+            async for batch in batches:
+                yield batch

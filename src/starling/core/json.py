@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 type Json = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 type JsonObject = Mapping[str, Json]
@@ -12,6 +13,8 @@ type JsonObject = Mapping[str, Json]
 # Postgres refuses NUL in text and jsonb; UTF-8 has no lone surrogates.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _LARGEST_INTEGER = 2**63
+# In the JSON text of a value: escapes that may be one of those, and integers that may be too long.
+_SUSPECT = re.compile(r"\\u(?:0000|d[89a-f])|\d{19}")
 
 
 def canonical(value: object) -> str:
@@ -35,6 +38,15 @@ def storable(value: object) -> Json:
     NUL and lone surrogates become U+FFFD; NaN, infinities and integers beyond 64 bits become text;
     what isn't JSON becomes its text.
     """
+    try:
+        if not _SUSPECT.search(json.dumps(value, allow_nan=False)):
+            return cast("Json", value)
+    except (TypeError, ValueError):
+        pass  # not JSON as it stands
+    return _made_storable(value)
+
+
+def _made_storable(value: object) -> Json:
     match value:
         case None | bool():
             return value
@@ -45,8 +57,8 @@ def storable(value: object) -> Json:
         case float():
             return value if math.isfinite(value) else str(value)
         case Mapping():
-            return {storable_text(str(key)): storable(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            return {storable_text(str(key)): _made_storable(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case Sequence() if not isinstance(value, (bytes, bytearray)):
-            return [storable(item) for item in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            return [_made_storable(item) for item in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case _:
             return storable_text(str(value))

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from weakref import WeakSet
@@ -33,7 +33,7 @@ class Listener:
     def __init__(self, after: int, *, behind: bool) -> None:
         self.behind = behind
         self._last = after
-        self._held: deque[StoredEvent] = deque()
+        self._held: list[StoredEvent] = []
         self._bell = asyncio.Event()
 
     @property
@@ -57,9 +57,10 @@ class Listener:
             self.behind = True
             self._bell.set()
 
-    def next(self) -> StoredEvent | None:
-        """Return the next event that was heard, None where there is none now."""
-        return self._held.popleft() if self._held else None
+    def take(self) -> list[StoredEvent]:
+        """Return what was heard and not taken yet."""
+        held, self._held = self._held, []
+        return held
 
     async def wait(self, seconds: float) -> None:
         """Wait for news; after `seconds` without any, be behind, so that the database is asked."""

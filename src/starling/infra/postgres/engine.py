@@ -97,7 +97,7 @@ async def transaction(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection[Any
         await connection.commit()
     except BaseException:
         # gives it back and rolls back what isn't committed, also where we are cancelled once more
-        await asyncio.shield(asyncio.ensure_future(greenlet_spawn(pooled.close)))
+        await asyncio.shield(asyncio.get_running_loop().create_task(greenlet_spawn(pooled.close)))
         raise
     await greenlet_spawn(pooled.close)
 

@@ -1,6 +1,7 @@
 """Reading what runs wrote: streams of events, results, steps and journals."""
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from sqlalchemy import select
@@ -44,17 +45,25 @@ class RunReader:
         """Return a listener for a run that doesn't exist yet: it hears everything, so nothing has to be looked up."""
         return self._broadcast.listener(key.id, after, behind=False)
 
-    async def follow(
-        self, key: RunKey, *, after: int = 0, listener: Listener | None = None
-    ) -> AsyncGenerator[StoredEvent]:
+    async def follow(self, key: RunKey, *, after: int = 0) -> AsyncGenerator[StoredEvent]:
         """Yield the run's events from `after` on, as they come, up to `done`."""
-        heard = listener or self._broadcast.listener(key.id, after)
+        async with aclosing(self.batches(key, self._broadcast.listener(key.id, after))) as batches:
+            async for batch in batches:
+                for event in batch:
+                    yield event
+
+    def following(self, key: RunKey, *, after: int = 0) -> AsyncGenerator[Sequence[StoredEvent]]:
+        """Yield what `follow` yields, each time all that is there."""
+        return self.batches(key, self._broadcast.listener(key.id, after))
+
+    async def batches(self, key: RunKey, heard: Listener) -> AsyncGenerator[Sequence[StoredEvent]]:
+        """Yield what a listener hears and what it missed, up to `done`."""
         while True:
-            while event := heard.next():
-                yield event
-                if event.type == "done":
+            if batch := heard.take():
+                yield batch
+                if batch[-1].type == "done":
                     return
-            if not heard.behind:
+            elif not heard.behind:
                 await heard.wait(self._poll)
             elif await self._catch_up(key, heard):
                 return

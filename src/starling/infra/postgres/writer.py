@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from psycopg.types.json import Jsonb
@@ -68,6 +68,17 @@ class JournalEntry:
     index: int
     request_hash: str
     data: Mapping[str, Any]
+
+    def row(self) -> dict[str, Any]:
+        """Return the entry as JSON."""
+        return {
+            "path": self.path,
+            "kind": self.kind,
+            "position": self.position,
+            "index": self.index,
+            "request_hash": self.request_hash,
+            "data": self.data,
+        }
 
 
 @dataclass(slots=True)
@@ -240,7 +251,7 @@ class RunWriter:
             "count": len(stored),
             "events": Jsonb([{"seq": event.seq, "type": event.type, "data": event.data} for event in stored]),
             "steps": Jsonb([storable({"id": key, **step.model_dump()}) for key, step in batch.steps]),
-            "journal": Jsonb([storable(asdict(entry)) for entry in batch.journal]),
+            "journal": Jsonb([storable(entry.row()) for entry in batch.journal]),
             "channel": CHANNEL,
             "notice": notice_of(self.run.id, self._seq + len(stored)),
         }

@@ -31,7 +31,7 @@ async def events(
     """Stream the run's events after `Last-Event-ID`, from the first one without it or where it is no number."""
     key = RunKey(caller.tenant, str(run_id))
     await store.reader.record(key)  # 404 before the stream begins
-    return event_stream(store.reader.follow(key, after=_number(last_event_id)))
+    return event_stream(store.reader.following(key, after=_number(last_event_id)))
 
 
 def _number(text: str) -> int:
