@@ -234,8 +234,9 @@ async def test_a_server_that_is_away_degrades_its_specialist_and_nothing_else(
 
     async with opened(servers={"bench": workbench.as_server("read"), "gone": gone}) as platform:
         told = await platform.ask("Look at both.")
+        result = await platform.result(told.key)
 
     planner = platform.asked("You are the supervisor")[0]["messages"][1]["content"]
     assert '<agent name="mcp_agent_gone" kind="specialist" state="degraded">' in planner
-    assert [part.part for part in (await platform.result(told.key)).degraded] == ["look away"]
+    assert [part.part for part in result.degraded] == ["look away"]
     assert told.status == "succeeded"
