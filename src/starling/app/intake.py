@@ -57,10 +57,8 @@ class Intake:
     limits: Limits
     graph_version: int
 
-    async def accept(
-        self, principal: Principal, request: RunRequest
-    ) -> tuple[RunKey, AsyncGenerator[Sequence[StoredEvent]]]:
-        """Write the run down and return its key and its stream, in batches: from then on it is done or told to have failed.
+    async def accept(self, principal: Principal, request: RunRequest) -> tuple[RunKey, EventBatches]:
+        """Write the run down and return its key and its stream: from then on it is done or told to have failed.
 
         Raises InvalidRequestError, DatabaseUnavailableError.
         """
