@@ -19,13 +19,22 @@ from psycopg.types.json import Jsonb
 
 from starling.infra.postgres.engine import Engine, driver, translated
 from starling.infra.postgres.runs import Connection
-from starling.infra.postgres.writer import RunWriter
+from starling.infra.postgres.writer import Clause, RunWriter
 
-# The stock saver's statement, for all rows at once.
-_INSERT_BLOBS = """
-INSERT INTO checkpoint_blobs (thread_id, checkpoint_ns, channel, version, type, blob)
-SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::bytea[])
-ON CONFLICT DO NOTHING"""
+# The stock saver's statements, with all rows at once.
+_STORE = """
+blobs AS (
+    INSERT INTO checkpoint_blobs (thread_id, checkpoint_ns, channel, version, type, blob)
+    SELECT item.* FROM fenced, unnest(
+        %(blob_threads)s::text[], %(blob_namespaces)s::text[], %(blob_channels)s::text[], %(blob_versions)s::text[],
+        %(blob_types)s::text[], %(blobs)s::bytea[]) AS item
+    ON CONFLICT DO NOTHING),
+checkpointed AS (
+    INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, checkpoint, metadata)
+    SELECT %(thread)s, %(namespace)s, %(checkpoint_id)s, %(parent_id)s, %(checkpoint)s, %(metadata)s FROM fenced
+    ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id)
+    DO UPDATE SET checkpoint = EXCLUDED.checkpoint, metadata = EXCLUDED.metadata)"""
+_BLOB_COLUMNS = ("blob_threads", "blob_namespaces", "blob_channels", "blob_versions", "blob_types", "blobs")
 
 _DELETE = """
 WITH blobs AS (DELETE FROM checkpoint_blobs WHERE thread_id = %(run)s),
@@ -37,17 +46,15 @@ DELETE FROM checkpoints WHERE thread_id = %(run)s"""
 class _Unwritten:
     """What waits for the next batch: of several checkpoints only the newest, and of each channel the newest value."""
 
-    checkpoint: tuple[Any, ...] = ()
+    checkpoint: dict[str, Any] = field(default_factory=dict[str, Any])
     blobs: dict[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
     taken: bool = False
 
-    async def write(self, connection: Connection) -> None:
-        """Write it with the stock saver's own statements."""
+    def clause(self) -> Clause:
+        """Return what stores it; from now on it isn't added to."""
         self.taken = True
-        if self.blobs:
-            columns = list(map(list, zip(*self.blobs.values(), strict=True)))
-            await connection.execute(_INSERT_BLOBS, columns)
-        await connection.execute(BasePostgresSaver.UPSERT_CHECKPOINTS_SQL, self.checkpoint)
+        columns = zip(*self.blobs.values(), strict=True) if self.blobs else ((),) * len(_BLOB_COLUMNS)
+        return Clause(_STORE, self.checkpoint | dict(zip(_BLOB_COLUMNS, map(list, columns), strict=True)))
 
 
 class FencedSaver(BasePostgresSaver):
@@ -89,18 +96,18 @@ class FencedSaver(BasePostgresSaver):
         inline, apart = _split(checkpoint["channel_values"])
         if self._unwritten.taken:
             self._unwritten = _Unwritten()
-            self._writer.add(self._unwritten.write)
+            self._writer.add(self._unwritten.clause)
         versions = {channel: version for channel, version in new_versions.items() if channel in apart}
         for row in self._dump_blobs(run_id, namespace, apart, versions):
             self._unwritten.blobs[row[2]] = row
-        self._unwritten.checkpoint = (
-            run_id,
-            namespace,
-            checkpoint["id"],
-            place.get("checkpoint_id"),
-            Jsonb({**checkpoint, "channel_values": inline}),
-            Jsonb(get_serializable_checkpoint_metadata(config, metadata)),
-        )
+        self._unwritten.checkpoint = {
+            "thread": run_id,
+            "namespace": namespace,
+            "checkpoint_id": checkpoint["id"],
+            "parent_id": place.get("checkpoint_id"),
+            "checkpoint": Jsonb({**checkpoint, "channel_values": inline}),
+            "metadata": Jsonb(get_serializable_checkpoint_metadata(config, metadata)),
+        }
         if self._writer.has_told:
             await self._writer.flush()
         else:

@@ -162,9 +162,8 @@ class Brain:
             await delete_checkpoints(connection, run.id)
             await push(connection, run, [encode(item, ts) for item in states])
 
-        writer.add(close_branch)
         last = Done(usage=result.usage, status=result.status, reply=result.reply)
-        await writer.end(result, last, self._with.repository)
+        await writer.end(result, last, self._with.repository, [close_branch])
 
 
 def _config(run: Run, supervisor_calls: int) -> RunnableConfig:

@@ -11,9 +11,9 @@ from starling.core.events import Done, Thinking, Usage
 from starling.core.runs import RunResult, RunStatus, Step
 from starling.infra.postgres.broadcast import Broadcast, open_broadcast
 from starling.infra.postgres.engine import open_engine
-from starling.infra.postgres.runs import Claim, Connection, RunKey, RunRepository
+from starling.infra.postgres.runs import Claim, RunKey, RunRepository
 from starling.infra.postgres.streams import RunReader
-from starling.infra.postgres.writer import JournalEntry, RunWriter
+from starling.infra.postgres.writer import Clause, JournalEntry, RunWriter
 from tests.support.runs import a_run, claimed, defer_nothing, locked, waiting_for_a_lock
 
 ENTRY = JournalEntry("t1", "answer", 0, 0, "hash", {"content": "a\0b"})
@@ -158,11 +158,8 @@ async def test_a_commit_whose_answer_was_lost_is_not_repeated(
 
 
 async def test_a_failed_write_writes_nothing_of_its_batch(writer: RunWriter, reader: RunReader, claim: Claim) -> None:
-    async def broken(connection: Connection) -> None:
-        await connection.execute("SELECT 1 / 0")
-
     writer.emit(say("one"))
-    writer.add(broken)
+    writer.add(lambda: Clause("broken AS (INSERT INTO threads (tenant, id) SELECT 'x', 1 / 0 FROM fenced)", {}))
 
     with pytest.raises(Exception, match="division by zero"):
         await writer.flush()

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import select
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection as EngineConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.util import greenlet_spawn
 
 from starling.core.errors import ConfigurationError, DatabaseUnavailableError
@@ -96,10 +97,35 @@ async def transaction(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection[Any
         yield connection
         await connection.commit()
     except BaseException:
-        # gives it back and rolls back what isn't committed, also where we are cancelled once more
-        await asyncio.shield(asyncio.get_running_loop().create_task(greenlet_spawn(pooled.close)))
+        await _given_back(pooled, broken=True)
         raise
+    await _given_back(pooled)
+
+
+async def _given_back(pooled: PoolProxiedConnection, *, broken: bool = False) -> None:
+    """Give a connection back to its pool; a broken one is closed instead, also where we are cancelled once more."""
+    if broken:
+        closing = greenlet_spawn(pooled.invalidate)
+        await asyncio.shield(asyncio.get_running_loop().create_task(closing))
     await greenlet_spawn(pooled.close)
+
+
+async def execute_alone(engine: AsyncEngine, statement: str, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Execute one statement that is a transaction by itself, and return its first row.
+
+    One round trip: what needs no BEGIN and COMMIT around it doesn't pay for them.
+    """
+    pooled = await engine.raw_connection()
+    connection = cast("AsyncConnection[Any]", pooled.driver_connection)
+    try:
+        await connection.set_autocommit(True)
+        row = await (await connection.execute(statement.encode(), values)).fetchone()
+        await connection.set_autocommit(False)
+    except BaseException:
+        await _given_back(pooled, broken=True)
+        raise
+    await _given_back(pooled)
+    return row
 
 
 @contextlib.asynccontextmanager

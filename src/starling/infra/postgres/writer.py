@@ -16,11 +16,24 @@ from starling.core.ids import new_id
 from starling.core.json import storable
 from starling.core.runs import Run, RunResult, Step
 from starling.infra.postgres.broadcast import CHANNEL, Broadcast, notice_of
-from starling.infra.postgres.engine import transaction, translated
+from starling.infra.postgres.engine import execute_alone, transaction, translated
 from starling.infra.postgres.runs import Claim, Connection, RunRepository
 
 type Write = Callable[[Connection], Awaitable[None]]
-"""Something else to write in the same transaction; safe to do twice, since a lost batch is written again."""
+"""What else happens in the transaction that ends the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """More of a flush's one statement: CTEs that write only where `fenced` has a row, and their values."""
+
+    sql: str
+    values: Mapping[str, Any]
+
+
+type Source = Callable[[], Clause]
+"""Gives a clause when its batch is cut; asked once, however often the batch has to be written."""
+
 
 _LINGER_SECONDS = 0.01
 _PATIENCE_SECONDS = 120.0
@@ -47,7 +60,8 @@ journalled AS (
     SELECT fenced.tenant, fenced.id, item.path, item.kind, item.position, item.index, item.request_hash, item.data
     FROM fenced, jsonb_to_recordset(%(journal)s)
     AS item (path text, kind text, position int, index int, request_hash text, data jsonb)),
-noticed AS (SELECT pg_notify(%(channel)s, %(notice)s) FROM fenced WHERE %(count)s > 0)
+noticed AS (SELECT pg_notify(%(channel)s, %(notice)s) FROM fenced WHERE %(count)s > 0)"""
+_WHETHER_FENCED = """
 SELECT (SELECT count(*) FROM fenced), (SELECT count(*) FROM noticed)"""
 
 _WAS_WRITTEN = """
@@ -86,11 +100,22 @@ class _Batch:
     events: list[AnyEvent] = field(default_factory=list["AnyEvent"])
     steps: list[tuple[str, Step]] = field(default_factory=list[tuple[str, Step]])
     journal: list[JournalEntry] = field(default_factory=list[JournalEntry])
-    writes: list[Write] = field(default_factory=list[Write])
+    sources: list[Source] = field(default_factory=list["Source"])
+    writes: Sequence[Write] = ()
 
     @property
     def empty(self) -> bool:
-        return not (self.events or self.steps or self.journal or self.writes)
+        return not (self.events or self.steps or self.journal or self.sources or self.writes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A batch in the form in which it is written, once or again."""
+
+    stored: Sequence[StoredEvent]
+    statement: str
+    values: Mapping[str, Any]
+    writes: Sequence[Write]
 
 
 class RunWriter:
@@ -128,9 +153,9 @@ class RunWriter:
         """Add to the journal; it goes with the next batch, together with what is emitted beside it."""
         self._pending.journal.append(entry)
 
-    def add(self, write: Write) -> None:
-        """Add a write of another kind to the next batch."""
-        self._pending.writes.append(write)
+    def add(self, source: Source) -> None:
+        """Add something of another kind to the next batch."""
+        self._pending.sources.append(source)
 
     @property
     def has_told(self) -> bool:
@@ -170,8 +195,10 @@ class RunWriter:
         if not isinstance(self._broken, (LeaseLostError, DatabaseUnavailableError)):
             self._broken = None
 
-    async def end(self, result: RunResult, last: AnyEvent, repository: RunRepository) -> None:
-        """End the run: its last event, its result and the admission of the next run in one transaction."""
+    async def end(
+        self, result: RunResult, last: AnyEvent, repository: RunRepository, also: Sequence[Write] = ()
+    ) -> None:
+        """End the run: its last event, its result, `also` and the admission of the next run in one transaction."""
 
         async def finish(connection: Connection) -> None:
             values = {
@@ -184,7 +211,7 @@ class RunWriter:
             await repository.admit(connection, self.run.tenant)
 
         self._pending.events.append(last)
-        self._pending.writes.append(finish)
+        self._pending.writes = (*also, finish)
         await self.flush()
 
     async def close(self) -> None:
@@ -207,43 +234,45 @@ class RunWriter:
             _log.warning("run %s can't be written: %s", self.run.id, error)  # the next flush raises it
 
     async def _write_patiently(self, batch: _Batch) -> None:
-        stored = [
-            StoredEvent(self._seq + offset, event.type, cast("dict[str, Any]", storable(event.model_dump(mode="json"))))
-            for offset, event in enumerate(batch.events, start=1)
-        ]
+        cut = self._cut(batch)
         try:
-            await self._write(batch, stored)
+            await self._write(cut)
         except DatabaseUnavailableError:
-            await self._write_again(batch, stored)
-        self._seq += len(stored)
+            await self._write_again(cut)
+        self._seq += len(cut.stored)
         self._flushes += 1
-        self._broadcast.publish(self.run.id, stored)
+        self._broadcast.publish(self.run.id, cut.stored)
 
-    async def _write_again(self, batch: _Batch, stored: Sequence[StoredEvent]) -> None:
+    async def _write_again(self, cut: _Cut) -> None:
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(DatabaseUnavailableError),
             stop=stop_after_delay(self._patience),
             wait=wait_random_exponential(multiplier=0.1, max=2.0),
             reraise=True,
         )
-        await retrying(self._write, batch, stored)
+        await retrying(self._write, cut)
 
-    async def _write(self, batch: _Batch, stored: Sequence[StoredEvent]) -> None:
-        rows = self._rows(batch, stored)
+    async def _write(self, cut: _Cut) -> None:
         with translated():
-            async with transaction(self._engine) as connection, connection.pipeline():
-                fenced = await connection.execute(_FLUSH, rows)
-                if not batch.writes:
-                    await connection.commit()  # sent along: a lost fence leaves nothing to commit
-                row = await fenced.fetchone()
+            if not cut.writes:
+                row = await execute_alone(self._engine, cut.statement, cut.values)
                 if row is None or not row[0]:
-                    await self._check_written(connection, rows)
+                    await self._check_written(cut)
+                return
+            async with transaction(self._engine) as connection, connection.pipeline():
+                row = await (await connection.execute(cut.statement.encode(), cut.values)).fetchone()
+                if row is None or not row[0]:
+                    await self._check_written(cut)
                     return
-                for write in batch.writes:
+                for write in cut.writes:
                     await write(connection)
 
-    def _rows(self, batch: _Batch, stored: Sequence[StoredEvent]) -> dict[str, Any]:
-        return {
+    def _cut(self, batch: _Batch) -> _Cut:
+        stored = [
+            StoredEvent(self._seq + offset, event.type, cast("dict[str, Any]", storable(event.model_dump(mode="json"))))
+            for offset, event in enumerate(batch.events, start=1)
+        ]
+        values: dict[str, Any] = {
             "tenant": self.run.tenant,
             "id": self.run.id,
             "fence": self.run.fence,
@@ -255,9 +284,14 @@ class RunWriter:
             "channel": CHANNEL,
             "notice": notice_of(self.run.id, self._seq + len(stored)),
         }
+        clauses = [source() for source in batch.sources]
+        for clause in clauses:
+            values |= clause.values
+        statement = ",\n".join((_FLUSH, *(clause.sql for clause in clauses))) + _WHETHER_FENCED
+        return _Cut(stored, statement, values, batch.writes)
 
-    async def _check_written(self, connection: Connection, mark: Mapping[str, Any]) -> None:
+    async def _check_written(self, cut: _Cut) -> None:
         """A commit whose answer was lost is not repeated: the count of batches tells."""
-        row = await (await connection.execute(_WAS_WRITTEN, mark)).fetchone()
+        row = await execute_alone(self._engine, _WAS_WRITTEN, cut.values)
         if row is None or not row[0]:
             raise LeaseLostError(self.run.id, self.run.fence)
