@@ -12,6 +12,7 @@ from starling.app.cli.output import say, say_json
 from starling.app.cli.stopping import run_until_stopped, terminable
 from starling.app.container import open_store
 from starling.app.database import Database, find_database
+from starling.app.garbage import leave_startup_alone
 from starling.app.http.app import make_app
 from starling.app.http.guard import refuse_open_binding
 from starling.app.http.server import bind, serving
@@ -42,6 +43,7 @@ async def _run(settings: Settings, database: Database, listener: socket.socket, 
         open_store(settings, database) as store,
         serving(make_app(store, version("starling-swarm")), listener) as address,
     ):
+        leave_startup_alone()
         if as_json:
             say_json({"address": address})
         else:

@@ -15,6 +15,7 @@ from starling.app.cli.report import Started, report
 from starling.app.cli.stopping import run_until_stopped, terminable
 from starling.app.container import Workshop, open_store, open_workshop
 from starling.app.database import Database, kept_running, own_database
+from starling.app.garbage import leave_startup_alone
 from starling.app.http.app import make_app
 from starling.app.http.guard import refuse_open_binding
 from starling.app.http.server import bind, serving
@@ -56,6 +57,7 @@ async def _run(settings: Settings, database: Database, listener: socket.socket, 
             worker = await stack.enter_async_context(working(shop.worker))
             api = make_app(store, version("starling-swarm"))
             address = await stack.enter_async_context(serving(api, listener))
+        leave_startup_alone()
         report(_started(address, shop), as_json=as_json)
         ended, _ = await asyncio.wait({worker, *filter(None, [keeper])}, return_when=asyncio.FIRST_COMPLETED)
         ended.pop().result()  # neither ends but with an error

@@ -10,6 +10,7 @@ from starling.app.cli.output import progress, say, say_json
 from starling.app.cli.stopping import run_until_stopped, terminable
 from starling.app.container import open_store, open_workshop
 from starling.app.database import Database, find_database
+from starling.app.garbage import leave_startup_alone
 from starling.core.llm import ModelRole
 from starling.core.settings import Settings
 
@@ -36,6 +37,7 @@ async def _run(settings: Settings, database: Database, *, as_json: bool) -> None
         with progress("Registering MCP servers …"):
             store = await stack.enter_async_context(open_store(settings, database))
             shop = await stack.enter_async_context(open_workshop(settings, store))
+        leave_startup_alone()
         if as_json:
             say_json({"worker": shop.worker.name, "epoch": shop.epoch})
         else:
