@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.events import RunStarted
 from starling.core.runs import Run, RunConfig
-from starling.infra.postgres.engine import driver, translated
+from starling.infra.postgres.engine import execute_alone, transaction, translated
 
 type Connection = AsyncConnection[Any]
 type Defer = Callable[[Connection, Sequence["RunKey"]], Awaitable[None]]
@@ -74,7 +74,11 @@ WHERE tenant = %(tenant)s AND id = %(id)s AND (
     (status = 'queued' AND admitted_at IS NOT NULL)
     OR (status = 'running' AND (lease_until IS NULL OR lease_until < now())))
 RETURNING tenant, id::text, thread_id, branch_id, epoch, graph_version, input, config, correlation_id, trace_id, fence,
-    crashes, seq, flushes, extract(epoch FROM deadline - now())::float8 AS remaining_seconds"""
+    crashes, seq, flushes, extract(epoch FROM deadline - now())::float8"""
+_CLAIMED = (
+    *("tenant", "id", "thread_id", "branch_id", "epoch", "graph_version", "input", "config", "correlation_id"),
+    *("trace_id", "fence", "crashes", "seq", "flushes", "remaining_seconds"),
+)
 
 _RENEW = """
 UPDATE runs SET lease_until = now() + make_interval(secs => %(lease)s)
@@ -135,36 +139,17 @@ class RunRepository:
         """
         key = {"tenant": new.key.tenant, "id": new.key.id, "thread_id": new.thread_id}
         with translated():
-            async with self._engine.begin() as transaction:
-                connection = await driver(transaction)
-                async with connection.pipeline():
-                    await connection.execute(_OPEN_THREAD, key)
-                    place = await connection.execute(_STAND_IN_LINE, key)
-                    branch_id, arrival, epoch = _one(await place.fetchone())
-                    first = RunStarted(
-                        run_id=new.key.id,
-                        thread_id=new.thread_id,
-                        trace_id=new.trace_id,
-                        epoch=epoch or 0,
-                        correlation_id=new.correlation_id,
-                    )
-                    row = key | {
-                        "branch_id": branch_id,
-                        "arrival": arrival,
-                        "epoch": first.epoch,
-                        "graph_version": new.graph_version,
-                        "input": new.input,
-                        "config": Jsonb(new.config.model_dump(mode="json", exclude_none=True)),
-                        "principal": Jsonb(new.principal),
-                        "correlation_id": new.correlation_id,
-                        "trace_id": new.trace_id,
-                        "cap": self._cap,
-                    }
-                    inserted = await connection.execute(_INSERT_RUN, row)
-                    await connection.execute(_INSERT_FIRST_EVENT, key | {"event": Jsonb(first.model_dump(mode="json"))})
-                    (admitted,) = _one(await inserted.fetchone())
-                    if admitted:
-                        await self._defer(connection, [new.key])
+            async with transaction(self._engine) as connection, connection.pipeline():
+                await connection.execute(_OPEN_THREAD, key)
+                place = await connection.execute(_STAND_IN_LINE, key)
+                branch_id, arrival, epoch = _one(await place.fetchone())
+                first = _first_event(new, epoch or 0)
+                row = _row(new, first) | {"branch_id": branch_id, "arrival": arrival, "cap": self._cap}
+                inserted = await connection.execute(_INSERT_RUN, key | row)
+                await connection.execute(_INSERT_FIRST_EVENT, key | {"event": Jsonb(first.model_dump(mode="json"))})
+                (admitted,) = _one(await inserted.fetchone())
+                if admitted:
+                    await self._defer(connection, [new.key])
         return first
 
     async def claim(self, key: RunKey, *, worker: str, lease_seconds: float, run_seconds: float) -> Claim | None:
@@ -177,12 +162,10 @@ class RunRepository:
             "seconds": run_seconds,
         }
         with translated():
-            async with self._engine.begin() as transaction:
-                cursor = await (await driver(transaction)).execute(_CLAIM, values)
-                row = await cursor.fetchone()
+            row = await execute_alone(self._engine, _CLAIM, values)
         if row is None:
             return None
-        columns: dict[str, Any] = dict(zip((column.name for column in cursor.description or ()), row, strict=True))
+        columns: dict[str, Any] = dict(zip(_CLAIMED, row, strict=True))
         columns["config"] = RunConfig.model_validate(columns["config"])
         seq, flushes = columns.pop("seq"), columns.pop("flushes")
         return Claim(Run(**columns), seq, flushes)
@@ -191,8 +174,8 @@ class RunRepository:
         """Renew the leases of runs that are held; return the ids of those that still are."""
         values = _fenced(list(held.values())) | {"lease": lease_seconds}
         with translated():
-            async with self._engine.begin() as transaction:
-                cursor = await (await driver(transaction)).execute(_RENEW, values)
+            async with transaction(self._engine) as connection:
+                cursor = await connection.execute(_RENEW, values)
                 return frozenset(row[0] for row in await cursor.fetchall())
 
     async def release(self, held: Sequence[Run]) -> None:
@@ -200,8 +183,8 @@ class RunRepository:
         if not held:
             return
         with translated():
-            async with self._engine.begin() as transaction:
-                await (await driver(transaction)).execute(_RELEASE, _fenced(held))
+            async with transaction(self._engine) as connection:
+                await connection.execute(_RELEASE, _fenced(held))
 
     async def admit(self, connection: Connection, tenant: str) -> None:
         """Queue the runs of a tenant that became runnable. Part of the transaction that ended a run."""
@@ -215,8 +198,7 @@ class RunRepository:
         Returns how many runs were found stranded.
         """
         with translated():
-            async with self._engine.begin() as transaction:
-                connection = await driver(transaction)
+            async with transaction(self._engine) as connection:
                 cursor = await connection.execute(_STRANDED, {"patience": patience_seconds})
                 stranded = [RunKey(*row) for row in await cursor.fetchall()]
                 if stranded:
@@ -225,6 +207,28 @@ class RunRepository:
                 for (tenant,) in await waiting.fetchall():
                     await self.admit(connection, tenant)
         return len(stranded)
+
+
+def _first_event(new: NewRun, epoch: int) -> RunStarted:
+    return RunStarted(
+        run_id=new.key.id,
+        thread_id=new.thread_id,
+        trace_id=new.trace_id,
+        epoch=epoch,
+        correlation_id=new.correlation_id,
+    )
+
+
+def _row(new: NewRun, first: RunStarted) -> dict[str, Any]:
+    return {
+        "epoch": first.epoch,
+        "graph_version": new.graph_version,
+        "input": new.input,
+        "config": Jsonb(new.config.model_dump(mode="json", exclude_none=True)),
+        "principal": Jsonb(new.principal),
+        "correlation_id": new.correlation_id,
+        "trace_id": new.trace_id,
+    }
 
 
 def _fenced(runs: Sequence[Run]) -> dict[str, Any]:
