@@ -13,7 +13,7 @@ from mcp_gateway.path.dispatch import Dispatch
 from mcp_gateway.path.known import Known
 from mcp_gateway.path.schema_check import SchemaCheck
 from mcp_gateway.path.size_limit import SizeLimit
-from mcp_gateway.path.step import Step, failed
+from mcp_gateway.path.step import Step, cut_off
 from mcp_gateway.path.timeout import Timeout
 from mcp_gateway.repository import ServerRepository
 from mcp_gateway.schemas import Validators
@@ -40,7 +40,7 @@ class Gateway(ToolGateway):
             outcome = await self._path(call, deadline)
         except Exception:  # noqa: BLE001 - the edge: one call, whatever happens in it, is one outcome
             _log.exception("tool call %s of %s failed in the platform", call.id, call.tool.full_name)
-            outcome = failed("internal", f"The platform failed at this call; its log says more under {call.id}.")
+            outcome = cut_off(call, "internal", f"The platform failed at this call; its log says more under {call.id}.")
         return replace(outcome, duration_ms=(perf_counter() - begun) * 1000)
 
     def warm(self, server: str) -> None:

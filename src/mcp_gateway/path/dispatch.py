@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from mcp_gateway.directory import Directory
 from mcp_gateway.path.content import data_of, text_of
-from mcp_gateway.path.step import failed
+from mcp_gateway.path.step import cut_off, failed
 from mcp_gateway.schemas import Validators, faults
 from mcp_gateway.sessions import Sessions
 from starling.core.clock import Deadline
@@ -31,11 +31,15 @@ class Dispatch:
         if server is None:  # removed since it was checked
             return failed("removed", f"The server {call.tool.server} was removed.")
         arguments = cast("dict[str, Any]", storable(call.arguments))
+        opened = False
         try:
             async with self.sessions.use(call.tool.server, server.config) as session:
+                await session.opened()
+                opened = True
                 result = await session.call(call.tool.name, arguments)
         except ServerUnavailableError as error:
-            return failed("server_unavailable", storable_text(str(error)))
+            lost = storable_text(str(error))
+            return cut_off(call, "server_unavailable", lost) if opened else failed("server_unavailable", lost)
         except McpError as error:
             return _refused(call, error)
         except ValidationError:

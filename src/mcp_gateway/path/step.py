@@ -3,7 +3,7 @@
 from typing import Final, Protocol
 
 from starling.core.clock import Deadline
-from starling.core.tools import ToolCall, ToolOutcome
+from starling.core.tools import Effect, ToolCall, ToolOutcome
 
 NOTHING_DONE: Final = "The tool was not called."
 
@@ -19,3 +19,10 @@ class Step(Protocol):
 def failed(code: str, text: str) -> ToolOutcome:
     """Return the outcome of a call that failed."""
     return ToolOutcome("failed", text, code=code)
+
+
+def cut_off(call: ToolCall, code: str, text: str) -> ToolOutcome:
+    """Return the outcome of a call that may have reached its tool and brought no answer."""
+    if call.tool.effect is Effect.READ:
+        return failed(code, text)
+    return ToolOutcome("failed", f"{text} Whether it changed anything is unknown.", code=code, unknown=True)

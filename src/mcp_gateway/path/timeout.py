@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import dataclass
 
 from mcp_gateway.directory import Directory
-from mcp_gateway.path.step import NOTHING_DONE, Step, failed
+from mcp_gateway.path.step import NOTHING_DONE, Step, cut_off, failed
 from starling.core.clock import Deadline
-from starling.core.tools import Effect, ToolCall, ToolOutcome
+from starling.core.tools import ToolCall, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,7 @@ class Timeout:
             async with asyncio.timeout(seconds):
                 return await self.inner(call, deadline)
         except TimeoutError:
-            unsure = "" if call.tool.effect is Effect.READ else " Whether it changed anything is unknown."
-            return failed("timeout", f"{call.tool.full_name} didn't answer within {seconds:.3g} s.{unsure}")
+            return cut_off(call, "timeout", f"{call.tool.full_name} didn't answer within {seconds:.3g} s.")
 
     def _allowed(self, server: str) -> float:
         known = self.directory.server(server)

@@ -80,13 +80,13 @@ class JournalDivergedError(StarlingError):
 
 
 class OutcomeUnknownError(StarlingError):
-    """A crash caught a call that may change things outside; whether it happened isn't known."""
+    """A call that may change things outside was cut off; whether it happened isn't known."""
 
     code = "outcome_unknown"
 
     def __init__(self, tool: str) -> None:
         super().__init__(
-            f"The platform stopped while {tool} was being called: its outcome is unknown.",
+            f"The call of {tool} was cut off: its outcome is unknown.",
             "Check what the tool changed before you ask for it again.",
         )
         self.tool = tool

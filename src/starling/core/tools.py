@@ -64,7 +64,8 @@ class ToolOutcome:
 
     `text` is what a model and a person see; `data` the structured content where the server gave one.
     `code` says why a failed call failed: `tool_error` (the tool said so), `invalid_arguments`, `not_allowed`,
-    `timeout`, `server_unavailable`, `invalid_result`, `removed`.
+    `timeout`, `server_unavailable`, `invalid_result`, `removed`. `unknown` means that a failed call may have changed
+    something all the same: it was cut off after it may have left.
     """
 
     status: Literal["succeeded", "failed"]
@@ -73,6 +74,7 @@ class ToolOutcome:
     code: str = ""
     truncated: bool = False
     duration_ms: float = 0.0
+    unknown: bool = False
 
 
 class ToolGateway(Protocol):
