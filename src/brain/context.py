@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from brain.governance import Allowance
 from brain.journal import Journal, dump_reply, load_reply, request_hash, storable_reply
@@ -16,13 +17,19 @@ from starling.core.settings import Limits
 from starling.core.tools import ToolGateway
 from starling.infra.postgres.writer import RunWriter
 
+OUT_OF_TIME: Final = "The run's time ran out."
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A model's answer; `replayed` where it was recorded before a crash."""
+    """A model's answer; `replayed` where it was recorded before a crash.
+
+    `fault` says why the answer can't be read at all; then `reply` has no content.
+    """
 
     reply: ModelReply
     replayed: bool
+    fault: str = ""
 
 
 @dataclass(slots=True)
@@ -77,10 +84,19 @@ class RunContext:
         key = request_hash(request)
         recorded = self.journal.find(path, "answer", position, request_hash=key)
         if recorded is not None:
-            return Answer(load_reply(recorded), replayed=True)
+            return Answer(load_reply(recorded), replayed=True, fault=recorded.get("fault", ""))
         reply = storable_reply(await self.models.respond(self._within_budget(request)))
         self._record(path, position, key, request, reply)
         return Answer(reply, replayed=False)
+
+    async def ask_tolerantly(self, path: str, position: int, request: ModelRequest) -> Answer:
+        """Do as `ask`, but return an unreadable answer as one with a fault, and record it too."""
+        try:
+            return await self.ask(path, position, request)
+        except LLMInvalidResponse as error:
+            reply = ModelReply("", model=error.model, finish_reason="unreadable")
+            self._record(path, position, request_hash(request), request, reply, fault=error.reason)
+            return Answer(reply, replayed=False, fault=error.reason)
 
     async def ask_streaming(self, path: str, position: int, request: ModelRequest) -> AsyncIterator[TextDelta | Answer]:
         """Yield the model's text as it comes, and last the whole answer; a recorded one comes at once."""
@@ -100,11 +116,14 @@ class RunContext:
 
     def _within_budget(self, request: ModelRequest) -> ModelRequest:
         if self.deadline.passed:
-            raise DeadlineExceededError("The run's time is used up.")
+            raise DeadlineExceededError(OUT_OF_TIME)
         return replace(request, timeout=self.deadline.cap(self.limits.model_call_seconds))
 
-    def _record(self, path: str, position: int, key: str, request: ModelRequest, reply: ModelReply) -> None:
-        self.journal.record(path, "answer", dump_reply(reply), position, request_hash=key)
+    def _record(
+        self, path: str, position: int, key: str, request: ModelRequest, reply: ModelReply, *, fault: str = ""
+    ) -> None:
+        data = dump_reply(reply) | ({"fault": fault} if fault else {})
+        self.journal.record(path, "answer", data, position, request_hash=key)
         self.meter.tokens += reply.usage
         self.meter.model_calls += 1
         self.writer.step(

@@ -1,54 +1,83 @@
 """Asking a model for a JSON document: validated, repaired once with what was wrong, then given up."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pydantic import BaseModel, ValidationError
 
 from brain.context import Answer, RunContext
 from brain.prompts import element, lines
-from starling.core.errors import LLMInvalidResponse
+from starling.core.errors import DeadlineExceededError, LLMInvalidResponse, ModelError
 from starling.core.json import storable
 from starling.core.llm import Message, ModelRequest
 
 _SHOWN_ERRORS = 8
 
+type Check[D] = Callable[[D], Sequence[str]]
+
+
+def _nothing_wrong(document: BaseModel) -> Sequence[str]:
+    del document
+    return ()
+
 
 async def ask_for_document[D: BaseModel](
-    context: RunContext, path: str, position: int, request: ModelRequest, document: type[D]
-) -> tuple[D, bool]:
-    """Return the document that the model answered with, and whether it was recorded before.
+    context: RunContext,
+    path: str,
+    position: int,
+    request: ModelRequest,
+    document: type[D],
+    check: Check[D] = _nothing_wrong,
+) -> D:
+    """Return the document that the model answered with.
 
-    A wrong answer is sent back once with its validation errors (at the next position). Raises
-    LLMInvalidResponse when the second answer is wrong too, and what `RunContext.ask` raises.
+    A wrong answer is sent back once (at the next position) with what is wrong with it, be it its form or what `check`
+    says; a second one counts if only `check` objects. Raises LLMInvalidResponse when neither can be read, and what
+    `RunContext.ask` raises.
     """
-    answer = await context.ask(path, position, request)
-    try:
-        return _read(answer, document), answer.replayed
-    except ValidationError as error:
-        wrong = _described(error)
+    answer = await context.ask_tolerantly(path, position, request)
+    first, wrong = _read(answer, document, check)
+    if first is not None and not wrong:
+        return first
     if not answer.replayed:
         context.warn("llm_invalid_response", f"{answer.reply.model} answered with an invalid document: {wrong[0]}")
+    try:
+        answer = await context.ask_tolerantly(path, position + 1, _sent_back(request, answer, wrong))
+    except (ModelError, DeadlineExceededError):
+        if first is None:
+            raise
+        return first
+    second, wrong = _read(answer, document, check)
+    best = first if second is None else second
+    if best is None:
+        reason = f"two answers in a row weren't the JSON asked for ({wrong[0]})"
+        raise LLMInvalidResponse(answer.reply.model, reason, "Try a model that can answer in JSON.")
+    return best
+
+
+def _sent_back(request: ModelRequest, answer: Answer, wrong: Sequence[str]) -> ModelRequest:
+    """Return the request that asks again; an answer without text has a stand-in, since roles have to alternate."""
     repair = lines([element("validation_error", text) for text in wrong])
-    again = replace(
+    return replace(
         request,
         messages=(
             *request.messages,
-            Message("assistant", answer.reply.content),
+            Message("assistant", answer.reply.content or "(no readable answer)"),
             Message("user", f"{repair}\nAnswer again with the whole corrected JSON object and nothing else."),
         ),
     )
-    answer = await context.ask(path, position + 1, again)
+
+
+def _read[D: BaseModel](answer: Answer, document: type[D], check: Check[D]) -> tuple[D | None, Sequence[str]]:
+    """Return the document and what is wrong with it. What Postgres can't hold is replaced: JSON can spell a NUL."""
+    if answer.fault:
+        return None, [answer.fault]
     try:
-        return _read(answer, document), answer.replayed
+        parsed = document.model_validate_json(_json_of(answer.reply.content))
+        read = document.model_validate(storable(parsed.model_dump()))
     except ValidationError as error:
-        reason = f"two answers in a row weren't the JSON asked for ({_described(error)[0]})"
-        raise LLMInvalidResponse(answer.reply.model, reason, "Try a model that can answer in JSON.") from None
-
-
-def _read[D: BaseModel](answer: Answer, document: type[D]) -> D:
-    """Return the document, with what Postgres can't hold replaced: JSON can spell a NUL."""
-    parsed = document.model_validate_json(_json_of(answer.reply.content))
-    return document.model_validate(storable(parsed.model_dump()))
+        return None, _described(error)
+    return read, check(read)[:_SHOWN_ERRORS]
 
 
 def _json_of(text: str) -> str:

@@ -10,6 +10,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphRecursionError
 
 from brain.agents.pipeline import Pipeline
+from brain.answer import cut_short
 from brain.checkpointer import FencedSaver, delete_checkpoints
 from brain.context import Meter, RunContext
 from brain.conversation.render import SHOWN, render
@@ -30,8 +31,8 @@ from brain.registry.cards import Roster
 from brain.registry.service import Registry
 from brain.state import GraphState, Said, approved, initial_state
 from starling.core.clock import Clock, Deadline
-from starling.core.errors import DatabaseUnavailableError, LeaseLostError, StarlingError
-from starling.core.events import Done, Failure
+from starling.core.errors import DatabaseUnavailableError, DeadlineExceededError, LeaseLostError, StarlingError
+from starling.core.events import Done, Failure, Warn
 from starling.core.llm import ModelClient, TokenUsage
 from starling.core.runs import Citation, Degradation, FinalStatus, Run, RunResult, Step
 from starling.core.settings import Limits
@@ -42,7 +43,7 @@ from starling.infra.postgres.runs import Claim, Connection, RunKey, RunRepositor
 from starling.infra.postgres.streams import RunReader
 from starling.infra.postgres.writer import JournalEntry, RunWriter
 
-_RECURSION_SLACK = 6
+_ANSWER_SHARE, _ANSWER_SECONDS = 0.1, 5.0  # of a run's time, kept for its answer
 _log = logging.getLogger(__name__)
 
 
@@ -84,7 +85,7 @@ class Brain:
                 await writer.close()
 
     async def _live(self, run: Run, writer: RunWriter) -> None:
-        deadline = Deadline(self._with.clock, run.remaining_seconds)
+        deadline = Deadline(self._with.clock, _working_seconds(run.remaining_seconds))
         meter = Meter()
         state = initial_state(run.input)
         failure: Failure | None = None
@@ -95,7 +96,9 @@ class Brain:
         except (LeaseLostError, DatabaseUnavailableError):
             raise
         except TimeoutError:
-            failure = Failure(code="deadline_exceeded", message="The run's time was used up before the answer stood.")
+            failure = Failure(
+                code=DeadlineExceededError.code, message="The run's time ran out before the answer stood."
+            )
         except GraphRecursionError:
             failure = Failure(code="recursion_limit", message="The run went round too often without an answer.")
         except StarlingError as error:
@@ -105,7 +108,7 @@ class Brain:
             writer.drop_unwritable()
             failure = Failure(code="internal", message=f"Something went wrong inside Starling (run {run.id}).")
         if failure:
-            state = await self._last_state(run, writer)
+            state, failure = await self._broken_off(run, writer, failure)
         await self._end(run, writer, meter, state, failure)
 
     async def _context(self, run: Run, writer: RunWriter, deadline: Deadline, meter: Meter) -> RunContext:
@@ -138,15 +141,26 @@ class Brain:
     async def _run_star(self, context: RunContext) -> GraphState:
         """Start the star, or go on from the last checkpoint where the run was interrupted."""
         saver = FencedSaver(self._with.engine, context.writer)
-        config = _config(context.run, context.allowance.supervisor_calls)
+        config = _config(context.run, context.limits.graph_steps)
         resumed = await saver.aget_tuple(config) is not None
         star: Star = self._star.copy({"checkpointer": saver})
         given = None if resumed else initial_state(context.run.input)
         return cast("GraphState", await star.ainvoke(given, config, context=context, durability="sync"))
 
+    async def _broken_off(self, run: Run, writer: RunWriter, failure: Failure) -> tuple[GraphState, Failure | None]:
+        """Return what the run had reached; out of time with something to answer is no failure."""
+        state = await self._last_state(run, writer)
+        if failure.code != DeadlineExceededError.code:
+            return state, failure
+        state = cut_short(state)
+        if not state["reply"]:
+            return state, failure
+        writer.emit(Warn(code=failure.code, message=failure.message))
+        return state, None
+
     async def _last_state(self, run: Run, writer: RunWriter) -> GraphState:
         """What a broken run had reached: its last checkpoint."""
-        found = await FencedSaver(self._with.engine, writer).stored(_config(run, 0))
+        found = await FencedSaver(self._with.engine, writer).stored(_config(run, self._with.limits.graph_steps))
         values = found.checkpoint["channel_values"] if found else {}
         return cast("GraphState", {**initial_state(run.input), **values})
 
@@ -166,10 +180,15 @@ class Brain:
         await writer.end(result, last, self._with.repository, [close_branch])
 
 
-def _config(run: Run, supervisor_calls: int) -> RunnableConfig:
+def _working_seconds(seconds: float) -> float:
+    """Return how long models and tools may work; what is left then is for the answer."""
+    return seconds - min(_ANSWER_SHARE * seconds, _ANSWER_SECONDS)
+
+
+def _config(run: Run, steps: int) -> RunnableConfig:
     return {
         "configurable": {"thread_id": run.id, "checkpoint_ns": ""},
-        "recursion_limit": 4 * supervisor_calls + 2 * _RECURSION_SLACK,
+        "recursion_limit": steps + 1,  # LangGraph counts its last look, at nothing left, too
         "callbacks": [],
     }
 
@@ -206,13 +225,15 @@ def _result(state: GraphState, failure: Failure | None, meter: Meter) -> RunResu
         plan=state["plan"],
         citations=[Citation.model_validate(item) for item in state["citations"]],
         assumptions=state["assumptions"],
-        degraded=[Degradation.model_validate(item) for item in state["degraded"]],
+        degraded=[Degradation(part=item["part"], reason=item["reason"]) for item in state["degraded"]],
         usage=meter.usage(),
     )
 
 
 def _status(state: GraphState, broken: str) -> FinalStatus:
-    nothing_done = bool(state["tasks"] or state["degraded"]) and not approved(state)
+    """A reply of the supervisor's own is an answer too, whatever it had to leave out."""
+    left_out = bool(state["degraded"]) and not state["routing"].get("direct")
+    nothing_done = bool(state["tasks"] or left_out) and not approved(state)
     return "failed" if broken or nothing_done else "succeeded"
 
 

@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypedDict, cast
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 GRAPH_VERSION = 1
 """Names of nodes and keys of the state are append-only; a run records the version that it began with."""
@@ -33,7 +33,10 @@ class ToolUse(TypedDict):
 
 
 class TaskOutcome(TypedDict):
-    """What a task came to. `output` is empty where `status` is `failed`; then `reason` says why."""
+    """What a task came to. `output` is empty where `status` is `failed`; then `reason` says why.
+
+    `unknown` means that a call which may change things was cut off: the task may be done all the same.
+    """
 
     task_id: str
     agent: str
@@ -42,6 +45,7 @@ class TaskOutcome(TypedDict):
     reason: str
     attempts: int
     tools: list[ToolUse]
+    unknown: NotRequired[bool]
 
 
 class CitationRecord(TypedDict):
@@ -54,14 +58,15 @@ class CitationRecord(TypedDict):
 
 
 class DegradedPart(TypedDict):
-    """A part of the request that can't be had."""
+    """A part of the request that can't be had; `task_id` where a task was meant to serve it."""
 
     part: str
     reason: str
+    task_id: NotRequired[str]
 
 
 class Routing(TypedDict):
-    """What the circuit breaker and the limits count."""
+    """What the circuit breaker and the limits count; `direct` where the last decision was a reply of its own."""
 
     decisions: int
     plan_version: int
@@ -70,6 +75,8 @@ class Routing(TypedDict):
     progress: str
     routed: list[str]
     reason: str
+    rounds: NotRequired[int]
+    direct: NotRequired[bool]
 
 
 def merge_tasks(known: Sequence[TaskRecord], news: Sequence[TaskRecord]) -> list[TaskRecord]:

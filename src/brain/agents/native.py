@@ -36,6 +36,7 @@ class NativeRuntime:
                 return _spoken(answer, uses)
             made = await _call_all(work, toolbox, position, answer, wanted)
             uses += made
+            _stop_if_unknown(made)
             work.messages += _results(calls, made)
             if len(wanted) == len(calls):
                 break
@@ -60,6 +61,12 @@ def _spoken(answer: Answer, uses: Sequence[ToolUse]) -> Produced:
     if not text:
         raise LLMInvalidResponse(answer.reply.model, "it answered with neither a tool call nor a word")
     return Produced(text, unable=True)
+
+
+def _stop_if_unknown(made: Sequence[ToolUse]) -> None:
+    """What may have changed something unseen isn't tried again: the task ends."""
+    if cut_off := [use.name for use in made if use.outcome.unknown]:
+        raise OutcomeUnknownError(" and ".join(cut_off))
 
 
 async def _call_all(

@@ -8,11 +8,17 @@ from brain.agents.builtin import WritingRuntime
 from brain.agents.native import NativeRuntime
 from brain.agents.reflection import Judgement, reflect
 from brain.agents.runtime import AgentRuntime, Produced, Work
-from brain.context import RunContext
+from brain.context import OUT_OF_TIME, RunContext
 from brain.registry.cards import AgentCard
 from brain.state import Dispatch, TaskOutcome, ToolUse
 from brain.typing_out import TypingOut
-from starling.core.errors import DeadlineExceededError, JournalDivergedError, ModelError, OutcomeUnknownError
+from starling.core.errors import (
+    DeadlineExceededError,
+    JournalDivergedError,
+    ModelError,
+    OutcomeUnknownError,
+    StarlingError,
+)
 from starling.core.events import TaskResult, TaskStart
 
 _SUMMARY_CHARS = 280
@@ -49,8 +55,7 @@ class Pipeline:
             return _failed(dispatch, reason, attempts=0)
         work = Work(context, card, dispatch, path)
         runtime = self.runtimes(card)
-        reason = ""
-        attempt = 0
+        reason, unknown, attempt = "", False, 0
         try:
             for attempt in range(1, context.allowance.max_attempts + 1):
                 produced, judgement = await self._attempt(work, runtime, attempt)
@@ -63,8 +68,8 @@ class Pipeline:
                 work.messages.append(feedback(judgement.reasons))
         except (ModelError, JournalDivergedError, OutcomeUnknownError, DeadlineExceededError) as error:
             context.warn(error.code, str(error), work.task_id)
-            reason = str(error)
-        return _failed(dispatch, reason or "It was rejected without a reason.", attempts=attempt)
+            reason, unknown = _reason(context, error), isinstance(error, OutcomeUnknownError)
+        return _failed(dispatch, reason or "It was rejected without a reason.", attempts=attempt, unknown=unknown)
 
     async def _attempt(self, work: Work, runtime: AgentRuntime, attempt: int) -> tuple[Produced, Judgement]:
         """One try: executed, then reviewed. An agent that says that it can't is believed."""
@@ -75,6 +80,12 @@ class Pipeline:
         if produced.unable:
             return produced, Judgement(approved=False, output="", reasons=(produced.output,))
         return produced, await reflect(work, produced, attempt)
+
+
+def _reason(context: RunContext, error: StarlingError) -> str:
+    """Say why a task failed; whatever goes wrong once the time is up goes wrong because of that."""
+    late = context.deadline.passed and not isinstance(error, DeadlineExceededError)
+    return f"{OUT_OF_TIME} {error}" if late else str(error)
 
 
 def _announce(work: Work, attempt: int) -> None:
@@ -107,9 +118,9 @@ def _approved(work: Work, produced: Produced, judgement: Judgement, attempts: in
     )
 
 
-def _failed(dispatch: Dispatch, reason: str, *, attempts: int) -> TaskOutcome:
+def _failed(dispatch: Dispatch, reason: str, *, attempts: int, unknown: bool = False) -> TaskOutcome:
     task = dispatch["task"]
-    return TaskOutcome(
+    outcome = TaskOutcome(
         task_id=task["id"],
         agent=task["agent"],
         status="failed",
@@ -118,6 +129,7 @@ def _failed(dispatch: Dispatch, reason: str, *, attempts: int) -> TaskOutcome:
         attempts=attempts,
         tools=[],
     )
+    return {**outcome, "unknown": True} if unknown else outcome
 
 
 def _task_result(outcome: TaskOutcome, path: str) -> TaskResult:

@@ -80,8 +80,7 @@ async def _verdict(work: Work, produced: Produced, position: int) -> Verdict:
         response=VERDICT,
         max_tokens=allowance.max_tokens,
     )
-    verdict, _ = await ask_for_document(work.context, f"{work.path}/review", position, request, Verdict)
-    return verdict
+    return await ask_for_document(work.context, f"{work.path}/review", position, request, Verdict)
 
 
 def _calls(uses: Sequence[ToolUse]) -> Xml:

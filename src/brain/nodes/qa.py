@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from langgraph.runtime import Runtime
 
+from brain.answer import citations_of, plain_answer, unanswered
 from brain.context import Answer, RunContext
 from brain.prompts import Xml, element, lines, prompt
-from brain.state import CitationRecord, DegradedPart, GraphState, Said, TaskOutcome, Update, approved
+from brain.state import GraphState, Said, TaskOutcome, Update, approved
 from brain.typing_out import TypingOut
 from starling.core.errors import DeadlineExceededError, JournalDivergedError, ModelError
 from starling.core.llm import Message, ModelRequest, ModelRole
@@ -24,28 +25,17 @@ class Qa:
         """Return the update that carries the reply and its citations."""
         context = runtime.context
         outcomes = list(approved(state).values())
-        citations = _citations(outcomes)
+        citations = citations_of(outcomes)
         reply = _standing_answer(context, state, outcomes)
         if reply is None:
             reply = await _written(context, state, outcomes)
         return {"reply": reply, "citations": citations}
 
 
-def _citations(outcomes: Sequence[TaskOutcome]) -> list[CitationRecord]:
-    return [
-        CitationRecord(
-            id=number,
-            task_id=outcome["task_id"],
-            agent=outcome["agent"],
-            tools=list(dict.fromkeys(use["tool"] for use in outcome["tools"])),
-        )
-        for number, outcome in enumerate(outcomes, start=1)
-    ]
-
-
 def _standing_answer(context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome]) -> str | None:
     """Return the answer where it needs no words of QA: a direct reply, a failed plan, or one finished text."""
-    if not outcomes and (text := state["reply"] or state["failure"]):
+    if not outcomes and (said := state["reply"] or state["failure"]):
+        text = "\n\n".join([said, *unanswered(state["degraded"])])
         _type_out(context, text, _message_id(context))
         return text
     tasks = state["tasks"]
@@ -67,7 +57,7 @@ async def _written(context: RunContext, state: GraphState, outcomes: Sequence[Ta
         context.warn("llm_invalid_response", "The final answer came back empty.")
     except (ModelError, JournalDivergedError, DeadlineExceededError) as error:
         context.warn(error.code, str(error))
-    reply = _plain(outcomes, state["degraded"])
+    reply = plain_answer(outcomes, state["degraded"])
     _type_out(context, reply, f"{_message_id(context)}.plain")  # replaces what was typed before the failure
     return reply
 
@@ -113,13 +103,6 @@ def _result(number: int, outcome: TaskOutcome) -> Xml:
         status=outcome["status"],
         citation=str(number),
     )
-
-
-def _plain(outcomes: Sequence[TaskOutcome], degraded: Sequence[DegradedPart]) -> str:
-    """The results as they are: for when no model can put them into words."""
-    parts = [f"{outcome['output']} [{number}]" for number, outcome in enumerate(outcomes, start=1)]
-    parts += [f"Not answered: {part['part']} ({part['reason']})" for part in degraded]
-    return "\n\n".join(parts) or "Nothing could be found out, and no model is there to say why."
 
 
 def _message_id(context: RunContext) -> str:

@@ -7,10 +7,10 @@ from typing import Any
 
 from langgraph.runtime import Runtime
 
-from brain.context import RunContext
+from brain.context import OUT_OF_TIME, RunContext
 from brain.decision import DECISION, Decision
 from brain.documents import ask_for_document
-from brain.plan import Rejected, accepted_tasks, progress_of, without_dead_ends
+from brain.plan import UNREACHED, Ground, Rejected, accepted_tasks, faults, progress_of, without_dead_ends
 from brain.prompts import Xml, element, lines, prompt
 from brain.state import (
     DegradedPart,
@@ -32,6 +32,7 @@ from starling.core.runs import Step
 
 _RESULT_CHARS = 1_500
 _RETRIES = 2
+_STEPS_AROUND = 3  # preprocess, the last look of the supervisor, and qa
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class Supervisor:
         """Return the update that names the next tasks; where there are none, QA comes next."""
         context = runtime.context
         routing = state["routing"]
+        if routing["decisions"] and context.deadline.passed:
+            return _finish(state, OUT_OF_TIME)
         if routing["decisions"] and not _to_decide(state):
             return _go_on(context, state)
         if routing["decisions"] >= context.allowance.supervisor_calls:
@@ -59,6 +62,9 @@ def _go_on(context: RunContext, state: GraphState) -> Update:
     ready = ready_tasks(state)
     if not ready:
         return _finish(state)
+    if _rounds_left(context, state) <= 0:
+        context.warn("limit_reached", "The limit of steps is reached: answering with what is there.")
+        return _finish(state)
     path, number = f"supervisor/{state['routing']['decisions']}", len(state["results"])
     told = context.journal.knows(path, "result", number)
     if not told:
@@ -69,12 +75,24 @@ def _go_on(context: RunContext, state: GraphState) -> Update:
 async def _decide(context: RunContext, state: GraphState) -> Update:
     number = state["routing"]["decisions"] + 1
     path = f"supervisor/{number}"
+    ground = _ground(context, state)
+    request = _request(context, state, path)
     try:
-        decision, _ = await ask_for_document(context, path, 0, _request(context, state, path), Decision)
+        decision = await ask_for_document(context, path, 0, request, Decision, lambda said: faults(said, ground))
     except (ModelError, JournalDivergedError, DeadlineExceededError) as error:
         context.warn(error.code, str(error))
-        return _give_up(state, str(error))
+        return _give_up(context, state, str(error))
     return _apply(context, state, decision, path)
+
+
+def _ground(context: RunContext, state: GraphState) -> Ground:
+    rounds, at_once = max(0, _rounds_left(context, state)), context.limits.parallel_tasks
+    return Ground(context.roster, state["tasks"], state["results"], rounds, at_once)
+
+
+def _rounds_left(context: RunContext, state: GraphState) -> int:
+    """Return how often tasks can still be sent out: each round takes a step of theirs and one of the supervisor."""
+    return (context.limits.graph_steps - _STEPS_AROUND) // 2 - state["routing"].get("rounds", 0)
 
 
 def _request(context: RunContext, state: GraphState, path: str) -> ModelRequest:
@@ -130,6 +148,7 @@ def _state_context(context: RunContext, state: GraphState) -> str:
                 "output": result["output"][:_RESULT_CHARS],
                 "reason": result["reason"],
             }
+            | ({"outcome_unknown": True} if result.get("unknown") else {})
             for result in state["results"]
         ],
         "global_state": state["global_state"],
@@ -140,14 +159,14 @@ def _state_context(context: RunContext, state: GraphState) -> str:
 
 def _apply(context: RunContext, state: GraphState, decision: Decision, path: str) -> Update:
     """Take over what is sound of a decision; what isn't becomes a degraded part."""
-    tasks, rejected = accepted_tasks(decision, state["tasks"], context.roster)
+    tasks, rejected = accepted_tasks(decision, _ground(context, state))
     update = _taken_over(state, decision, tasks, rejected)
     told = context.journal.knows(path, "result")
     if not told:
         context.journal.record(path, "result", {})
         _tell_plan(context, after(state, update), decision)
     if _answered(decision, after(state, update)):
-        return update | {"next_step": []}
+        return update | _finish(after(state, update), unreached="")
     routing, tripped = _breaker(after(state, update), tasks)
     if tripped and not told:
         context.warn(
@@ -165,20 +184,22 @@ def _onward(context: RunContext, state: GraphState, tasks: Sequence[TaskRecord],
 
 
 def _answered(decision: Decision, state: GraphState) -> bool:
-    direct = bool(decision.reply.strip()) and not decision.selected_agents
-    return direct or (decision.is_request_satisfied and bool(approved(state)))
+    return _is_direct(decision) or (decision.is_request_satisfied and bool(approved(state)))
+
+
+def _is_direct(decision: Decision) -> bool:
+    return bool(decision.reply.strip()) and not decision.selected_agents
 
 
 def _taken_over(
     state: GraphState, decision: Decision, tasks: Sequence[TaskRecord], rejected: Sequence[Rejected]
 ) -> Update:
     routing = state["routing"]
-    parts: list[DegradedPart] = [{"part": item.part, "reason": item.reason} for item in (*decision.unserved, *rejected)]
     return {
         "tasks": list(tasks),
         "plan": decision.plan,
         "assumptions": list(dict.fromkeys([*state["assumptions"], *decision.assumptions])),
-        "degraded": [*state["degraded"], *(part for part in parts if part not in state["degraded"])],
+        "degraded": _degraded(state["degraded"], decision, tasks, rejected),
         "reply": "" if decision.selected_agents else decision.reply.strip(),
         "routing": routing
         | {
@@ -186,8 +207,20 @@ def _taken_over(
             "plan_version": routing["plan_version"] + 1,
             "failures_seen": failures(state),
             "reason": decision.thought_process,
+            "direct": _is_direct(decision),
         },
     }
+
+
+def _degraded(
+    known: Sequence[DegradedPart], decision: Decision, tasks: Sequence[TaskRecord], rejected: Sequence[Rejected]
+) -> list[DegradedPart]:
+    """Return the degraded parts as they are after a decision, without those that it serves or refuses anew."""
+    decided = {task["id"] for task in tasks} | {item.task_id for item in rejected}
+    parts = [part for part in known if part.get("task_id") not in decided]
+    news = [DegradedPart(part=item.part, reason=item.reason) for item in decision.unserved]
+    news += [DegradedPart(part=item.part, reason=item.reason, task_id=item.task_id) for item in rejected]
+    return [*parts, *(part for part in news if part not in parts)]
 
 
 def _tell_plan(context: RunContext, state: GraphState, decision: Decision) -> None:
@@ -237,15 +270,17 @@ def _dispatch(context: RunContext, ready: Sequence[TaskRecord], routing: Routing
         if card and card.server:
             context.gateway.warm(card.server)
     running: list[TaskRecord] = [{**task, "status": "running"} for task in chosen]
-    return {"tasks": running, "routing": routing, "next_step": [task["id"] for task in chosen]}
+    counted: Routing = {**routing, "rounds": routing.get("rounds", 0) + 1}
+    return {"tasks": running, "routing": counted, "next_step": [task["id"] for task in chosen]}
 
 
-def _finish(state: GraphState) -> Update:
-    """Nothing is left that could run: what failed or waits for what failed is a degraded part."""
-    return {"next_step": [], "degraded": without_dead_ends(state)}
+def _finish(state: GraphState, unreached: str = UNREACHED) -> Update:
+    """Nothing is left that could or should run: what failed, or wasn't reached, is a degraded part."""
+    return {"next_step": [], "degraded": without_dead_ends(state, unreached)}
 
 
-def _give_up(state: GraphState, reason: str) -> Update:
+def _give_up(context: RunContext, state: GraphState, reason: str) -> Update:
     """No decision can be had: answer with what is approved, or say plainly that planning failed."""
     failure = "" if approved(state) else f"The request couldn't be planned. {reason}"
-    return _finish(state) | {"failure": failure}
+    unreached = OUT_OF_TIME if context.deadline.passed else UNREACHED
+    return _finish(state, unreached) | {"failure": failure}

@@ -133,6 +133,19 @@ async def test_a_repaired_decision_is_not_warned_of_again(platform: Platform, sa
     assert (told.reply, told.codes) == ("Hello.", ["llm_invalid_response"])
 
 
+async def test_a_decision_that_could_not_be_read_is_not_asked_for_again(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(Answer(""), Answer("", hold="for ever"), decision(reply="Hello."))
+    key = await platform.accept("Hi.")
+    async with platform.living(key):
+        await seen(platform, key, "warning")
+        await platform.model.received(2)
+
+    told = await go(platform, key)
+
+    assert (told.reply, told.codes) == ("Hello.", ["llm_invalid_response"])
+    assert len(platform.model.requests) == 3
+
+
 async def test_a_finished_task_is_not_run_again_because_its_sibling_was_not_finished(
     platform: Platform, says: ModelSays, workbench: Workbench
 ) -> None:

@@ -1,0 +1,49 @@
+"""The answer where no model puts it into words: the results as they are, and what is missing."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from brain.context import OUT_OF_TIME
+from brain.plan import without_dead_ends
+from brain.state import CitationRecord, DegradedPart, GraphState, TaskOutcome, approved
+
+_CUT_OFF = f"{OUT_OF_TIME} It was being worked on: check what it may have changed before you ask for it again."
+
+
+def plain_answer(outcomes: Sequence[TaskOutcome], degraded: Sequence[DegradedPart]) -> str:
+    """Return the approved results one after another, then the parts that couldn't be had."""
+    parts = [f"{outcome['output']} [{number}]" for number, outcome in enumerate(outcomes, start=1)]
+    parts += unanswered(degraded)
+    return "\n\n".join(parts) or "Nothing could be found out, and no model is there to say why."
+
+
+def unanswered(degraded: Sequence[DegradedPart]) -> list[str]:
+    """Return one line for each part that couldn't be had."""
+    return [f"Not answered: {part['part']} ({part['reason']})" for part in degraded]
+
+
+def citations_of(outcomes: Sequence[TaskOutcome]) -> list[CitationRecord]:
+    """Return the sources of an answer, numbered from 1."""
+    return [
+        CitationRecord(
+            id=number,
+            task_id=outcome["task_id"],
+            agent=outcome["agent"],
+            tools=list(dict.fromkeys(use["tool"] for use in outcome["tools"])),
+        )
+        for number, outcome in enumerate(outcomes, start=1)
+    ]
+
+
+def cut_short(state: GraphState) -> GraphState:
+    """Return where a run stood when its time ran out, with an answer if anything was approved or replied."""
+    running: list[DegradedPart] = [
+        {"part": task["task"], "reason": _CUT_OFF, "task_id": task["id"]}
+        for task in state["tasks"]
+        if task["status"] == "running"
+    ]
+    reached = cast("GraphState", {**state, "degraded": [*state["degraded"], *running]})
+    degraded = without_dead_ends(reached, OUT_OF_TIME)
+    outcomes = list(approved(state).values())
+    reply = state["reply"] or (plain_answer(outcomes, degraded) if outcomes else "")
+    return cast("GraphState", {**state, "degraded": degraded, "reply": reply, "citations": citations_of(outcomes)})
