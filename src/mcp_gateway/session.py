@@ -25,6 +25,10 @@ _SESSION_TERMINATED = 32600  # what the SDK makes of HTTP 404: the server doesn'
 _CANCEL_SECONDS = 1.0
 
 
+class SessionForgottenError(ServerUnavailableError):
+    """The server doesn't know the session any more, and so didn't look at the request."""
+
+
 class ToolsPage(BaseModel):
     """One page of a server's tools, each exactly as it was listed."""
 
@@ -132,9 +136,12 @@ class Session:
         except TimeoutError:
             raise await self._lost() from None
         except McpError as error:
-            if _is_closed(error):
-                raise await self._lost() from None
-            raise
+            if not _is_closed(error):
+                raise
+            lost = await self._lost()
+            if error.error.code == _SESSION_TERMINATED:
+                raise SessionForgottenError(lost.server, lost.reason, lost.remedy) from None
+            raise lost from None
 
     async def _send[Answer: BaseModel](
         self, session: ClientSession, request: wire.ClientRequest, answer: type[Answer]

@@ -11,6 +11,7 @@ from mcp_gateway.directory import Directory
 from mcp_gateway.path.content import data_of, text_of
 from mcp_gateway.path.step import cut_off, failed
 from mcp_gateway.schemas import Validators, faults
+from mcp_gateway.session import SessionForgottenError
 from mcp_gateway.sessions import Sessions
 from starling.core.clock import Deadline
 from starling.core.errors import ServerUnavailableError
@@ -39,7 +40,8 @@ class Dispatch:
                 result = await session.call(call.tool.name, arguments)
         except ServerUnavailableError as error:
             lost = storable_text(str(error))
-            return cut_off(call, "server_unavailable", lost) if opened else failed("server_unavailable", lost)
+            never_called = not opened or isinstance(error, SessionForgottenError)
+            return failed("server_unavailable", lost) if never_called else cut_off(call, "server_unavailable", lost)
         except McpError as error:
             return _refused(call, error)
         except ValidationError:

@@ -139,6 +139,7 @@ async def test_a_silent_tool_is_given_up_and_told_so(
     assert (outcome.status, outcome.code) == ("failed", "timeout")
     assert "didn't answer within" in outcome.text
     assert "Whether it changed anything is unknown." in outcome.text
+    assert outcome.unknown
 
 
 async def test_without_time_left_nothing_is_called(house: House) -> None:

@@ -57,6 +57,7 @@ async def test_a_server_that_died_is_replaced_and_no_call_is_repeated(house: Hou
         second = await call(gateway, listing, "act")
 
     assert [first.code, second.code] == ["server_unavailable"] * 2
+    assert first.unknown
     assert house.recorded() == ["called", "called"]
 
 
@@ -109,7 +110,7 @@ async def test_an_http_server_that_restarted_gets_a_new_session(house: House) ->
             lost = await call(gateway, listing, "record", text="once")
             again = await call(gateway, listing, "record", text="once")
 
-    assert (lost.code, again.status) == ("server_unavailable", "succeeded")
+    assert (lost.code, lost.unknown, again.status) == ("server_unavailable", False, "succeeded")
     assert house.recorded().count("once") == 1
 
 
