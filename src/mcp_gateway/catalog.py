@@ -2,22 +2,32 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Literal
 
 from mcp_gateway.config import McpConfig, ServerConfig, server_of
 from mcp_gateway.listing import Listed, definition_hash, list_server
+from mcp_gateway.patience import wait_for_most
 from mcp_gateway.repository import Definitions, ListedServer, ServerRepository, ServerRow
 from mcp_gateway.sessions import Sessions
-from starling.core.errors import ConfigurationError, NotFoundError, ServerUnavailableError
+from starling.core.errors import (
+    ConfigurationError,
+    DatabaseUnavailableError,
+    NotFoundError,
+    ServerUnavailableError,
+)
 from starling.core.json import storable_text
+from starling.core.settings import Limits
 from starling.core.tools import ServerListing, ToolDefinition
 
 _AT_ONCE = 16
 _LATER = 0.5  # seconds for the session's own time limit, which knows more, to be first
 _log = logging.getLogger(__name__)
+
+type Late = Callable[[], Awaitable[None]]
+"""Told when a server that a start didn't wait for has been stored as what it turned out to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +48,25 @@ class Catalog:
     `server_start_seconds` bounds each server from its start to the end of its list; up to 16 are asked at once.
     """
 
-    def __init__(self, repository: ServerRepository, sessions: Sessions, server_start_seconds: float) -> None:
+    def __init__(self, repository: ServerRepository, sessions: Sessions, limits: Limits) -> None:
         self._repository = repository
         self._sessions = sessions
-        self._seconds = server_start_seconds
+        self._seconds = limits.server_start_seconds
+        self._grace = limits.server_grace_seconds
         self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._late: set[asyncio.Task[None]] = set()
 
-    async def sync(self, config: McpConfig) -> None:
+    async def sync(self, config: McpConfig, late: Late | None = None) -> None:
         """Make the servers that came from files be exactly these.
 
         Lists what is new, changed or was degraded; a server that can't be listed becomes degraded and stops nobody
-        else. Raises ConfigurationError where a name belongs to a server that was added another way.
+        else. With `late`, those that keep the others waiting are degraded for now and stored when they answer; then
+        `late` is called. Raises ConfigurationError where a name belongs to a server that was added another way.
         """
         known = {row.name: row for row in await self._repository.servers()}
         _refuse_taken(config, known)
         asked = [name for name in config if not _unchanged(config[name], known.get(name))]
-        answers = await asyncio.gather(*(self._ask(name, config[name]) for name in asked))
+        answers = await self._answers({name: config[name] for name in asked}, late, others=len(asked) < len(config))
         gone = {row.name for row in known.values() if row.source == "file"} - config.keys()
         if gone or answers:
             await self._repository.change(gone, answers)
@@ -88,6 +101,13 @@ class Catalog:
             left_out=listed.left_out,
         )
 
+    async def stop(self) -> None:
+        """Give up on servers that are late."""
+        late = list(self._late)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+
     async def load(self) -> tuple[McpConfig, tuple[ServerListing, ...]]:
         """Return every known server's configuration, references unresolved, and what it listed last."""
         rows, definitions = await self._repository.servers_and_tools()
@@ -100,6 +120,40 @@ class Catalog:
             known = ", ".join(rows) or "none"
             raise NotFoundError("server", name, f"Known are: {known}.")
         return rows[name]
+
+    async def _answers(self, asked: McpConfig, late: Late | None, *, others: bool) -> list[ListedServer]:
+        if late is None:
+            return await asyncio.gather(*(self._ask(name, config) for name, config in asked.items()))
+        loop = asyncio.get_running_loop()
+        asking = {name: loop.create_task(self._ask(name, config)) for name, config in asked.items()}
+        try:
+            await wait_for_most(asking.values(), _is_ready, self._grace, others=others)
+        except BaseException:
+            for task in asking.values():
+                task.cancel()
+            raise
+        answers = {name: task.result() for name, task in asking.items() if task.done()}
+        for name in asking.keys() - answers.keys():
+            answers[name] = _degraded(name, asked[name], _unheard(name, self._seconds))
+            self._wait_for_late(asking[name], late)
+        return list(answers.values())
+
+    def _wait_for_late(self, asking: asyncio.Task[ListedServer], late: Late) -> None:
+        task = asyncio.get_running_loop().create_task(self._store_late(asking, late))
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
+
+    async def _store_late(self, asking: asyncio.Task[ListedServer], late: Late) -> None:
+        answer = await asking
+        name = answer.row.name
+        try:
+            current = {row.name: row for row in await self._repository.servers()}.get(name)
+            if current is None or current.config_hash != answer.row.config_hash:
+                return  # removed or changed meanwhile
+            await self._repository.change((), [answer])
+            await late()
+        except DatabaseUnavailableError as error:
+            _log.warning("what MCP server %s answered can't be stored: %s", name, error)
 
     async def _ask(self, name: str, config: ServerConfig) -> ListedServer:
         try:
@@ -120,6 +174,18 @@ class Catalog:
             raise ServerUnavailableError(name, reason, "Start it by hand to see what takes it so long.") from None
         finally:
             session.stop()
+
+
+def _is_ready(answer: ListedServer) -> bool:
+    return answer.row.state == "ready"
+
+
+def _unheard(name: str, seconds: float) -> ServerUnavailableError:
+    return ServerUnavailableError(
+        name,
+        f"it has not listed its tools yet; it has {seconds:g} s from its start.",
+        "Wait for it; if it stays so, start it by hand to see what takes it so long.",
+    )
 
 
 def _unchanged(config: ServerConfig, row: ServerRow | None) -> bool:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from time import perf_counter
 
-from mcp_gateway.catalog import Catalog, Trial
+from mcp_gateway.catalog import Catalog, Late, Trial
 from mcp_gateway.config import McpConfig, ServerConfig
 from mcp_gateway.directory import Directory
 from mcp_gateway.path.dispatch import Dispatch
@@ -51,9 +51,14 @@ class Gateway(ToolGateway):
         known = self._directory.server(server)
         return known.listing if known is not None else None
 
-    async def sync(self, config: McpConfig) -> tuple[ServerListing, ...]:
+    @property
+    def open_sessions(self) -> int:
+        """How many sessions for calls are open or opening."""
+        return self._sessions.count
+
+    async def sync(self, config: McpConfig, late: Late | None = None) -> tuple[ServerListing, ...]:
         """Make the servers that came from files be exactly these; return what is known then. See `Catalog.sync`."""
-        await self._catalog.sync(config)
+        await self._catalog.sync(config, late)
         return await self.refresh()
 
     async def add(self, name: str, config: ServerConfig) -> tuple[ServerListing, ...]:
@@ -88,10 +93,13 @@ async def open_gateway(
     """
     directory = Directory()
     async with Sessions(limits, environment) as sessions:
-        catalog = Catalog(repository, sessions, limits.server_start_seconds)
+        catalog = Catalog(repository, sessions, limits)
         gateway = Gateway(catalog, sessions, directory, _path(directory, sessions, limits))
         await gateway.refresh()
-        yield gateway
+        try:
+            yield gateway
+        finally:
+            await catalog.stop()
 
 
 def _path(directory: Directory, sessions: Sessions, limits: Limits) -> Step:

@@ -51,6 +51,11 @@ class Sessions:
         cancelled = isinstance(error, asyncio.CancelledError)  # any other error of the block stays as it is
         await self._tasks.__aexit__(*((kind, error, trace) if cancelled else (None, None, None)))
 
+    @property
+    def count(self) -> int:
+        """How many sessions are open or opening, those for listing left out."""
+        return sum(session.usable for sessions in self._open.values() for session in sessions)
+
     @asynccontextmanager
     async def use(self, server: str, config: ServerConfig) -> AsyncGenerator[Session]:
         """Yield a session to make one call on. Raises ServerUnavailableError where none can be opened."""

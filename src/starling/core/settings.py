@@ -41,6 +41,7 @@ class Limits(BaseModel):
     tool_call_seconds: float = Field(default=30, gt=0)
     server_start_seconds: float = Field(default=20, gt=0)
     tool_iterations: int = Field(default=3, ge=1, le=50)
+    server_grace_seconds: float = Field(default=3, gt=0)  # that a start waits for servers slower than the others
     max_attempts: int = Field(default=2, ge=1, le=10)
     supervisor_calls: int = Field(default=6, ge=1, le=50)
     graph_steps: int = Field(default=200, ge=5, le=10_000)  # two for each round of tasks, three around them
@@ -78,6 +79,12 @@ class Settings(BaseSettings):
     log_level: str = Field(default="INFO", validation_alias=AliasChoices("LOG_LEVEL", "log_level"))
     mcp_config: Path | None = Field(default=None, validation_alias=AliasChoices("STARLING_MCP_CONFIG", "mcp_config"))
     ollama_base_url: str = Field(
+    log_format: Literal["auto", "json", "text"] = Field(
+        default="auto", validation_alias=AliasChoices("LOG_FORMAT", "log_format")
+    )
+    context_service_url: str | None = Field(
+        default=None, validation_alias=AliasChoices("CONTEXT_SERVICE_URL", "context_service_url")
+    )
         default="http://localhost:11434", validation_alias=AliasChoices("OLLAMA_BASE_URL", "ollama_base_url")
     )
     openai_api_key: SecretStr | None = Field(
