@@ -7,7 +7,8 @@ HTTP, no database. Each line that it reads is how many requests to do and how ma
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, process_time
@@ -57,6 +58,13 @@ def _request(body: Mapping[str, Any]) -> ModelRequest:
     )
 
 
+type Told = Callable[[str, ModelReply], Awaitable[None]]
+
+
+async def nobody(what: str, reply: ModelReply) -> None:
+    """Tell nobody."""
+
+
 @dataclass(frozen=True, slots=True)
 class Loop:
     """Does one request after another, or several at once."""
@@ -79,35 +87,45 @@ class Loop:
         }
 
     async def _lane(self, requests: int) -> list[tuple[float, float]]:
-        return [await self._one() for _ in range(requests)]
+        return [await self.one() for _ in range(requests)]
 
-    async def _one(self) -> tuple[float, float]:
+    async def one(self, told: Told = nobody) -> tuple[float, float]:
+        """Do one request, telling each answer; returns the milliseconds to the plan and to the end."""
         begun = perf_counter()
-        await self.models.respond(self.requests.plan)
+        await told("plan", await self.models.respond(self.requests.plan))
         planned = perf_counter()
-        await asyncio.gather(*map(self._task, self.requests.tasks, self.requests.reviews))
-        async for _ in self.models.stream_respond(self.requests.answer):
-            pass
+        await asyncio.gather(
+            *(self._task(*pair, told) for pair in zip(self.requests.tasks, self.requests.reviews, strict=True))
+        )
+        async for item in self.models.stream_respond(self.requests.answer):
+            if isinstance(item, ModelReply):
+                await told("done", item)
         return (planned - begun) * 1000, (perf_counter() - begun) * 1000
 
-    async def _task(self, task: ModelRequest, review: ModelRequest) -> ModelReply:
+    async def _task(self, task: ModelRequest, review: ModelRequest, told: Told) -> None:
         reply = await self.models.respond(task)
+        await told("task", reply)
         assert reply.tool_calls, "the model answered another request than the platform's"
         for call in reply.tool_calls:
             server = SERVER_OF[call.name]
             async with self.sessions.use(server, self.servers[server]) as session:
                 await session.call(call.name, dict(call.arguments or {}))
-        return await self.models.respond(review)
+        await told("review", await self.models.respond(review))
 
 
-async def _serve(folder: Path) -> None:
-    settings = load_settings()
+@asynccontextmanager
+async def open_loop(folder: Path) -> AsyncGenerator[Loop]:
+    """Open the models and sessions of the loop."""
     requests = Requests.of(orjson.loads((folder / "requests.json").read_bytes()))
-    async with open_models(settings) as models, Sessions(Limits(), environment()) as sessions:
-        loop = Loop(models, sessions, read_config(folder / "mcp.json"), requests)
+    async with open_models(load_settings()) as models, Sessions(Limits(), environment()) as sessions:
+        yield Loop(models, sessions, read_config(folder / "mcp.json"), requests)
+
+
+async def _answer_lines(folder: Path) -> None:
+    async with open_loop(folder) as loop:
         while line := await asyncio.to_thread(sys.stdin.readline):
             print(orjson.dumps(await loop.do(*map(int, line.split()))).decode(), flush=True)
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(Path(sys.argv[1])))
+    asyncio.run(_answer_lines(Path(sys.argv[1])))

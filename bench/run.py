@@ -16,6 +16,7 @@ from typing import Any
 
 import aiohttp
 import orjson
+import psutil
 from rich.console import Console
 
 from bench import figures, starts
@@ -43,10 +44,29 @@ class Bench:
 
     platform: Platform
     bare: asyncio.subprocess.Process
+    served: "Served"
     model: "ModelControl"
 
     async def loops(self, requests: int, at_once: int = 1) -> dict[str, Any]:
         return orjson.loads(await ask(self.bare, f"{requests} {at_once}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The bare loop as a service, on the platform's Postgres."""
+
+    url: str
+    process: psutil.Process
+    session: aiohttp.ClientSession
+
+    async def run(self) -> None:
+        async with self.session.post(self.url, json={}) as response:
+            if b"event: done" not in await response.read():
+                raise RuntimeError("the bare service didn't come to its answer")
+
+    def cpu(self) -> float:
+        times = self.process.cpu_times()
+        return (times.user + times.system) * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +96,7 @@ class Round:
     transactions: float  # a run
     bare: Mapping[str, Any]
     bare_cpu: float  # a request
+    served_cpu: float  # a request, Postgres included
 
 
 async def _round(bench: Bench) -> Round:
@@ -85,7 +106,16 @@ async def _round(bench: Bench) -> Round:
     cpu, written = platform.cpu() - cpu, platform.write_transactions() - written
     health = [await platform.health() for _ in range(RUNS)]
     bare = await bench.loops(BARE_RUNS)
-    return Round(timings, health, cpu, written / RUNS, bare, bare["cpu"] / BARE_RUNS)
+    served = await _served_cpu(bench)
+    return Round(timings, health, cpu, written / RUNS, bare, bare["cpu"] / BARE_RUNS, served)
+
+
+async def _served_cpu(bench: Bench) -> float:
+    """Return the milliseconds of processor time that the bare service and Postgres take for a request."""
+    own, postgres = bench.served.cpu(), bench.platform.cpu().postgres
+    for _ in range(BARE_RUNS):
+        await bench.served.run()
+    return (bench.served.cpu() - own + bench.platform.cpu().postgres - postgres) / BARE_RUNS
 
 
 async def _one_request(bench: Bench) -> list[Figure]:
@@ -98,9 +128,11 @@ async def _one_request(bench: Bench) -> list[Figure]:
     bare_plan = median(time for turn in rounds for time in turn.bare["plan"])
     bare_done = median(time for turn in rounds for time in turn.bare["done"])
     bare_cpu = median(turn.bare_cpu for turn in rounds)
+    served_cpu = median(turn.served_cpu for turn in rounds)
     health = median(time for turn in rounds for time in turn.health)
     return [
-        Figure("run.cpu_ms", cpu, "ms", bare_cpu, f"the bare loop's; Postgres' part is {postgres:.1f} ms"),
+        Figure("run.cpu_ms", cpu, "ms", served_cpu, f"the bare loop's, served; Postgres' part is {postgres:.1f} ms"),
+        Figure("run.cpu_ms_loop", cpu, "ms", bare_cpu, "the bare loop's, neither served nor kept"),
         Figure("run.done_ms", median(run.done for run in runs), "ms", bare_done, "the bare loop's"),
         Figure("run.first_event_ms", median(run.first_event for run in runs), "ms", health, "GET /health"),
         Figure("run.plan_event_ms", median(run.plan for run in runs), "ms", bare_plan, "the bare loop's plan"),
@@ -174,8 +206,11 @@ async def _measure(folder: Path, console: Console) -> list[Figure]:
             recorded = await model.calls()
             asked = _asked(recorded)
             (folder / "requests.json").write_bytes(orjson.dumps([call["body"] for call in recorded]))
-            async with running(python("-m", "bench.bare", str(folder)), place.environment(0)) as bare:
-                bench = Bench(platform, bare, model)
+            async with (
+                running(python("-m", "bench.bare", str(folder)), place.environment(0)) as bare,
+                _served(place, platform) as served,
+            ):
+                bench = Bench(platform, bare, served, model)
                 await model.delay(0)
                 await _warm_up(bench)
                 console.print(f"{ROUNDS} rounds of {RUNS} runs, one after another …")
@@ -190,7 +225,15 @@ async def _measure(folder: Path, console: Console) -> list[Figure]:
 async def _warm_up(bench: Bench) -> None:
     for _ in range(RUNS):
         await bench.platform.run()
+        await bench.served.run()
     await bench.loops(RUNS)
+
+
+@asynccontextmanager
+async def _served(place: Place, platform: Platform) -> AsyncGenerator[Served]:
+    command = python("-m", "bench.served", str(place.folder), platform.database)
+    async with running(command, place.environment(0)) as process, aiohttp.ClientSession() as session:
+        yield Served(await line_of(process), psutil.Process(process.pid), session)
 
 
 @asynccontextmanager

@@ -72,6 +72,7 @@ class Platform:
     """A running `starling up`."""
 
     def __init__(self, url: str, pid: int, database: str, session: aiohttp.ClientSession) -> None:
+        self.database = database
         self._url = url
         self._process = psutil.Process(pid)
         self._postgres = next(child for child in self._process.children() if child.name() == "postgres")
