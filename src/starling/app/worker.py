@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from starling.app.logs import bound_to_logs
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
 from starling.core.runs import Run
 from starling.core.settings import Limits
@@ -69,7 +70,8 @@ class Worker:
 
     async def _live(self, claim: Claim) -> None:
         try:
-            await self._execute(claim)
+            with bound_to_logs(claim.run):
+                await self._execute(claim)
         except (LeaseLostError, DatabaseUnavailableError) as error:
             _log.warning("run %s goes on elsewhere or later: %s", claim.run.id, error)
 

@@ -18,7 +18,7 @@ def settings_of(context: typer.Context, **given: object) -> Settings:
     """
     file: Path | None = context.find_root().obj
     settings = load_settings(file, **{name: value for name, value in given.items() if value is not None})
-    configure_logs(settings.log_level, diagnostics())
+    configure_logs(settings.log_level, diagnostics(), settings)
     return settings
 
 
