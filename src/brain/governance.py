@@ -51,6 +51,14 @@ _ROLES: Mapping[Mode, frozenset[ModelRole]] = {
     Mode.EXPLORATORY: frozenset(ModelRole),
 }
 _ITERATIONS_FACTOR: Mapping[Mode, int] = {Mode.CONSERVATIVE: 1, Mode.MODERATE: 1, Mode.EXPLORATORY: 2}
+_MODE_HINTS: Mapping[Mode, str] = {
+    Mode.CONSERVATIVE: (
+        "Mode CONSERVATIVE: only tools that read may be called, and agents without one are left out. "
+        "Name the mode where a part can't be served because of it."
+    ),
+    Mode.MODERATE: "",
+    Mode.EXPLORATORY: "",
+}
 _HINTS: Mapping[Channel, str] = {
     Channel.CHAT: "",
     Channel.CODE_TASK: "The request is about code: the coder goes first where it fits.",
@@ -60,7 +68,7 @@ _HINTS: Mapping[Channel, str] = {
 
 @dataclass(frozen=True, slots=True)
 class TableGovernance:
-    """The default: mode bounds tools, roles and iterations; the channel sets the default role and a hint."""
+    """The default: mode bounds tools, roles and iterations, the channel sets the default role; both hint."""
 
     limits: Limits
 
@@ -81,5 +89,5 @@ class TableGovernance:
             supervisor_calls=min(self.limits.supervisor_calls, limits.supervisor_calls or self.limits.supervisor_calls),
             max_tokens=self.limits.max_output_tokens,
             supervisor_temperature=0.3,
-            hint=_HINTS[channel],
+            hint=" ".join(filter(None, (_MODE_HINTS[mode], _HINTS[channel]))),
         )

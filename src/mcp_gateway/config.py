@@ -41,6 +41,7 @@ class ServerOptions(BaseModel):
     tools: dict[str, ToolOptions] = {}
     timeout: Annotated[float, Field(gt=0)] | None = None  # seconds for one call
     max_sessions: Annotated[int, Field(ge=1)] = 1
+    tenants: tuple[str, ...] = ()  # who sees it; nobody named means everybody
 
     def effect_of(self, tool: str) -> Effect:
         """Return the effect class of a tool. A server's own annotations don't count."""
@@ -115,6 +116,17 @@ def read_config(file: Path) -> McpConfig:
     return parse_config(text, str(file))
 
 
+def checked_server(name: str, document: object) -> ServerConfig:
+    """Return the configuration of one server under its name. Raises ConfigurationError that says what is wrong."""
+    try:
+        return _named(name, document)
+    except ValueError as error:
+        wrong = "; ".join(fault.lstrip(".: ") for fault in _faults(error))
+        raise ConfigurationError(
+            f"The server {name!r} isn't right: {wrong}.", "Nothing was changed; `starling server add --help` shows how."
+        ) from None
+
+
 def parse_config(text: str, source: str) -> McpConfig:
     """Check the text of an `mcpServers` document; `source` says in errors where it came from.
 
@@ -125,10 +137,8 @@ def parse_config(text: str, source: str) -> McpConfig:
     for name, document in _servers_in(_json_of(text, source), source).items():
         try:
             config = _named(name, document)
-        except ValidationError as error:
-            wrong += [f"{_place(name, item['loc'])}: {item['msg']}" for item in error.errors()]
         except ValueError as error:
-            wrong.append(f"{_place(name, ())}: {error}")
+            wrong += [f"mcpServers.{name}{fault}" for fault in _faults(error)]
         else:
             found |= {} if config.disabled else {name: config}
     if wrong:
@@ -173,7 +183,12 @@ def _named(name: str, document: object) -> ServerConfig:
     return server_of(document)
 
 
-def _place(name: str, location: tuple[int | str, ...]) -> str:
-    """Write a path into the document as a person would: `mcpServers.time.args[0]`."""
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-    return f"mcpServers.{name}{''.join(parts)}"
+def _faults(error: ValueError) -> list[str]:
+    """Return what is wrong with a server, each after its place as a person would write it: `.args[0]: …`."""
+    if not isinstance(error, ValidationError):
+        return [f": {error}"]
+    return [f"{_place(item['loc'])}: {item['msg']}" for item in error.errors()]
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)

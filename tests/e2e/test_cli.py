@@ -275,8 +275,30 @@ def test_wrong_settings_are_explained(own_home: Home) -> None:
     done = own_home.starling("--settings", file, "up")
 
     assert done.returncode == 2
-    assert "PORT" in done.stderr
-    assert str(file) in done.stderr
+    assert f"port in {file}" in done.stderr
+
+
+@pytest.mark.parametrize("option", [("--mcp-config", "bad.json"), ()])
+def test_a_wrong_configuration_is_told_before_anything_is_started(option: tuple[str, ...]) -> None:
+    nowhere = "postgresql://nobody@127.0.0.1:1/none"
+    with new_home(DATABASE_URL=nowhere, STARLING_MODEL="offline:rules" if option else "nonsense") as home:
+        (home.folder / "bad.json").write_text("[")
+
+        done = home.starling("up", "--port", "0", *option)
+
+    assert done.returncode == 2
+    assert ("bad.json is not JSON" if option else "'nonsense'") in done.stderr
+
+
+def test_yaml_that_cant_be_read_is_explained(own_home: Home) -> None:
+    file = own_home.folder / "other.yaml"
+    file.write_text("bogus: [1\n")
+
+    done = own_home.starling("--settings", file, "run", "list")
+
+    assert done.returncode == 2
+    assert f"{file} is not YAML" in done.stderr
+    assert "line 2" in done.stderr
 
 
 def test_a_model_that_answers_garbage_fails_the_run_and_not_the_platform(own_home: Home) -> None:

@@ -38,7 +38,7 @@ class AgentCard:
     def _text(self) -> str:
         text = _shortened(self.description, _DESCRIPTION_CHARS)
         if self.degraded:
-            return f"{text} Can't work now: {_shortened(self.degraded, _DESCRIPTION_CHARS)}"
+            return f"{text}. Can't work now: {_shortened(self.degraded, _DESCRIPTION_CHARS)}"
         if len(self.tools) > _TOOLS_DESCRIBED:
             return f"{text} Tools: {', '.join(tool.name for tool in self.tools)}"
         if self.tools:

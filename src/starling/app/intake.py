@@ -40,7 +40,9 @@ class RunRequest(BaseModel):
 
     input: Annotated[str, Field(min_length=1, description="The request, in plain words.")]
     thread_id: Annotated[Name, Field(description="The conversation; yours to choose, unique for your tenant.")]
-    correlation_id: Annotated[Name | None, Field(description="Comes back in events, steps, logs and traces.")] = None
+    correlation_id: Annotated[
+        Name | None, Field(description="Comes back in `run_started`, the result, logs and traces.")
+    ] = None
     config: RunConfig = RunConfig()
 
 

@@ -3,18 +3,19 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
+    InitSettingsSource,
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    YamlConfigSettingsSource,
 )
 
 from starling.core.errors import ConfigurationError
+from starling.core.sources import EnvironmentSource, Origins
 
 
 def environment() -> Mapping[str, str]:
@@ -40,8 +41,8 @@ class Limits(BaseModel):
     model_call_seconds: float = Field(default=60, gt=0)
     tool_call_seconds: float = Field(default=30, gt=0)
     server_start_seconds: float = Field(default=20, gt=0)
-    tool_iterations: int = Field(default=3, ge=1, le=50)
     server_grace_seconds: float = Field(default=3, gt=0)  # that a start waits for servers slower than the others
+    tool_iterations: int = Field(default=3, ge=1, le=50)
     max_attempts: int = Field(default=2, ge=1, le=10)
     supervisor_calls: int = Field(default=6, ge=1, le=50)
     graph_steps: int = Field(default=200, ge=5, le=10_000)  # two for each round of tasks, three around them
@@ -65,7 +66,8 @@ def _default_data_dir() -> Path:
 class Settings(BaseSettings):
     """Everything that can be set, from the environment first, then `starling.yaml`, then defaults."""
 
-    model_config = SettingsConfigDict(extra="forbid", frozen=True, yaml_file_encoding="utf-8", populate_by_name=True)
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    _written: ClassVar[Mapping[str, Any]] = {}  # what a settings file says
 
     database_url: SecretStr | None = Field(default=None, validation_alias=AliasChoices("DATABASE_URL", "database_url"))
     database_direct_url: SecretStr | None = Field(
@@ -77,14 +79,21 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", validation_alias=AliasChoices("STARLING_HOST", "host"))
     port: int = Field(default=8000, ge=0, le=65_535, validation_alias=AliasChoices("PORT", "port"))
     log_level: str = Field(default="INFO", validation_alias=AliasChoices("LOG_LEVEL", "log_level"))
-    mcp_config: Path | None = Field(default=None, validation_alias=AliasChoices("STARLING_MCP_CONFIG", "mcp_config"))
-    ollama_base_url: str = Field(
     log_format: Literal["auto", "json", "text"] = Field(
         default="auto", validation_alias=AliasChoices("LOG_FORMAT", "log_format")
     )
     context_service_url: str | None = Field(
         default=None, validation_alias=AliasChoices("CONTEXT_SERVICE_URL", "context_service_url")
     )
+    require_keys: bool = Field(default=False, validation_alias=AliasChoices("STARLING_REQUIRE_KEYS", "require_keys"))
+    rate_per_minute: int = Field(  # of requests with one key, in each API process
+        default=600, ge=1, validation_alias=AliasChoices("STARLING_RATE_PER_MINUTE", "rate_per_minute")
+    )
+    api_key: SecretStr | None = Field(  # what `starling ask` shows
+        default=None, validation_alias=AliasChoices("STARLING_API_KEY", "api_key")
+    )
+    mcp_config: Path | None = Field(default=None, validation_alias=AliasChoices("STARLING_MCP_CONFIG", "mcp_config"))
+    ollama_base_url: str = Field(
         default="http://localhost:11434", validation_alias=AliasChoices("OLLAMA_BASE_URL", "ollama_base_url")
     )
     openai_api_key: SecretStr | None = Field(
@@ -108,6 +117,23 @@ class Settings(BaseSettings):
     providers: dict[str, ProviderSettings] = Field(
         default_factory=dict, validation_alias=AliasChoices("STARLING_PROVIDERS", "providers")
     )
+    langfuse_public_key: str | None = Field(
+        default=None, validation_alias=AliasChoices("LANGFUSE_PUBLIC_KEY", "langfuse_public_key")
+    )
+    langfuse_secret_key: SecretStr | None = Field(
+        default=None, validation_alias=AliasChoices("LANGFUSE_SECRET_KEY", "langfuse_secret_key")
+    )
+    langfuse_host: str = Field(
+        default="https://cloud.langfuse.com",
+        validation_alias=AliasChoices("LANGFUSE_HOST", "LANGFUSE_BASE_URL", "langfuse_host"),
+    )
+    otlp_endpoint: str | None = Field(
+        default=None, validation_alias=AliasChoices("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp_endpoint")
+    )
+    otlp_headers: SecretStr | None = Field(
+        default=None, validation_alias=AliasChoices("OTEL_EXPORTER_OTLP_HEADERS", "otlp_headers")
+    )
+    trace_content: bool = Field(default=True, validation_alias=AliasChoices("STARLING_TRACE_CONTENT", "trace_content"))
     limits: Limits = Field(default_factory=Limits, validation_alias=AliasChoices("STARLING_LIMITS", "limits"))
 
     @property
@@ -139,25 +165,27 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, YamlConfigSettingsSource(settings_cls)
+        return init_settings, EnvironmentSource(settings_cls), InitSettingsSource(settings_cls, dict(cls._written))
 
 
-def load_settings(file: Path | None = None, **overrides: Any) -> Settings:
-    """Read the environment and `file` (default `starling.yaml` here, if it exists).
+def load_settings(written: Mapping[str, Any], file: str, **options: Any) -> Settings:
+    """Put settings together: options of the command line over the environment over what is `written` in `file`.
 
-    Raises ConfigurationError with one line for each thing that is wrong.
+    Raises ConfigurationError with one part for each thing that is wrong, and where it was set.
     """
-    path = file or Path("starling.yaml")
-    if file is not None and not file.is_file():
-        raise ConfigurationError(f"There is no settings file {file}.", "Check the path given with --settings.")
 
     class FromFile(Settings):
-        model_config = SettingsConfigDict(yaml_file=path)
+        _written: ClassVar[Mapping[str, Any]] = written
 
     try:
-        return FromFile(**overrides)
+        return FromFile(**options)
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-        raise ConfigurationError(f"The settings are wrong: {wrong}.", f"Correct the environment or {path}.") from None
-    except ValueError as error:  # the YAML itself can't be read
-        raise ConfigurationError(f"{path} can't be read: {error}.", "Correct the file.") from None
+        origins = Origins(Settings.model_fields, options, EnvironmentSource(Settings)(), file)
+        wrong = "; ".join(
+            f"{origins.place(item['loc'])}: {_said(item['type'], item['msg'])}" for item in error.errors()
+        )
+        raise ConfigurationError(f"The settings are wrong: {wrong}.", "The README lists what can be set.") from None
+
+
+def _said(kind: str, message: str) -> str:
+    return "there is no such setting" if kind == "extra_forbidden" else message.removeprefix("Value error, ")

@@ -39,3 +39,10 @@ def test_the_channel_sets_the_default_role_and_a_hint() -> None:
     assert allowance(channel=Channel.CODE_TASK).default_role is ModelRole.CODING
     assert allowance(Mode.CONSERVATIVE, Channel.CODE_TASK).default_role is ModelRole.REASONING
     assert [bool(allowance(channel=channel).hint) for channel in Channel] == [False, True, True]
+
+
+def test_a_mode_that_leaves_tools_out_is_named_to_the_supervisor() -> None:
+    hints = {mode: allowance(mode, Channel.CODE_TASK).hint for mode in Mode}
+
+    assert [mode for mode, hint in hints.items() if "Mode CONSERVATIVE" in hint] == [Mode.CONSERVATIVE]
+    assert hints[Mode.CONSERVATIVE].endswith(hints[Mode.MODERATE])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_gateway.config import RemoteServer, StdioServer, parse_config, read_config, server_of
+from mcp_gateway.config import RemoteServer, StdioServer, checked_server, parse_config, read_config, server_of
 from mcp_gateway.resolution import resolve
 from starling.core.errors import ConfigurationError, ServerUnavailableError
 from starling.core.tools import Effect
@@ -173,3 +173,17 @@ def test_values_that_came_from_references_are_masked_in_what_is_told() -> None:
     resolved = resolve("a", config, {"TOKEN": "hunter22", "DEBUG": "1"})
 
     assert resolved.mask("1 login with hunter22 at harbour failed") == "1 login with *** at harbour failed"
+
+
+@pytest.mark.parametrize(
+    ("name", "server", "wrong"),
+    [
+        ("bad name", {"command": "x"}, "'bad name' isn't right: a server's name has 1 to 48 letters"),
+        ("time", {"command": ""}, "'time' isn't right: command: String should have at least 1 character"),
+    ],
+)
+def test_a_server_of_the_command_line_is_corrected_there(name: str, server: Any, wrong: str) -> None:
+    with pytest.raises(ConfigurationError, match=wrong) as caught:
+        checked_server(name, server)
+
+    assert "file" not in str(caught.value)

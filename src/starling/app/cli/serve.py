@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from starling.app.cli.configuring import settings_of
+from starling.app.cli.configuring import service_settings_of
 from starling.app.cli.output import say, say_json
 from starling.app.cli.stopping import run_until_stopped, terminable
 from starling.app.container import open_store
@@ -32,7 +32,7 @@ def serve(
 
     Uses the database that DATABASE_URL names, else the one of the `starling up` that runs here.
     """
-    settings = settings_of(context, host=host, port=port)
+    settings = service_settings_of(context, host=host, port=port)
     refuse_open_binding(settings.host)
     with terminable(), bind(settings.host, settings.port) as listener:
         run_until_stopped(_run(settings, find_database(settings), listener, as_json=as_json))

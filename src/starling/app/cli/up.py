@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from starling.app.cli.configuring import settings_of, with_servers_found_here
+from starling.app.checking import check
+from starling.app.cli.configuring import service_settings_of, with_servers_found_here
 from starling.app.cli.output import progress
 from starling.app.cli.report import Started, report
 from starling.app.cli.stopping import run_until_stopped, terminable
@@ -40,8 +41,9 @@ def up(
 
     Uses the database that DATABASE_URL names, else a Postgres of its own that ends with it.
     """
-    settings = with_servers_found_here(settings_of(context, mcp_config=mcp_config, host=host, port=port))
+    settings = with_servers_found_here(service_settings_of(context, mcp_config=mcp_config, host=host, port=port))
     refuse_open_binding(settings.host)
+    check(settings)
     with terminable(), bind(settings.host, settings.port) as listener, own_database(settings) as database:
         run_until_stopped(_run(settings, database, listener, as_json=as_json))
 

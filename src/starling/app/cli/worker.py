@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from starling.app.cli.configuring import settings_of
+from starling.app.checking import check
+from starling.app.cli.configuring import service_settings_of
 from starling.app.cli.output import progress, say, say_json
 from starling.app.cli.stopping import run_until_stopped, terminable
 from starling.app.container import open_store, open_workshop
@@ -27,7 +28,8 @@ def worker(
     Uses the database that DATABASE_URL names, else the one of the `starling up` that runs here. What is unfinished
     when it stops, others go on with.
     """
-    settings = settings_of(context)
+    settings = service_settings_of(context)
+    check(settings)
     with terminable():
         run_until_stopped(_run(settings, find_database(settings), as_json=as_json))
 

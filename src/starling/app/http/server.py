@@ -43,7 +43,13 @@ def bind(host: str, port: int) -> socket.socket:
 async def serving(app: FastAPI, listener: socket.socket) -> AsyncGenerator[str]:
     """Serve until the context ends; gives the address. Open streams are closed at the end."""
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=_STOP_SECONDS, ws="none"
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=_STOP_SECONDS,
+        ws="none",
+        proxy_headers=False,  # the guard has to see who is really there
     )
     server = _Server(config)
     task = asyncio.get_running_loop().create_task(server.serve([listener]), name="http")

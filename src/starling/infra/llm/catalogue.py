@@ -76,13 +76,22 @@ def check_key(name: ModelName, endpoint: Endpoint) -> None:
 
 async def names_by_role(settings: Settings, session: aiohttp.ClientSession) -> dict[ModelRole, tuple[ModelName, ...]]:
     """Return each role's model and its fallbacks: the role's own setting, else `model`, else the default."""
-    chosen = {
+    chosen = _chosen(settings)
+    default = () if all(chosen.values()) else (await _default(settings, session),)
+    return {role: tuple(parse_model_name(name) for name in names or default) for role, names in chosen.items()}
+
+
+def named_models(settings: Settings) -> frozenset[ModelName]:
+    """Return every model that the settings name. Raises ConfigurationError for a name that is none."""
+    return frozenset(parse_model_name(name) for names in _chosen(settings).values() for name in names)
+
+
+def _chosen(settings: Settings) -> dict[ModelRole, tuple[str, ...]]:
+    return {
         ModelRole.ROUTER: settings.model_router or settings.model,
         ModelRole.REASONING: settings.model_reasoning or settings.model,
         ModelRole.CODING: settings.model_coding or settings.model,
     }
-    default = () if all(chosen.values()) else (await _default(settings, session),)
-    return {role: tuple(parse_model_name(name) for name in names or default) for role, names in chosen.items()}
 
 
 async def _default(settings: Settings, session: aiohttp.ClientSession) -> str:

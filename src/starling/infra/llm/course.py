@@ -32,7 +32,7 @@ class Candidate:
 
 
 class Health:
-    """Which models timed out lately."""
+    """Which models timed out or couldn't be reached lately."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -43,11 +43,11 @@ class Health:
         self._degraded_until[model] = self._clock.monotonic() + _DEGRADED_SECONDS
 
     def restore(self, model: str) -> None:
-        """Forget that `model` timed out."""
+        """Forget that `model` failed."""
         self._degraded_until.pop(model, None)
 
     def is_degraded(self, model: str) -> bool:
-        """Return whether `model` timed out lately."""
+        """Return whether `model` failed so lately."""
         until = self._degraded_until.get(model)
         return until is not None and self._clock.monotonic() < until
 
@@ -66,7 +66,7 @@ class Course:
         self._clock = clock
         self._backoff = backoff
         self._deadline = Deadline(clock, request.timeout)
-        self._warnings: list[str] = []
+        self._warnings: dict[str, None] = {}  # in order, each text once
         self._ahead = self._healthy(candidates)
         self._begin(self._ahead.pop(0))
 
@@ -90,13 +90,19 @@ class Course:
             raise error
         if isinstance(error, LLMTimeout):
             self._health.degrade(self.model.name)
-        self._warnings.append(error.message)
+        self._warn(error.message)
         pause = self._pause(error)
         if _is_retryable(error) and self._retries < _RETRIES and self._can_wait(pause):
             self._retries += 1
             await asyncio.sleep(pause)
-        elif not self._moves_on():
+            return
+        if isinstance(error, LLMConnectionError):
+            self._health.degrade(self.model.name)
+        if not self._moves_on():
             raise error
+
+    def _warn(self, text: str) -> None:
+        self._warnings[text] = None
 
     def _pause(self, error: ModelError) -> float:
         asked = error.retry_after if isinstance(error, LLMServerError) else None
@@ -118,14 +124,15 @@ class Course:
         left = self._deadline.remaining()
         self._window = Deadline(self._clock, left * _SHARE if self._ahead else left)
         if candidate.downgraded:
-            self._warnings.append(f"{candidate.model.name} stands in for the model of role {self._request.role}.")
+            self._warn(f"{candidate.model.name} stands in for the model of role {self._request.role}.")
 
     def _healthy(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         healthy = [candidate for candidate in candidates if not self._health.is_degraded(candidate.model.name)]
         if not healthy or len(healthy) == len(candidates):
             return list(candidates)
-        skipped = [candidate.model.name for candidate in candidates if candidate not in healthy]
-        self._warnings += [f"Model {name} is skipped for a while: it didn't answer in time." for name in skipped]
+        for candidate in candidates:
+            if candidate not in healthy:
+                self._warn(f"Model {candidate.model.name} is skipped for a while: it didn't answer lately.")
         return healthy
 
 

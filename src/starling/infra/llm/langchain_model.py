@@ -8,7 +8,7 @@ from typing import Any, cast
 from langchain.chat_models import init_chat_model
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, SystemMessage, ToolMessage
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from starling.core.errors import (
     ConfigurationError,
@@ -157,10 +157,33 @@ class LangChainModel:
         if status is not None:
             return status_failure(self.name, status, _said(error), _retry_after(causes))
         if not _CONNECTION_ERRORS.isdisjoint(kinds):
-            return LLMConnectionError(self.name, f"the connection to the provider failed ({type(error).__name__}).")
+            reason = f"the connection to the provider failed: {self._reasons(causes)}."
+            return LLMConnectionError(self.name, reason, self._missing_keys())
         if isinstance(error, (ValueError, KeyError, TypeError)) or any("FinishReason" in kind for kind in kinds):
             return LLMInvalidResponse(self.name, f"the answer can't be read: {_said(error)}")
         return LLMServerError(self.name, f"{type(error).__name__}: {_said(error)}")
+
+    def _reasons(self, causes: list[BaseException]) -> str:
+        """Return what each cause says, outermost first; a header that can't be sent would say the key itself."""
+        said = "; ".join(dict.fromkeys(str(cause).strip().rstrip(".") or type(cause).__name__ for cause in causes))
+        for key in filter(None, self._keys().values()):
+            said = said.replace(key, "…")
+        return shortened(said)
+
+    def _missing_keys(self) -> str:
+        missing = [variable for variable, key in self._keys().items() if not key]
+        return f"Set {' or '.join(missing)}." if missing else ""
+
+    def _keys(self) -> dict[str, str]:
+        """Return the keys that the provider's package knows of, by variable; empty where one isn't set."""
+        model = next(iter(self._built.values()), None)
+        if model is None:
+            return {}
+        return {variable: _plain_key(getattr(model, name, None)) for name, variable in model.lc_secrets.items()}
+
+
+def _plain_key(value: object) -> str:
+    return (value.get_secret_value() if isinstance(value, SecretStr) else str(value or "")).strip()
 
 
 def _messages(request: ModelRequest) -> list[BaseMessage]:

@@ -12,14 +12,30 @@ from starling.core.clock import Clock, SystemClock
 from starling.core.errors import ConfigurationError
 from starling.core.llm import ModelRole
 from starling.core.settings import Settings
-from starling.infra.llm.catalogue import OFFLINE, ModelName, check_key, endpoints, names_by_role, possible_names
+from starling.infra.llm.catalogue import (
+    OFFLINE,
+    ModelName,
+    check_key,
+    endpoints,
+    named_models,
+    names_by_role,
+    possible_names,
+)
 from starling.infra.llm.chat_model import ChatModel
 from starling.infra.llm.client import Models
 from starling.infra.llm.endpoint import Endpoint, EndpointModel, open_session
 from starling.infra.llm.offline import OfflineRules
 from starling.infra.llm.offline_model import OfflineModel
 
+_OFFLINE_PROVIDER = "offline"
 _log = logging.getLogger(__name__)
+
+
+def check_models(settings: Settings) -> None:
+    """Raise ConfigurationError for a named model that there can't be. Asks nobody."""
+    known = endpoints(settings)
+    for name in named_models(settings):
+        _check(name, known, settings)
 
 
 @asynccontextmanager
@@ -30,7 +46,7 @@ async def open_models(settings: Settings, clock: Clock | None = None) -> AsyncGe
         builder = _Builder(settings, endpoints(settings), session)
         named = await names_by_role(settings, session)
         chains = {role: [builder.model(name) for name in names] for role, names in named.items()}
-        _log.info("Models: %s.", ", ".join(f"{role} {chains[role][0].name}" for role in ModelRole))
+        _log.debug("models: %s", ", ".join(f"{role} {chains[role][0].name}" for role in ModelRole))
         yield Models(chains, clock or SystemClock())
 
 
@@ -49,18 +65,25 @@ class _Builder:
         return self._built[name]
 
     def _build(self, name: ModelName) -> ChatModel:
-        if name.provider == "offline":
-            return self._offline(name)
-        endpoint = self.endpoints.get(name.provider)
-        if endpoint is None:
-            return _langchain_opener()(name, possible_names(self.settings))
-        check_key(name, endpoint)
-        return EndpointModel(str(name), name.model, endpoint, self.session)
+        other = _check(name, self.endpoints, self.settings)
+        if other is not None:
+            return other
+        if name.provider == _OFFLINE_PROVIDER:
+            return OfflineModel(OfflineRules())
+        return EndpointModel(str(name), name.model, self.endpoints[name.provider], self.session)
 
-    def _offline(self, name: ModelName) -> ChatModel:
+
+def _check(name: ModelName, known: Mapping[str, Endpoint], settings: Settings) -> ChatModel | None:
+    """Raise ConfigurationError where there is no such model; return those of LangChain, known only by being made."""
+    if name.provider == _OFFLINE_PROVIDER:
         if str(name) != OFFLINE:
-            raise ConfigurationError(f"There is no model {name}.", f"Possible are {possible_names(self.settings)}.")
-        return OfflineModel(OfflineRules())
+            raise ConfigurationError(f"There is no model {name}.", f"Possible are {possible_names(settings)}.")
+        return None
+    endpoint = known.get(name.provider)
+    if endpoint is None:
+        return _langchain_opener()(name, possible_names(settings))
+    check_key(name, endpoint)
+    return None
 
 
 def _langchain_opener() -> Callable[[ModelName, str], ChatModel]:

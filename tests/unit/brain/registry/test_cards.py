@@ -35,7 +35,7 @@ def test_a_degraded_card_says_why() -> None:
     card = specialist(tool("look"), degraded="it can't be started")
 
     assert 'state="degraded"' in card.element()
-    assert "Can't work now: it can't be started" in card.element()
+    assert "A bench. Can't work now: it can't be started" in card.element()
 
 
 def test_what_a_server_says_of_itself_stays_in_its_card() -> None:

@@ -91,7 +91,7 @@ async def test_after_two_more_tries_the_fallback_is_asked(setting: Setting) -> N
 
     assert reply.model == "local:second"
     assert setting.asked() == ["first", "first", "first", "second"]
-    assert len(reply.warnings) == 3
+    assert reply.warnings == ("Model local:first: the endpoint answered 503: busy",)
 
 
 async def test_a_refusal_is_not_repeated(setting: Setting) -> None:
@@ -171,8 +171,23 @@ async def test_a_model_that_timed_out_is_skipped_for_a_minute(setting: Setting) 
     back = await models.respond(ASKED)
 
     assert (skipping.content, back.content) == ("Second.", "First.")
-    assert skipping.warnings == ("Model local:first is skipped for a while: it didn't answer in time.",)
+    assert skipping.warnings == ("Model local:first is skipped for a while: it didn't answer lately.",)
     assert back.warnings == ()
+
+
+async def test_a_model_that_cant_be_reached_is_skipped_for_a_minute(setting: Setting) -> None:
+    async with open_session(trust_env=False) as session:
+        gone = EndpointModel("local:gone", "gone", Endpoint("http://127.0.0.1:9/v1"), session)
+        setting.answers("first", Answer("First."))
+        models = Models(dict.fromkeys(ModelRole, (gone, setting.first)), setting.clock, backoff=at_once)
+
+        trying = await models.respond(ASKED)
+        skipping = await models.respond(ASKED)
+        setting.clock.seconds = 61
+        again = await models.respond(ASKED)
+
+    assert trying.warnings == again.warnings == ("Model local:gone: 127.0.0.1:9 can't be reached.",)
+    assert skipping.warnings == ("Model local:gone is skipped for a while: it didn't answer lately.",)
 
 
 async def test_a_model_that_timed_out_is_asked_where_there_is_no_other(setting: Setting) -> None:

@@ -4,8 +4,9 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 import pytest
+from pydantic import SecretStr
 
-from starling.core.errors import ConfigurationError, LLMInvalidResponse, LLMServerError
+from starling.core.errors import ConfigurationError, LLMConnectionError, LLMInvalidResponse, LLMServerError
 from starling.core.llm import Message, ModelRequest, ModelRole, ResponseSchema
 from starling.infra.llm.catalogue import ModelName
 from starling.infra.llm.langchain_model import LangChainModel, open_langchain_model
@@ -84,6 +85,28 @@ async def test_a_body_that_is_no_json_is_invalid(model: LangChainModel, rules: l
 
     with pytest.raises(LLMInvalidResponse):
         await model.respond(ASKED)
+
+
+class KeyedModel(HttpChatModel):
+    """As a provider's package: it knows which variable its key comes from."""
+
+    api_key: SecretStr
+
+    @property
+    def lc_secrets(self) -> dict[str, str]:
+        return {"api_key": "ACME_API_KEY"}
+
+
+@pytest.mark.parametrize(("key", "remedy"), [("", "Set ACME_API_KEY."), ("no-route", "")])
+async def test_a_connection_that_fails_says_why_and_which_key_is_missing(key: str, remedy: str) -> None:
+    nowhere = KeyedModel(base_url="http://no-route.invalid", api_key=SecretStr(key))
+    model = LangChainModel("acme:small", lambda _, __: nowhere)
+
+    with pytest.raises(LLMConnectionError, match=r"provider failed: .*Name or service not known") as caught:
+        await model.respond(replace(ASKED, response=None))
+
+    assert caught.value.remedy == remedy
+    assert "no-route" not in caught.value.message
 
 
 def test_a_missing_package_is_named() -> None:

@@ -8,7 +8,7 @@ import pytest
 from starling.core.errors import ConfigurationError
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, TextDelta
 from starling.core.settings import Settings
-from starling.infra.llm.opening import open_models
+from starling.infra.llm.opening import check_models, open_models
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
 
@@ -78,3 +78,9 @@ def test_langchain_is_not_loaded_without_need() -> None:
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert shown.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("named", ["nonsense", "offline:other", "nobody:small", "openai:gpt"])
+def test_a_model_that_there_cant_be_is_found_without_asking_anybody(named: str) -> None:
+    with pytest.raises(ConfigurationError):
+        check_models(settings(model=("offline:rules",), model_coding=("offline:rules", named)))

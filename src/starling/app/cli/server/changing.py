@@ -1,13 +1,12 @@
 """`starling server add`, `remove` and `test`: what starts servers or changes which there are."""
 
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from mcp_gateway.catalog import Trial
-from mcp_gateway.config import ServerConfig, parse_config
+from mcp_gateway.config import ServerConfig, checked_server
 from starling.app.cli.configuring import settings_of
 from starling.app.cli.output import progress, say, say_json
 from starling.app.cli.stopping import run_until_stopped
@@ -104,7 +103,7 @@ def _config(name: str, target: Sequence[str], values: dict[str, str], effect: Ef
         document |= {"url": target[0], "headers": values}
     else:
         document |= {"command": target[0], "args": list(target[1:]), "env": values}
-    return parse_config(json.dumps({"mcpServers": {name: document}}), "The server")[name]
+    return checked_server(name, document)
 
 
 def _pairs(values: Sequence[str]) -> dict[str, str]:

@@ -1,0 +1,72 @@
+"""Settings: where they come from, and what is said of a wrong one."""
+
+from typing import Any
+
+import pytest
+
+from starling.core.errors import ConfigurationError
+from starling.core.settings import load_settings
+
+
+def refusal(written: dict[str, Any], **options: Any) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(written, "my.yaml", **options)
+    return caught.value.message
+
+
+def test_options_go_before_the_environment_and_that_before_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STARLING_HOST", "::1")
+    monkeypatch.setenv("STARLING_LIMITS", '{"run_seconds": 5}')
+
+    settings = load_settings(
+        {"port": 1, "host": "localhost", "model": "a:b, c:d", "limits": {"run_seconds": 9, "max_attempts": 4}},
+        "my.yaml",
+        port=2,
+    )
+
+    assert (settings.port, settings.host, settings.model) == (2, "::1", ("a:b", "c:d"))
+    assert (settings.limits.run_seconds, settings.limits.max_attempts) == (5, 4)
+
+
+def test_variables_of_other_programs_set_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOST", "x86_64-conda-linux-gnu")
+    monkeypatch.setenv("MODEL", "T480")
+
+    settings = load_settings({}, "my.yaml")
+
+    assert (settings.host, settings.model) == ("127.0.0.1", ())
+
+
+@pytest.mark.parametrize(
+    ("written", "place"),
+    [
+        ({"limits": {"run_second": 1}}, "limits.run_second in my.yaml: there is no such setting"),
+        ({"bogus": 1}, "bogus in my.yaml: there is no such setting"),
+        ({"port": "many"}, "port in my.yaml: Input should be a valid integer"),
+        ({"providers": {"mine": {}}}, "providers.mine.base_url in my.yaml: Field required"),
+        ({"log_level": "loud"}, "log_level in my.yaml: must be DEBUG"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_said_of_the_file(written: dict[str, Any], place: str) -> None:
+    assert place in refusal(written)
+
+
+def test_what_is_wrong_in_the_environment_is_said_of_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STARLING_LIMITS", '{"run_seconds": -1}')
+    monkeypatch.setenv("PORT", "many")
+
+    wrong = refusal({"limits": {"max_attempts": 0}, "port": 8000})
+
+    assert "STARLING_LIMITS.run_seconds: Input should be greater" in wrong
+    assert "limits.max_attempts in my.yaml: Input should be greater" in wrong
+    assert "PORT: Input should be a valid integer" in wrong
+
+
+def test_a_variable_that_is_no_json_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STARLING_LIMITS", "nonsense")
+
+    assert refusal({}).startswith("STARLING_LIMITS in the environment is not JSON: Expecting value")
+
+
+def test_a_wrong_option_is_named_as_one() -> None:
+    assert "--port: Input should be less" in refusal({"port": 8000}, port=99_999)
