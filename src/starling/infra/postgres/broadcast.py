@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Generator, Iterable
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from weakref import WeakSet
 
@@ -72,10 +72,15 @@ class Listener:
         self._bell.clear()
 
 
+type Observer = Callable[[str, Sequence[StoredEvent], float], None]
+"""Told of each flush of this process: the run, its new events, and the seconds that it took."""
+
+
 class Broadcast:
     """Knows who listens to which run. A listener that nobody holds any more is forgotten."""
 
     def __init__(self) -> None:
+        self.observers: list[Observer] = []
         self._listeners: defaultdict[str, WeakSet[Listener]] = defaultdict(WeakSet)
         self._written_here: set[str] = set()
 
@@ -95,10 +100,12 @@ class Broadcast:
             self._written_here.discard(run_id)
             self._distrust(run_id)
 
-    def publish(self, run_id: str, events: Iterable[StoredEvent]) -> None:
-        """Hand what was committed to the listeners of this process."""
+    def publish(self, run_id: str, events: Sequence[StoredEvent], seconds: float = 0.0) -> None:
+        """Hand what was committed, in so many seconds, to the listeners and observers of this process."""
         for listener in self._found(run_id):
             listener.hear(events)
+        for observe in self.observers:
+            observe(run_id, events, seconds)
 
     async def listen(self, url: str) -> None:
         """Pass on what other processes write, for ever; a lost connection is opened again."""

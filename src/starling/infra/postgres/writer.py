@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any, cast
 
 from psycopg.types.json import Jsonb
@@ -235,13 +236,14 @@ class RunWriter:
 
     async def _write_patiently(self, batch: _Batch) -> None:
         cut = self._cut(batch)
+        begun = perf_counter()
         try:
             await self._write(cut)
         except DatabaseUnavailableError:
             await self._write_again(cut)
         self._seq += len(cut.stored)
         self._flushes += 1
-        self._broadcast.publish(self.run.id, cut.stored)
+        self._broadcast.publish(self.run.id, cut.stored, perf_counter() - begun)
 
     async def _write_again(self, cut: _Cut) -> None:
         retrying = AsyncRetrying(

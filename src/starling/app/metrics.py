@@ -1,0 +1,153 @@
+"""What a process counts and measures, in the form that Prometheus reads. No label is a run, a thread or a tenant."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+from starling.core.errors import DatabaseUnavailableError
+from starling.core.events import StoredEvent
+from starling.core.runs import RunStatus
+from starling.infra.postgres.backlog import Backlog
+
+_FRESH_SECONDS: Final = 5.0
+_UNFINISHED: Final = tuple(status for status in RunStatus if not status.terminal)
+_RUN_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
+_CALL_BUCKETS: Final = (0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_FLUSH_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30)
+
+
+class Metrics:
+    """The instruments of one process. What they mean and which labels they have stands in their texts."""
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        self.runs_ended = Counter("starling_runs_ended", "Runs that this process ended.", ["status"], registry=registry)
+        self.run_seconds = Histogram(
+            "starling_run_seconds",
+            "From a run's claim to its end.",
+            ["status"],
+            buckets=_RUN_BUCKETS,
+            registry=registry,
+        )
+        self.model_calls = Counter(
+            "starling_model_calls",
+            "Answers of models; outcome is ok, or the code of the error.",
+            ["role", "model", "outcome"],
+            registry=registry,
+        )
+        self.model_tokens = Counter(
+            "starling_model_tokens",
+            "Tokens as endpoints count them.",
+            ["role", "model", "direction"],
+            registry=registry,
+        )
+        self.model_seconds = Histogram(
+            "starling_model_call_seconds",
+            "Whole answers, fallbacks included.",
+            ["role"],
+            buckets=_CALL_BUCKETS,
+            registry=registry,
+        )
+        self.tool_calls = Counter(
+            "starling_tool_calls",
+            "Calls of tools; outcome is succeeded, or the code of the failure.",
+            ["server", "outcome"],
+            registry=registry,
+        )
+        self.tool_seconds = Histogram(
+            "starling_tool_call_seconds",
+            "Calls of tools, the whole path.",
+            ["server"],
+            buckets=_CALL_BUCKETS,
+            registry=registry,
+        )
+        self.flush_seconds = Histogram(
+            "starling_flush_seconds", "Making events durable.", buckets=_FLUSH_BUCKETS, registry=registry
+        )
+        self.requests = Counter(
+            "starling_http_requests", "Requests by route.", ["method", "route", "status"], registry=registry
+        )
+        self.streams = Gauge("starling_streams_open", "Event streams that are being read here.", registry=registry)
+        self.sessions = Gauge(
+            "starling_sessions_open", "Sessions with MCP servers, opening ones too.", registry=registry
+        )
+        self.epoch = Gauge("starling_epoch", "The active epoch.", registry=registry)
+        self.unfinished = Gauge("starling_runs", "Unfinished runs of the database.", ["status"], registry=registry)
+        self.oldest = Gauge(
+            "starling_oldest_queued_seconds", "How long the first in line has waited.", registry=registry
+        )
+        self.database = Gauge("starling_database_up", "Whether Postgres answers: 1 or 0.", registry=registry)
+        ProcessCollector(registry=registry)
+        self._begun: dict[str, float] = {}
+
+    def begin(self, run_id: str) -> None:
+        """Take the time of a life of a run."""
+        self._begun[run_id] = monotonic()
+
+    def leave(self, run_id: str) -> None:
+        """Forget a life that is over."""
+        self._begun.pop(run_id, None)
+
+    def written(self, run_id: str, events: Sequence[StoredEvent], seconds: float) -> None:
+        """Count a flush, and a run that ended with it."""
+        self.flush_seconds.observe(seconds)
+        if events and events[-1].type == "done":
+            status = str(events[-1].data["status"])
+            self.runs_ended.labels(status).inc()
+            if (begun := self._begun.get(run_id)) is not None:
+                self.run_seconds.labels(status).observe(monotonic() - begun)
+
+    def text(self) -> bytes:
+        """Return everything in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+    def look(self, backlog: Backlog, epoch: int | None) -> None:
+        """Take over what the database says."""
+        self.database.set(1)
+        self.epoch.set(epoch or 0)
+        self.oldest.set(backlog.oldest_seconds)
+        _set_all(self.unfinished, backlog.unfinished)
+
+
+@dataclass(slots=True)
+class Scrape:
+    """Keeps what the database says true enough: it is asked at most every five seconds, however many ask us."""
+
+    metrics: Metrics
+    backlog: Callable[[], Awaitable[Backlog]]
+    epoch: Callable[[], Awaitable[int | None]]
+    _turn: asyncio.Lock
+    _looked: float = float("-inf")
+
+    @classmethod
+    def of(
+        cls,
+        metrics: Metrics,
+        backlog: Callable[[], Awaitable[Backlog]],
+        epoch: Callable[[], Awaitable[int | None]],
+    ) -> "Scrape":
+        """Return one that hasn't looked yet."""
+        return cls(metrics, backlog, epoch, asyncio.Lock())
+
+    async def text(self) -> bytes:
+        """Return all metrics. Without a database they are those of the process, and `starling_database_up` is 0."""
+        async with self._turn:
+            if monotonic() - self._looked >= _FRESH_SECONDS:
+                await self._look()
+                self._looked = monotonic()
+        return self.metrics.text()
+
+    async def _look(self) -> None:
+        try:
+            self.metrics.look(await self.backlog(), await self.epoch())
+        except DatabaseUnavailableError:
+            self.metrics.database.set(0)
+
+
+def _set_all(gauge: Gauge, counts: Mapping[RunStatus, int]) -> None:
+    for status in _UNFINISHED:
+        gauge.labels(status.value).set(counts.get(status, 0))

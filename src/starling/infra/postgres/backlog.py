@@ -1,0 +1,29 @@
+"""What waits and what runs, over all tenants, for whoever watches the platform."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+
+from starling.core.runs import RunStatus
+from starling.infra.postgres.engine import Engine, translated
+from starling.infra.postgres.tables import runs
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """How many unfinished runs there are by status, and how many seconds the oldest queued one has waited."""
+
+    unfinished: Mapping[RunStatus, int]
+    oldest_seconds: float
+
+
+async def backlog(engine: Engine) -> Backlog:
+    """Count the unfinished runs. Raises DatabaseUnavailableError."""
+    seconds = func.extract("epoch", func.max(func.now() - runs.c.created_at))
+    query = select(runs.c.status, func.count(), seconds).where(runs.c.ended_at.is_(None)).group_by(runs.c.status)
+    with translated():
+        async with engine.connect() as connection:
+            found = {RunStatus(row[0]): (row[1], float(row[2])) for row in await connection.execute(query)}
+    _, oldest = found.get(RunStatus.QUEUED, (0, 0.0))
+    return Backlog({status: count for status, (count, _) in found.items()}, oldest)
