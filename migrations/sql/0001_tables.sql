@@ -2,6 +2,32 @@
 
 CREATE EXTENSION IF NOT EXISTS vector;
 
+CREATE TABLE audit (
+    tenant TEXT NOT NULL,
+    id UUID NOT NULL,
+    actor TEXT NOT NULL,
+    origin TEXT NOT NULL,
+    action TEXT NOT NULL,
+    target TEXT NOT NULL,
+    detail JSONB NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    CONSTRAINT audit_pkey PRIMARY KEY (tenant, id)
+);
+
+CREATE TABLE audit_events (
+    tenant TEXT NOT NULL,
+    id UUID NOT NULL,
+    correlation_id TEXT NOT NULL,
+    event_type TEXT NOT NULL,
+    source TEXT NOT NULL,
+    payload JSONB NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    due_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    delivered_at TIMESTAMP WITH TIME ZONE,
+    CONSTRAINT audit_events_pkey PRIMARY KEY (tenant, id)
+);
+CREATE INDEX audit_events_due ON audit_events (due_at) WHERE delivered_at IS NULL;
+
 CREATE TABLE epochs (
     tenant TEXT NOT NULL,
     number BIGINT NOT NULL,
@@ -42,12 +68,13 @@ CREATE TABLE keys (
     name TEXT NOT NULL,
     hash BYTEA NOT NULL,
     scopes JSONB NOT NULL,
-    grants JSONB NOT NULL,
+    grants JSONB,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     expires_at TIMESTAMP WITH TIME ZONE,
     revoked_at TIMESTAMP WITH TIME ZONE,
+    last_used_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT keys_pkey PRIMARY KEY (tenant, id),
-    CONSTRAINT keys_hash_key UNIQUE (hash)
+    CONSTRAINT keys_id_key UNIQUE (id)
 );
 
 CREATE TABLE servers (

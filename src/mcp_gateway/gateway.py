@@ -10,6 +10,7 @@ from mcp_gateway.catalog import Catalog, Late, Trial
 from mcp_gateway.config import McpConfig, ServerConfig
 from mcp_gateway.directory import Directory
 from mcp_gateway.path.dispatch import Dispatch
+from mcp_gateway.path.granted import Granted
 from mcp_gateway.path.known import Known
 from mcp_gateway.path.schema_check import SchemaCheck
 from mcp_gateway.path.size_limit import SizeLimit
@@ -109,4 +110,4 @@ def _path(directory: Directory, sessions: Sessions, limits: Limits) -> Step:
     path = Timeout(directory, limits.tool_call_seconds, path)
     path = SizeLimit(limits.tool_result_chars, path)
     path = SchemaCheck(validators, path)
-    return Known(directory, path)
+    return Granted(Known(directory, path))

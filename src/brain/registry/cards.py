@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 from brain.prompts import Xml, element, lines
 from starling.core.llm import ModelRole
+from starling.core.principal import Grant
 from starling.core.tools import Effect, ToolDefinition
 
 type AgentKind = Literal["specialist", "team", "builtin", "custom"]
@@ -63,15 +64,16 @@ class Roster:
         """Return the card of an agent, None where the roster has no such name."""
         return self.cards.get(name)
 
-    def limited(self, effects: frozenset[Effect], degraded: Mapping[str, str]) -> "Roster":
-        """Return the roster of a run: only tools of allowed effects, and each server's state as it is now.
+    def limited(self, effects: frozenset[Effect], degraded: Mapping[str, str], grant: Grant | None = None) -> "Roster":
+        """Return the roster of a run: only tools of allowed effects that are granted, and servers as they are now.
 
-        `degraded` says why, by server. Specialists whose tools are all forbidden are left out.
+        `degraded` says why, by server. Specialists whose tools are all forbidden are left out, and so are those of
+        servers that the grant doesn't reach. Without a grant, everything is granted.
         """
         chosen: dict[str, AgentCard] = {}
         for name, card in self.cards.items():
-            tools = tuple(tool for tool in card.tools if tool.effect in effects)
-            if card.tools and not tools:
+            tools = tuple(tool for tool in card.tools if tool.effect in effects and _permits(grant, tool))
+            if (card.tools and not tools) or not _reaches(grant, card):
                 continue
             chosen[name] = replace(card, tools=tools, degraded=degraded.get(card.server or "", ""))
         return Roster(chosen)
@@ -79,6 +81,14 @@ class Roster:
     def elements(self) -> Xml:
         """Return all cards, one a line."""
         return lines(card.element() for card in self.cards.values())
+
+
+def _permits(grant: Grant | None, tool: ToolDefinition) -> bool:
+    return grant is None or grant.permits(tool.server, tool.full_name)
+
+
+def _reaches(grant: Grant | None, card: AgentCard) -> bool:
+    return grant is None or card.server is None or grant.reaches(card.server)
 
 
 def _tool_text(tool: ToolDefinition) -> str:

@@ -16,6 +16,7 @@ from mcp_gateway.repository import ServerRepository
 from starling.app.database import Database
 from starling.app.freshness import Fresh
 from starling.app.intake import Intake
+from starling.app.keys import Keys
 from starling.app.worker import Worker
 from starling.core.clock import SystemClock
 from starling.core.settings import Limits, Settings, environment
@@ -24,6 +25,7 @@ from starling.infra.llm.client import Models
 from starling.infra.llm.opening import open_models
 from starling.infra.postgres.broadcast import Broadcast, open_broadcast
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
+from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.runs import RunRepository
 from starling.infra.postgres.schema import check, upgrade
 from starling.infra.postgres.streams import RunReader
@@ -42,6 +44,7 @@ class Store:
     servers: ServerRepository
     epochs: EpochRepository
     intake: Intake
+    keys: Keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
             servers=ServerRepository(engine),
             epochs=EpochRepository(engine),
             intake=Intake(runs, reader, settings.limits, GRAPH_VERSION),
+            keys=Keys(KeyRepository(engine), SystemClock()),
         )
 
 

@@ -81,7 +81,7 @@ class Intake:
                 thread_id=storable_text(request.thread_id),
                 input=text,
                 config=request.config,
-                principal={"key_id": principal.key_id, "scopes": sorted(principal.scopes)},
+                principal=principal.as_json(),
                 correlation_id=storable_text(request.correlation_id or run_id),
                 trace_id=trace_id_of(run_id),
                 graph_version=self.graph_version,

@@ -44,6 +44,31 @@ class NotFoundError(StarlingError):
         self.name = name
 
 
+class UnauthorizedError(StarlingError):
+    """The caller showed no key where one is needed, or one that doesn't count."""
+
+    code = "unauthorized"
+
+
+class ForbiddenError(StarlingError):
+    """The caller's key isn't for this."""
+
+    code = "forbidden"
+
+
+class RateLimitedError(StarlingError):
+    """The key is used too often."""
+
+    code = "rate_limited"
+
+    def __init__(self, per_minute: int, retry_after: float) -> None:
+        super().__init__(
+            f"The key may make {per_minute} requests a minute, and made them.",
+            f"Wait {retry_after:.1f} s, or ask for a higher `rate_per_minute`.",
+        )
+        self.retry_after = retry_after  # seconds until the next request is let in
+
+
 class DatabaseUnavailableError(StarlingError):
     """Postgres can't be reached, or not within the time limit."""
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from starling.core.events import Usage
+from starling.core.principal import Grant
 
 
 class Mode(StrEnum):
@@ -82,6 +83,7 @@ class Run:
     fence: int
     crashes: int
     remaining_seconds: float  # until its deadline, by the database's clock
+    grant: Grant | None = None  # what its caller may reach
 
 
 class Citation(BaseModel):

@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 
 from starling.core.clock import Deadline
 from starling.core.json import JsonObject
+from starling.core.principal import Grant
 
 
 class Effect(StrEnum):
@@ -49,13 +50,14 @@ class ServerListing:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call: who makes it (`run_id`, `path` of the task), of what, with which arguments."""
+    """One call: who makes it (`run_id`, `path` of the task), of what, with which arguments, under which grant."""
 
     id: str
     run_id: str
     path: str
     tool: ToolDefinition
     arguments: JsonObject
+    grant: Grant | None = None
 
 
 @dataclass(frozen=True, slots=True)

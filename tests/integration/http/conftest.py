@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from starling.app.container import Database, Store, open_store, open_workshop
 from starling.app.http.app import make_app
+from starling.app.http.security import open_access
 from starling.app.http.server import bind, serving
 from starling.app.worker import working
 from starling.core.ids import new_id
@@ -56,7 +57,8 @@ async def api(module_database_url: str, tmp_path_factory: pytest.TempPathFactory
         open_store(settings, database) as store,
         open_workshop(settings, store) as workshop,
         working(workshop.worker),
-        serving(make_app(store, "test"), bind("127.0.0.1", 0)) as url,
+        open_access(settings, store.keys) as access,
+        serving(make_app(store, "test", access), bind("127.0.0.1", 0)) as url,
         aiohttp.ClientSession(url) as client,
     ):
         yield LiveApi(url, client, store)

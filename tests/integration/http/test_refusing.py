@@ -79,8 +79,9 @@ async def test_an_unknown_path_is_a_problem_too(api: LiveApi) -> None:
 )
 async def test_without_a_key_only_this_machine_is_served(api: LiveApi, headers: dict[str, str]) -> None:
     async with api.client.post("/v1/agent/run", json=GOOD, headers=headers) as response:
-        assert response.status == 403
-        assert (await response.json())["code"] == "forbidden"
+        assert response.status == 401
+        assert response.headers["WWW-Authenticate"].startswith("Bearer")
+        assert (await response.json())["code"] == "unauthorized"
 
 
 @pytest.mark.parametrize("headers", [{"Host": "localhost:1"}, {"Host": "[::1]"}, {"Origin": "http://localhost:3000"}])

@@ -14,7 +14,7 @@ from starling.app.container import open_store
 from starling.app.database import Database, find_database
 from starling.app.garbage import leave_startup_alone
 from starling.app.http.app import make_app
-from starling.app.http.guard import refuse_open_binding
+from starling.app.http.security import open_access
 from starling.app.http.server import bind, serving
 from starling.core.settings import Settings
 
@@ -24,7 +24,7 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def serve(
     context: typer.Context,
-    host: Annotated[str | None, typer.Option(help="The address to listen on: this machine's own only.")] = None,
+    host: Annotated[str | None, typer.Option(help="The address to listen on; other machines need a key.")] = None,
     port: Annotated[int | None, typer.Option(help="The port to listen on; 0 takes a free one.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Say where it listens as one line of JSON.")] = False,
 ) -> None:
@@ -32,8 +32,7 @@ def serve(
 
     Uses the database that DATABASE_URL names, else the one of the `starling up` that runs here.
     """
-    settings = service_settings_of(context, host=host, port=port)
-    refuse_open_binding(settings.host)
+    settings = settings_of(context, host=host, port=port)
     with terminable(), bind(settings.host, settings.port) as listener:
         run_until_stopped(_run(settings, find_database(settings), listener, as_json=as_json))
 
@@ -41,7 +40,8 @@ def serve(
 async def _run(settings: Settings, database: Database, listener: socket.socket, *, as_json: bool) -> None:
     async with (
         open_store(settings, database) as store,
-        serving(make_app(store, version("starling-swarm")), listener) as address,
+        open_access(settings, store.keys) as access,
+        serving(make_app(store, version("starling-swarm"), access), listener) as address,
     ):
         leave_startup_alone()
         if as_json:

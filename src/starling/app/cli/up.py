@@ -18,7 +18,7 @@ from starling.app.container import Workshop, open_store, open_workshop
 from starling.app.database import Database, kept_running, own_database
 from starling.app.garbage import leave_startup_alone
 from starling.app.http.app import make_app
-from starling.app.http.guard import refuse_open_binding
+from starling.app.http.security import open_access
 from starling.app.http.server import bind, serving
 from starling.app.worker import working
 from starling.core.llm import ModelRole
@@ -33,7 +33,7 @@ def up(
     mcp_config: Annotated[
         Path | None, typer.Option(help="An mcpServers file; else STARLING_MCP_CONFIG, else mcp.json in this folder.")
     ] = None,
-    host: Annotated[str | None, typer.Option(help="The address to listen on: this machine's own only.")] = None,
+    host: Annotated[str | None, typer.Option(help="The address to listen on; other machines need a key.")] = None,
     port: Annotated[int | None, typer.Option(help="The port to listen on; 0 takes a free one.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Say what was started as one line of JSON.")] = False,
 ) -> None:
@@ -41,9 +41,7 @@ def up(
 
     Uses the database that DATABASE_URL names, else a Postgres of its own that ends with it.
     """
-    settings = with_servers_found_here(service_settings_of(context, mcp_config=mcp_config, host=host, port=port))
-    refuse_open_binding(settings.host)
-    check(settings)
+    settings = with_servers_found_here(settings_of(context, mcp_config=mcp_config, host=host, port=port))
     with terminable(), bind(settings.host, settings.port) as listener, own_database(settings) as database:
         run_until_stopped(_run(settings, database, listener, as_json=as_json))
 
@@ -57,7 +55,8 @@ async def _run(settings: Settings, database: Database, listener: socket.socket, 
             now("Registering MCP servers …")
             shop = await stack.enter_async_context(open_workshop(settings, store))
             worker = await stack.enter_async_context(working(shop.worker))
-            api = make_app(store, version("starling-swarm"))
+            access = await stack.enter_async_context(open_access(settings, store.keys))
+            api = make_app(store, version("starling-swarm"), access)
             address = await stack.enter_async_context(serving(api, listener))
         leave_startup_alone()
         report(_started(address, shop), as_json=as_json)

@@ -6,9 +6,8 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from starling.app.container import Store
-from starling.core.principal import DEFAULT_TENANT, Principal, Scope
-
-_KEYLESS = Principal(DEFAULT_TENANT, key_id="", scopes=frozenset(Scope))
+from starling.app.http.security import Requires, visitor
+from starling.core.principal import Principal, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +25,11 @@ async def _store(request: Request) -> Store:
     return _api(request).store
 
 
-async def _principal() -> Principal:
-    """Whoever reaches us without a key is on this machine: the guard saw to that."""
-    return _KEYLESS
-
-
 type FromStore = Annotated[Store, Depends(_store)]
-type Caller = Annotated[Principal, Depends(_principal)]
+
+# Each route declares by one of these who may call it; a test looks at all of them.
+type Caller = Annotated[Principal, Depends(Requires(Scope.RUN))]
+type Admin = Annotated[Principal, Depends(Requires(Scope.ADMIN))]
+type ServerAdmin = Annotated[Principal, Depends(Requires(Scope.SERVERS))]
+type TeamMaker = Annotated[Principal, Depends(Requires(Scope.TEAMS))]
+type Visitor = Annotated[Principal | None, Depends(visitor)]

@@ -5,20 +5,22 @@ from fastapi import FastAPI
 from starling.app.container import Store
 from starling.app.http import problems
 from starling.app.http.api import Api
-from starling.app.http.guard import LoopbackOnly
+from starling.app.http.problems import Problem
 from starling.app.http.routes import agent, health, runs
+from starling.app.http.security import Access, Entrance
 
 
-def make_app(store: Store, version: str) -> FastAPI:
-    """Return the application. It is reachable from this machine only."""
+def make_app(store: Store, version: str, access: Access) -> FastAPI:
+    """Return the application, with `access` before every route of it."""
     app = FastAPI(
         title="Starling",
         version=version,
         summary="A self-extending supervisor swarm platform: one specialist agent for every MCP server.",
+        responses={status: {"model": Problem} for status in (401, 403, 429)},
     )
     app.state.api = Api(store)
     for module in (agent, runs, health):
         app.include_router(module.router)
     problems.install(app)
-    app.add_middleware(LoopbackOnly)
+    app.add_middleware(Entrance, access=access)
     return app

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
-from starling.app.http.problems import problem
+from starling.app.keys import Keys
 from starling.core.errors import ConfigurationError
 
 _FORWARDING = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
@@ -24,32 +24,17 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def refuse_open_binding(host: str) -> None:
-    """Raise ConfigurationError where a server without keys would be reachable from other machines."""
-    if not is_loopback(host):
+async def refuse_open_binding(host: str, keys: Keys) -> None:
+    """Raise ConfigurationError where other machines could reach a server that nobody has a key for."""
+    if not is_loopback(host) and not await keys.any_active():
         raise ConfigurationError(
-            f"Starling would listen on {host} without asking anybody for a key.",
-            "Listen on 127.0.0.1; put a gateway of yours that asks for keys on the same machine before it.",
+            f"Starling would listen on {host}, but there is no key that anybody could call it with.",
+            "Listen on 127.0.0.1 until `starling key create` has made one.",
         )
 
 
-class LoopbackOnly:
-    """Refuses requests of other machines, of other origins, for other hosts, and forwarded ones, with 403."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it with the reason."""
-        reason = "" if scope["type"] != "http" else _refusal(scope)
-        if not reason:
-            await self._app(scope, receive, send)
-            return
-        remedy = "Without a key, call Starling from its own machine, directly, as http://localhost."
-        await problem(403, "Forbidden", reason, "forbidden", remedy=remedy)(scope, receive, send)
-
-
-def _refusal(scope: Scope) -> str:
+def keyless_refusal(scope: Scope) -> str:
+    """Return why a request can't come in without a key; nothing where it can."""
     headers = Headers(scope=scope)
     client = scope.get("client")
     if client and not is_loopback(client[0]):

@@ -1,6 +1,7 @@
 """Errors as `application/problem+json` (RFC 9457): what was wrong, where, and what to do."""
 
 import logging
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,18 +16,28 @@ from starling.core.errors import (
     ConfigurationError,
     DatabaseUnavailableError,
     DatabaseUnsuitableError,
+    ForbiddenError,
     InvalidRequestError,
     NotFoundError,
+    RateLimitedError,
     StarlingError,
+    UnauthorizedError,
 )
 
 _log = logging.getLogger(__name__)
 _STATUS: Final[Mapping[type[StarlingError], int]] = {
+    UnauthorizedError: 401,
+    ForbiddenError: 403,
+    RateLimitedError: 429,
     InvalidRequestError: 422,
     NotFoundError: 404,
     ConfigurationError: 500,
     DatabaseUnavailableError: 503,
     DatabaseUnsuitableError: 503,
+}
+_HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
+    401: {"WWW-Authenticate": 'Bearer realm="starling"'},
+    503: {"Retry-After": "1"},
 }
 
 
@@ -45,8 +56,16 @@ class Problem(BaseModel):
 def problem(status: int, title: str, detail: str, code: str, **more: Any) -> JSONResponse:
     """Return the response that carries a problem; `more` are its other fields."""
     body = Problem(title=title, status=status, detail=detail, code=code, **more)
-    headers = {"Retry-After": "1"} if status == 503 else None
-    return JSONResponse(jsonable_encoder(body), status, headers, media_type="application/problem+json")
+    return JSONResponse(jsonable_encoder(body), status, _HEADERS.get(status), media_type="application/problem+json")
+
+
+def problem_of(error: StarlingError) -> JSONResponse:
+    """Return the response that carries an error of ours."""
+    status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
+    response = problem(status, type(error).__name__, error.message, error.code, remedy=error.remedy)
+    if isinstance(error, RateLimitedError):
+        response.headers["Retry-After"] = str(math.ceil(error.retry_after))
+    return response
 
 
 def install(app: FastAPI) -> None:
@@ -59,8 +78,7 @@ def install(app: FastAPI) -> None:
 
 async def _ours(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, StarlingError)
-    status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
-    return problem(status, type(error).__name__, error.message, error.code, remedy=error.remedy)
+    return problem_of(error)
 
 
 async def _invalid(_: Request, error: Exception) -> JSONResponse:

@@ -9,6 +9,7 @@ from psycopg.types.json import Jsonb
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.events import RunStarted
+from starling.core.principal import Grant
 from starling.core.runs import Run, RunConfig
 from starling.infra.postgres.engine import execute_alone, transaction, translated
 
@@ -74,10 +75,10 @@ WHERE tenant = %(tenant)s AND id = %(id)s AND (
     (status = 'queued' AND admitted_at IS NOT NULL)
     OR (status = 'running' AND (lease_until IS NULL OR lease_until < now())))
 RETURNING tenant, id::text, thread_id, branch_id, epoch, graph_version, input, config, correlation_id, trace_id, fence,
-    crashes, seq, flushes, extract(epoch FROM deadline - now())::float8"""
+    crashes, seq, flushes, extract(epoch FROM deadline - now())::float8, principal -> 'grant'"""
 _CLAIMED = (
     *("tenant", "id", "thread_id", "branch_id", "epoch", "graph_version", "input", "config", "correlation_id"),
-    *("trace_id", "fence", "crashes", "seq", "flushes", "remaining_seconds"),
+    *("trace_id", "fence", "crashes", "seq", "flushes", "remaining_seconds", "grant"),
 )
 
 _RENEW = """
@@ -167,6 +168,7 @@ class RunRepository:
             return None
         columns: dict[str, Any] = dict(zip(_CLAIMED, row, strict=True))
         columns["config"] = RunConfig.model_validate(columns["config"])
+        columns["grant"] = Grant.of(columns["grant"])
         seq, flushes = columns.pop("seq"), columns.pop("flushes")
         return Claim(Run(**columns), seq, flushes)
 

@@ -213,16 +213,45 @@ epochs = Table(
     Index("epochs_one_active", "tenant", unique=True, postgresql_where=text("active")),
 )
 
+audit = Table(
+    "audit",
+    metadata,
+    _tenant(),
+    Column("id", UUID(as_uuid=False), primary_key=True),
+    Column("actor", Text, nullable=False),  # a key's id, or local
+    Column("origin", Text, nullable=False),  # a client's address, or what it came through: cli, start, file
+    Column("action", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("detail", JSONB, nullable=False),
+    _moment("created_at"),
+)
+
+audit_events = Table(
+    "audit_events",
+    metadata,
+    _tenant(),
+    Column("id", UUID(as_uuid=False), primary_key=True),
+    Column("correlation_id", Text, nullable=False),
+    Column("event_type", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("payload", JSONB, nullable=False),
+    _moment("created_at"),
+    _moment("due_at"),  # when the context service is to be told
+    _moment("delivered_at", nullable=True),
+    Index("audit_events_due", "due_at", postgresql_where=text("delivered_at IS NULL")),
+)
+
 keys = Table(
     "keys",
     metadata,
     _tenant(),
-    Column("id", UUID(as_uuid=False), primary_key=True),
+    Column("id", UUID(as_uuid=False), primary_key=True, unique=True),  # looked up before the tenant is known
     Column("name", Text, nullable=False),
-    Column("hash", LargeBinary, nullable=False, unique=True),
+    Column("hash", LargeBinary, nullable=False),  # SHA-256 of the secret
     Column("scopes", JSONB, nullable=False),
-    Column("grants", JSONB, nullable=False),
+    Column("grants", JSONB(none_as_null=True)),  # servers and tools; NULL: everything
     _moment("created_at"),
     _moment("expires_at", nullable=True),
     _moment("revoked_at", nullable=True),
+    _moment("last_used_at", nullable=True),
 )

@@ -5,10 +5,12 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from starling.app.http.api import FromStore
+from starling.app.http.api import FromStore, Visitor
 from starling.app.http.problems import Problem
+from starling.core.principal import Scope
 
 router = APIRouter(tags=["health"])
+_TOLD_OF_SERVERS = {Scope.ADMIN, Scope.SERVERS}
 
 
 class Health(BaseModel):
@@ -28,7 +30,7 @@ class ServerHealth(BaseModel):
 
 
 class Readiness(BaseModel):
-    """Postgres answers. Degraded servers are named; they don't make the platform unready."""
+    """Postgres answers. Degraded servers don't make the platform unready; who may know of them finds them named."""
 
     status: Literal["ready"] = "ready"
     epoch: int | None
@@ -36,16 +38,16 @@ class Readiness(BaseModel):
 
 
 @router.get("/health", summary="Does the process live?")
-async def health() -> Health:
+async def health(_: Visitor) -> Health:
     """Answer without touching anything."""
     return Health()
 
 
 @router.get("/ready", summary="Can it take work?", responses={503: {"model": Problem}})
-async def ready(store: FromStore) -> Readiness:
-    """Ask Postgres, and say which servers are degraded and why. 503 while Postgres is away."""
+async def ready(store: FromStore, caller: Visitor) -> Readiness:
+    """Ask Postgres. Admins are told which servers are degraded and why. 503 while Postgres is away."""
     servers = [
         ServerHealth(name=row.name, state=row.state, tools=len(row.tools), error=row.error, remedy=row.remedy)
-        for row in await store.servers.servers()
+        for row in (await store.servers.servers() if caller and caller.scopes & _TOLD_OF_SERVERS else ())
     ]
     return Readiness(epoch=await store.epochs.active_number(), servers=servers)

@@ -1,0 +1,113 @@
+"""Keys: made, shown once, checked at each request, revoked."""
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+from starling.core.clock import Clock
+from starling.core.errors import InvalidRequestError, UnauthorizedError
+from starling.core.ids import new_id
+from starling.core.principal import Grant, Principal, Scope
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.keys import KeyRepository, NewKey, StoredKey
+
+_KEY = re.compile(r"sk-starling-([0-9a-f]{32})-([A-Za-z0-9_-]{43})")
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # never `*`, the name of what all tenants share
+_SECRET_BYTES: Final = 32
+_TRUSTED_SECONDS: Final = 2.0
+_LIST = "`starling key list` shows the keys that there are, `starling key create` makes one."
+
+
+@dataclass(frozen=True, slots=True)
+class KeyWish:
+    """What a new key is to be; `lifetime` None: it never expires; `grant` None: it reaches everything."""
+
+    name: str
+    tenant: str
+    scopes: frozenset[Scope]
+    grant: Grant | None = None
+    lifetime: timedelta | None = None
+
+
+class Keys:
+    """The keys of all tenants. A key that was found is believed for two seconds without another look."""
+
+    def __init__(self, repository: KeyRepository, clock: Clock) -> None:
+        self._repository = repository
+        self._clock = clock
+        self._found: dict[str, tuple[float, StoredKey]] = {}
+
+    async def create(self, wish: KeyWish, actor: Actor) -> tuple[StoredKey, str]:
+        """Make a key; return its row, and the key itself, which nobody can read again.
+
+        Raises InvalidRequestError.
+        """
+        _check(wish)
+        key_id, secret = new_id(), secrets.token_urlsafe(_SECRET_BYTES)
+        row = NewKey(key_id, wish.tenant, wish.name, _hash(secret), wish.scopes, wish.grant, wish.lifetime)
+        return await self._repository.create(row, actor), f"sk-starling-{UUID(key_id).hex}-{secret}"
+
+    async def every(self, tenant: str | None = None) -> Sequence[StoredKey]:
+        """Return the keys of a tenant, or of all, oldest first."""
+        return await self._repository.every(tenant)
+
+    async def revoke(self, key_id: str, actor: Actor) -> StoredKey:
+        """Revoke a key. Raises NotFoundError."""
+        return await self._repository.revoke(key_id, actor)
+
+    async def authenticate(self, key: str) -> Principal:
+        """Return who calls with a key. Raises UnauthorizedError, DatabaseUnavailableError."""
+        parts = _KEY.fullmatch(key)
+        if parts is None:
+            raise UnauthorizedError("That is no key of Starling's.", "A key looks like sk-starling-….")
+        found, news = await self._look_up(str(UUID(parts[1])))
+        if found is None or not hmac.compare_digest(found.hash, _hash(parts[2])):
+            raise UnauthorizedError("There is no such key.", _LIST)
+        if found.state != "active":
+            raise UnauthorizedError(f"The key {found.id} is {found.state}.", _LIST)
+        if news:
+            await self._repository.use(found.id)
+        return Principal(found.tenant, found.id, found.scopes, found.grant)
+
+    async def active(self, key_ids: Collection[str]) -> frozenset[str]:
+        """Return those of the keys that count at this moment."""
+        return await self._repository.active(key_ids)
+
+    async def any_active(self) -> bool:
+        """Whether anybody could call with a key."""
+        return await self._repository.any_active()
+
+    async def _look_up(self, key_id: str) -> tuple[StoredKey | None, bool]:
+        """Return a key, and whether the database was asked for it."""
+        now = self._clock.monotonic()
+        looked, found = self._found.get(key_id, (now, None))
+        if found is not None and now - looked <= _TRUSTED_SECONDS:
+            return found, False
+        found = await self._repository.find(key_id)
+        if found is not None:
+            self._found[key_id] = now, found
+        return found, True
+
+
+def _hash(secret: str) -> bytes:
+    """SHA-256 is enough: nobody guesses 256 random bits, so there is nothing for a slow hash to slow down."""
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def _check(wish: KeyWish) -> None:
+    if not _TENANT.fullmatch(wish.tenant):
+        raise InvalidRequestError(
+            f"{wish.tenant!r} can't be a tenant.", "Use letters, digits, dots, dashes and underscores."
+        )
+    if not wish.name.strip() or not wish.name.isprintable():
+        raise InvalidRequestError("A key needs a name that can be read.", "Say who is to use it.")
+    if not wish.scopes:
+        raise InvalidRequestError("A key needs a scope.", f"Scopes are: {', '.join(Scope)}.")
+    if wish.grant and (wrong := [tool for tool in sorted(wish.grant.tools) if not all(tool.partition("."))]):
+        raise InvalidRequestError(f"{wrong[0]!r} is no full name of a tool.", "Write server.tool.")

@@ -1,0 +1,139 @@
+"""The rows of keys. A key's secret is never here, only its hash."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+
+from sqlalchemy import ColumnElement, Row, case, func, insert, literal, or_, select, true, update
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.core.errors import NotFoundError
+from starling.core.principal import Grant, Scope
+from starling.infra.postgres.audit import Actor, Deed, record
+from starling.infra.postgres.engine import translated
+from starling.infra.postgres.tables import keys
+
+type KeyState = Literal["active", "expired", "revoked"]
+
+_USE_IS_TOLD_EVERY: Final = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key to store; `hash` is the SHA-256 of its secret, `lifetime` None where it never expires."""
+
+    id: str
+    tenant: str
+    name: str
+    hash: bytes
+    scopes: frozenset[Scope]
+    grant: Grant | None
+    lifetime: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """A key as it is stored; `state` by the database's clock. `last_used_at` is right to five minutes."""
+
+    id: str
+    tenant: str
+    name: str
+    hash: bytes
+    scopes: frozenset[Scope]
+    grant: Grant | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+    state: KeyState
+
+
+_EXPIRED = keys.c.expires_at <= func.now()
+_STATE = case((keys.c.revoked_at.is_not(None), literal("revoked")), (_EXPIRED, literal("expired")), else_="active")
+_SELECT = select(keys, _STATE.label("state"))
+
+
+class KeyRepository:
+    """Keys in Postgres; ids are unique over all tenants. Raises DatabaseUnavailableError where Postgres is away."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    async def create(self, key: NewKey, actor: Actor) -> StoredKey:
+        """Store a key and who made it."""
+        values = {
+            "id": key.id,
+            "tenant": key.tenant,
+            "name": key.name,
+            "hash": key.hash,
+            "scopes": sorted(key.scopes),
+            "grants": key.grant.as_json() if key.grant else None,
+            "expires_at": func.now() + key.lifetime if key.lifetime is not None else None,
+        }
+        detail = {"tenant": key.tenant, "name": key.name, "scopes": values["scopes"], "grants": values["grants"]}
+        with translated():
+            async with self._engine.begin() as connection:
+                await connection.execute(insert(keys).values(values))
+                await record(connection, actor, Deed("key.create", key.id, detail))
+                return _stored((await connection.execute(_SELECT.where(keys.c.id == key.id))).one())
+
+    async def find(self, key_id: str) -> StoredKey | None:
+        """Return a key by its id, whatever its state."""
+        found = await self._rows(keys.c.id == key_id)
+        return found[0] if found else None
+
+    async def every(self, tenant: str | None = None) -> Sequence[StoredKey]:
+        """Return the keys of a tenant, or of all of them, oldest first."""
+        return await self._rows(true() if tenant is None else keys.c.tenant == tenant)
+
+    async def revoke(self, key_id: str, actor: Actor) -> StoredKey:
+        """Revoke a key and say who did; a revoked one stays as it is. Raises NotFoundError."""
+        change = update(keys).where(keys.c.id == key_id, keys.c.revoked_at.is_(None)).values(revoked_at=func.now())
+        with translated():
+            async with self._engine.begin() as connection:
+                changed = await connection.execute(change.returning(keys.c.tenant))
+                for (tenant,) in changed:
+                    await record(connection, actor, Deed("key.revoke", key_id, {"tenant": tenant}))
+                row = (await connection.execute(_SELECT.where(keys.c.id == key_id))).one_or_none()
+        if row is None:
+            raise NotFoundError("key", key_id, "`starling key list` shows the ids.")
+        return _stored(row)
+
+    async def use(self, key_id: str) -> None:
+        """Note that a key is used, at most once in five minutes."""
+        long_ago = or_(keys.c.last_used_at.is_(None), keys.c.last_used_at < func.now() - _USE_IS_TOLD_EVERY)
+        change = update(keys).where(keys.c.id == key_id, long_ago).values(last_used_at=func.now())
+        with translated():
+            async with self._engine.begin() as connection:
+                await connection.execute(change)
+
+    async def active(self, key_ids: Collection[str]) -> frozenset[str]:
+        """Return those of the keys that are neither revoked nor expired."""
+        return frozenset(key.id for key in await self._rows(keys.c.id.in_(key_ids)) if key.state == "active")
+
+    async def any_active(self) -> bool:
+        """Whether anybody could call with a key."""
+        return bool(await self._rows(_STATE == "active"))
+
+    async def _rows(self, condition: ColumnElement[bool]) -> list[StoredKey]:
+        with translated():
+            async with self._engine.connect() as connection:
+                found = await connection.execute(_SELECT.where(condition).order_by(keys.c.created_at, keys.c.id))
+                return [_stored(row) for row in found]
+
+
+def _stored(row: Row[Any]) -> StoredKey:
+    return StoredKey(
+        id=row.id,
+        tenant=row.tenant,
+        name=row.name,
+        hash=row.hash,
+        scopes=frozenset(map(Scope, row.scopes)),
+        grant=Grant.of(row.grants),
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        revoked_at=row.revoked_at,
+        last_used_at=row.last_used_at,
+        state=row.state,
+    )
