@@ -15,6 +15,7 @@ from starling.core.llm import ModelClient, ModelReply, ModelRequest, TextDelta, 
 from starling.core.runs import Run, Step
 from starling.core.settings import Limits
 from starling.core.tools import ToolGateway
+from starling.core.tracing import NO_TRACER, Tracer
 from starling.infra.postgres.writer import RunWriter
 
 OUT_OF_TIME: Final = "The run's time ran out."
@@ -66,6 +67,7 @@ class RunContext:
     limits: Limits
     deadline: Deadline
     meter: Meter = field(default_factory=Meter)
+    tracer: Tracer = NO_TRACER
 
     def emit(self, event: AnyEvent) -> None:
         """Add an event to the run's stream."""

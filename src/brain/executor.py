@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from langchain_core.runnables import RunnableConfig
@@ -30,6 +30,7 @@ from brain.journal import Journal
 from brain.registry.cards import Roster
 from brain.registry.service import Registry
 from brain.state import GraphState, Said, approved, initial_state
+from brain.traced import TracedGateway, TracedModels
 from starling.core.clock import Clock, Deadline
 from starling.core.errors import DatabaseUnavailableError, DeadlineExceededError, LeaseLostError, StarlingError
 from starling.core.events import Done, Failure, Warn
@@ -37,6 +38,7 @@ from starling.core.llm import ModelClient, TokenUsage
 from starling.core.runs import Citation, Degradation, FinalStatus, Run, RunResult, Step
 from starling.core.settings import Limits
 from starling.core.tools import ToolGateway
+from starling.core.tracing import NO_TRACER, Span, Tracer
 from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.runs import Claim, Connection, RunKey, RunRepository
@@ -62,13 +64,14 @@ class Collaborators:
     gateway: ToolGateway
     clock: Clock
     limits: Limits
+    tracer: Tracer = NO_TRACER
 
 
 class Brain:
     """Executes claimed runs on the one compiled star."""
 
     def __init__(self, with_: Collaborators) -> None:
-        self._with = with_
+        self._with = _traced(with_)
         self._star = build_star(Pipeline())
 
     async def execute(self, claim: Claim) -> None:
@@ -80,11 +83,12 @@ class Brain:
         writer = RunWriter(self._with.engine, claim, self._with.broadcast)
         with self._with.broadcast.writing(claim.run.id):
             try:
-                await self._live(claim.run, writer)
+                with self._with.tracer.segment(claim.run) as segment:
+                    await self._live(claim.run, writer, segment)
             finally:
                 await writer.close()
 
-    async def _live(self, run: Run, writer: RunWriter) -> None:
+    async def _live(self, run: Run, writer: RunWriter, segment: Span) -> None:
         deadline = Deadline(self._with.clock, _working_seconds(run.remaining_seconds))
         meter = Meter()
         state = initial_state(run.input)
@@ -109,7 +113,10 @@ class Brain:
             failure = Failure(code="internal", message=f"Something went wrong inside Starling (run {run.id}).")
         if failure:
             state, failure = await self._broken_off(run, writer, failure)
-        await self._end(run, writer, meter, state, failure)
+        result = await self._end(run, writer, meter, state, failure)
+        segment.set(lambda: {"starling.status": result.status, "output": result.reply})
+        if result.status != "succeeded":
+            segment.fail(result.reply)
 
     async def _context(self, run: Run, writer: RunWriter, deadline: Deadline, meter: Meter) -> RunContext:
         roster, history = await self._roster(run), await self._history(run)
@@ -124,12 +131,13 @@ class Brain:
             journal=Journal(writer, entries),
             models=self._with.models,
             gateway=self._with.gateway,
-            roster=roster.limited(allowance.effects, _degraded(roster, self._with.gateway), run.grant),
+            roster=roster.limited(allowance.effects, _degraded(roster, self._with.gateway)),
             history=history,
             allowance=allowance,
             limits=self._with.limits,
             deadline=deadline,
             meter=meter,
+            tracer=self._with.tracer,
         )
 
     async def _roster(self, run: Run) -> Roster:
@@ -164,7 +172,9 @@ class Brain:
         values = found.checkpoint["channel_values"] if found else {}
         return cast("GraphState", {**initial_state(run.input), **values})
 
-    async def _end(self, run: Run, writer: RunWriter, meter: Meter, state: GraphState, failure: Failure | None) -> None:
+    async def _end(
+        self, run: Run, writer: RunWriter, meter: Meter, state: GraphState, failure: Failure | None
+    ) -> RunResult:
         result = _result(state, failure, meter)
         if failure:
             writer.emit(failure)
@@ -178,6 +188,14 @@ class Brain:
 
         last = Done(usage=result.usage, status=result.status, reply=result.reply)
         await writer.end(result, last, self._with.repository, [close_branch])
+        return result
+
+
+def _traced(with_: Collaborators) -> Collaborators:
+    if with_.tracer is NO_TRACER:
+        return with_
+    models, gateway = TracedModels(with_.models, with_.tracer), TracedGateway(with_.gateway, with_.tracer)
+    return replace(with_, models=models, gateway=gateway)
 
 
 def _working_seconds(seconds: float) -> float:

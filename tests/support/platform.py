@@ -27,6 +27,7 @@ from starling.core.runs import RunResult
 from starling.core.settings import Limits, ProviderSettings, Settings
 from starling.infra.llm.opening import open_models
 from starling.infra.postgres.runs import Claim, RunKey
+from starling.infra.tracing.opening import open_tracer
 from tests.support.gateway import SERVERS, free_port
 from tests.support.model_script import Answer, Body, Rule, Script, When
 from tests.support.model_server import ModelServer
@@ -239,9 +240,15 @@ class Platform:
 
 @asynccontextmanager
 async def open_platform(
-    database_url: str, model: ModelServer, servers: Mapping[str, Any], folder: Path, **limits: Any
+    database_url: str,
+    model: ModelServer,
+    servers: Mapping[str, Any],
+    folder: Path,
+    *,
+    tracing: Mapping[str, Any] | None = None,
+    **limits: Any,
 ) -> AsyncGenerator[Platform]:
-    """Open everything on a migrated database, with these servers and this model."""
+    """Open everything on a migrated database, with these servers and this model; `tracing` sets where spans go."""
     config = folder / "mcp.json"
     config.write_text(json.dumps({"mcpServers": servers}))
     settings = Settings(
@@ -250,11 +257,13 @@ async def open_platform(
         model=("scripted:small",),
         providers={"scripted": ProviderSettings(base_url=model.url)},
         limits=Limits(**limits),
+        **(tracing or {}),
     )
     async with (
         open_store(settings, Database(database_url, database_url)) as store,
         open_workshop(settings, store) as workshop,
         open_models(settings) as models,
+        open_tracer(settings) as tracer,
     ):
         brain = Brain(
             Collaborators(
@@ -269,6 +278,7 @@ async def open_platform(
                 gateway=workshop.gateway,
                 clock=SystemClock(),
                 limits=settings.limits,
+                tracer=tracer,
             )
         )
         yield Platform(settings, store, workshop, brain, model)

@@ -54,6 +54,7 @@ def test_the_house_keeps_its_rules(house: Path) -> None:
         ("brain.extra", "import langchain", "langchain lives in infra.llm"),
         ("brain.extra", "import starling.app", "Imports point one way"),
         ("starling.app.extra", "import procrastinate", "procrastinate lives in infra.queue"),
+        ("brain.extra", "import opentelemetry.trace", "opentelemetry lives in infra.tracing"),
         ("brain.extra", "import fastapi", "HTTP and command line live in starling.app"),
         ("starling.infra.extra", "import typer", "HTTP and command line live in starling.app"),
         ("brain.extra", "import sqlalchemy", "sqlalchemy lives in"),

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brain.agents.runtime import Work
-from brain.prompts import element, prompt
+from brain.prompts import Prompt, element, prompt
+from brain.registry.cards import AgentCard
 from starling.core.llm import Message
 
 _MESSAGE_CHARS = 600
@@ -25,6 +26,11 @@ def brief(work: Work) -> list[Message]:
     return list(messages)
 
 
+def prompt_of(card: AgentCard) -> Prompt:
+    """Return the prompt that an agent is briefed with: its own if it is built in, else that of specialists."""
+    return prompt(card.name if card.kind == "builtin" else "specialist")
+
+
 def feedback(reasons: Sequence[str]) -> Message:
     """Return the message that sends a rejected attempt back."""
     return Message(
@@ -39,10 +45,11 @@ def _messages(work: Work) -> tuple[Message, Message]:
         "task": work.task,
         "state_context": _state_context(work),
     }
+    template = prompt_of(work.card)
     if work.card.kind == "builtin":
-        return prompt(work.card.name).fill(**sections)
+        return template.fill(**sections)
     about = work.card.description
-    return prompt("specialist").fill(server=work.card.server or work.card.name, about=about, **sections)
+    return template.fill(server=work.card.server or work.card.name, about=about, **sections)
 
 
 def _state_context(work: Work) -> str:

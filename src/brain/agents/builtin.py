@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from brain.agents.briefing import prompt_of
 from brain.agents.runtime import Produced, Work
 from brain.context import Answer
 from brain.typing_out import TypingOut
@@ -16,7 +17,10 @@ class WritingRuntime:
         """Make one attempt: ask once, streaming or whole."""
         allowance = work.context.allowance
         request = ModelRequest(
-            role=allowance.role(work.card.role), messages=tuple(work.messages), max_tokens=allowance.max_tokens
+            role=allowance.role(work.card.role),
+            messages=tuple(work.messages),
+            max_tokens=allowance.max_tokens,
+            prompt=prompt_of(work.card).used,
         )
         answer = await (_typed(work, request) if work.dispatch["whole_plan"] else _asked(work, request))
         work.position += 1

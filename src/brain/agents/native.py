@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from brain.agents.briefing import prompt_of
 from brain.agents.runtime import Produced, ToolUse, Work
 from brain.agents.toolbox import CONTINUE, Toolbox
 from brain.context import Answer
@@ -50,6 +51,7 @@ def _request(work: Work, toolbox: Toolbox) -> ModelRequest:
         messages=tuple(work.messages),
         tools=toolbox.specs,
         max_tokens=allowance.max_tokens,
+        prompt=prompt_of(work.card).used,
     )
 
 
@@ -107,7 +109,7 @@ async def _outcome(work: Work, tool: ToolDefinition | None, call: ModelToolCall,
         return ToolOutcome("failed", "The arguments weren't a JSON object.", code="invalid_arguments")
     context = work.context
     context.meter.tool_calls += 1
-    request = ToolCall(_call_id(work, place), context.run.id, work.path, tool, call.arguments, context.run.grant)
+    request = ToolCall(_call_id(work, place), context.run.id, work.path, tool, call.arguments)
     return await context.gateway.call(request, context.deadline)
 
 

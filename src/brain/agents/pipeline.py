@@ -20,6 +20,7 @@ from starling.core.errors import (
     StarlingError,
 )
 from starling.core.events import TaskResult, TaskStart
+from starling.core.tracing import Attributes, SpanKind
 
 _SUMMARY_CHARS = 280
 
@@ -43,7 +44,11 @@ class Pipeline:
         recorded = context.journal.find(path, "result")
         if recorded is not None:
             return TaskOutcome(**recorded)
-        outcome = await self._attempts(context, dispatch, path)
+        with context.tracer.span(f"task {dispatch['task']['id']}", SpanKind.AGENT, lambda: _given(dispatch)) as span:
+            outcome = await self._attempts(context, dispatch, path)
+            span.set(lambda: _came_to(outcome))
+            if outcome["status"] == "failed":
+                span.fail(outcome["reason"])
         context.journal.record(path, "result", outcome)
         context.emit(_task_result(outcome, path))
         return outcome
@@ -76,10 +81,14 @@ class Pipeline:
         _announce(work, attempt)
         if attempt == 1:
             work.messages = brief(work)
-        produced = await runtime.attempt(work)
-        if produced.unable:
-            return produced, Judgement(approved=False, output="", reasons=(produced.output,))
-        return produced, await reflect(work, produced, attempt)
+        with work.context.tracer.span(
+            f"attempt {attempt}", SpanKind.CHAIN, lambda: {"starling.attempt": attempt}
+        ) as span:
+            produced = await runtime.attempt(work)
+            span.set(lambda: {"output": produced.output, "starling.unable": produced.unable or None})
+            if produced.unable:
+                return produced, Judgement(approved=False, output="", reasons=(produced.output,))
+            return produced, await reflect(work, produced, attempt)
 
 
 def _reason(context: RunContext, error: StarlingError) -> str:
@@ -130,6 +139,31 @@ def _failed(dispatch: Dispatch, reason: str, *, attempts: int, unknown: bool = F
         tools=[],
     )
     return {**outcome, "unknown": True} if unknown else outcome
+
+
+def _given(dispatch: Dispatch) -> Attributes:
+    task = dispatch["task"]
+    return {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": task["agent"],
+        "starling.task_id": task["id"],
+        "starling.path": dispatch["path"],
+        "agent_name": task["agent"],
+        "tags": [f"agent_name:{task['agent']}"],
+        "input": task["task"],
+    }
+
+
+def _came_to(outcome: TaskOutcome) -> Attributes:
+    tools = list(dict.fromkeys(use["tool"] for use in outcome["tools"]))
+    found_by = {"agent_name": [outcome["agent"]], "tool_usage": tools}
+    return {
+        "starling.status": outcome["status"],
+        "starling.attempts": outcome["attempts"],
+        "tool_usage": tools,
+        "tags": [f"{name}:{value}" for name, values in found_by.items() for value in values],
+        "output": outcome["output"],
+    }
 
 
 def _task_result(outcome: TaskOutcome, path: str) -> TaskResult:

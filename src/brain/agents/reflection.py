@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final, Literal
 
 from brain.agents.runtime import Produced, ToolUse, Work
 from brain.decision import VERDICT, Verdict
@@ -10,10 +11,14 @@ from brain.documents import ask_for_document
 from brain.prompts import Xml, element, lines, prompt
 from starling.core.events import Reflection
 from starling.core.llm import ModelRequest, ModelRole
+from starling.core.tracing import Attributes, SpanKind
 
 _RESULT_CHARS = 8_000
 _OUTPUT_CHARS = 12_000
+_SCORES: Final = {"APPROVED": 1.0, "FIXED": 0.5, "REJECTED": 0.0}
 _POSITIONS_A_REVIEW = 4  # a verdict and its repair, and the same again for a fixed output
+
+type Status = Literal["APPROVED", "FIXED", "REJECTED"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +32,23 @@ class Judgement:
 
 async def reflect(work: Work, produced: Produced, attempt: int) -> Judgement:
     """Judge one attempt and tell the stream. Raises ModelError where no verdict can be had."""
+    with work.context.tracer.span("reflection", SpanKind.EVALUATOR, lambda: {"input": produced.output}) as span:
+        status, judgement = await _reflected(work, produced, attempt)
+        span.set(lambda: _attributes(status, judgement))
+        _tell(work, attempt, status, judgement.reasons)
+        return judgement
+
+
+async def _reflected(work: Work, produced: Produced, attempt: int) -> tuple[Status, Judgement]:
     certain = _without_a_model(produced)
     if certain is not None:
-        _tell(work, attempt, "REJECTED", certain.reasons)
-        return certain
+        return "REJECTED", certain
     position = (attempt - 1) * _POSITIONS_A_REVIEW
     verdict = await _verdict(work, produced, position)
     judgement = _judged(verdict, produced)
     if verdict.status == "FIXED":
         judgement = await _checked_again(work, produced, verdict, position + 2)
-    _tell(work, attempt, verdict.status if judgement.approved else "REJECTED", judgement.reasons)
-    return judgement
+    return verdict.status if judgement.approved else "REJECTED", judgement
 
 
 def _without_a_model(produced: Produced) -> Judgement | None:
@@ -79,6 +90,7 @@ async def _verdict(work: Work, produced: Produced, position: int) -> Verdict:
         messages=messages,
         response=VERDICT,
         max_tokens=allowance.max_tokens,
+        prompt=prompt("reflection").used,
     )
     return await ask_for_document(work.context, f"{work.path}/review", position, request, Verdict)
 
@@ -92,12 +104,21 @@ def _call(use: ToolUse) -> Xml:
     return Xml(arguments + element("result", use.outcome.text[:_RESULT_CHARS]))
 
 
-def _tell(work: Work, attempt: int, status: str, reasons: Sequence[str]) -> None:
+def _attributes(status: Status, judgement: Judgement) -> Attributes:
+    return {
+        "reflection_status": status,
+        "tags": [f"reflection_status:{status}"],
+        "output": {"status": status, "reasons": judgement.reasons},
+    }
+
+
+def _tell(work: Work, attempt: int, status: Status, reasons: Sequence[str]) -> None:
     """Record that the verdict was told and tell it, once."""
     journal, path = work.context.journal, f"{work.path}/review"
     if journal.knows(path, "result", attempt):
         return
     journal.record(path, "result", {"status": status}, attempt)
+    work.context.tracer.score("verdict", _SCORES[status], " ".join(reasons))
     work.context.emit(
         Reflection.model_validate(
             {"task_id": work.task_id, "attempt": attempt, "status": status, "reasons": list(reasons)}

@@ -77,6 +77,7 @@ def _request(context: RunContext, state: GraphState, outcomes: Sequence[TaskOutc
         role=allowance.role(ModelRole.REASONING),
         messages=_messages(state, outcomes),
         max_tokens=allowance.max_tokens,
+        prompt=prompt("qa").used,
     )
 
 

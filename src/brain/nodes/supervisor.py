@@ -29,6 +29,7 @@ from starling.core.errors import DeadlineExceededError, JournalDivergedError, Mo
 from starling.core.events import Plan, PlannedTask, Route, SelectedAgent
 from starling.core.llm import ModelRequest, ModelRole
 from starling.core.runs import Step
+from starling.core.tracing import Attributes, SpanKind
 
 _RESULT_CHARS = 1_500
 _RETRIES = 2
@@ -77,12 +78,29 @@ async def _decide(context: RunContext, state: GraphState) -> Update:
     path = f"supervisor/{number}"
     ground = _ground(context, state)
     request = _request(context, state, path)
-    try:
-        decision = await ask_for_document(context, path, 0, request, Decision, lambda said: faults(said, ground))
-    except (ModelError, JournalDivergedError, DeadlineExceededError) as error:
-        context.warn(error.code, str(error))
-        return _give_up(context, state, str(error))
+    with context.tracer.span("supervisor", SpanKind.AGENT, lambda: _asked(state, number)) as span:
+        try:
+            decision = await ask_for_document(context, path, 0, request, Decision, lambda said: faults(said, ground))
+        except (ModelError, JournalDivergedError, DeadlineExceededError) as error:
+            span.fail(str(error))
+            context.warn(error.code, str(error))
+            return _give_up(context, state, str(error))
+        span.set(lambda: _decided(decision))
     return _apply(context, state, decision, path)
+
+
+def _asked(state: GraphState, number: int) -> Attributes:
+    return {"gen_ai.agent.name": "supervisor", "starling.decision": number, "input": state["input_request"]}
+
+
+def _decided(decision: Decision) -> Attributes:
+    return {
+        "starling.is_request_satisfied": decision.is_request_satisfied,
+        "starling.is_in_loop": decision.is_in_loop,
+        "starling.is_progress_being_made": decision.is_progress_being_made,
+        "starling.selected_agents": [task.agent for task in decision.selected_agents],
+        "output": decision.model_dump(),
+    }
 
 
 def _ground(context: RunContext, state: GraphState) -> Ground:
@@ -110,6 +128,7 @@ def _request(context: RunContext, state: GraphState, path: str) -> ModelRequest:
         response=DECISION,
         temperature=allowance.supervisor_temperature,
         max_tokens=allowance.max_tokens,
+        prompt=prompt("supervisor").used,
     )
 
 

@@ -8,7 +8,7 @@ from string import Template
 from xml.sax.saxutils import escape, quoteattr
 
 from starling.core.json import digest
-from starling.core.llm import Message
+from starling.core.llm import Message, PromptVersion
 
 
 class Xml(str):
@@ -40,6 +40,11 @@ class Prompt:
     version: str  # the digest of its text
     system: Template
     user: Template
+
+    @property
+    def used(self) -> PromptVersion:
+        """What a request that is made with it names."""
+        return PromptVersion(self.name, self.version)
 
     def fill(self, **sections: str) -> tuple[Message, Message]:
         """Return the system and the user message. Raises KeyError for a section that is missing."""

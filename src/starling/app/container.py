@@ -30,6 +30,7 @@ from starling.infra.postgres.runs import RunRepository
 from starling.infra.postgres.schema import check, upgrade
 from starling.infra.postgres.streams import RunReader
 from starling.infra.queue.runs import RunQueue, open_queue
+from starling.infra.tracing.opening import open_tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,7 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
                 gateway=gateway,
                 clock=SystemClock(),
                 limits=settings.limits,
+                tracer=await stack.enter_async_context(open_tracer(settings)),
             )
         )
         worker = Worker(store.queue, store.runs, Fresh(gateway, epoch.number, brain.execute), settings.limits)

@@ -54,8 +54,19 @@ class ResponseSchema:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptVersion:
+    """A prompt, and the digest of its text."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One request to the model of a role. `timeout` is seconds for the whole answer, fallbacks included."""
+    """One request to the model of a role. `timeout` is seconds for the whole answer, fallbacks included.
+
+    `prompt` says where the messages come from, for those who look at traces; the model doesn't see it.
+    """
 
     role: ModelRole
     messages: tuple[Message, ...]
@@ -64,6 +75,7 @@ class ModelRequest:
     temperature: float = 0.0
     max_tokens: int | None = None
     timeout: float = 60.0
+    prompt: PromptVersion | None = None
 
 
 @dataclass(frozen=True, slots=True)

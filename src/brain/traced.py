@@ -1,0 +1,115 @@
+"""Models and tools with a span around each call. What is replayed from the journal makes no call and has no span."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from starling.core.clock import Deadline
+from starling.core.llm import ModelClient, ModelReply, ModelRequest, ModelRole, TextDelta
+from starling.core.tools import ServerListing, ToolCall, ToolGateway, ToolOutcome
+from starling.core.tracing import Attributes, Span, SpanKind, Tracer
+
+
+@dataclass(frozen=True, slots=True)
+class TracedModels:
+    """A generation for each request: one span, whatever retries and fallbacks it took."""
+
+    inner: ModelClient
+    tracer: Tracer
+
+    async def respond(self, request: ModelRequest) -> ModelReply:
+        model = self.inner.describe(request.role)
+        with self.tracer.span(f"chat {model}", SpanKind.GENERATION, lambda: _request(request, model)) as span:
+            reply = await self.inner.respond(request)
+            _answered(span, reply)
+            return reply
+
+    async def stream_respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
+        model = self.inner.describe(request.role)
+        reply = None
+        with self.tracer.span(f"chat {model}", SpanKind.GENERATION, lambda: _request(request, model)) as span:
+            async for item in self.inner.stream_respond(request):
+                if isinstance(item, ModelReply):
+                    reply = item
+                    _answered(span, reply)
+                else:
+                    yield item
+        if reply is not None:
+            yield reply
+
+    def describe(self, role: ModelRole) -> str:
+        return self.inner.describe(role)
+
+
+@dataclass(frozen=True, slots=True)
+class TracedGateway(ToolGateway):
+    """A tool span for each call."""
+
+    inner: ToolGateway
+    tracer: Tracer
+
+    async def call(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
+        name = call.tool.full_name
+        with self.tracer.span(f"execute_tool {name}", SpanKind.TOOL, lambda: _call(call)) as span:
+            outcome = await self.inner.call(call, deadline)
+            span.set(lambda: _outcome(outcome))
+            if outcome.status == "failed":
+                span.fail(outcome.text)
+            return outcome
+
+    def warm(self, server: str) -> None:
+        self.inner.warm(server)
+
+    def listing(self, server: str) -> ServerListing | None:
+        return self.inner.listing(server)
+
+
+def _request(request: ModelRequest, model: str) -> Attributes:
+    provider, _, name = model.partition(":")
+    return {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.system": provider,  # its name until 2025, which most dashboards still read
+        "gen_ai.provider.name": provider,
+        "gen_ai.request.model": name,
+        "gen_ai.request.temperature": request.temperature,
+        "gen_ai.request.max_tokens": request.max_tokens,
+        "starling.model_role": request.role.value,
+        "starling.prompt.name": request.prompt and request.prompt.name,
+        "starling.prompt.version": request.prompt and request.prompt.version,
+        "input": [{"role": said.role, "content": said.content} for said in request.messages],
+    }
+
+
+def _answered(span: Span, reply: ModelReply) -> None:
+    span.set(lambda: _reply(reply))
+
+
+def _reply(reply: ModelReply) -> Attributes:
+    calls = [{"name": call.name, "arguments": call.arguments} for call in reply.tool_calls]
+    return {
+        "gen_ai.response.model": reply.model.partition(":")[2],
+        "gen_ai.response.finish_reasons": [reply.finish_reason],
+        "gen_ai.usage.input_tokens": reply.usage.input_tokens,
+        "gen_ai.usage.output_tokens": reply.usage.output_tokens,
+        "starling.warnings": list(reply.warnings) or None,
+        "output": {"content": reply.content, "tool_calls": calls} if calls else reply.content,
+    }
+
+
+def _call(call: ToolCall) -> Attributes:
+    return {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": call.tool.full_name,
+        "gen_ai.tool.call.id": call.id,
+        "starling.server": call.tool.server,
+        "starling.effect": call.tool.effect.value,
+        "input": call.arguments,
+    }
+
+
+def _outcome(outcome: ToolOutcome) -> Attributes:
+    return {
+        "starling.status": outcome.status,
+        "starling.truncated": outcome.truncated or None,
+        "error.type": outcome.code or None,
+        "output": outcome.text,
+    }

@@ -1,0 +1,1 @@
+"""Traces over OTLP, to Langfuse or to any collector. The only home of opentelemetry."""

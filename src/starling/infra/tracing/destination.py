@@ -1,0 +1,39 @@
+"""Where traces go: to Langfuse, else to a collector, else nowhere."""
+
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from starling.core.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """An OTLP/HTTP endpoint and what it asks for. `scores` is Langfuse's endpoint for scores, else empty."""
+
+    traces: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    scores: str = ""
+
+
+def destination_of(settings: Settings) -> Destination | None:
+    """Return where the settings send traces, None where they don't say."""
+    if settings.langfuse_public_key and settings.langfuse_secret_key:
+        return _langfuse(settings, settings.langfuse_public_key, settings.langfuse_secret_key.get_secret_value())
+    if settings.otlp_endpoint:
+        given = settings.otlp_headers.get_secret_value() if settings.otlp_headers else ""
+        return Destination(f"{settings.otlp_endpoint.rstrip('/')}/v1/traces", _headers(given))
+    return None
+
+
+def _langfuse(settings: Settings, public_key: str, secret_key: str) -> Destination:
+    api = f"{settings.langfuse_host.rstrip('/')}/api/public"
+    basic = b64encode(f"{public_key}:{secret_key}".encode()).decode()
+    headers = {"authorization": f"Basic {basic}", "x-langfuse-ingestion-version": "4"}
+    return Destination(f"{api}/otel/v1/traces", headers, f"{api}/scores")
+
+
+def _headers(text: str) -> dict[str, str]:
+    """Read `name=value,name=value`, as OpenTelemetry writes headers."""
+    pairs = (part.partition("=") for part in text.split(",") if "=" in part)
+    return {name.strip().lower(): value.strip() for name, _, value in pairs}

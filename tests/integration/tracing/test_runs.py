@@ -1,0 +1,229 @@
+"""What a run's trace looks like to the collector that receives it."""
+
+import json
+import logging
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from starling.core.ids import trace_id_of
+from starling.infra.postgres.runs import RunKey
+from tests.integration.tracing.conftest import Open
+from tests.support.gateway import free_port
+from tests.support.model_script import Answer
+from tests.support.otlp_collector import Collector, ReceivedSpan
+from tests.support.platform import BENCH, SHOP, ModelSays, Platform, calls, decision, task, verdict
+
+LOOK = calls(("look", {"thing": "disk"}))
+CHAT, LOOK_AT = "chat scripted:small", "execute_tool {}.look"
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A span's name and the trees below it."""
+
+    name: str
+    below: list["Tree"]
+
+
+def two_specialists(says: ModelSays) -> None:
+    says.supervisor(decision(task("t1", BENCH), task("t2", SHOP)))
+    says.agent("t1", LOOK)
+    says.agent("t2", LOOK)
+    says.reviewer(verdict("REJECTED", "Look again."), verdict("APPROVED", "It fits."), of="t1")
+    says.reviewer(verdict("APPROVED", "It fits."), of="t2")
+    says.qa(Answer("Both are fine [1] [2]."))
+
+
+def node(name: str, *below: Tree) -> Tree:
+    return Tree(name, sorted(below, key=repr))
+
+
+def tree(collector: Collector, of: ReceivedSpan) -> Tree:
+    return node(of.name, *(tree(collector, child) for child in collector.children(of)))
+
+
+async def seen(platform: Platform, key: RunKey, kind: str) -> None:
+    async for event in platform.store.reader.follow(key):
+        if event.type == kind:
+            return
+
+
+async def test_a_run_of_two_specialists_is_one_tree(opened: Open, says: ModelSays, collector: Collector) -> None:
+    two_specialists(says)
+
+    async with opened(otlp_endpoint=collector.url) as platform:
+        told = await platform.ask("How are disk and door?")
+
+    segment = collector.one("run.segment")
+
+    def attempt(number: int, server: str) -> Tree:
+        return node(f"attempt {number}", node(CHAT), node(LOOK_AT.format(server)), node("reflection", node(CHAT)))
+
+    assert told.status == "succeeded"
+    assert {span.trace_id for span in collector.spans} == {trace_id_of(told.key.id)}
+    assert segment.parent == ""
+    assert tree(collector, segment) == node(
+        "run.segment",
+        node("supervisor", node(CHAT)),
+        node("task t1", attempt(1, "bench"), attempt(2, "bench")),
+        node("task t2", attempt(1, "shop")),
+        node(CHAT),  # the final answer
+    )
+
+
+async def test_spans_say_what_was_promised(opened: Open, says: ModelSays, collector: Collector) -> None:
+    two_specialists(says)
+
+    async with opened(otlp_endpoint=collector.url) as platform:
+        await platform.ask("How are disk and door?", thread="thread-7")
+
+    segment, supervisor, first = collector.one("run.segment"), collector.one("supervisor"), collector.one("task t1")
+    generation, call = collector.children(supervisor)[0], collector.one(LOOK_AT.format("shop"))
+    kinds = {span.name: span["langfuse.observation.type"] for span in collector.spans}
+    assert kinds == {
+        "run.segment": "agent",
+        "supervisor": "agent",
+        "task t1": "agent",
+        "task t2": "agent",
+        "attempt 1": "chain",
+        "attempt 2": "chain",
+        "reflection": "evaluator",
+        CHAT: "generation",
+        LOOK_AT.format("bench"): "tool",
+        LOOK_AT.format("shop"): "tool",
+    }
+    for span in collector.spans:
+        assert span.service == "starling"
+        assert span["langfuse.session.id"] == "thread-7"
+        assert span["langfuse.trace.name"] == "run"
+        assert span["tenant"] == "default"
+        assert span["correlation_id"]
+        assert span["epoch"] == segment["epoch"]
+    assert segment["langfuse.trace.tags"] == [f"epoch:{segment['epoch']}"]
+    assert segment["langfuse.observation.output"] == "Both are fine [1] [2]."
+    assert supervisor["starling.selected_agents"] == [BENCH, SHOP]
+    assert (supervisor["starling.is_in_loop"], supervisor["starling.is_progress_being_made"]) == (False, True)
+    assert first["langfuse.trace.tags"] == [f"agent_name:{BENCH}", "tool_usage:bench.look"]
+    assert generation["gen_ai.system"] == generation["gen_ai.provider.name"] == "scripted"
+    assert generation["gen_ai.request.model"] == generation["gen_ai.response.model"] == "small"
+    assert (generation["gen_ai.usage.input_tokens"], generation["gen_ai.usage.output_tokens"]) == (11, 7)
+    assert generation["gen_ai.response.finish_reasons"] == ["stop"]
+    assert generation["starling.prompt.name"] == "supervisor"
+    assert len(generation["starling.prompt.version"]) == 64
+    assert "How are disk and door?" in generation["langfuse.observation.input"]
+    assert call["gen_ai.tool.name"] == "shop.look"
+    assert json.loads(call["langfuse.observation.input"]) == {"thing": "disk"}
+
+
+async def test_verdicts_are_events_where_no_langfuse_is(opened: Open, says: ModelSays, collector: Collector) -> None:
+    two_specialists(says)
+
+    async with opened(otlp_endpoint=collector.url) as platform:
+        await platform.ask("How are disk and door?")
+
+    reviews = collector.named("reflection")
+    statuses = sorted(review["reflection_status"] for review in reviews)
+    scores = sorted(review.events["gen_ai.evaluation.result"]["gen_ai.evaluation.score.value"] for review in reviews)
+    assert statuses == ["APPROVED", "APPROVED", "REJECTED"]
+    assert scores == [0.0, 1.0, 1.0]
+
+
+async def test_langfuse_gets_spans_and_scores_under_its_key(
+    opened: Open, says: ModelSays, collector: Collector
+) -> None:
+    two_specialists(says)
+    keys = {"langfuse_public_key": "pk-lf-1", "langfuse_secret_key": "sk-lf-secret"}
+
+    async with opened(**keys, langfuse_host=collector.url, otlp_endpoint="http://127.0.0.1:1") as platform:
+        told = await platform.ask("How are disk and door?")
+
+    reviews = {span.id: span for span in collector.named("reflection")}
+    assert collector.paths == {"/api/public/otel/v1/traces", "/api/public/scores"}
+    assert {headers["Authorization"] for headers in collector.headers} == {"Basic cGstbGYtMTpzay1sZi1zZWNyZXQ="}
+    assert sorted(score["value"] for score in collector.scores) == [0.0, 1.0, 1.0]
+    assert {score["traceId"] for score in collector.scores} == {trace_id_of(told.key.id)}
+    assert {score["observationId"] for score in collector.scores} == set(reviews)
+    assert not any(b"sk-lf-secret" in body for body in collector.bodies)
+
+
+async def test_a_second_life_goes_on_with_the_trace_of_the_first(
+    opened: Open, says: ModelSays, collector: Collector
+) -> None:
+    says.supervisor(decision(task("t1", BENCH)))
+    says.agent("t1", LOOK)
+    says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("Half an answer", hold="for ever", hold_after=2), Answer("A whole answer [1]."))
+
+    async with opened(otlp_endpoint=collector.url) as first:
+        key = await first.accept("How is the disk?")
+        async with first.living(key):
+            await seen(first, key, "thinking")
+    async with opened(otlp_endpoint=collector.url) as second:
+        await second.finish(key)
+
+    before, after = sorted(collector.named("run.segment"), key=lambda span: span["starling.segment"])
+    assert {span.trace_id for span in collector.spans} == {trace_id_of(key.id)}
+    assert (before.links, after.links) == ([], [before.id])
+    assert before["starling.interrupted"]
+    assert after["starling.status"] == "succeeded"
+    assert [span.name for span in collector.children(after)] == [CHAT]
+
+
+async def test_failures_are_marked(opened: Open, says: ModelSays, collector: Collector) -> None:
+    says.supervisor(decision(task("t1", BENCH)), decision(reply="It can't be done."))
+    says.agent("t1", calls(("fail", {"why": "disk"})))
+
+    async with opened(otlp_endpoint=collector.url) as platform:
+        await platform.ask("Break the disk.")
+
+    failed = {span.name for span in collector.spans if span.failed}
+    assert failed == {"execute_tool bench.fail", "task t1", "run.segment"}
+    assert collector.one("task t1")["langfuse.observation.level"] == "ERROR"
+
+
+async def test_content_stays_here_if_it_is_to(opened: Open, says: ModelSays, collector: Collector) -> None:
+    two_specialists(says)
+
+    async with opened(otlp_endpoint=collector.url, trace_content=False) as platform:
+        await platform.ask("How are disk and door?")
+
+    names = {name for span in collector.spans for name in span.attributes}
+    assert not names & {"langfuse.observation.input", "langfuse.observation.output"}
+    assert not any(b"disk" in body or b"Look again" in body for body in collector.bodies)
+
+
+async def test_a_collector_that_is_away_costs_a_run_one_warning(
+    opened: Open, says: ModelSays, caplog: pytest.LogCaptureFixture
+) -> None:
+    two_specialists(says)
+
+    with caplog.at_level(logging.INFO):
+        async with opened(otlp_endpoint=f"http://127.0.0.1:{free_port()}") as platform:
+            told = [await platform.ask("How are disk and door?") for _ in range(2)]
+
+    ours = [record for record in caplog.records if {"opentelemetry", "tracing"} & set(record.name.split("."))]
+    said = [record.getMessage() for record in ours]
+    assert [run.status for run in told] == ["succeeded", "succeeded"]
+    assert [message.split(" to ")[0] for message in said] == ["traces can't be delivered"]
+
+
+def test_nothing_is_imported_where_nothing_is_traced() -> None:
+    program = """
+import asyncio, sys
+from starling.core.settings import Settings
+from starling.infra.tracing.opening import open_tracer
+
+async def main():
+    async with open_tracer(Settings()) as tracer:
+        print(type(tracer).__name__, [name for name in sys.modules if name.startswith("opentelemetry")])
+
+asyncio.run(main())
+"""
+    environment = {"PYTHONPATH": "src"}
+
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+
+    assert done.stdout == "NoTracer []\n"

@@ -1,0 +1,134 @@
+"""A collector for tests: takes OTLP over HTTP in its real encoding, and Langfuse's scores, and keeps what it got."""
+
+import asyncio
+import gzip
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from aiohttp import web
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1 import trace_pb2
+
+type Attributes = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedSpan:
+    """One span, its ids in hexadecimal; `parent` is empty for a root."""
+
+    name: str
+    trace_id: str
+    id: str
+    parent: str
+    attributes: Attributes
+    links: Sequence[str]
+    events: Mapping[str, Attributes]
+    failed: bool
+    service: str
+
+    def __getitem__(self, name: str) -> Any:
+        return self.attributes[name]
+
+
+class Collector:
+    """Serves `/v1/traces` and Langfuse's `/api/public/otel/v1/traces` and `/api/public/scores`."""
+
+    def __init__(self) -> None:
+        self.spans: list[ReceivedSpan] = []
+        self.scores: list[dict[str, Any]] = []
+        self.headers: list[Mapping[str, str]] = []
+        self.bodies: list[bytes] = []
+        self.paths: set[str] = set()
+        self._news = asyncio.Condition()
+        app = web.Application(client_max_size=64 * 1024**2)
+        app.router.add_post("/v1/traces", self._take_traces)
+        app.router.add_post("/api/public/otel/v1/traces", self._take_traces)
+        app.router.add_post("/api/public/scores", self._take_score)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+
+    async def __aenter__(self) -> Self:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    @property
+    def url(self) -> str:
+        host, port = self._runner.addresses[0][:2]
+        return f"http://{host}:{port}"
+
+    async def until(self, arrived: Callable[[Self], bool]) -> None:
+        """Wait until what arrived is as it should be."""
+        async with self._news:
+            await self._news.wait_for(lambda: arrived(self))
+
+    def named(self, name: str) -> list[ReceivedSpan]:
+        return [span for span in self.spans if span.name == name]
+
+    def one(self, name: str) -> ReceivedSpan:
+        (span,) = self.named(name)
+        return span
+
+    def children(self, parent: ReceivedSpan) -> list[ReceivedSpan]:
+        return [span for span in self.spans if span.parent == parent.id]
+
+    async def _take_traces(self, request: web.Request) -> web.Response:
+        body = await self._body(request)
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+            service = _attributes(resource.resource.attributes)["service.name"]
+            for scope in resource.scope_spans:
+                self.spans += [_span(span, service) for span in scope.spans]
+        await self._tell()
+        return web.Response(
+            body=ExportTraceServiceResponse().SerializeToString(), content_type="application/x-protobuf"
+        )
+
+    async def _take_score(self, request: web.Request) -> web.Response:
+        await self._body(request)
+        self.scores.append(await request.json())
+        await self._tell()
+        return web.json_response({"id": self.scores[-1]["id"]})
+
+    async def _body(self, request: web.Request) -> bytes:
+        """Return the body; aiohttp has taken its compression off already."""
+        body = await request.read()
+        self.paths.add(request.path)
+        self.headers.append(dict(request.headers))
+        self.bodies.append(body)
+        return gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body
+
+    async def _tell(self) -> None:
+        async with self._news:
+            self._news.notify_all()
+
+
+def _span(span: trace_pb2.Span, service: str) -> ReceivedSpan:
+    return ReceivedSpan(
+        name=span.name,
+        trace_id=span.trace_id.hex(),
+        id=span.span_id.hex(),
+        parent=span.parent_span_id.hex(),
+        attributes=_attributes(span.attributes),
+        links=[link.span_id.hex() for link in span.links],
+        events={event.name: _attributes(event.attributes) for event in span.events},
+        failed=span.status.code == trace_pb2.Status.STATUS_CODE_ERROR,
+        service=service,
+    )
+
+
+def _attributes(pairs: Sequence[KeyValue]) -> Attributes:
+    return {pair.key: _value(pair.value) for pair in pairs}
+
+
+def _value(value: AnyValue) -> Any:
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return [_value(item) for item in value.array_value.values]
+    return getattr(value, kind) if kind else None
