@@ -28,13 +28,25 @@ CREATE TABLE audit_events (
 );
 CREATE INDEX audit_events_due ON audit_events (due_at) WHERE delivered_at IS NULL;
 
+CREATE TABLE configs (
+    tenant TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    config JSONB NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    CONSTRAINT configs_pkey PRIMARY KEY (tenant, hash)
+);
+
 CREATE TABLE epochs (
     tenant TEXT NOT NULL,
     number BIGINT NOT NULL,
     hash TEXT NOT NULL,
     manifest JSONB NOT NULL,
+    changes JSONB NOT NULL,
+    actor TEXT NOT NULL,
+    origin TEXT NOT NULL,
     active BOOLEAN NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    closed_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT epochs_pkey PRIMARY KEY (tenant, number)
 );
 CREATE UNIQUE INDEX epochs_one_active ON epochs (tenant) WHERE active;

@@ -141,7 +141,7 @@ class Brain:
         )
 
     async def _roster(self, run: Run) -> Roster:
-        return await self._with.registry.roster(run.epoch)
+        return await self._with.registry.roster(run.epoch, run.tenant)
 
     async def _history(self, run: Run) -> tuple[Said, ...]:
         return render(await self._with.conversations.last(run, SHOWN, self._with.limits.max_history))

@@ -42,6 +42,21 @@ class Trial:
     left_out: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is to be removed and stored where the servers are those `known`."""
+
+    known: tuple[ServerRow, ...]
+    removed: tuple[str, ...]
+    listed: tuple[ListedServer, ...]
+
+    def rows(self) -> list[ServerRow]:
+        """Return the servers that there are after it, by name."""
+        kept = {row.name: row for row in self.known if row.name not in self.removed}
+        kept |= {server.row.name: server.row for server in self.listed}
+        return [kept[name] for name in sorted(kept)]
+
+
 class Catalog:
     """Keeps the tables `servers` and `tools` true to what is configured.
 
@@ -63,13 +78,24 @@ class Catalog:
         else. With `late`, those that keep the others waiting are degraded for now and stored when they answer; then
         `late` is called. Raises ConfigurationError where a name belongs to a server that was added another way.
         """
-        known = {row.name: row for row in await self._repository.servers()}
+        while True:
+            change = await self.plan(config, late)
+            if await self._repository.change(change.removed, change.listed, change.known):
+                return
+
+    async def republish(self) -> None:
+        """Change nothing, but tell whoever makes epochs."""
+        await self._repository.change((), ())
+
+    async def plan(self, config: McpConfig, late: Late | None = None) -> Change:
+        """Return what `sync` would do, and do nothing. Raises what it raises."""
+        rows = await self._repository.servers()
+        known = {row.name: row for row in rows}
         _refuse_taken(config, known)
-        asked = [name for name in config if not _unchanged(config[name], known.get(name))]
-        answers = await self._answers({name: config[name] for name in asked}, late, others=len(asked) < len(config))
-        gone = {row.name for row in known.values() if row.source == "file"} - config.keys()
-        if gone or answers:
-            await self._repository.change(gone, answers)
+        asked = {name: server for name, server in config.items() if not _unchanged(server, known.get(name))}
+        answers = await self._answers(asked, late, others=len(asked) < len(config))
+        gone = sorted({row.name for row in rows if row.source == "file"} - config.keys())
+        return Change(tuple(rows), tuple(gone), tuple(sorted(answers, key=lambda answer: answer.row.name)))
 
     async def add(self, name: str, config: ServerConfig) -> None:
         """List one server and store it as added by hand, so that no file takes it away.

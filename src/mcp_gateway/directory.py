@@ -33,6 +33,6 @@ class Directory:
             for listing in listings
         }
 
-    def config_hashes(self) -> set[str]:
-        """Return the hashes of all known configurations."""
-        return {server.config.hash for server in self._servers.values()}
+    def config_hashes(self) -> dict[str, str]:
+        """Return the hash of each server's configuration, by name."""
+        return {name: server.config.hash for name, server in self._servers.items()}

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from time import perf_counter
 
-from mcp_gateway.catalog import Catalog, Late, Trial
+from mcp_gateway.catalog import Catalog, Change, Late, Trial
 from mcp_gateway.config import McpConfig, ServerConfig
 from mcp_gateway.directory import Directory
 from mcp_gateway.path.dispatch import Dispatch
@@ -62,6 +62,15 @@ class Gateway(ToolGateway):
         await self._catalog.sync(config, late)
         return await self.refresh()
 
+    async def republish(self) -> tuple[ServerListing, ...]:
+        """Have an epoch made of the servers as they are; return what is known then."""
+        await self._catalog.republish()
+        return await self.refresh()
+
+    async def plan(self, config: McpConfig) -> Change:
+        """Return what `sync` would do, and do nothing. See `Catalog.plan`."""
+        return await self._catalog.plan(config)
+
     async def add(self, name: str, config: ServerConfig) -> tuple[ServerListing, ...]:
         """Add one server beside those of files; return what is known then. See `Catalog.add`."""
         await self._catalog.add(name, config)
@@ -77,10 +86,15 @@ class Gateway(ToolGateway):
         return await self._catalog.try_out(name)
 
     async def refresh(self) -> tuple[ServerListing, ...]:
-        """Know what the database knows now, return it, and close the sessions of what is gone or changed."""
+        """Know what the database knows now, return it, and close the sessions of what is gone or changed.
+
+        Calls of a removed server are cut off; those of a changed one come to their end.
+        """
         config, listings = await self._catalog.load()
+        before = self._directory.config_hashes()
         self._directory.replace(config, listings)
-        self._sessions.keep_only(self._directory.config_hashes())
+        changed = {key for name, key in before.items() if name in config}
+        self._sessions.keep_only(set(self._directory.config_hashes().values()), to_end=changed)
         return listings
 
 

@@ -1,17 +1,17 @@
 """The rows of servers and tools. All queries of the gateway are here."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import delete, func, select, tuple_
+from sqlalchemy import delete, func, select, text, tuple_
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from starling.core.json import JsonObject
 from starling.core.principal import SHARED
 from starling.infra.postgres.engine import translated
-from starling.infra.postgres.tables import servers, tools
+from starling.infra.postgres.tables import configs, servers, tools
 
 type Definitions = Mapping[tuple[str, str], Mapping[str, Any]]  # (server, tool) -> the definition as listed
 
@@ -23,7 +23,7 @@ class ServerRow:
     name: str
     config: JsonObject
     config_hash: str
-    source: str
+    source: Literal["file", "api"]
     state: Literal["ready", "degraded"]
     description: str
     tools: Mapping[str, str]
@@ -39,15 +39,23 @@ class ListedServer:
     definitions: Mapping[str, JsonObject]
 
 
+type Changed = Callable[[AsyncConnection, Sequence[ServerRow]], Awaitable[None]]
+"""Told every server there is now, in the transaction that changed them, before it ends."""
+
+_ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(hashtext('starling.servers'))")
 _FIELDS = ServerRow.__slots__
 _COLUMNS = tuple(servers.c[name] for name in _FIELDS)
 
 
 class ServerRepository:
-    """Servers and tools that every tenant sees. Raises DatabaseUnavailableError where Postgres is away."""
+    """Servers and tools. Raises DatabaseUnavailableError where Postgres is away.
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    `changed` is part of each change: an epoch is made of the servers in the same transaction.
+    """
+
+    def __init__(self, engine: AsyncEngine, changed: Changed | None = None) -> None:
         self._engine = engine
+        self._changed = changed
 
     async def servers(self) -> list[ServerRow]:
         """Return every server, by name."""
@@ -62,17 +70,33 @@ class ServerRepository:
                 rows = await _servers(connection)
                 return rows, await _definitions(connection, rows)
 
-    async def change(self, removed: Collection[str], listed: Iterable[ListedServer]) -> None:
+    async def configs(self, hashes: Collection[str]) -> Mapping[str, JsonObject]:
+        """Return configurations by hash, also of servers that were removed."""
+        query = select(configs.c.hash, configs.c.config).where(configs.c.tenant == SHARED, configs.c.hash.in_(hashes))
+        with translated():
+            async with self._engine.connect() as connection:
+                return {row.hash: row.config for row in await connection.execute(query)}
+
+    async def change(
+        self, removed: Collection[str], listed: Iterable[ListedServer], known: Sequence[ServerRow] | None = None
+    ) -> bool:
         """Remove some servers and store others, in one transaction.
 
-        Definitions are never removed: epochs pin them.
+        False, with nothing done, where the servers aren't those `known` any more. Definitions and configurations are
+        never removed: epochs pin them.
         """
         with translated():
             async with self._engine.begin() as connection:
+                await connection.execute(_ONE_AT_A_TIME)
+                if known is not None and await _servers(connection) != list(known):
+                    return False
                 await connection.execute(delete(servers).where(servers.c.tenant == SHARED, servers.c.name.in_(removed)))
-                for server in sorted(listed, key=lambda server: server.row.name):  # one order, so that nobody deadlocks
+                for server in listed:
                     await _save_tools(connection, server)
                     await _save_server(connection, server.row)
+                if self._changed is not None:
+                    await self._changed(connection, await _servers(connection))
+                return True
 
 
 async def _servers(connection: AsyncConnection) -> list[ServerRow]:
@@ -89,6 +113,8 @@ async def _definitions(connection: AsyncConnection, rows: Sequence[ServerRow]) -
 
 
 async def _save_server(connection: AsyncConnection, row: ServerRow) -> None:
+    kept = insert(configs).values(tenant=SHARED, hash=row.config_hash, config=row.config)
+    await connection.execute(kept.on_conflict_do_nothing())
     values = {name: getattr(row, name) for name in _FIELDS} | {"listed_at": func.now()}
     statement = insert(servers).values(tenant=SHARED, **values)
     await connection.execute(statement.on_conflict_do_update(index_elements=["tenant", "name"], set_=values))

@@ -30,6 +30,7 @@ class Sessions:
         self._environment = environment
         self._open: dict[str, list[Session]] = {}
         self._idle: dict[Session, asyncio.TimerHandle] = {}
+        self._last: set[Session] = set()  # those that end with the calls that they have
         self._tasks = asyncio.TaskGroup()
         self._owners: set[asyncio.Task[None]] = set()
 
@@ -44,6 +45,8 @@ class Sessions:
             timer.cancel()
         for key in list(self._open):
             self.close(key)
+        for session in self._last:
+            session.stop()
         if self._owners:
             _, late = await asyncio.wait(self._owners, timeout=_CLOSE_SECONDS)
             for owner in late:
@@ -67,8 +70,8 @@ class Sessions:
             yield session
         finally:
             session.calls -= 1
-            if not session.calls and session.usable:
-                self._wait_idle(config.hash, session)
+            if not session.calls:
+                self._rest(config.hash, session)
 
     def warm(self, server: str, config: ServerConfig) -> None:
         """Begin to open a session unless there is one. A failure shows at the first call."""
@@ -95,9 +98,12 @@ class Sessions:
         for session in self._open.pop(key, []):
             session.stop()
 
-    def keep_only(self, keys: set[str]) -> None:
-        """Begin to close the sessions of every other configuration."""
+    def keep_only(self, keys: set[str], *, to_end: set[str]) -> None:
+        """Begin to close the sessions of every other configuration; those `to_end` finish the calls that they have."""
         for key in self._open.keys() - keys:
+            if key in to_end:
+                self._last.update(session for session in self._open[key] if session.usable and session.calls)
+                self._open[key] = [session for session in self._open[key] if session not in self._last]
             self.close(key)
 
     def _pick(self, server: str, config: ServerConfig) -> Session:
@@ -112,6 +118,13 @@ class Sessions:
 
     def _cap(self, config: ServerConfig) -> int:
         return min(config.options.max_sessions, self._limits.sessions_per_server)
+
+    def _rest(self, key: str, session: Session) -> None:
+        if session in self._last:
+            self._last.discard(session)
+            session.stop()
+        elif session.usable:
+            self._wait_idle(key, session)
 
     def _wait_idle(self, key: str, session: Session) -> None:
         loop = asyncio.get_running_loop()

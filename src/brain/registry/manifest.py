@@ -1,59 +1,77 @@
 """The manifest: what an epoch says, as content that has a hash."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from starling.core.json import digest
-from starling.core.tools import Effect, ServerListing
+from starling.core.tools import Effect
 
 
-class ToolPin(BaseModel):
-    """A tool, pinned by the hash of its definition, and the effect class it has with us."""
+def specialist_name(server: str) -> str:
+    """Return the name of the agent that is made for a server."""
+    return f"mcp_agent_{server}"
 
+
+class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ToolPin(_Part):
+    """A tool, pinned by the hash of its definition, and the effect class it has with us."""
 
     hash: str
     effect: Effect
 
 
-class ServerEntry(BaseModel):
-    """A server with its pinned tools."""
+class ServerEntry(_Part):
+    """A server with its pinned tools. `config_hash` names its configuration, which is kept as long as the epoch.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    `tenants` is who sees it: nobody named means everybody.
+    """
 
     config_hash: str
+    source: Literal["file", "api"]
+    state: Literal["ready", "degraded"]
     description: str
     tools: dict[str, ToolPin]
+    tenants: tuple[str, ...] = ()
+
+    def seen_by(self, tenant: str) -> bool:
+        """Whether a tenant's runs may know of it."""
+        return not self.tenants or tenant in self.tenants
 
 
-class Manifest(BaseModel):
-    """Everything that a run pinned to the epoch works with, apart from what was taken away since."""
+class AgentPin(_Part):
+    """A custom agent of one tenant, pinned by the hash of its configuration."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    tenant: str
+    name: str
+    hash: str
 
-    servers: dict[str, ServerEntry]
-    builtins: list[str]
-    prompts: dict[str, str]
 
-    @classmethod
-    def of(cls, listings: Iterable[ServerListing], builtins: Iterable[str], prompts: dict[str, str]) -> Self:
-        """Return the manifest of these servers, builtin agents and prompt versions."""
-        servers = {
-            listing.name: ServerEntry(
-                config_hash=listing.config_hash,
-                description=listing.description,
-                tools={tool.name: ToolPin(hash=tool.hash, effect=tool.effect) for tool in listing.tools},
-            )
-            for listing in sorted(listings, key=lambda listing: listing.name)
-        }
-        return cls(servers=servers, builtins=sorted(builtins), prompts=prompts)
+class Manifest(_Part):
+    """Everything that a run pinned to the epoch works with, apart from what was taken away since.
+
+    `agents` are keyed by `tenant/name`, as are `teams`, whose values are the hashes of their star specs.
+    """
+
+    servers: dict[str, ServerEntry] = {}
+    builtins: tuple[str, ...] = ()
+    prompts: dict[str, str] = {}
+    agents: dict[str, AgentPin] = {}
+    teams: dict[str, str] = {}
 
     @property
     def hash(self) -> str:
         return digest(self.model_dump(mode="json"))
+
+    def agent_contents(self) -> Mapping[str, object]:
+        """Return every agent by name with what it is made of, in any form that compares."""
+        specialists = {specialist_name(name): entry for name, entry in self.servers.items()}
+        return {**specialists, **dict.fromkeys(self.builtins, ""), **self.agents}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,49 +1,96 @@
 """Queries over epochs and the tool definitions that they pin."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
 
-from sqlalchemy import func, insert, select, text, tuple_, update
+from sqlalchemy import RowMapping, Select, exists, func, insert, select, text, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from brain.registry.changes import Changes, difference
 from brain.registry.manifest import Epoch, Manifest
 from starling.core.errors import NotFoundError
 from starling.core.principal import SHARED
+from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import translated
-from starling.infra.postgres.tables import epochs, tools
+from starling.infra.postgres.tables import epochs, runs, tools
+
+CHANNEL: Final = "starling_registry"
 
 _ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(hashtext('starling.epochs'))")
+_NOTIFY = text(f"SELECT pg_notify('{CHANNEL}', '')")
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRecord:
+    """An epoch in a list: when, by whom and from where it was made, what changed, and how many runs hold it."""
+
+    number: int
+    hash: str
+    active: bool
+    created_at: datetime
+    closed_at: datetime | None
+    actor: str
+    origin: str
+    changes: Changes
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """The epoch that is active now, and what that changed."""
+
+    epoch: Epoch
+    changes: Changes
 
 
 class EpochRepository:
-    """Epochs in Postgres."""
+    """Epochs in Postgres. What takes a connection is part of its caller's transaction."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
 
-    async def publish(self, manifest: Manifest) -> Epoch:
-        """Make `manifest` the active epoch; keep the active one where it says the same already."""
+    async def begin(self, connection: AsyncConnection) -> Epoch:
+        """Keep others from changing the registry until the transaction ends; return the active epoch, 0 for none."""
+        await connection.execute(_ONE_AT_A_TIME)
+        return await _active(connection)
+
+    async def activate(
+        self, connection: AsyncConnection, actor: Actor, change: Callable[[Manifest], Manifest]
+    ) -> Activation:
+        """Make the changed manifest the active epoch; keep the active one where it says the same already.
+
+        Rings in every process once the transaction is committed.
+        """
+        active = await self.begin(connection)
+        manifest = change(active.manifest)
+        await connection.execute(_NOTIFY)
+        if active.number and active.manifest == manifest:
+            return Activation(active, Changes())
+        changes = difference(active.manifest, manifest)
+        highest = await connection.scalar(select(func.max(epochs.c.number)).where(epochs.c.tenant == SHARED))
+        epoch = Epoch((highest or 0) + 1, manifest)
+        await connection.execute(update(epochs).where(epochs.c.tenant == SHARED, epochs.c.active).values(active=False))
+        await connection.execute(
+            insert(epochs).values(
+                tenant=SHARED,
+                number=epoch.number,
+                hash=manifest.hash,
+                manifest=manifest.model_dump(mode="json"),
+                changes=changes.model_dump(mode="json"),
+                actor=actor.name,
+                origin=actor.origin,
+                active=True,
+            )
+        )
+        return Activation(epoch, changes)
+
+    async def active(self) -> Epoch:
+        """Return the active epoch; number 0, with nothing in it, before the first."""
         with translated():
-            async with self._engine.begin() as connection:
-                await connection.execute(_ONE_AT_A_TIME)
-                active = await _active(connection)
-                if active and active.manifest.hash == manifest.hash:
-                    return active
-                highest = await connection.scalar(
-                    select(func.coalesce(func.max(epochs.c.number), 0)).where(epochs.c.tenant == SHARED)
-                )
-                await connection.execute(update(epochs).where(epochs.c.tenant == SHARED).values(active=False))
-                epoch = Epoch((highest or 0) + 1, manifest)
-                await connection.execute(
-                    insert(epochs).values(
-                        tenant=SHARED,
-                        number=epoch.number,
-                        hash=manifest.hash,
-                        manifest=manifest.model_dump(mode="json"),
-                        active=True,
-                    )
-                )
-                return epoch
+            async with self._engine.connect() as connection:
+                return await _active(connection)
 
     async def active_number(self) -> int | None:
         """Return the number of the active epoch, None before the first."""
@@ -54,13 +101,35 @@ class EpochRepository:
 
     async def get(self, number: int) -> Epoch:
         """Return the epoch of a number. Raises NotFoundError."""
-        query = select(epochs.c.manifest).where(epochs.c.tenant == SHARED, epochs.c.number == number)
         with translated():
             async with self._engine.connect() as connection:
-                manifest = await connection.scalar(query)
+                return await self.within(connection, number)
+
+    async def within(self, connection: AsyncConnection, number: int) -> Epoch:
+        """Return the epoch of a number, read in a transaction. Raises NotFoundError."""
+        query = select(epochs.c.manifest).where(epochs.c.tenant == SHARED, epochs.c.number == number)
+        manifest = await connection.scalar(query)
         if manifest is None:
-            raise NotFoundError("epoch", str(number), "Start the platform with its servers once, so that it makes one.")
+            raise NotFoundError("epoch", str(number), "`starling registry list` shows which there are.")
         return Epoch(number, Manifest.model_validate(manifest))
+
+    async def latest(self, limit: int) -> Sequence[EpochRecord]:
+        """Return the latest epochs, newest first."""
+        with translated():
+            async with self._engine.connect() as connection:
+                found = await connection.execute(_records().limit(limit))
+                return [_record(row) for row in found.mappings()]
+
+    async def close_unheld(self) -> frozenset[int]:
+        """Close epochs that aren't active and that no unfinished run holds; return the open ones."""
+        held = exists().where(runs.c.epoch == epochs.c.number, runs.c.ended_at.is_(None))
+        ours = epochs.c.tenant == SHARED
+        unheld = update(epochs).where(ours, ~epochs.c.active, epochs.c.closed_at.is_(None), ~held)
+        with translated():
+            async with self._engine.begin() as connection:
+                await connection.execute(unheld.values(closed_at=func.now()))
+                found = await connection.scalars(select(epochs.c.number).where(ours, epochs.c.closed_at.is_(None)))
+                return frozenset(found)
 
     async def definitions(self, manifest: Manifest) -> Mapping[tuple[str, str], Mapping[str, Any]]:
         """Return the pinned definition of each tool, by server and name."""
@@ -78,7 +147,19 @@ class EpochRepository:
                 return {(row.server, row.name): row.definition for row in await connection.execute(query)}
 
 
-async def _active(connection: AsyncConnection) -> Epoch | None:
+def _records() -> Select[Any]:
+    held = select(func.count()).where(runs.c.epoch == epochs.c.number, runs.c.ended_at.is_(None)).scalar_subquery()
+    columns = (epochs.c[name] for name in EpochRecord.__slots__ if name != "runs")
+    query = select(*columns, held.label("runs")).where(epochs.c.tenant == SHARED)
+    return query.order_by(epochs.c.number.desc())
+
+
+def _record(row: RowMapping) -> EpochRecord:
+    fields: dict[str, Any] = {**dict[Any, Any](row), "changes": Changes.model_validate(row["changes"])}
+    return EpochRecord(**fields)
+
+
+async def _active(connection: AsyncConnection) -> Epoch:
     query = select(epochs.c.number, epochs.c.manifest).where(epochs.c.tenant == SHARED, epochs.c.active)
     row = (await connection.execute(query)).one_or_none()
-    return None if row is None else Epoch(row.number, Manifest.model_validate(row.manifest))
+    return Epoch(0, Manifest()) if row is None else Epoch(row.number, Manifest.model_validate(row.manifest))

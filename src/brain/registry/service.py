@@ -1,43 +1,48 @@
-"""From listings to an epoch, and from an epoch to the roster of a run."""
+"""From an epoch to the roster of a run."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from brain.prompts import versions
 from brain.registry.cards import BUILTINS, AgentCard, Roster
-from brain.registry.manifest import Epoch, Manifest, ServerEntry, ToolPin
+from brain.registry.manifest import Manifest, ServerEntry, ToolPin, specialist_name
 from brain.registry.repository import EpochRepository
-from starling.core.tools import ServerListing, ToolDefinition
+from starling.core.tools import ToolDefinition
 
 _EPOCHS_KEPT = 16
 _BUILTINS = {card.name: card for card in BUILTINS}
 
 
-def specialist_name(server: str) -> str:
-    """Return the name of the agent that is made for a server."""
-    return f"mcp_agent_{server}"
+def with_servers(manifest: Manifest, servers: Mapping[str, ServerEntry]) -> Manifest:
+    """Return the manifest with these servers, and with the builtins and prompts that this version has."""
+    ours = {"builtins": tuple(sorted(_BUILTINS)), "prompts": versions()}
+    return manifest.model_copy(update={"servers": dict(sorted(servers.items())), **ours})
 
 
 class Registry:
-    """Publishes epochs and hands out their rosters, built once each."""
+    """Hands out the rosters of epochs, built once each."""
 
     def __init__(self, repository: EpochRepository) -> None:
         self._repository = repository
-        self._rosters: dict[int, Roster] = {}
+        self._rosters: dict[int, tuple[Manifest, Roster]] = {}
 
-    async def publish(self, listings: Iterable[ServerListing]) -> Epoch:
-        """Make the epoch of these servers the active one; its number stays where nothing changed."""
-        return await self._repository.publish(Manifest.of(listings, _BUILTINS, versions()))
-
-    async def roster(self, epoch: int) -> Roster:
-        """Return the roster of an epoch. Raises NotFoundError."""
+    async def roster(self, epoch: int, tenant: str) -> Roster:
+        """Return what a tenant's runs see of an epoch. Raises NotFoundError."""
         if epoch not in self._rosters:
             manifest = (await self._repository.get(epoch)).manifest
             definitions = await self._repository.definitions(manifest)
-            self._rosters[epoch] = _roster(manifest, definitions)
-            for old in sorted(self._rosters)[:-_EPOCHS_KEPT]:
-                del self._rosters[old]
-        return self._rosters[epoch]
+            self._rosters[epoch] = manifest, _roster(manifest, definitions)
+            self.keep_only(sorted(self._rosters)[-_EPOCHS_KEPT:])
+        return _visible(*self._rosters[epoch], tenant)
+
+    def keep_only(self, epochs: Collection[int]) -> None:
+        """Forget what was built for other epochs."""
+        self._rosters = {number: built for number, built in self._rosters.items() if number in epochs}
+
+
+def _visible(manifest: Manifest, roster: Roster, tenant: str) -> Roster:
+    hidden = {specialist_name(name) for name, entry in manifest.servers.items() if not entry.seen_by(tenant)}
+    return Roster({name: card for name, card in roster.cards.items() if name not in hidden}) if hidden else roster
 
 
 def _roster(manifest: Manifest, definitions: Mapping[tuple[str, str], Mapping[str, Any]]) -> Roster:

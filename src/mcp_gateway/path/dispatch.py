@@ -39,14 +39,19 @@ class Dispatch:
                 opened = True
                 result = await session.call(call.tool.name, arguments)
         except ServerUnavailableError as error:
-            lost = storable_text(str(error))
-            never_called = not opened or isinstance(error, SessionForgottenError)
-            return failed("server_unavailable", lost) if never_called else cut_off(call, "server_unavailable", lost)
+            return self._lost(call, error, opened=opened)
         except McpError as error:
             return _refused(call, error)
         except ValidationError:
             return failed("invalid_result", f"What {call.tool.full_name} answered is no MCP result.")
         return self._outcome(call, result)
+
+    def _lost(self, call: ToolCall, error: ServerUnavailableError, *, opened: bool) -> ToolOutcome:
+        code, text = "server_unavailable", storable_text(str(error))
+        if self.directory.server(call.tool.server) is None:
+            code, text = "removed", f"The server {call.tool.server} was removed while it was called."
+        never_called = not opened or isinstance(error, SessionForgottenError)
+        return failed(code, text) if never_called else cut_off(call, code, text)
 
     def _outcome(self, call: ToolCall, result: CallToolResult) -> ToolOutcome:
         data = data_of(result)

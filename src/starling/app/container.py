@@ -14,15 +14,18 @@ from mcp_gateway.config import read_config
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.repository import ServerRepository
 from starling.app.database import Database
-from starling.app.freshness import Fresh
+from starling.app.freshness import Freshness
 from starling.app.intake import Intake
 from starling.app.keys import Keys
+from starling.app.publishing import Publisher
+from starling.app.registry import RegistryService
 from starling.app.worker import Worker
 from starling.core.clock import SystemClock
 from starling.core.settings import Limits, Settings, environment
 from starling.core.tools import ServerListing
 from starling.infra.llm.client import Models
 from starling.infra.llm.opening import open_models
+from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.broadcast import Broadcast, open_broadcast
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
 from starling.infra.postgres.keys import KeyRepository
@@ -44,7 +47,9 @@ class Store:
     reader: RunReader
     servers: ServerRepository
     epochs: EpochRepository
+    registry: RegistryService
     intake: Intake
+    direct_url: str  # past any transaction pooler
     keys: Keys
 
 
@@ -54,6 +59,7 @@ class Workshop:
 
     gateway: Gateway
     registry: Registry
+    freshness: Freshness
     worker: Worker
     models: Models
     listings: tuple[ServerListing, ...]
@@ -72,6 +78,7 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
         queue = await stack.enter_async_context(open_queue(database.direct_url))
         runs = RunRepository(engine, queue.defer, cap=settings.limits.runs_per_tenant)
         reader = RunReader(engine, broadcast)
+        epochs = EpochRepository(engine)
         yield Store(
             engine=engine,
             broadcast=broadcast,
@@ -79,8 +86,10 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
             runs=runs,
             reader=reader,
             servers=ServerRepository(engine),
-            epochs=EpochRepository(engine),
+            epochs=epochs,
+            registry=RegistryService(engine, epochs, settings.limits),
             intake=Intake(runs, reader, settings.limits, GRAPH_VERSION),
+            direct_url=database.direct_url,
             keys=Keys(KeyRepository(engine), SystemClock()),
         )
 
@@ -90,10 +99,14 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
     """Register the configured servers, publish the epoch that they make, and build what executes runs."""
     async with AsyncExitStack() as stack:
         models = await stack.enter_async_context(open_models(settings))
-        gateway = await stack.enter_async_context(open_gateway(store.servers, settings.limits, environment()))
+        publisher = Publisher(store.epochs, Actor.local("start"), "registry.start")
+        servers = ServerRepository(store.engine, publisher)
+        gateway = await stack.enter_async_context(open_gateway(servers, settings.limits, environment()))
         registry = Registry(store.epochs)
         listings = await _register(settings, gateway)
-        epoch = await registry.publish(listings)
+        epoch = publisher.activation.epoch.number
+        freshness = Freshness(gateway, registry, store.epochs, epoch)
+        await stack.enter_async_context(freshness.listening(store.direct_url))
         brain = Brain(
             Collaborators(
                 engine=store.engine,
@@ -110,14 +123,19 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
                 tracer=await stack.enter_async_context(open_tracer(settings)),
             )
         )
-        worker = Worker(store.queue, store.runs, Fresh(gateway, epoch.number, brain.execute), settings.limits)
-        yield Workshop(gateway, registry, worker, models, listings, epoch.number)
+        worker = Worker(store.queue, store.runs, freshness.before(brain.execute), settings.limits)
+        yield Workshop(gateway, registry, freshness, worker, models, listings, epoch)
 
 
 async def _register(settings: Settings, gateway: Gateway) -> tuple[ServerListing, ...]:
+    """Read the file where there is one. Servers that answer late make an epoch of their own when they do."""
     if settings.mcp_config is None:
-        return await gateway.refresh()
-    return await gateway.sync(read_config(settings.mcp_config))
+        return await gateway.republish()
+
+    async def late() -> None:
+        await gateway.refresh()
+
+    return await gateway.sync(read_config(settings.mcp_config), late)
 
 
 def _connections(limits: Limits) -> int:

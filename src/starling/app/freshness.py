@@ -1,28 +1,80 @@
-"""Runs of a new epoch, executed with a gateway that knows that epoch's servers."""
+"""Every process follows the registry: what another one added, changed or removed counts here within a moment."""
 
 import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
+from brain.registry.repository import CHANNEL, EpochRepository
+from brain.registry.service import Registry
 from mcp_gateway.gateway import Gateway
 from starling.app.worker import Execute
+from starling.core.errors import DatabaseUnavailableError
+from starling.infra.postgres.bell import rings
 from starling.infra.postgres.runs import Claim
 
+_LOOK_SECONDS = 10.0  # for a notice that was missed, and for epochs that no run holds any more
+_log = logging.getLogger(__name__)
 
-class Fresh:
-    """Has the gateway look at the database again before the first run of an epoch that it doesn't know.
 
-    Another process published it: one that added or removed servers.
+class Freshness:
+    """Keeps the gateway true to the servers that there are, and the registry to the epochs that are open.
+
+    `epoch` is the one that the gateway knows of.
     """
 
-    def __init__(self, gateway: Gateway, epoch: int, execute: Execute) -> None:
+    def __init__(self, gateway: Gateway, registry: Registry, epochs: EpochRepository, epoch: int) -> None:
+        self.epoch = epoch
         self._gateway = gateway
-        self._epoch = epoch
-        self._execute = execute
+        self._registry = registry
+        self._epochs = epochs
         self._turn = asyncio.Lock()
 
-    async def __call__(self, claim: Claim) -> None:
-        """Execute the run. Raises what `execute` raises, and DatabaseUnavailableError."""
+    def before(self, execute: Execute) -> Execute:
+        """Return what executes a run once the gateway knows the run's epoch: a notice may be slower than a job."""
+
+        async def fresh(claim: Claim) -> None:
+            await self.reach(claim.run.epoch)
+            await execute(claim)
+
+        return fresh
+
+    async def reach(self, epoch: int) -> None:
+        """Look at the database again where an epoch isn't known yet. Raises DatabaseUnavailableError."""
         async with self._turn:
-            if claim.run.epoch > self._epoch:
-                await self._gateway.refresh()
-                self._epoch = claim.run.epoch
-        await self._execute(claim)
+            if epoch > self.epoch:
+                await self._refresh()
+
+    async def tidy(self) -> None:
+        """Close the epochs that no run holds any more, and forget their rosters."""
+        self._registry.keep_only(await self._epochs.close_unheld())
+
+    @asynccontextmanager
+    async def listening(self, url: str) -> AsyncGenerator[None]:
+        """Follow the registry for as long as the context lasts."""
+        task = asyncio.get_running_loop().create_task(self._listen(url), name="follow-registry")
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _listen(self, url: str) -> None:
+        async for rung in rings(url, CHANNEL, at_least_every=_LOOK_SECONDS):
+            try:
+                await self._look(rung=rung)
+            except DatabaseUnavailableError as error:
+                _log.warning("the registry can't be read: %s", error)
+
+    async def _look(self, *, rung: bool) -> None:
+        async with self._turn:
+            if rung or await self._epochs.active_number() != self.epoch:
+                await self._refresh()
+        await self.tidy()
+
+    async def _refresh(self) -> None:
+        number = await self._epochs.active_number()
+        await self._gateway.refresh()
+        self.epoch = number or 0

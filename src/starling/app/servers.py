@@ -5,13 +5,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from brain.registry.repository import EpochRepository
-from brain.registry.service import Registry
 from mcp_gateway.catalog import Trial
 from mcp_gateway.config import ServerConfig
 from mcp_gateway.gateway import Gateway, open_gateway
 from starling.app.records import open_records
+from starling.app.registry import RegistryService
 from starling.core.settings import Settings, environment
 from starling.core.tools import ServerListing
+from starling.infra.postgres.audit import Actor
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,18 +20,17 @@ class Servers:
     """Changes to the servers, each published as a new epoch: new runs know them."""
 
     gateway: Gateway
-    registry: Registry
+    registry: RegistryService
+    actor: Actor
 
     async def add(self, name: str, config: ServerConfig) -> tuple[ServerListing, int]:
         """Add a server; return it as listed, and the epoch. Raises ConfigurationError, ServerUnavailableError."""
-        listings = await self.gateway.add(name, config)
-        epoch = await self.registry.publish(listings)
-        return next(listing for listing in listings if listing.name == name), epoch.number
+        applied = await self.registry.add(name, config, self.actor)
+        return next(listing for listing in await self.gateway.refresh() if listing.name == name), applied.epoch
 
     async def remove(self, name: str) -> int:
         """Remove a server; return the epoch. Raises NotFoundError."""
-        epoch = await self.registry.publish(await self.gateway.remove(name))
-        return epoch.number
+        return (await self.registry.remove(name, self.actor)).epoch
 
     async def try_out(self, name: str) -> Trial:
         """Start and list a server again, changing nothing. Raises NotFoundError, ServerUnavailableError."""
@@ -44,4 +44,5 @@ async def open_servers(settings: Settings) -> AsyncGenerator[Servers]:
         open_records(settings) as records,
         open_gateway(records.servers, settings.limits, environment()) as gateway,
     ):
-        yield Servers(gateway, Registry(EpochRepository(records.engine)))
+        registry = RegistryService(records.engine, EpochRepository(records.engine), settings.limits)
+        yield Servers(gateway, registry, Actor.local("cli"))

@@ -1,34 +1,37 @@
-"""Epochs: numbered by content, published one at a time."""
+"""Epochs: numbered by content, made one at a time, with their servers."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from brain.registry.manifest import Epoch
 from brain.registry.repository import EpochRepository
 from brain.registry.service import Registry
 from mcp_gateway.config import server_of
-from mcp_gateway.gateway import Gateway, open_gateway
-from mcp_gateway.repository import ServerRepository
+from mcp_gateway.gateway import open_gateway
+from mcp_gateway.repository import ListedServer, ServerRepository, ServerRow
+from starling.app.publishing import Publisher
 from starling.core.errors import NotFoundError
 from starling.core.settings import Limits
-from starling.core.tools import Effect, ServerListing
+from starling.core.tools import Effect
+from starling.infra.postgres.audit import Actor
 from tests.support.platform import Workbench
 
-type Listings = tuple[ServerListing, ...]
+ACTOR = Actor.local("cli")
 
 
 @pytest.fixture
-async def listings(engine: AsyncEngine, workbench: Workbench) -> Listings:
-    async with open_gateway(ServerRepository(engine), Limits(), {}) as gateway:
-        return await listed(gateway, workbench, "read")
-
-
-async def listed(gateway: Gateway, workbench: Workbench, effect: str) -> Listings:
-    options: dict[str, Any] = workbench.as_server(effect)
-    return await gateway.sync({"bench": server_of(options)})
+async def bench(engine: AsyncEngine, workbench: Workbench) -> ServerRow:
+    """A server that was listed and is not part of any epoch yet."""
+    servers = ServerRepository(engine)
+    async with open_gateway(servers, Limits(), {}) as gateway:
+        await gateway.sync({"bench": server_of(workbench.as_server("read"))})
+    (row,) = await servers.servers()
+    return row
 
 
 @pytest.fixture
@@ -36,72 +39,115 @@ def registry(engine: AsyncEngine) -> Registry:
     return Registry(EpochRepository(engine))
 
 
-def changed(listings: Listings, **what: Any) -> Listings:
-    (server,) = listings
-    first, *others = server.tools
-    return (replace(server, tools=(replace(first, **what), *others)),)
+async def publish(engine: AsyncEngine, *rows: ServerRow, gone: Sequence[str] = ()) -> Epoch:
+    publisher = Publisher(EpochRepository(engine), ACTOR, "test")
+    await ServerRepository(engine, publisher).change(gone, [ListedServer(row, {}) for row in rows])
+    return publisher.activation.epoch
 
 
-async def test_the_same_content_keeps_its_number(registry: Registry, listings: Listings) -> None:
-    first = await registry.publish(listings)
-    second = await registry.publish(tuple(reversed(listings)))
+def repinned(row: ServerRow, pin: str) -> ServerRow:
+    return replace(row, tools=dict(row.tools) | {"look": pin * 64})
+
+
+def as_unsafe(row: ServerRow) -> ServerRow:
+    config = server_of(dict(row.config) | {"x-starling": {"effect": "unsafe"}})
+    return replace(row, config=config.document, config_hash=config.hash)
+
+
+async def test_the_same_content_keeps_its_number(engine: AsyncEngine, bench: ServerRow) -> None:
+    first = await publish(engine, bench)
+    second = await publish(engine, bench)
 
     assert first == second
     assert first.number == 1
 
 
-@pytest.mark.parametrize("what", [{"hash": "0" * 64}, {"effect": Effect.UNSAFE}], ids=["definition", "effect"])
-async def test_a_changed_tool_makes_a_new_epoch(registry: Registry, listings: Listings, what: dict[str, Any]) -> None:
-    first = await registry.publish(listings)
-    second = await registry.publish(changed(listings, **what))
-    third = await registry.publish(listings)
+@pytest.mark.parametrize("what", ["definition", "effect"])
+async def test_a_changed_tool_makes_a_new_epoch(engine: AsyncEngine, bench: ServerRow, what: str) -> None:
+    changed = repinned(bench, "0") if what == "definition" else as_unsafe(bench)
 
-    assert [first.number, second.number, third.number] == [1, 2, 3]
+    numbers = [(await publish(engine, row)).number for row in (bench, changed, bench)]
+
+    assert numbers == [1, 2, 3]
 
 
-async def test_many_publishers_make_one_epoch_of_one_content(engine: AsyncEngine, listings: Listings) -> None:
-    registries = [Registry(EpochRepository(engine)) for _ in range(6)]
-
-    published = await asyncio.gather(*(registry.publish(listings) for registry in registries))
+async def test_many_publishers_make_one_epoch_of_one_content(engine: AsyncEngine, bench: ServerRow) -> None:
+    published = await asyncio.gather(*(publish(engine, bench) for _ in range(6)))
 
     assert {epoch.number for epoch in published} == {1}
 
 
-async def test_many_publishers_of_different_contents_leave_one_active(engine: AsyncEngine, listings: Listings) -> None:
-    registries = [Registry(EpochRepository(engine)) for _ in range(6)]
-    contents = [changed(listings, hash=str(number) * 64) for number in range(6)]
-
-    published = await asyncio.gather(
-        *(registry.publish(content) for registry, content in zip(registries, contents, strict=True))
-    )
+async def test_many_publishers_of_different_contents_leave_one_active(engine: AsyncEngine, bench: ServerRow) -> None:
+    published = await asyncio.gather(*(publish(engine, repinned(bench, str(pin))) for pin in range(6)))
 
     assert sorted(epoch.number for epoch in published) == [1, 2, 3, 4, 5, 6]
-    assert await EpochRepository(engine).active_number() == 6
+    active = await EpochRepository(engine).active()
+    (row,) = await ServerRepository(engine).servers()
+    assert active.number == 6
+    assert active.manifest.servers["bench"].tools["look"].hash == row.tools["look"]
+
+
+async def test_a_change_that_cant_become_an_epoch_isnt_made(engine: AsyncEngine, bench: ServerRow) -> None:
+    async def refuse(*_: object) -> None:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        await ServerRepository(engine, refuse).change(["bench"], ())
+
+    assert await ServerRepository(engine).servers() == [bench]
+
+
+async def test_a_change_of_servers_that_changed_meanwhile_is_not_made(engine: AsyncEngine, bench: ServerRow) -> None:
+    servers = ServerRepository(engine)
+    await publish(engine, repinned(bench, "1"))
+
+    assert not await servers.change(["bench"], (), known=[bench])
+    assert await servers.servers() == [repinned(bench, "1")]
 
 
 async def test_a_roster_has_one_specialist_for_each_server_and_the_builtins(
-    registry: Registry, listings: Listings
+    engine: AsyncEngine, registry: Registry, bench: ServerRow
 ) -> None:
-    epoch = await registry.publish(listings)
+    epoch = await publish(engine, bench)
 
-    roster = await registry.roster(epoch.number)
+    roster = await registry.roster(epoch.number, "default")
 
-    assert list(roster.cards) == ["mcp_agent_bench", "coder", "generalist"]
+    assert next(iter(roster.cards)) == "mcp_agent_bench"
+    assert {"coder", "generalist"} <= roster.cards.keys()
     card = roster.cards["mcp_agent_bench"]
     assert (card.server, card.description) == ("bench", "A bench with simple tools.")
-    assert {tool.name for tool in card.tools} == {tool.name for tool in listings[0].tools}
+    assert {tool.name for tool in card.tools} == bench.tools.keys()
     assert {tool.effect for tool in card.tools} == {Effect.READ}
 
 
-async def test_an_old_epoch_keeps_its_roster(registry: Registry, engine: AsyncEngine, listings: Listings) -> None:
-    first = await registry.publish(listings)
-    await registry.publish(())
+async def test_only_the_named_tenants_see_a_server(engine: AsyncEngine, registry: Registry, bench: ServerRow) -> None:
+    options: dict[str, Any] = {"effect": "read", "tenants": ["red"]}
+    config = server_of(dict(bench.config) | {"x-starling": options})
+    epoch = await publish(engine, replace(bench, config=config.document, config_hash=config.hash))
 
-    old = await Registry(EpochRepository(engine)).roster(first.number)
+    red, blue = [await registry.roster(epoch.number, tenant) for tenant in ("red", "blue")]
 
-    assert "mcp_agent_bench" in old.cards
+    assert "mcp_agent_bench" in red.cards
+    assert "mcp_agent_bench" not in blue.cards
+    assert "generalist" in blue.cards
+
+
+async def test_an_old_epoch_keeps_its_roster(engine: AsyncEngine, registry: Registry, bench: ServerRow) -> None:
+    first = await publish(engine, bench)
+    await publish(engine, gone=["bench"])
+
+    assert "mcp_agent_bench" in (await registry.roster(first.number, "default")).cards
 
 
 async def test_an_epoch_that_never_was_is_not_found(registry: Registry) -> None:
     with pytest.raises(NotFoundError, match="There is no epoch '7'"):
-        await registry.roster(7)
+        await registry.roster(7, "default")
+
+
+async def test_an_epoch_that_nobody_holds_is_closed(engine: AsyncEngine, bench: ServerRow) -> None:
+    epochs = EpochRepository(engine)
+    await publish(engine, bench)
+    await publish(engine, gone=["bench"])
+
+    assert await epochs.close_unheld() == {2}
+    assert [(record.number, record.closed_at is None) for record in await epochs.latest(5)] == [(2, True), (1, False)]

@@ -201,6 +201,15 @@ tools = Table(
     _moment("created_at"),
 )
 
+configs = Table(
+    "configs",
+    metadata,
+    _tenant(),
+    Column("hash", Text, primary_key=True),
+    Column("config", JSONB, nullable=False),  # of a server, as epochs pin it: variables and secrets unresolved
+    _moment("created_at"),
+)
+
 epochs = Table(
     "epochs",
     metadata,
@@ -208,8 +217,12 @@ epochs = Table(
     Column("number", BigInteger, primary_key=True),
     Column("hash", Text, nullable=False),
     Column("manifest", JSONB, nullable=False),
+    Column("changes", JSONB, nullable=False),  # against the epoch that was active before
+    Column("actor", Text, nullable=False),
+    Column("origin", Text, nullable=False),
     Column("active", Boolean, nullable=False),
     _moment("created_at"),
+    _moment("closed_at", nullable=True),  # no run will need it any more
     Index("epochs_one_active", "tenant", unique=True, postgresql_where=text("active")),
 )
 

@@ -1,0 +1,64 @@
+"""Epochs made of the servers, in the transaction that changes them."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from brain.registry.manifest import Manifest, ServerEntry, ToolPin
+from brain.registry.repository import Activation, EpochRepository
+from brain.registry.service import with_servers
+from mcp_gateway.config import server_of
+from mcp_gateway.repository import ServerRow
+from starling.infra.postgres.audit import Actor, Deed, record
+from starling.infra.postgres.engine import EngineConnection
+
+
+def _same(manifest: Manifest) -> Manifest:
+    return manifest
+
+
+@dataclass(slots=True)
+class Publisher:
+    """Told of changed servers: makes the epoch of them active, and writes down who did what.
+
+    `basis` makes of the active manifest the one that gets these servers.
+    """
+
+    epochs: EpochRepository
+    actor: Actor
+    action: str
+    basis: Callable[[Manifest], Manifest] = _same
+    _activation: Activation | None = field(default=None, init=False)
+
+    @property
+    def activation(self) -> Activation:
+        """What the last change came to."""
+        assert self._activation is not None
+        return self._activation
+
+    async def __call__(self, connection: EngineConnection, rows: Iterable[ServerRow]) -> None:
+        """Take part in a transaction."""
+        entries = entries_of(rows)
+        found = await self.epochs.activate(
+            connection, self.actor, lambda manifest: with_servers(self.basis(manifest), entries)
+        )
+        if found.changes:
+            detail = found.changes.model_dump(mode="json", exclude_defaults=True)
+            await record(connection, self.actor, Deed(self.action, f"epoch {found.epoch.number}", detail))
+        self._activation = found
+
+
+def entries_of(rows: Iterable[ServerRow]) -> dict[str, ServerEntry]:
+    """Return servers as a manifest has them."""
+    return {row.name: _entry(row) for row in rows}
+
+
+def _entry(row: ServerRow) -> ServerEntry:
+    options = server_of(row.config).options
+    return ServerEntry(
+        config_hash=row.config_hash,
+        source=row.source,
+        state=row.state,
+        description=row.description,
+        tools={tool: ToolPin(hash=pin, effect=options.effect_of(tool)) for tool, pin in row.tools.items()},
+        tenants=options.tenants,
+    )

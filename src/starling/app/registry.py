@@ -1,0 +1,143 @@
+"""The registry as admins change it: planned, reloaded, rolled back."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from brain.registry.changes import Changes, difference
+from brain.registry.manifest import Manifest, ServerEntry
+from brain.registry.repository import Activation, EpochRecord, EpochRepository
+from brain.registry.service import with_servers
+from mcp_gateway.config import McpConfig, ServerConfig
+from mcp_gateway.gateway import Gateway, open_gateway
+from mcp_gateway.repository import ListedServer, ServerRepository, ServerRow
+from starling.app.publishing import Publisher, entries_of
+from starling.core.errors import InvalidRequestError
+from starling.core.json import JsonObject
+from starling.core.settings import Limits, environment
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.engine import Engine
+
+_WAS_DEGRADED = "It couldn't be listed when this epoch was made."
+_RELOAD = "`starling registry reload` lists it again."
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a reload would change against the active epoch; `warnings` says which servers can't be listed, and why."""
+
+    epoch: int
+    changes: Changes
+    warnings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a change came to: the epoch that is active now, and how it differs from the one before."""
+
+    epoch: int
+    changes: Changes
+    warnings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryService:
+    """Changes to what runs are made of. Each makes its rows, its epoch and its audit entry in one transaction.
+
+    Servers are started by this process, with its environment, and only to be listed.
+    """
+
+    engine: Engine
+    epochs: EpochRepository
+    limits: Limits
+
+    async def plan(self, config: McpConfig) -> Plan:
+        """Return what `reload` would change now. Starts what it would start; writes nothing."""
+        async with self._gateway(None) as gateway:
+            change = await gateway.plan(config)
+        active = await self.epochs.active()
+        after = with_servers(active.manifest, entries_of(change.rows()))
+        return Plan(active.number, difference(active.manifest, after), _warnings(change.rows()))
+
+    async def reload(self, config: McpConfig, actor: Actor) -> Applied:
+        """Make the servers that came from files be exactly these.
+
+        Raises ConfigurationError where a name belongs to a server that was added another way.
+        """
+        publisher = Publisher(self.epochs, actor, "registry.reload")
+        async with self._gateway(publisher) as gateway:
+            await gateway.sync(config)
+        return await self._applied(publisher.activation)
+
+    async def add(self, name: str, config: ServerConfig, actor: Actor) -> Applied:
+        """Add one server that no file names. Raises ConfigurationError, ServerUnavailableError."""
+        publisher = Publisher(self.epochs, actor, "server.add")
+        async with self._gateway(publisher) as gateway:
+            await gateway.add(name, config)
+        return await self._applied(publisher.activation)
+
+    async def remove(self, name: str, actor: Actor) -> Applied:
+        """Take one server away, from running runs too. Raises NotFoundError."""
+        publisher = Publisher(self.epochs, actor, "server.remove")
+        async with self._gateway(publisher) as gateway:
+            await gateway.remove(name)
+        return await self._applied(publisher.activation)
+
+    async def rollback(self, number: int | None, actor: Actor) -> Applied:
+        """Make what an earlier epoch said active again, as a new epoch; without a number, that before the active one.
+
+        Prompts and builtin agents stay those of this version. Raises NotFoundError, InvalidRequestError.
+        """
+        target = await self.epochs.get(number or await self._previous())
+        publisher = Publisher(self.epochs, actor, "registry.rollback", lambda _: target.manifest)
+        servers = ServerRepository(self.engine, publisher)
+        wanted = await _restored(servers, target.manifest)
+        while True:
+            known = await servers.servers()
+            removed = {row.name for row in known} - wanted.keys()
+            if await servers.change(removed, [ListedServer(row, {}) for row in wanted.values()], known):
+                return await self._applied(publisher.activation)
+
+    async def latest(self, limit: int) -> Sequence[EpochRecord]:
+        """Return the latest epochs, newest first."""
+        return await self.epochs.latest(limit)
+
+    async def _previous(self) -> int:
+        active = await self.epochs.active()
+        if active.number < 2:
+            raise InvalidRequestError("There is no epoch before the active one.", "Nothing was changed.")
+        return active.number - 1
+
+    async def _applied(self, activation: Activation) -> Applied:
+        rows = await ServerRepository(self.engine).servers()
+        return Applied(activation.epoch.number, activation.changes, _warnings(rows))
+
+    @asynccontextmanager
+    async def _gateway(self, publisher: Publisher | None) -> AsyncGenerator[Gateway]:
+        servers = ServerRepository(self.engine, publisher)
+        async with open_gateway(servers, self.limits, environment()) as gateway:
+            yield gateway
+
+
+def _warnings(rows: Sequence[ServerRow]) -> dict[str, str]:
+    return {row.name: f"{row.error} {row.remedy}".strip() for row in rows if row.error}
+
+
+async def _restored(servers: ServerRepository, manifest: Manifest) -> dict[str, ServerRow]:
+    configs = await servers.configs({entry.config_hash for entry in manifest.servers.values()})
+    return {name: _row(name, entry, configs[entry.config_hash]) for name, entry in manifest.servers.items()}
+
+
+def _row(name: str, entry: ServerEntry, config: JsonObject) -> ServerRow:
+    degraded = entry.state == "degraded"
+    return ServerRow(
+        name=name,
+        config=config,
+        config_hash=entry.config_hash,
+        source=entry.source,
+        state=entry.state,
+        description=entry.description,
+        tools={tool: pin.hash for tool, pin in entry.tools.items()},
+        error=_WAS_DEGRADED if degraded else "",
+        remedy=_RELOAD if degraded else "",
+    )

@@ -1,0 +1,29 @@
+"""A bell that the database rings in every process: NOTIFY, with a slow poll as the net under it."""
+
+import logging
+from asyncio import sleep
+from collections.abc import AsyncGenerator
+
+from psycopg import AsyncConnection, OperationalError
+from psycopg.sql import SQL, Identifier
+
+_RECONNECT_SECONDS = 1.0
+_log = logging.getLogger(__name__)
+
+
+async def rings(url: str, channel: str, *, at_least_every: float) -> AsyncGenerator[bool]:
+    """Yield True at each notice on a channel and whenever listening begins, False after so many silent seconds.
+
+    `url` must reach Postgres itself, not a transaction pooler. A lost connection is opened again, for ever.
+    """
+    while True:
+        try:
+            async with await AsyncConnection.connect(url, autocommit=True, connect_timeout=10) as connection:
+                await connection.execute(SQL("LISTEN {}").format(Identifier(channel)))
+                rung = True
+                while True:
+                    yield rung
+                    rung = bool([_ async for _ in connection.notifies(timeout=at_least_every, stop_after=1)])
+        except OperationalError as error:
+            _log.warning("lost the connection that listens on %s: %s", channel, error)
+        await sleep(_RECONNECT_SECONDS)
