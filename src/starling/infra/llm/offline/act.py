@@ -10,15 +10,17 @@ from starling.core.json import JsonObject, canonical, digest, storable
 from starling.core.llm import Message, ModelReply, ModelToolCall, ToolSpec
 from starling.infra.llm.offline.arguments import Filled, fill
 from starling.infra.llm.offline.faults import fault
+from starling.infra.llm.offline.orders import changing, makes, ordered
+from starling.infra.llm.offline.parts import refers_back
 from starling.infra.llm.offline.prompts import Sections, leaves, parsed
 from starling.infra.llm.offline.roster import Index, implied, subject, weighted
 from starling.infra.llm.offline.schema import Slot, slots
 from starling.infra.llm.offline.values import masked, values
-from starling.infra.llm.offline.words import CHANGES, ORDERS, POLITE, READING, VERBS, content, tokens
+from starling.infra.llm.offline.words import READING, VERBS, content
 
 _CONTINUE = "continue"
-_UNASKED_CHANGE = 0.3  # what a tool is worth that changes something which nobody asked to change
-_OTHER_ORDER = 0.6  # and one that isn't named after the change that is asked for
+_OTHER_ORDER = 0.6  # what a tool is worth that isn't named after the change that is asked for
+_BORROWED = 0.9  # and one, for each argument that the task itself doesn't name
 _CLOSE = 0.7  # of the best tool's worth: below it, rather say what the best one misses
 _DESCRIPTION_CHARS = 600
 _MOST_TOOLS = 4
@@ -28,10 +30,14 @@ _AND = re.compile(r",?\s+and\s+|,\s+|\s*&\s+", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class _Option:
+    """A tool for a task. `changes` says that it changes something, `meant` that the task orders just that."""
+
     tool: ToolSpec
     worth: float
     hits: frozenset[str]
     filled: Filled
+    changes: bool
+    meant: bool
 
 
 def act(sections: Sections, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> ModelReply:
@@ -41,7 +47,7 @@ def act(sections: Sections, messages: Sequence[Message], tools: Sequence[ToolSpe
     if results and not sections.text("feedback") and not fault(results[-1]):
         return ModelReply("")
     task = sections.text("task")
-    known = [*_state(sections.text("state_context")), sections.text("user_request")]
+    known = [*_known(task, sections.text("state_context")), sections.text("user_request")]
     offered = sorted((tool for tool in tools if tool.name != _CONTINUE), key=lambda tool: tool.name)
     chosen = _chosen(task, known, offered, made)
     if isinstance(chosen, str):
@@ -51,12 +57,14 @@ def act(sections: Sections, messages: Sequence[Message], tools: Sequence[ToolSpe
     return ModelReply("", tuple(_call(name, arguments, len(made) + at) for at, (name, arguments) in enumerate(new)))
 
 
-def _state(text: str) -> list[str]:
-    """Return the texts of a state, what earlier tasks found first, then the rest."""
-    data = parsed(text)
+def _known(task: str, state: str) -> list[str]:
+    """Return what earlier tasks found; where the task refers back, the conversation too, the newest first."""
+    data = parsed(state)
     if not isinstance(data, Mapping):
-        return [text]
-    return [_plain(data.get("results", "")), _plain(data)]
+        return []
+    said = data.get("messages")
+    messages = said[::-1] if isinstance(said, list) and refers_back(task) else []
+    return [_plain(part) for part in (data.get("results", ""), *messages)]
 
 
 def _plain(data: object) -> str:
@@ -94,38 +102,32 @@ def _ranked(task: str, known: Sequence[str], tools: Sequence[ToolSpec]) -> list[
 
 
 def _option(tool: ToolSpec, score: float, words: Counter[str], task: str, known: Sequence[str]) -> _Option:
+    about, orders = tool.description[:_DESCRIPTION_CHARS], ordered(task)
     vocabulary = {*content(tool.name), *content(_about(tool))}
-    filled = fill(tool.parameters, task, known, f"{tool.name} {tool.description[:_DESCRIPTION_CHARS]}")
-    share = filled.used / (len(values(task)) or 1)
-    worth = (score + 0.4 * share) * _fitness(tokens(tool.name), _order(task))
-    return _Option(tool, worth, frozenset(vocabulary & words.keys()), filled)
-
-
-def _order(task: str) -> str:
-    """Return the verb that a task begins with if it is an order, else an empty string."""
-    first = next((word for word in tokens(task) if word not in POLITE), "")
-    return first if first in ORDERS else ""
-
-
-def _fitness(name: Sequence[str], order: str) -> float:
-    """Return a factor for whether a tool changes something just where the task asks for that."""
-    if order in CHANGES:
-        return 1.0 if order in name else _OTHER_ORDER
-    return _UNASKED_CHANGE if CHANGES.intersection(name) else 1.0
+    changes = changing(tool.name, about)
+    filled = fill(tool.parameters, task, known, f"{tool.name} {about}", literal=changes)
+    meant = changes and makes(tool.name, about, orders)
+    worth = (score + filled.used / (len(values(task)) or 1)) * _BORROWED**filled.borrowed
+    worth *= _OTHER_ORDER if orders and not meant else 1.0
+    return _Option(tool, worth, frozenset(vocabulary & words.keys()), filled, changes, meant)
 
 
 def _chosen(
     task: str, known: Sequence[str], tools: Sequence[ToolSpec], made: list[tuple[str, str]]
 ) -> list[_Option] | str:
-    """Return the tools to call: the best, or one for each thing that the task lists; or what is missing."""
-    ranked = _ranked(task, known, tools)
-    fresh = [option for option in ranked if not _was_made(option, made) and _convincing(option, task)]
+    """Return the tools to call: the best, or one for each thing that the task lists; or what is missing.
+
+    What changes something is never tried for a task that orders no change, nor after another try.
+    """
+    ranked = [option for option in _ranked(task, known, tools) if _convincing(option, task)]
+    may_change = bool(ordered(task)) and not made
+    fresh = [option for option in ranked if not _was_made(option, made) and (may_change or not option.changes)]
     able = [option for option in fresh if not option.filled.missing]
-    if not able or able[0].worth < _CLOSE * fresh[0].worth:
+    if fresh and fresh[0].changes and not fresh[0].meant:
+        return f"I can't tell whether the task “{task}” means {fresh[0].tool.name}."
+    if not able or able[0].worth < _CLOSE * fresh[0].worth or (able[0].changes and not able[0].meant):
         return _why_not(task, fresh, bool(made))
-    if _ambiguous(task, able):
-        return f"I can't tell whether the task “{task}” means {able[0].tool.name} or {able[1].tool.name}."
-    several = [] if made or _changes(able[0]) else _several(task, known, tools)
+    several = [] if made or able[0].changes else _several(task, known, tools)
     return several or [able[0]]
 
 
@@ -134,15 +136,9 @@ def _several(task: str, known: Sequence[str], tools: Sequence[ToolSpec]) -> list
     found: dict[str, _Option] = {}
     for segment in _segments(task):
         best = next(iter(_ranked(segment, [task, *known], tools)), None)
-        if (
-            not content(masked(segment))
-            or best is None
-            or best.filled.missing
-            or _changes(best)
-            or not best.hits - VERBS
-        ):
-            continue
-        found.setdefault(best.tool.name, best)
+        usable = best and best.hits - VERBS and not best.filled.missing and not best.changes
+        if best and usable and content(masked(segment)):
+            found.setdefault(best.tool.name, best)
     return list(found.values())[:_MOST_TOOLS] if len(found) > 1 else []
 
 
@@ -150,10 +146,6 @@ def _segments(task: str) -> list[str]:
     cuts = [match.span() for match in _AND.finditer(masked(task))]
     starts, ends = [0, *(end for _, end in cuts)], [*(start for start, _ in cuts), len(task)]
     return [task[start:end] for start, end in zip(starts, ends, strict=True)]
-
-
-def _changes(option: _Option) -> bool:
-    return bool(CHANGES.intersection(tokens(option.tool.name)))
 
 
 def _was_made(option: _Option, made: list[tuple[str, str]]) -> bool:
@@ -164,13 +156,6 @@ def _convincing(option: _Option, task: str) -> bool:
     """Whether a tool shares a thing with the task; with a task that only names values, the verb."""
     things = set(content(masked(task))) - VERBS
     return bool(option.hits - VERBS) if things else bool(option.hits)
-
-
-def _ambiguous(task: str, able: list[_Option]) -> bool:
-    """Whether a change was asked for that several tools could mean, none of them named after it."""
-    order = _order(task)
-    rivals = [option for option in able[:2] if _changes(option) and order not in tokens(option.tool.name)]
-    return order in CHANGES and len(rivals) > 1 and rivals[1].worth >= _CLOSE * rivals[0].worth
 
 
 def _why_not(task: str, options: list[_Option], tried: bool) -> str:

@@ -32,26 +32,32 @@ class Filled:
 
     arguments: list[dict[str, Json]] = field(default_factory=lambda: [{}])
     missing: list[Slot] = field(default_factory=list[Slot])
-    used: int = 0
+    used: int = 0  # values of the task
+    borrowed: int = 0  # arguments that only the known texts name
     unresolved: list[str] = field(default_factory=list[str])
 
 
-def fill(schema: object, task: str, known: Sequence[str], about: str) -> Filled:
+def fill(schema: object, task: str, known: Sequence[str], about: str, *, literal: bool = False) -> Filled:
     """Fill arguments from the task; what is required and not there, from `known` texts, the nearest first.
 
-    `about` is the tool's name and description, whose words aren't values.
+    `about` is the tool's name and description, whose words aren't values. `literal` says that no free text may be
+    what is left of the task.
     """
-    return _Filling(slots(schema), task, known, frozenset(content(about))).filled()
+    return _Filling(slots(schema), task, known, frozenset(content(about)), literal=literal).filled()
 
 
 class _Filling:
-    def __init__(self, wanted: list[Slot], task: str, known: Sequence[str], about: frozenset[str]) -> None:
+    def __init__(
+        self, wanted: list[Slot], task: str, known: Sequence[str], about: frozenset[str], *, literal: bool
+    ) -> None:
         self._slots = wanted
         self._task = task
         self._known = known
         self._about = about
         self._given: dict[str, list[object]] = {}
         self._free = list(values(task))
+        self._borrowed = 0
+        self._literal = literal
 
     def filled(self) -> Filled:
         self._choose()
@@ -61,7 +67,7 @@ class _Filling:
         missing = [
             slot for slot in self._slots if slot.name not in self._given and slot.required and not self._derive(slot)
         ]
-        found = Filled(missing=missing, used=len(values(self._task)) - len(self._free))
+        found = Filled(missing=missing, used=len(values(self._task)) - len(self._free), borrowed=self._borrowed)
         found.unresolved = [value.text for value in self._free if value.kind == "name"]
         names = list(self._given)
         several = product(*(self._given[name] for name in names))
@@ -161,7 +167,7 @@ class _Filling:
     def _object(self, slot: Slot) -> object:
         if not slot.slots:
             return None
-        inner = _Filling(slot.slots, self._task, self._known, self._about)
+        inner = _Filling(slot.slots, self._task, self._known, self._about, literal=self._literal)
         inner._free = list(self._free)
         inner._choose()
         inner._name()
@@ -201,12 +207,13 @@ class _Filling:
             fitting = [value for value in values(plain) if value.kind == slot.wanted]
             found = list(dict.fromkeys(_converted(slot, value) for value in fitting))
             if found and (slot.wanted in ("zone", "date", "time") or len(found) == 1):
+                self._borrowed += 1
                 return found[0]
         return None
 
     def _remainder(self, slot: Slot) -> str | None:
         """Return what a free text is about: the task without the words that only name the tool."""
-        if slot.wanted != "text" or not slot.free:
+        if slot.wanted != "text" or not slot.free or self._literal:
             return None
         skipped = self._about.union(STOP - GREETINGS, ORDERS, slot.words)
         for match in _WORD.finditer(masked(self._task)):
@@ -239,7 +246,7 @@ def _fit(slot: Slot, value: Value, task: str, about: frozenset[str]) -> float:
         return 0.0
     before = list(tokens(task[max(0, value.start - _WINDOW) : value.start])[-3:])
     affinity = _affinity(slot, value, task, before, about)
-    needs_affinity = value.kind == "number" or slot.identifier or (slot.wanted == "text" and not slot.required)
+    needs_affinity = value.kind == "number" or (slot.wanted == "text" and (slot.identifier or not slot.required))
     return base + affinity if affinity > 0 or not needs_affinity or (value.kind == "number" and slot.required) else 0.0
 
 

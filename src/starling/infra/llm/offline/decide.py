@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from starling.infra.llm.offline.parts import Part, parts
-from starling.infra.llm.offline.prompts import Element, Sections, elements, leaves, parsed
+from starling.infra.llm.offline.prompts import Element, Sections, leaves, parsed
 from starling.infra.llm.offline.roster import Match, Roster, roster
-from starling.infra.llm.offline.values import values
+from starling.infra.llm.offline.values import of_kind, values
 from starling.infra.llm.offline.words import QUESTION, STOP, tokens
 
 _DONE = ("approved", "succeeded")
@@ -15,6 +15,8 @@ _FAILED = ("failed", "rejected")
 _ALTERNATIVE = 0.5  # of the best agent's score: below it another agent is no other way but a guess
 _NAMED_AGENTS = 12
 _DEMONSTRATIVE = re.compile(r"\b(this|my|our) ([^\W\d_]+)", re.IGNORECASE)
+_MODE = re.compile(r"Mode [A-Z]+: [^.]*\.")
+_ASK = "Say in a whole sentence what you want to know or have done."
 _NO_MODEL = "offline:rules matches tools to requests and knows nothing else; no language model is configured"
 
 
@@ -23,6 +25,7 @@ class _Draft:
     tasks: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     unserved: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     thoughts: list[str] = field(default_factory=list[str])
+    bounds: str = ""  # what the request's mode leaves out
 
     def leave_out(self, part: str, reason: str) -> None:
         self.unserved.append({"part": part, "reason": reason})
@@ -34,15 +37,17 @@ class _Draft:
 def decide(sections: Sections) -> dict[str, Any]:
     """Return the decision for a supervisor's request, as its response schema wants it."""
     agents = roster(sections.element("agents").raw)
-    request = _with_history(sections.text("user_request"), sections.element("session_history").raw, agents)
-    wanted = parts(request, agents)
-    planned = sections.children("current_plan", "task")
+    state, planned = sections.text("state_context"), sections.children("current_plan", "task")
     if planned:
-        return _decide_again(wanted, planned, agents, _reasons(sections.text("state_context")))
+        return _decide_again(planned, agents, _reasons(state))
+    said = sections.text("user_request")
+    request = _with_history(said, sections.children("session_history", "message"), agents)
+    if request is None:
+        return _decision(_Draft(), reply=f"It isn't clear to me what “{said}” asks for. {_ASK}")
     if _small_talk(request, agents):
         return _decision(_Draft(), reply=_introduction(agents))
-    draft = _Draft()
-    for part in wanted:
+    draft = _Draft(bounds=_bounds(state))
+    for part in parts(request, agents):
         _place(part, draft, agents)
     return _decision(draft, assumptions=_assumptions(draft))
 
@@ -52,35 +57,42 @@ def _place(part: Part, draft: _Draft, agents: Roster) -> None:
     fitting = agents.fitting(part.text)
     ready = [match for match in fitting if match.card.ready]
     if not fitting:
-        draft.leave_out(part.text, f"No agent here has a tool for this ({_NO_MODEL}).")
+        draft.leave_out(part.text, f"No agent here has a tool for this ({_NO_MODEL}). {draft.bounds}".rstrip())
     elif not ready or ready[0].score < _ALTERNATIVE * fitting[0].score:
         card = fitting[0].card
         draft.leave_out(part.text, f"{card.name} is {card.state}: {card.summary}")
     else:
         follows = [draft.tasks[-1]["task_id"]] if part.follows and draft.tasks else []
         draft.assign(f"t{len(draft.tasks) + 1}", ready[0].card.name, part.text, follows)
-        draft.thoughts.append(_because(ready[0]))
+        draft.thoughts.append(_because(ready[0], part.text))
 
 
-def _because(match: Match) -> str:
-    return f"{match.card.name} fits by {', '.join(sorted(match.hits))}"
+def _because(match: Match, text: str) -> str:
+    """Say by which words of a text, as they are written there, an agent fits; else by which values."""
+    words = [word for word in re.findall(r"[^\W_]+", text) if match.hits.intersection(tokens(word))]
+    return f"{match.card.name} fits by {', '.join(dict.fromkeys(words or [value.text for value in values(text)]))}"
+
+
+def _bounds(state: str) -> str:
+    """Return what governance says about the request's mode, the first sentence of it."""
+    hints = [str(leaf) for path, leaf in leaves(parsed(state)) if path == ("hint",)]
+    found = _MODE.search(" ".join(hints))
+    return found[0] if found else ""
 
 
 def _reasons(state: str) -> dict[str, str]:
     """Return why tasks failed, by task id, as the results in the state say it."""
-    found = [(path[-1], str(leaf)) for path, leaf in leaves(parsed(state)) if path[:-1] == ("results",)]
     reasons: dict[str, str] = {}
     task_id = ""
-    for key, text in found:
-        task_id = text if key == "task_id" else task_id
-        if key == "reason":
-            reasons[task_id] = text
+    for path, leaf in leaves(parsed(state)):
+        if path == ("results", "task_id"):
+            task_id = str(leaf)
+        elif path == ("results", "reason"):
+            reasons[task_id] = str(leaf)
     return reasons
 
 
-def _decide_again(
-    wanted: list[Part], planned: list[Element], agents: Roster, reasons: dict[str, str]
-) -> dict[str, Any]:
+def _decide_again(planned: list[Element], agents: Roster, reasons: dict[str, str]) -> dict[str, Any]:
     """Return the decision over a plan that stands: another way once for what failed, then without it."""
     draft, dropped = _Draft(), set[str]()
     for task in planned:
@@ -93,12 +105,6 @@ def _decide_again(
             draft.leave_out(task.text, reasons.get(task_id) or _why_dropped(task))
         else:
             draft.assign(task_id, other, task.text, needs)
-    known = {task.text for task in planned}
-    fresh = _Draft()
-    for part in wanted:
-        if part.text not in known and agents.best(part.text) is None:
-            _place(part, fresh, agents)
-    draft.unserved += fresh.unserved
     return _decision(draft, planned=planned)
 
 
@@ -185,17 +191,17 @@ def _introduction(agents: Roster) -> str:
     return f"Hello. I am Starling, running on offline:rules, which only matches requests to tools. {can}"
 
 
-def _with_history(request: str, history: str, agents: Roster) -> str:
-    """Return a request; one that has only values ("and in Tokyo?") takes its subject from what was asked last."""
-    if agents.subject(request) or not any(value.kind in ("zone", "path", "name") for value in values(request)):
+def _with_history(request: str, history: list[Element], agents: Roster) -> str | None:
+    """Return a request; one that has only values ("and in Tokyo?") in the words of the last one that had such a value.
+
+    None where there was something said before, but nothing that the values could stand for.
+    """
+    new = of_kind(request, "zone", "path", "name")
+    asked = [item.text for item in history if item.get("role") == "user"]
+    if agents.subject(request) or not new or not asked:
         return request
-    asked = [
-        item.text for tag in ("message", "user") for item in elements(history, tag) if item.get("role") in ("", "user")
-    ]
-    asked += [line[5:].strip() for line in history.splitlines() if line.lower().startswith("user:")]
-    if not asked:
-        return request
-    last = asked[-1]
-    for value in reversed(values(last)):
-        last = last[: value.start] + last[value.end :]
-    return f"{last.rstrip('?.! ')} {request.lstrip()}"
+    kinds = (new[0].kind, "zone") if new[0].kind == "name" else (new[0].kind,)
+    for part in reversed(parts(asked[-1], agents)):
+        for old in of_kind(part.text, *kinds):
+            return f"{part.text[: old.start]}{' and '.join(value.text for value in new)}{part.text[old.end :]}"
+    return None

@@ -16,7 +16,7 @@ _BOUNDARY = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _REFERS = re.compile(
-    r"(?<!is )(?<!was )\b(it|its|them|their|there|that|this|those|these)\b(?! is\b| was\b|'s\b)",
+    r"(?<!is )(?<!was )\b(it|its|them|their|there|that|this|those|these|the same)\b(?! is\b| was\b|'s\b)",
     re.IGNORECASE,
 )
 _FOLLOWS = re.compile(
@@ -34,6 +34,11 @@ class Part:
 
     text: str
     follows: bool = False
+
+
+def refers_back(text: str) -> bool:
+    """Whether a text points at something that was said before it: "there", "its", "the same"."""
+    return bool(_REFERS.search(text))
 
 
 def parts(request: str, roster: Roster) -> list[Part]:
@@ -109,7 +114,7 @@ def _linked(text: str, joined_by: str, earlier: list[Part]) -> Part:
     follows = bool(_FOLLOWS.search(f"{joined_by} {text}")) or any(
         word not in STOP and word in tokens(before) for noun in _THAT.findall(text) for word in tokens(noun)
     )
-    if _REFERS.search(clean) and not of_kind(clean, "path", "url", "zone", "name"):
+    if refers_back(clean) and not of_kind(clean, "path", "url", "zone", "name"):
         referred = [value.text for value in of_kind(before, "path", "url", "zone", "quoted", "name")]
         if referred:
             clean = f"{clean.rstrip('?.! ')} ({', '.join(dict.fromkeys(referred))})"

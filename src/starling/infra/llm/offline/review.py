@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from starling.infra.llm.offline.faults import fault, nothing
+from starling.infra.llm.offline.orders import changing, ordered
 from starling.infra.llm.offline.prompts import Element, Sections, elements, leaves, parsed
-from starling.infra.llm.offline.values import Value, clock, of_kind, values
-from starling.infra.llm.offline.words import ORDERS, STOP, content, fold, tokens
+from starling.infra.llm.offline.values import Kind, Value, clock, masked, of_kind, values
+from starling.infra.llm.offline.words import READING, STOP, content, fold, tokens
 
 _FENCE = re.compile(r"\s*```\w*\n(.*?)\n?```\s*", re.DOTALL)
 _SUCCEEDED = ("succeeded", "success", "ok", "")
@@ -21,7 +22,9 @@ _ORDERS_REVIEW = re.compile(
     r"\b(?:verdict|review\w*|approve|respond|answer|output|mark|return|status)\b.{0,60}\b(?:APPROVED|REJECTED|FIXED)\b"
     r"|\b(?:ignore|disregard|forget)\b.{0,30}\b(?:instructions?|rules?|prompts?|task)\b",
 )
-_QUANTITY = re.compile(r"\b(?:last|first|top|latest|newest|oldest|recent|biggest|busiest)\s+$", re.IGNORECASE)
+_RANKED = re.compile(r"\b(?:last|first|top|latest|newest|oldest|recent|biggest|busiest)\s+$", re.IGNORECASE)
+_THE_LAST = re.compile(r"\b(?:the|its|their|my|our|your) (?:last|latest|newest) ([^\W\d_]+\b)(?<!s)", re.IGNORECASE)
+_NAMED: tuple[Kind, ...] = ("zone", "path", "url", "email", "quoted", "number", "date", "time", "name")
 _RECORD = re.compile(r"^([A-Z][\w ]{1,30}):(?= )", re.MULTILINE)
 _SPECIALIST = "mcp_agent_"
 _EVIDENCE_CHARS = 200
@@ -65,8 +68,14 @@ class _Attempt:
         return f"{self.task}\n{self.request}"
 
     @property
-    def returned(self) -> str:
-        return "\n".join(call.result for call in self.calls)
+    def about(self) -> frozenset[str]:
+        """The stems that say what the task is about."""
+        return frozenset(content(self.task)) - READING - ordered(self.task)
+
+    @property
+    def said(self) -> str:
+        """What the calls are and returned."""
+        return "\n".join(" ".join([call.name, *call.arguments, *call.texts, call.result]) for call in self.calls)
 
 
 def review(sections: Sections) -> dict[str, Any]:
@@ -78,18 +87,14 @@ def review(sections: Sections) -> dict[str, Any]:
         [_call(item) for item in sections.children("tool_calls", "call")],
         sections.text("output"),
     )
-    reasons, evidence = _objections(attempt)
-    if reasons:
-        return _verdict("REJECTED", reasons, evidence)
+    for check in _CHECKS:
+        objections = list(check(attempt))
+        if objections:
+            return _verdict("REJECTED", [reason for reason, _ in objections], [passage for _, passage in objections])
     fenced = _FENCE.fullmatch(attempt.output)
     if fenced and parsed(fenced[1]) is not None:
-        return _verdict(
-            "FIXED",
-            ["The output answers the task inside a code fence."],
-            [],
-            fenced[1].strip(),
-            ["removed the code fence"],
-        )
+        reason = "The output answers the task inside a code fence."
+        return _verdict("FIXED", [reason], [], fenced[1].strip(), ["removed the code fence"])
     return _verdict("APPROVED", ["The output comes from the calls and fits the task."], _support(attempt))
 
 
@@ -100,7 +105,7 @@ def _verdict(
         "status": status,
         "refined_output": refined,
         "reasons": reasons,
-        "evidence": evidence,
+        "evidence": [passage[:_EVIDENCE_CHARS] for passage in evidence if passage],
         "changed": list(changed),
     }
 
@@ -109,20 +114,6 @@ def _call(item: Element) -> _Call:
     arguments = parsed(next((inner.text for inner in elements(item.raw, "arguments")), ""))
     result = next((inner.text for inner in elements(item.raw, "result")), "")
     return _Call(item.get("name"), item.get("status"), arguments if isinstance(arguments, Mapping) else {}, result)
-
-
-def _objections(attempt: _Attempt) -> tuple[list[str], list[str]]:
-    """Return why an attempt has to be rejected, with the passages; nothing if it needn't."""
-    for found in _checks(attempt):
-        reasons, evidence = zip(*found, strict=True)
-        return list(reasons), [passage[:_EVIDENCE_CHARS] for passage in evidence if passage]
-    return [], []
-
-
-def _checks(attempt: _Attempt) -> Iterator[list[tuple[str, str]]]:
-    """Yield `(reason, passage)` lists of the checks that object, the gravest first."""
-    checks = (_empty, _errors, _unfounded, _orders, _contradictions, _places, _counts, _off_topic, _invented)
-    yield from (found for check in checks if (found := list(check(attempt))))
 
 
 def _empty(attempt: _Attempt) -> Iterator[tuple[str, str]]:
@@ -153,49 +144,46 @@ def _unfounded(attempt: _Attempt) -> Iterator[tuple[str, str]]:
 
 
 def _orders(attempt: _Attempt) -> Iterator[tuple[str, str]]:
-    for text in (attempt.returned, attempt.output):
+    for text in (*(call.result for call in attempt.calls), attempt.output):
         order = _ORDERS_REVIEW.search(text)
         if order and order[0] not in attempt.asked:
             yield "A result tries to tell the reviewer what to decide.", order[0]
             return
 
 
+def _unasked(attempt: _Attempt) -> Iterator[tuple[str, str]]:
+    """Object to calls that change something for a task that orders no change."""
+    for call in attempt.calls:
+        if changing(call.name) and not ordered(attempt.task):
+            yield f"{call.name} changes something, which the task doesn't order.", call.result
+
+
 def _contradictions(attempt: _Attempt) -> Iterator[tuple[str, str]]:
     """Object to arguments from nowhere while the task names something that no call asked for."""
-    kinds = ("zone", "path", "url", "email", "quoted", "number", "date", "time", "name")
-    for kind in kinds:
-        wanted = [value for value in of_kind(attempt.task, kind) if not _covered(value, attempt.calls)]
-        foreign = [text for call in attempt.calls for text in call.texts if _foreign(text, kind, attempt)]
+    texts = [text for call in attempt.calls for text in call.texts]
+    for kind in _NAMED:
+        wanted = [value.text for value in of_kind(attempt.task, kind) if not _covered(value, texts)]
+        foreign = [text for text in texts if _foreign(text, kind, attempt.asked)]
         if wanted and foreign:
-            named = ", ".join(value.text for value in wanted)
-            yield f"The task is about {named}, but a call asked for {foreign[0]}.", foreign[0]
+            yield f"The task is about {', '.join(wanted)}, but a call asked for {foreign[0]}.", foreign[0]
 
 
-def _covered(value: Value, calls: Sequence[_Call]) -> bool:
-    """Whether a call asked for a value of the task, or its result names it."""
-    asked = [text for call in calls for text in call.texts]
+def _covered(value: Value, texts: Sequence[str]) -> bool:
+    """Whether an argument names a value of the task."""
     if value.kind == "number":
-        return value.value in asked or any(value.value in re.findall(r"\d+", text) for text in asked)
+        return any(value.value in (text, *re.findall(r"\d+", text)) for text in texts)
     if value.kind == "time":
-        return clock(value.value) in {clock(found.value) for text in asked for found in of_kind(text, "time")}
-    return any(_same(value, text) for text in asked)
+        return clock(value.value) in {clock(found.value) for text in texts for found in of_kind(text, "time")}
+    forms = {fold(value.value).rstrip("/"), fold(value.text).rstrip("/")}
+    return any(form in fold(text) for form in forms for text in texts)
 
 
-def _same(value: Value, text: str) -> bool:
-    return any(
-        fold(form) in fold(text) or fold(text).rstrip("/") == fold(form).rstrip("/")
-        for form in (value.value, value.text)
-    )
-
-
-def _foreign(text: str, kind: str, attempt: _Attempt) -> bool:
-    """Whether an argument is of a kind and stands neither in the task nor in the request."""
+def _foreign(text: str, kind: Kind, asked: str) -> bool:
+    """Whether an argument is of a kind and doesn't stand in what was asked."""
     found = values(text)
-    of_this = [value for value in found if value.kind == kind] or (kind in ("name", "quoted") and not found)
-    if not of_this or fold(text) in fold(attempt.asked):
-        return False
-    known = {value.value for value in values(attempt.asked)}
-    return not any(value.value in known for value in found) and not set(content(text)) & set(content(attempt.asked))
+    of_this = any(value.kind == kind for value in found) or (kind in ("name", "quoted") and not found)
+    known = {value.value for value in values(asked)}.union(content(asked))
+    return of_this and fold(text) not in fold(asked) and known.isdisjoint([*content(text), *(v.value for v in found)])
 
 
 def _places(attempt: _Attempt) -> Iterator[tuple[str, str]]:
@@ -204,14 +192,12 @@ def _places(attempt: _Attempt) -> Iterator[tuple[str, str]]:
     if not wanted or not attempt.good:
         return
     text = "\n".join(_plain(part) for part in (*(call.result for call in attempt.good), attempt.output))
-    asked = "\n".join(" ".join(call.texts) for call in attempt.good)
-    found = {value.value: value.text for value in of_kind(text, "zone")} | {
-        value.value: value.text for value in of_kind(attempt.output, "zone")
-    }
+    asked = fold("\n".join(text for call in attempt.good for text in call.texts))
+    found = {value.value: value.text for value in (*of_kind(text, "zone"), *of_kind(attempt.output, "zone"))}
     others = [name for zone, name in found.items() if zone not in wanted and zone not in ("UTC", "GMT", "Etc/UTC")]
     for zone, name in wanted.items():
         in_results = zone in found or fold(name) in fold(text)
-        if not in_results and (others or not (zone in asked or fold(name) in fold(asked))):
+        if not in_results and (others or not (fold(zone) in asked or fold(name) in asked)):
             yield f"Nothing in the results is about {name}.", others[0] if others else attempt.output
 
 
@@ -222,17 +208,12 @@ def _plain(text: str) -> str:
 
 def _counts(attempt: _Attempt) -> Iterator[tuple[str, str]]:
     """Object to more entries than "the last 3" asks for. Fewer may be all there are."""
-    limits = [int(value.value) for value in of_kind(attempt.task, "number") if _limits(attempt.task, value)]
-    if len(limits) != 1:
-        return
-    for call in attempt.good:
+    numbers = [value for value in of_kind(attempt.task, "number") if _RANKED.search(attempt.task[: value.start])]
+    limits = [int(value.value) for value in numbers if value.value.isdigit()]
+    for call in attempt.good if len(limits) == 1 else []:
         entries = _entries(call.result)
         if entries > limits[0]:
             yield f"The task asks for {limits[0]}, but the result has {entries} entries.", call.result
-
-
-def _limits(task: str, value: Value) -> bool:
-    return value.value.isdigit() and bool(_QUANTITY.search(task[: value.start]))
 
 
 def _entries(text: str) -> int:
@@ -246,20 +227,20 @@ def _entries(text: str) -> int:
 
 
 def _off_topic(attempt: _Attempt) -> Iterator[tuple[str, str]]:
-    """Object to calls that have no word and no value in common with the task."""
-    about = set(content(attempt.task)) - ORDERS
-    if not about or not attempt.calls:
+    """Object to prose without a word of the task, and to what says nothing about "the last commit".
+
+    Figures and data needn't repeat the words of a question: whoever chose the tool matched those.
+    """
+    folded = fold(attempt.said)
+    names = tuple(token for call in attempt.calls for token in tokens(call.name) if len(token) > 2)
+    prose = parsed(attempt.output) is None and not re.search(r"\d", attempt.output)
+    if not attempt.calls or not attempt.about:
         return
-    said = " ".join(
-        [
-            attempt.returned,
-            *(f"{call.name} {' '.join(call.arguments)} {' '.join(call.texts)}" for call in attempt.calls),
-        ]
-    )
-    folded = fold(said)
-    names = {token for call in attempt.calls for token in tokens(call.name) if len(token) > 2}
-    if not any(word in folded or word.startswith(tuple(names)) for word in about):
+    if prose and not any(word in folded or word.startswith(names) for word in attempt.about):
         yield "Neither the calls nor their results have to do with the task.", attempt.output
+    for noun in _THE_LAST.findall(masked(attempt.task)):
+        if not any(word in folded for word in tokens(noun)):
+            yield f"Nothing in the calls or their results is about a {noun}.", attempt.output
 
 
 def _invented(attempt: _Attempt) -> Iterator[tuple[str, str]]:
@@ -267,20 +248,21 @@ def _invented(attempt: _Attempt) -> Iterator[tuple[str, str]]:
     cut = any(len(call.result) >= _LONG_RESULT and call.result in attempt.output for call in attempt.calls)
     if not attempt.calls or cut:
         return
-    source = fold(
-        "\n".join([attempt.returned, attempt.asked, *(f"{call.name} {' '.join(call.texts)}" for call in attempt.calls)])
-    )
-    known = set(re.findall(r"\d+", source)) | set(tokens(source))
+    source = fold(f"{attempt.said}\n{attempt.asked}")
+    known = {*re.findall(r"\d+", source), *tokens(source), *STOP}
     for value in values(_plain(attempt.output)):
-        if fold(value.value) in source or fold(value.text) in source:
-            continue
-        if not set(re.findall(r"\d+", value.value)).issubset(known) or not set(tokens(value.text)) - STOP <= known:
+        parts = {*re.findall(r"\d+", value.value), *tokens(value.text)}
+        if fold(value.value) not in source and fold(value.text) not in source and not parts <= known:
             yield "The output says what no call returned.", value.text
 
 
 def _support(attempt: _Attempt) -> list[str]:
     """Return lines of the output that have to do with the task."""
     lines = [line.strip() for line in attempt.output.splitlines() if line.strip()]
-    about = {word for word in content(attempt.task) if word not in ORDERS}
-    telling = [line for line in lines if any(word in fold(line) for word in about)]
-    return [line[:_EVIDENCE_CHARS] for line in (telling or lines)[:2]]
+    return ([line for line in lines if any(word in fold(line) for word in attempt.about)] or lines)[:2]
+
+
+# What can be wrong, the gravest first: each check yields `(reason, passage)`.
+_CHECKS = (
+    _empty, _errors, _unfounded, _orders, _unasked, _contradictions, _places, _counts, _off_topic, _invented
+)  # fmt: skip

@@ -134,7 +134,7 @@ def subject(text: str, index: Index) -> Counter[str]:
     """Return the content words of a text that aren't values; of names and places, those that the index knows."""
     words = Counter(content(text))
     for value in values(text):
-        named = value.kind in ("name", "zone")
+        named = value.kind in ("name", "zone", "revision")
         words.subtract(word for word in content(value.text) if not (named and index.knows(word)))
     return +words
 

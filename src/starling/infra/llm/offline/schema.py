@@ -8,7 +8,7 @@ from typing import Literal, cast
 from starling.infra.llm.offline.words import fold, stem, tokens
 
 type Wanted = Literal[
-    "zone", "path", "url", "email", "date", "time", "glob", "number", "boolean", "array", "object", "text"
+    "zone", "path", "url", "email", "date", "time", "glob", "revision", "number", "boolean", "array", "object", "text"
 ]
 type Schema = Mapping[str, object]
 
@@ -19,6 +19,7 @@ _BY_NAME: tuple[tuple[Wanted, str], ...] = (
     ("email", "email mail"),
     ("path", "path paths filepath filename directory dir folder cwd"),
     ("glob", "pattern glob"),
+    ("revision", "revision commit sha"),
     ("date", "date timestamp datetime"),
 )
 _BY_LAST: tuple[tuple[Wanted, str], ...] = (("path", "file repo repository"), ("time", "time"))

@@ -9,7 +9,7 @@ from zoneinfo import available_timezones
 
 from starling.infra.llm.offline.words import STOP, fold, tokens
 
-type Kind = Literal["quoted", "url", "email", "zone", "path", "glob", "date", "time", "number", "name"]
+type Kind = Literal["quoted", "url", "email", "zone", "path", "glob", "date", "time", "revision", "number", "name"]
 
 _SCAN = re.compile(
     r"""
@@ -22,6 +22,8 @@ _SCAN = re.compile(
     | (?P<glob>(?<!\S)[\w./-]*\*[\w./*-]*)
     | (?P<path>(?<![\w/])(?:~|\.{1,2})?/[^\s"'<>|,;]*|\b[A-Za-z]:\\[^\s"'<>|,;]*
         |(?<![\w/.-])[\w.-]+(?:/[\w.-]+)+|(?<![\w/.-])\w[\w-]*(?:\.\w+)*\.[A-Za-z]\w{0,4}\b(?!\.\w))
+    | (?P<revision>(?-i:\bHEAD)(?:[~^]\d*)*(?!\w)|\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{7,40}\b
+        |\b(?:last|latest|newest|most\ recent)\ (?:commit|revision)\b)
     | (?P<number>(?<![\w.])-?\d+(?:[.,]\d+)*(?!\w))
     """,
     re.VERBOSE | re.IGNORECASE,
@@ -33,6 +35,7 @@ _COUNTED: dict[str, int] = {
 }  # fmt: skip
 _PLACED = ("in", "at", "for", "from", "to", "of", "and", "between")
 _AREAS = ("Africa", "America", "Antarctica", "Arctic", "Asia", "Atlantic", "Australia", "Europe", "Indian", "Pacific")
+_NEWEST = "HEAD"  # what "the last commit" is called in revisions
 _LONGEST_PLACE = 4
 _READ_CHARS = 20_000
 _MOST_VALUES = 200
@@ -92,6 +95,8 @@ def _scanned(text: str) -> Iterator[Value]:
         elif kind in ("path", "url"):
             raw = raw.rstrip(".,;:?!)") or raw
             yield Value(kind, raw, raw, match.start(), match.start() + len(raw))
+        elif kind == "revision":
+            yield Value(kind, _NEWEST if " " in raw else raw, raw, *match.span())
         elif kind in ("email", "zone", "date", "time", "glob", "number"):
             yield Value(kind, raw, raw, *match.span())
 
@@ -163,7 +168,7 @@ def masked(text: str) -> str:
     """Return the text, of the same length, with everything but names blanked where a value stands."""
     chars = list(text)
     for value in values(text):
-        if value.kind not in ("name", "zone"):
+        if value.kind not in ("name", "zone", "revision"):
             chars[value.start : value.end] = "\ufffc" * (value.end - value.start)
     return "".join(chars)
 

@@ -27,13 +27,13 @@ _READING = """
 tell show give get list read find fetch search look check see display print return retrieve explain describe provide
 compute count query view report recommend suggest
 """
-_CHANGING = """
-create make generate add write set update change edit delete remove run execute open send put
-"""
-_OTHER_ORDERS = "convert calculate translate compare summarize think draw"
+_CHANGING = "create make generate add write set update change edit delete remove run execute open send put"
 _OTHER_CHANGES = """
 copy move rename download upload switch start stop commit reset toggle trigger install cancel kill restart insert drop
+checkout stage unstage push pull merge revert restore replace append overwrite clear modify save post publish submit
+pay buy assign close archive enable disable deploy
 """
+_OTHER_ORDERS = "convert calculate translate compare summarize think draw"
 _FUNCTION = frozenset(f"{_FUNCTION_WORDS} {_GREETINGS}".split())
 
 
@@ -80,14 +80,12 @@ def tokens(text: str) -> tuple[str, ...]:
 
 STOP = _FUNCTION
 GREETINGS = frozenset(_GREETINGS.split())
-READING = frozenset(stem(word) for word in _READING.split())
-CHANGES = frozenset(stem(word) for word in f"{_CHANGING} {_OTHER_CHANGES}".split())
-VERBS = READING.union(stem(word) for word in _CHANGING.split())
-ORDERS = VERBS.union(CHANGES, (stem(word) for word in _OTHER_ORDERS.split()))
+CHANGE_WORDS = frozenset(f"{_CHANGING} {_OTHER_CHANGES}".split())
+READING = frozenset(tokens(_READING))
+CHANGES = frozenset(map(stem, CHANGE_WORDS))
+VERBS = READING.union(tokens(_CHANGING))
+ORDERS = VERBS.union(CHANGES, tokens(_OTHER_ORDERS))
 QUESTION = frozenset(tokens("what which who whose when where why how is are was were does did can could would will"))
-POLITE = frozenset(
-    tokens("please kindly can could would will you just now then also and i want need like to let us me")
-)
 SUBORDINATE = frozenset(tokens("when if while as after since where which who whose because although"))
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from starling.core.llm import Message, ToolSpec
+from starling.infra.llm.offline.orders import changing
 from tests.support.offline_requests import DATA, act, calls, tools_of
 
 LIMA_NOW = '{"timezone": "America/Lima", "datetime": "2026-11-20T05:00:14-05:00"}'
@@ -78,7 +79,16 @@ TASKS: list[tuple[str, str, list[tuple[str, Mapping[str, object]]]]] = [
     ("filesystem", "move /tmp/a to /tmp/b", [("move_file", {"source": "/tmp/a", "destination": "/tmp/b"})]),
     ("filesystem", "find *.py files in /src", [("search_files", {"path": "/src", "pattern": "*.py"})]),
     ("git", "how many commits does /r have", [("git_log", {"repo_path": "/r"})]),
-    ("git", "What was the last commit of /r about", [("git_log", {"repo_path": "/r"})]),
+    ("git", "What was the last commit of /r about", [("git_show", {"repo_path": "/r", "revision": "HEAD"})]),
+    ("git", "What changed in the last commit of /r?", [("git_show", {"repo_path": "/r", "revision": "HEAD"})]),
+    ("git", "Show me the diff of the last commit of /r", [("git_show", {"repo_path": "/r", "revision": "HEAD"})]),
+    ("git", "What does 42bb162c046 in /r change?", [("git_show", {"repo_path": "/r", "revision": "42bb162c046"})]),
+    ("git", "What is in the log of /r?", [("git_log", {"repo_path": "/r"})]),
+    ("git", "What is the status of /r?", [("git_status", {"repo_path": "/r"})]),
+    ("git", "commits of /r", [("git_log", {"repo_path": "/r"})]),
+    ("git", "commit log of /r", [("git_log", {"repo_path": "/r"})]),
+    ("git", 'Can you commit /r with message "x"?', [("git_commit", {"repo_path": "/r", "message": "x"})]),
+    ("git", "unstage everything in /r", [("git_reset", {"repo_path": "/r"})]),
     ("system_health", "how full is this disk?", [("disk", {})]),
     ("system_health", "disk and memory usage", [("disk", {}), ("memory", {})]),
     ("system_health", "the 3 busiest processes", [("processes", {"limit": 3})]),
@@ -160,6 +170,78 @@ def test_after_a_rejection_the_next_best_tool_is_tried_and_then_nothing() -> Non
     assert alone.tool_calls == ()
     assert "tried" in alone.content
     assert calls(with_another) == [("zone_clock", {"timezone": "America/Lima"})]
+
+
+@pytest.mark.parametrize(
+    ("server", "task"),
+    [
+        ("git", 'What were the last commits of /r with message "Tokyo"?'),
+        ("git", "What was reset in /r?"),
+        ("git", "Which commit added README.md to /r?"),
+        ("git", "Did someone create a branch called dev in /r?"),
+        ("git", "How do I commit in /r?"),
+        ("git", "the reset of /r"),
+        ("memory", "Who created the entity Alice?"),
+        ("memory", "Were the nodes Alice and Bob deleted?"),
+        ("filesystem", 'Is "Delete everything. Write it." in /tmp/a.txt?'),
+    ],
+)
+def test_nothing_is_changed_that_nobody_ordered_to_change(server: str, task: str) -> None:
+    tools = tools_of(server)
+    made: list[Message] = []
+    for attempt in range(len(tools)):
+        reply = act(tools, task, more=made)
+        failed = [Message("tool", "Error: no", tool_call_id=call.id) for call in reply.tool_calls]
+        made += [Message("assistant", "", reply.tool_calls), *failed]
+        made.append(Message("user", f"<feedback>wrong {attempt}</feedback>"))
+
+    called = {name for message in made for call in message.tool_calls for name in [call.name]}
+
+    assert not any(changing(tool.name, tool.description) for tool in tools if tool.name in called), called
+
+
+def test_after_a_rejection_no_other_change_is_tried() -> None:
+    tools = tools_of("memory")
+    task = "delete the entity Alice"
+    first = act(tools, task)
+    rejected = [Message("assistant", "", first.tool_calls), Message("user", "<feedback>no such entity</feedback>")]
+
+    second = act(tools, task, more=rejected)
+
+    assert [name for name, _ in calls(first)] == ["delete_entities"]
+    assert not any(changing(name) for name, _ in calls(second))
+
+
+def test_a_change_by_another_name_than_the_ordered_one_is_not_guessed() -> None:
+    reply = act(tools_of("memory"), "remove the entity Alice")
+
+    assert reply.tool_calls == ()
+    assert "delete_entities" in reply.content
+
+
+SAID = {"messages": [{"role": "user", "content": "How is Lima?"}, {"role": "assistant", "content": "06:13 in Lima"}]}
+
+
+def test_what_was_said_before_fills_no_argument() -> None:
+    reply = act(tools_of("time"), "What time is it in Lima?", state=json.dumps(SAID))
+
+    assert calls(reply) == [("get_current_time", {"timezone": "America/Lima"})]
+
+
+def test_what_was_said_before_is_what_a_task_refers_back_to() -> None:
+    there = act(tools_of("time"), "What time is it there?", state=json.dumps(SAID))
+    here = act(tools_of("time"), "What time is it?", state=json.dumps(SAID))
+
+    assert calls(there) == [("get_current_time", {"timezone": "America/Lima"})]
+    assert calls(here) != calls(there)
+
+
+def test_a_part_of_a_request_leaves_the_values_of_the_others_alone() -> None:
+    task = "What time is it in Lima"
+
+    reply = act(tools_of("time"), task, request=f"{task} and convert 16:30 from Tokyo to Paris")
+
+    assert calls(reply) == [("get_current_time", {"timezone": "America/Lima"})]
 
 
 def test_the_built_in_continue_is_never_called() -> None:

@@ -7,7 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from brain.prompts import element, lines
+from brain.governance import TableGovernance
+from brain.prompts import Xml, element, lines
+from starling.core.runs import Channel, Mode, RunLimits
+from starling.core.settings import Limits
 from tests.support.offline_requests import CARDS, card, decide, placed, tools_of
 
 NO_CITIES = [one for one in CARDS if one.server in ("time", "git", "system_health")]
@@ -58,6 +61,14 @@ def test_what_nobody_can_do_is_said_and_not_guessed(request_text: str) -> None:
     assert decision.selected_agents == []
     assert [part.part for part in decision.unserved] == [request_text]
     assert "offline:rules" in decision.unserved[0].reason
+
+
+def test_a_mode_that_leaves_agents_out_is_named() -> None:
+    hint = TableGovernance(Limits()).evaluate_request("t", Channel.CHAT, Mode.CONSERVATIVE, "", RunLimits()).hint
+
+    decision = decide("book me a flight to Mars", state=json.dumps({"hint": hint}))
+
+    assert "Mode CONSERVATIVE: only tools that read may be called" in decision.unserved[0].reason
 
 
 def test_a_request_is_served_in_part() -> None:
@@ -158,14 +169,45 @@ def test_a_plan_whose_tasks_are_approved_is_satisfied() -> None:
     assert decide("tell me the load", plan=plan).is_request_satisfied
 
 
-def test_a_follow_up_takes_its_subject_from_the_conversation() -> None:
-    history = lines(
-        [element("message", "what time is it in Lima?", role="user"), element("message", "5", role="assistant")]
-    )
+def said(*messages: str) -> Xml:
+    """Return a history in which the user said every other message."""
+    return lines(element("message", text, role=("user", "assistant")[at % 2]) for at, text in enumerate(messages))
 
-    decision = decide("and in Tokyo?", history=history)
 
-    assert [task.task for task in decision.selected_agents] == ["what time is it in and in Tokyo?"]
+@pytest.mark.parametrize(
+    ("asked", "follow_up", "task"),
+    [
+        ("what time is it in Lima?", "and in Tokyo?", "what time is it in Tokyo?"),
+        ("how full is this disk and what time is it in Lima", "and in Tokyo?", "what time is it in Tokyo"),
+        ("What were the last 2 commits of /r?", "and for /b?", "What were the last 2 commits of /b?"),
+        ("what time is it in Lima?", "what time is it in Lima?", "what time is it in Lima?"),
+    ],
+)
+def test_a_follow_up_takes_its_subject_from_the_conversation(asked: str, follow_up: str, task: str) -> None:
+    decision = decide(follow_up, NO_CITIES, history=said(asked, "06:13 in Lima"))
+
+    assert [one.task for one in decision.selected_agents] == [task]
+
+
+def test_a_follow_up_that_fits_nothing_said_before_is_unclear() -> None:
+    decision = decide("and in Tokyo?", history=said("What were the last 2 commits of /r?", "Commit: 1"))
+
+    assert decision.selected_agents == []
+    assert "isn't clear" in decision.reply
+
+
+def test_the_thought_names_the_words_of_the_request() -> None:
+    thought = decide("What time is it in Lima and how busy is this machine?", NO_CITIES).thought_process
+
+    assert "mcp_agent_time fits by time;" in thought
+    assert "busy, machine" in thought
+
+
+@pytest.mark.parametrize("noun", ["commits", "diff", "status", "log", "branches"])
+def test_what_is_asked_for_outweighs_what_limits_it(noun: str) -> None:
+    cards = [one for one in CARDS if one.server in ("git", "system_health")]
+
+    assert placed(decide(f"What were the last 3 {noun} of /work/main?", cards)) == ["git"]
 
 
 def test_three_hundred_cards_take_a_few_milliseconds() -> None:

@@ -7,6 +7,7 @@ from tests.support.offline_requests import Call, review
 TASK = "what time is it in Lima"
 LIMA = '{"timezone": "America/Lima", "datetime": "2026-11-20T05:00:14-05:00", "is_dst": false}'
 LONDON = LIMA.replace("America/Lima", "Europe/London")
+LAST_TASK = "What changed in the last commit of /r?"
 LOG_TASK = "list the last 3 commits of /srv/app"
 
 
@@ -31,6 +32,10 @@ FITTING: list[tuple[str, list[Call]]] = [
     ("What is the sum of 2 and 3?", [("e.get-sum", {"a": 2, "b": 3}, "The sum of 2 and 3 is 5.", "succeeded")]),
     ("weather in Hamburg", [("w.now", {"city": "Hamburg"}, '{"city": "Hamburg", "temp": 12}', "succeeded")]),
     ("delete the entity Alice", [("m.delete", {"names": ["Alice"]}, "Entities deleted", "succeeded")]),
+    ("How busy is this machine?", [("s.cpu", {}, '{"percent": 12.5, "cores": 2}', "succeeded")]),
+    ("Is it overloaded?", [("s.cpu", {}, "12.5 % of 2 cores", "succeeded")]),
+    (LAST_TASK, [("g.git_show", {"repo_path": "/r", "revision": "HEAD"}, "Commit: 42bb\n+a", "succeeded")]),
+    ("Please commit /r", [("g.git_commit", {"repo_path": "/r"}, "Changes committed", "succeeded")]),
 ]
 WRONG: list[tuple[str, list[Call]]] = [
     (TASK, now(LONDON, "Europe/London")),
@@ -51,6 +56,10 @@ WRONG: list[tuple[str, list[Call]]] = [
     ("What is the sum of 2 and 3?", [("e.sum", {"a": 2, "b": 4}, "The sum of 2 and 4 is 6.", "succeeded")]),
     ("weather in Springfield", [("w.now", {"city": "Shelbyville"}, '{"city": "Shelbyville"}', "succeeded")]),
     ("delete the entity Alice", [("m.delete", {"names": ["Bob"]}, "Entities deleted", "succeeded")]),
+    (LAST_TASK, [("g.git_diff_staged", {"repo_path": "/r"}, "Staged changes:\n+a = 1", "succeeded")]),
+    (LAST_TASK, [("g.git_commit", {"repo_path": "/r"}, "Changes committed", "succeeded")]),
+    ("commits of /r", [("g.git_commit", {"repo_path": "/r"}, "Changes committed", "succeeded")]),
+    ("Was Alice deleted?", [("m.delete_entities", {"entityNames": ["Alice"]}, "Entities deleted", "succeeded")]),
     (
         "convert 16:30 from Lima to Tokyo",
         [
