@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from brain.conversation.repository import ConversationRepository
 from brain.executor import Brain, Collaborators
@@ -14,9 +15,12 @@ from mcp_gateway.config import read_config
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.repository import ServerRepository
 from starling.app.database import Database
+from starling.app.delivery import delivering
 from starling.app.freshness import Freshness
 from starling.app.intake import Intake
 from starling.app.keys import Keys
+from starling.app.measuring import MeasuredLives, MeasuredModels, MeasuredTools
+from starling.app.metrics import Metrics, Scrape
 from starling.app.publishing import Publisher
 from starling.app.registry import RegistryService
 from starling.app.worker import Worker
@@ -26,6 +30,7 @@ from starling.core.tools import ServerListing
 from starling.infra.llm.client import Models
 from starling.infra.llm.opening import open_models
 from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.backlog import backlog
 from starling.infra.postgres.broadcast import Broadcast, open_broadcast
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
 from starling.infra.postgres.keys import KeyRepository
@@ -49,6 +54,7 @@ class Store:
     epochs: EpochRepository
     registry: RegistryService
     intake: Intake
+    scrape: Scrape
     direct_url: str  # past any transaction pooler
     keys: Keys
 
@@ -76,6 +82,8 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
         stack.push_async_callback(engine.dispose)
         broadcast = await stack.enter_async_context(open_broadcast(database.direct_url))
         queue = await stack.enter_async_context(open_queue(database.direct_url))
+        metrics = Metrics()
+        broadcast.observers.append(metrics.written)
         runs = RunRepository(engine, queue.defer, cap=settings.limits.runs_per_tenant)
         reader = RunReader(engine, broadcast)
         epochs = EpochRepository(engine)
@@ -89,6 +97,7 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
             epochs=epochs,
             registry=RegistryService(engine, epochs, settings.limits),
             intake=Intake(runs, reader, settings.limits, GRAPH_VERSION),
+            scrape=Scrape.of(metrics, partial(backlog, engine), epochs.active_number),
             direct_url=database.direct_url,
             keys=Keys(KeyRepository(engine), SystemClock()),
         )
@@ -107,6 +116,9 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
         epoch = publisher.activation.epoch.number
         freshness = Freshness(gateway, registry, store.epochs, epoch)
         await stack.enter_async_context(freshness.listening(store.direct_url))
+        await stack.enter_async_context(delivering(settings, store.engine))
+        metrics = store.scrape.metrics
+        metrics.sessions.set_function(lambda: gateway.open_sessions)
         brain = Brain(
             Collaborators(
                 engine=store.engine,
@@ -116,14 +128,16 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
                 conversations=ConversationRepository(store.engine),
                 registry=registry,
                 governance=TableGovernance(settings.limits),
-                models=models,
-                gateway=gateway,
+                models=MeasuredModels(models, metrics),
+                gateway=MeasuredTools(gateway, metrics),
                 clock=SystemClock(),
                 limits=settings.limits,
                 tracer=await stack.enter_async_context(open_tracer(settings)),
             )
         )
-        worker = Worker(store.queue, store.runs, freshness.before(brain.execute), settings.limits)
+        worker = Worker(
+            store.queue, store.runs, MeasuredLives(freshness.before(brain.execute), metrics), settings.limits
+        )
         yield Workshop(gateway, registry, freshness, worker, models, listings, epoch)
 
 

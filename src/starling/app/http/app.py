@@ -5,8 +5,9 @@ from fastapi import FastAPI
 from starling.app.container import Store
 from starling.app.http import problems
 from starling.app.http.api import Api
+from starling.app.http.observing import Observed
 from starling.app.http.problems import Problem
-from starling.app.http.routes import agent, health, runs
+from starling.app.http.routes import agent, health, metrics, runs
 from starling.app.http.security import Access, Entrance
 
 
@@ -19,8 +20,9 @@ def make_app(store: Store, version: str, access: Access) -> FastAPI:
         responses={status: {"model": Problem} for status in (401, 403, 429)},
     )
     app.state.api = Api(store)
-    for module in (agent, runs, health):
+    for module in (agent, runs, health, metrics):
         app.include_router(module.router)
     problems.install(app)
     app.add_middleware(Entrance, access=access)
+    app.add_middleware(Observed, metrics=store.scrape.metrics)
     return app

@@ -12,6 +12,7 @@ from starling.core.events import RunStarted
 from starling.core.principal import Grant
 from starling.core.runs import Run, RunConfig
 from starling.infra.postgres.engine import execute_alone, transaction, translated
+from starling.infra.postgres.outbox import tell_of_run
 
 type Connection = AsyncConnection[Any]
 type Defer = Callable[[Connection, Sequence["RunKey"]], Awaitable[None]]
@@ -148,6 +149,7 @@ class RunRepository:
                 row = _row(new, first) | {"branch_id": branch_id, "arrival": arrival, "cap": self._cap}
                 inserted = await connection.execute(_INSERT_RUN, key | row)
                 await connection.execute(_INSERT_FIRST_EVENT, key | {"event": Jsonb(first.model_dump(mode="json"))})
+                await tell_of_run(connection, new.key.tenant, new.key.id)
                 (admitted,) = _one(await inserted.fetchone())
                 if admitted:
                     await self._defer(connection, [new.key])

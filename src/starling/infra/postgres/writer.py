@@ -18,6 +18,7 @@ from starling.core.json import storable
 from starling.core.runs import Run, RunResult, Step
 from starling.infra.postgres.broadcast import CHANNEL, Broadcast, notice_of
 from starling.infra.postgres.engine import execute_alone, transaction, translated
+from starling.infra.postgres.outbox import tell_of_run
 from starling.infra.postgres.runs import Claim, Connection, RunRepository
 
 type Write = Callable[[Connection], Awaitable[None]]
@@ -209,6 +210,7 @@ class RunWriter:
                 "result": Jsonb(storable(result.model_dump(mode="json"))),
             }
             await connection.execute(_END, values)
+            await tell_of_run(connection, self.run.tenant, self.run.id)
             await repository.admit(connection, self.run.tenant)
 
         self._pending.events.append(last)

@@ -1,0 +1,19 @@
+"""Metrics, for Prometheus to collect."""
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from starling.app.http.api import Admin, FromStore
+
+router = APIRouter(tags=["health"])
+
+
+@router.get(
+    "/metrics",
+    summary="What Prometheus collects",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}, "description": "Metrics in Prometheus' text format."}},
+)
+async def metrics(store: FromStore, _: Admin) -> Response:
+    """Return the metrics of this process, and what the database says of all. 200 while Postgres is away, too."""
+    return Response(await store.scrape.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})

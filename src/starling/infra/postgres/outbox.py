@@ -1,0 +1,98 @@
+"""What others are to be told of: audit events, written with what they are about and delivered later."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from psycopg import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.core.ids import new_id
+from starling.core.json import JsonObject
+from starling.infra.postgres.engine import driver, translated
+
+SOURCE: Final = "starling"
+
+_TELL_OF_RUN = """
+INSERT INTO audit_events (tenant, id, correlation_id, event_type, source, payload)
+SELECT tenant, %(event_id)s, correlation_id,
+    CASE WHEN ended_at IS NULL THEN 'run_started' WHEN status = 'succeeded' THEN 'run_completed' ELSE 'run_failed' END,
+    %(source)s,
+    jsonb_strip_nulls(jsonb_build_object(
+        'tenant', tenant, 'run_id', id, 'thread_id', thread_id, 'trace_id', trace_id, 'epoch', epoch,
+        'status', status, 'usage', result -> 'usage'))
+FROM runs WHERE tenant = %(tenant)s AND id = %(run_id)s"""
+
+_TAKE = """
+UPDATE audit_events SET due_at = now() + make_interval(secs => %(lease)s)
+WHERE (tenant, id) IN (
+    SELECT tenant, id FROM audit_events
+    WHERE delivered_at IS NULL AND due_at <= now() AND created_at > now() - make_interval(days => %(days)s)
+    ORDER BY due_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+RETURNING tenant, id::text, correlation_id, event_type, source, payload"""
+
+_DELIVERED = """
+UPDATE audit_events SET delivered_at = now()
+FROM unnest(%(tenants)s::text[], %(ids)s::uuid[]) AS told (tenant, id)
+WHERE audit_events.tenant = told.tenant AND audit_events.id = told.id"""
+
+_GIVE_BACK = """
+UPDATE audit_events SET due_at = created_at
+FROM unnest(%(tenants)s::text[], %(ids)s::uuid[]) AS untold (tenant, id)
+WHERE audit_events.tenant = untold.tenant AND audit_events.id = untold.id"""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEvent:
+    """Something that happened. `id` isn't part of what is told, but makes it recognisable when it is told twice."""
+
+    tenant: str
+    id: str
+    correlation_id: str
+    event_type: str
+    source: str
+    payload: JsonObject
+
+    def document(self) -> JsonObject:
+        """Return the event as others are told."""
+        return {
+            "correlation_id": self.correlation_id,
+            "event_type": self.event_type,
+            "source": self.source,
+            "payload": self.payload,
+        }
+
+
+async def tell_of_run(connection: AsyncConnection[Any], tenant: str, run_id: str) -> None:
+    """Write down that a run was accepted or ended, as its row says, in the transaction that changed it."""
+    values = {"tenant": tenant, "run_id": run_id, "event_id": new_id(), "source": SOURCE}
+    await connection.execute(_TELL_OF_RUN, values)
+
+
+class Outbox:
+    """Audit events that nobody was told of yet. Those that are `days` old are told to nobody any more."""
+
+    def __init__(self, engine: AsyncEngine, days: int = 7) -> None:
+        self._engine = engine
+        self._days = days
+
+    async def take(self, limit: int, *, lease_seconds: float) -> Sequence[AuditEvent]:
+        """Return what is due, oldest first; nobody else is given the same for `lease_seconds`."""
+        values = {"limit": limit, "lease": lease_seconds, "days": self._days}
+        with translated():
+            async with self._engine.begin() as transaction:
+                cursor = await (await driver(transaction)).execute(_TAKE, values)
+                found = [AuditEvent(*row) for row in await cursor.fetchall()]
+        return sorted(found, key=lambda event: event.id)
+
+    async def settle(self, told: Sequence[AuditEvent], untold: Sequence[AuditEvent]) -> None:
+        """Remember which others were told of; the rest is due again at once."""
+        with translated():
+            async with self._engine.begin() as transaction:
+                connection = await driver(transaction)
+                await connection.execute(_DELIVERED, _keys(told))
+                await connection.execute(_GIVE_BACK, _keys(untold))
+
+
+def _keys(events: Sequence[AuditEvent]) -> dict[str, list[str]]:
+    return {"tenants": [event.tenant for event in events], "ids": [event.id for event in events]}

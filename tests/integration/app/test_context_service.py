@@ -1,0 +1,137 @@
+"""What happens to runs reaches the context service, whether or not it was there at the time."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from pydantic import SecretStr
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.app.container import Store, open_store, open_workshop
+from starling.app.database import Database
+from starling.app.intake import RunRequest
+from starling.app.worker import working
+from starling.core.principal import DEFAULT_TENANT
+from starling.core.settings import Settings
+from starling.infra.postgres.outbox import Outbox
+from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.tables import audit_events
+from tests.support.gateway import free_port
+from tests.support.platform import CALLER
+
+SHAPE = {"correlation_id", "event_type", "source", "payload"}
+
+
+class FakeContextService:
+    """Keeps what it is told, each event once; answers with `status`."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, dict[str, Any]] = {}
+        self.asked = asyncio.Event()
+        self.complete = asyncio.Event()
+        self.status = 200
+
+    async def events(self, request: web.Request) -> web.Response:
+        self.asked.set()
+        if self.status == 200:
+            self.told[request.headers["Idempotency-Key"]] = await request.json()
+            if len(self.told) == 2:
+                self.complete.set()
+        return web.Response(status=self.status)
+
+    @asynccontextmanager
+    async def serving(self, port: int) -> AsyncGenerator[None]:
+        app = web.Application()
+        app.router.add_post("/base/events", self.events)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        try:
+            yield
+        finally:
+            await runner.cleanup()
+
+
+@asynccontextmanager
+async def platform(database_url: str, folder: Path, port: int) -> AsyncGenerator[Store]:
+    file = folder / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {}}))
+    settings = Settings(
+        database_url=SecretStr(database_url),
+        mcp_config=file,
+        model=("offline:rules",),
+        context_service_url=f"http://127.0.0.1:{port}/base",
+    )
+    async with (
+        open_store(settings, Database(database_url, database_url)) as store,
+        open_workshop(settings, store) as workshop,
+        working(workshop.worker),
+    ):
+        yield store
+
+
+async def asked(store: Store) -> RunKey:
+    request = RunRequest(input="Hello", thread_id="t", correlation_id="corr-1")
+    key, events = await store.intake.accept(CALLER, request)
+    async for _ in events:
+        pass
+    return key
+
+
+def shown(event: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    return event["correlation_id"], event["event_type"], event["source"], event["payload"]["run_id"]
+
+
+async def test_runs_go_on_while_it_is_down_and_it_is_told_later(database_url: str, tmp_path: Path) -> None:
+    service, port = FakeContextService(), free_port()
+    async with platform(database_url, tmp_path, port) as store:
+        key = await asked(store)
+        async with service.serving(port), asyncio.timeout(20):
+            service.status = 503
+            await service.asked.wait()
+            service.status = 200
+            await service.complete.wait()
+        record = await store.reader.record(key)
+
+    assert [shown(event) for event in service.told.values()] == [
+        ("corr-1", "run_started", "starling", key.id),
+        ("corr-1", "run_completed", "starling", key.id),
+    ]
+    started, completed = (event["payload"] for event in service.told.values())
+    assert all(event.keys() == SHAPE for event in service.told.values())
+    assert started == {
+        "tenant": DEFAULT_TENANT,
+        "run_id": key.id,
+        "thread_id": "t",
+        "trace_id": record.trace_id,
+        "epoch": 1,
+        "status": "queued",
+    }
+    assert completed["status"] == "succeeded"
+    assert completed["usage"]["model_calls"] >= 1
+
+
+async def test_what_was_taken_is_given_to_nobody_else_until_it_is_given_back(
+    engine: AsyncEngine, database_url: str, tmp_path: Path
+) -> None:
+    async with platform(database_url, tmp_path, free_port()) as store:
+        await asked(store)
+    one, other = Outbox(engine), Outbox(engine)
+    async with engine.begin() as connection:  # whatever the platform held when it ended
+        await connection.execute(audit_events.update().values(due_at=audit_events.c.created_at))
+
+    taken = await one.take(10, lease_seconds=60)
+    meanwhile = await other.take(10, lease_seconds=60)
+    await one.settle(taken[:1], taken[1:])
+    afterwards = await other.take(10, lease_seconds=60)
+
+    assert ([event.event_type for event in taken], meanwhile) == (["run_started", "run_completed"], [])
+    assert [event.event_type for event in afterwards] == ["run_completed"]
+    async with engine.connect() as connection:
+        delivered = (await connection.execute(select(audit_events.c.delivered_at))).scalars().all()
+    assert [moment is None for moment in delivered].count(False) == 1

@@ -1,0 +1,70 @@
+"""What Prometheus collects: what happened here, and what the database says; no label that callers invent."""
+
+import re
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.integration.http.conftest import LiveApi
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+type Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+async def collected(api: LiveApi) -> Samples:
+    async with api.client.get("/metrics") as response:
+        assert response.status == 200
+        assert response.headers["Content-Type"].startswith("text/plain; version=")
+        text = await response.text()
+    families = text_string_to_metric_families(text)
+    return {(item.name, frozenset(item.labels.items())): item.value for each in families for item in each.samples}
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    """Return the sum of the samples of a name that have these labels."""
+    wanted = labels.items()
+    return sum(number for (found, having), number in samples.items() if found == name and wanted <= having)
+
+
+async def test_a_run_is_counted_with_its_calls_tokens_and_flushes(api: LiveApi) -> None:
+    before = await collected(api)
+    await api.ask("How full is the disk?")
+    after = await collected(api)
+
+    def grown(name: str, **labels: str) -> float:
+        return value(after, name, **labels) - value(before, name, **labels)
+
+    assert grown("starling_runs_ended_total", status="succeeded") == 1
+    assert grown("starling_run_seconds_count", status="succeeded") == 1
+    assert grown("starling_model_calls_total", outcome="ok", model="offline:rules") >= 2
+    assert grown("starling_tool_calls_total", server="system_health", outcome="succeeded") == 1
+    assert grown("starling_tool_call_seconds_count", server="system_health") == 1
+    assert grown("starling_flush_seconds_count") >= 2
+    assert grown("starling_http_requests_total", route="/v1/agent/run", status="200") == 1
+    assert value(after, "starling_sessions_open") >= 1
+    assert value(after, "starling_streams_open") == 0
+
+
+async def test_the_database_is_looked_at(api: LiveApi) -> None:
+    samples = await collected(api)
+
+    assert value(samples, "starling_database_up") == 1
+    assert value(samples, "starling_epoch") == await api.store.epochs.active_number()
+    assert {dict(having)["status"] for name, having in samples if name == "starling_runs"} == {
+        "queued",
+        "running",
+        "waiting",
+    }
+
+
+async def test_no_label_holds_an_id_or_what_a_caller_made_up(api: LiveApi) -> None:
+    await api.ask("Hello", thread_id="thread-canary")
+    async with api.client.get("/canary/path") as response:
+        assert response.status == 404
+    async with api.client.request("CANARY", "/health") as response:
+        assert response.status == 405
+    text = str(await collected(api)).lower()
+
+    assert "canary" not in text
+    assert not re.search(r"[0-9a-f]{8}-[0-9a-f]{4}-7", text)
