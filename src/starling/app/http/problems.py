@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
+from starling.app.http.description import PROBLEM_TYPE, describe_problems
 from starling.core.errors import (
     ConfigurationError,
     DatabaseUnavailableError,
@@ -56,7 +57,7 @@ class Problem(BaseModel):
 def problem(status: int, title: str, detail: str, code: str, **more: Any) -> JSONResponse:
     """Return the response that carries a problem; `more` are its other fields."""
     body = Problem(title=title, status=status, detail=detail, code=code, **more)
-    return JSONResponse(jsonable_encoder(body), status, _HEADERS.get(status), media_type="application/problem+json")
+    return JSONResponse(jsonable_encoder(body), status, _HEADERS.get(status), media_type=PROBLEM_TYPE)
 
 
 def problem_of(error: StarlingError) -> JSONResponse:
@@ -69,11 +70,12 @@ def problem_of(error: StarlingError) -> JSONResponse:
 
 
 def install(app: FastAPI) -> None:
-    """Translate errors once, here."""
+    """Translate errors once, here, and describe them so."""
     app.add_exception_handler(StarlingError, _ours)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _plain)
     app.add_exception_handler(Exception, _unexpected)
+    describe_problems(app)
 
 
 async def _ours(_: Request, error: Exception) -> JSONResponse:

@@ -1,0 +1,32 @@
+"""The description at `/openapi.json`, where every error is a problem, of the media type that problems have."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from fastapi import FastAPI
+
+PROBLEM_TYPE: Final = "application/problem+json"
+_PROBLEM: Final = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_NEVER_SENT: Final = ("HTTPValidationError", "ValidationError")  # FastAPI's own form of an invalid request
+
+
+def describe_problems(app: FastAPI) -> None:
+    """Have the application describe its errors as they are sent."""
+    described = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = described()
+        for status, response in _responses(schema):
+            if not status.startswith("2"):
+                response["content"] = _PROBLEM
+        for name in _NEVER_SENT:
+            schema["components"]["schemas"].pop(name, None)
+        return schema
+
+    app.openapi = openapi
+
+
+def _responses(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path in schema["paths"].values():
+        for operation in path.values():
+            yield from operation["responses"].items()

@@ -1,0 +1,58 @@
+"""What the API promises at `/openapi.json` holds, whether what is sent fits its schema or not."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode, checks, openapi
+
+from tests.integration.http.conftest import LiveApi
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CHECKS: list[Any] = [
+    checks.not_a_server_error,
+    checks.response_schema_conformance,
+    checks.content_type_conformance,
+]
+BOUNDED = settings(
+    max_examples=8,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+
+
+def keeps_its_promise(operation: Any, mode: GenerationMode) -> None:
+    @BOUNDED
+    @given(operation.as_strategy(generation_mode=mode))
+    def answers(case: Any) -> None:
+        case.call_and_validate(checks=CHECKS, timeout=20)
+
+    answers()
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode))
+async def test_answers_are_what_the_description_says(api: LiveApi, mode: GenerationMode) -> None:
+    schema: Any = await asyncio.to_thread(openapi.from_url, f"{api.url}/openapi.json")
+    every = [found.ok() for found in schema.get_all_operations()]
+    chosen = [operation for operation in every if mode is GenerationMode.POSITIVE or operation.body]
+
+    for operation in chosen:
+        await asyncio.to_thread(keeps_its_promise, operation, mode)
+
+    assert {operation.path for operation in chosen} >= {"/process", "/v1/agent/run"}
+
+
+async def test_every_error_is_described_as_a_problem(api: LiveApi) -> None:
+    async with api.client.get("/openapi.json") as response:
+        described = await response.json()
+    responses = described["paths"]["/v1/runs/{run_id}/events"]["get"]["responses"]
+
+    assert set(responses) >= {"200", "404", "422"}
+    assert {media for status in ("404", "422") for media in responses[status]["content"]} == {
+        "application/problem+json"
+    }
+    assert "HTTPValidationError" not in described["components"]["schemas"]
