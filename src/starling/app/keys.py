@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from starling.core.clock import Clock
-from starling.core.errors import InvalidRequestError, UnauthorizedError
+from starling.core.errors import InvalidRequestError, NotFoundError, UnauthorizedError
 from starling.core.ids import new_id
 from starling.core.principal import Grant, Principal, Scope
 from starling.infra.postgres.audit import Actor
@@ -59,7 +59,11 @@ class Keys:
 
     async def revoke(self, key_id: str, actor: Actor) -> StoredKey:
         """Revoke a key. Raises NotFoundError."""
-        return await self._repository.revoke(key_id, actor)
+        try:
+            canonical = str(UUID(key_id))
+        except ValueError:
+            raise NotFoundError("key", key_id, "`starling key list` shows the ids.") from None
+        return await self._repository.revoke(canonical, actor)
 
     async def authenticate(self, key: str) -> Principal:
         """Return who calls with a key. Raises UnauthorizedError, DatabaseUnavailableError."""

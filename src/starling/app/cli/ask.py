@@ -27,13 +27,17 @@ def ask(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
 ) -> None:
-    """Send a request to a running Starling and read along. Going away doesn't stop the run."""
+    """Send a request to a running Starling and read along. Going away doesn't stop the run.
+
+    STARLING_API_KEY is the key to call with, where one is needed.
+    """
     settings = settings_of(context)
     request = {"input": sys.stdin.read() if text == "-" else text, "thread_id": thread or f"cli-{uuid4().hex[:12]}"}
+    key = settings.api_key.get_secret_value() if settings.api_key else ""
     display = Display(results())
     status = run_id = ""
     try:
-        for event in Api(url or f"http://{settings.host}:{settings.port}").ask(request):
+        for event in Api(url or f"http://{settings.host}:{settings.port}", key).ask(request):
             run_id = run_id or event.data.get("run_id", "")
             status = event.data.get("status", "") if event.type == "done" else status
             if as_json:

@@ -33,12 +33,16 @@ class StreamedEvent:
 
 
 class Api:
-    """The API at `url`. Raises ApiUnavailableError; InvalidRequestError and StarlingError with the API's own words."""
+    """The API at `url`, called with `key` if there is one.
 
-    def __init__(self, url: str) -> None:
+    Raises ApiUnavailableError; InvalidRequestError and StarlingError with the API's own words.
+    """
+
+    def __init__(self, url: str, key: str = "") -> None:
         self._url = url.rstrip("/")
         timeout = httpx.Timeout(_CONNECT_SECONDS, read=_SILENCE_SECONDS)
-        self._client = httpx.Client(base_url=self._url, timeout=timeout, trust_env=False)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._client = httpx.Client(base_url=self._url, headers=headers, timeout=timeout, trust_env=False)
 
     def ask(self, request: Mapping[str, Any]) -> Iterator[StreamedEvent]:
         """Send a request and yield its events up to `done`, also across a restart of the API."""

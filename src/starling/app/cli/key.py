@@ -1,0 +1,145 @@
+"""`starling key`: who may call the API."""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+
+from starling.app.cli.configuring import settings_of
+from starling.app.cli.output import say, say_json, say_table
+from starling.app.cli.stopping import run_until_stopped
+from starling.app.keys import Keys, KeyWish
+from starling.app.records import open_records
+from starling.core.clock import SystemClock
+from starling.core.errors import InvalidRequestError
+from starling.core.principal import DEFAULT_TENANT, Grant, Scope
+from starling.core.settings import Settings
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.engine import Engine
+from starling.infra.postgres.keys import KeyRepository, StoredKey
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+_LIFETIME = re.compile(r"(\d{1,5})([mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_COLUMNS = ("KEY", "TENANT", "NAME", "STATE", "SCOPES", "REACHES", "EXPIRES", "LAST USED")
+
+type _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.callback()
+def root() -> None:
+    """Manage the keys that the API is called with."""
+
+
+@app.command()
+def create(  # noqa: PLR0913, PLR0917 - one for each option
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Who is to use it.")],
+    tenant: Annotated[str, typer.Option(help="Whose threads and runs it sees.")] = DEFAULT_TENANT,
+    scope: Annotated[
+        list[Scope] | None, typer.Option(help="What it is for; may be repeated. `run` without it.")
+    ] = None,
+    server: Annotated[
+        list[str] | None, typer.Option(help="A server that its runs may reach; may be repeated. All without it.")
+    ] = None,
+    tool: Annotated[
+        list[str] | None, typer.Option(metavar="SERVER.TOOL", help="A single tool besides; may be repeated.")
+    ] = None,
+    expires: Annotated[str | None, typer.Option(help="After how long, like 12h, 30d or 8w; never without it.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Make a key and show it, this one time."""
+    grant = Grant(frozenset(server or ()), frozenset(tool or ())) if server or tool else None
+    wish = KeyWish(name, tenant, frozenset(scope or [Scope.RUN]), grant, _lifetime(expires))
+    row, key = run_until_stopped(_create(settings_of(context), wish))
+    if as_json:
+        say_json(_document(row) | {"key": key})
+        return
+    say(key)
+    say(f"This is {row.name}'s key, for the tenant {row.tenant}. Keep it now: it can't be shown again.")
+    say(f"`starling key revoke {row.id}` ends it.")
+
+
+@app.command("list")
+def list_keys(
+    context: typer.Context,
+    tenant: Annotated[str | None, typer.Option(help="Of one tenant only.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """List the keys, the oldest first, those that count no more too."""
+    rows = run_until_stopped(_list(settings_of(context), tenant))
+    if as_json:
+        say_json([_document(row) for row in rows])
+    elif rows:
+        say_table(_COLUMNS, map(_cells, rows))
+    else:
+        say("There are no keys. `starling key create NAME` makes one.")
+
+
+@app.command()
+def revoke(
+    context: typer.Context,
+    key: Annotated[str, typer.Argument(metavar="ID", help="The key's id.")],
+    as_json: _Json = False,
+) -> None:
+    """Revoke a key: new calls with it are refused, and streams that it reads end within seconds."""
+    row = run_until_stopped(_revoke(settings_of(context), key))
+    if as_json:
+        say_json(_document(row))
+    else:
+        say(f"{row.name}'s key {row.id} is revoked.")
+
+
+def _keys(engine: Engine) -> Keys:
+    return Keys(KeyRepository(engine), SystemClock())
+
+
+async def _create(settings: Settings, wish: KeyWish) -> tuple[StoredKey, str]:
+    async with open_records(settings) as records:
+        return await _keys(records.engine).create(wish, Actor.local("cli"))
+
+
+async def _list(settings: Settings, tenant: str | None) -> Sequence[StoredKey]:
+    async with open_records(settings) as records:
+        return await _keys(records.engine).every(tenant)
+
+
+async def _revoke(settings: Settings, key: str) -> StoredKey:
+    async with open_records(settings) as records:
+        return await _keys(records.engine).revoke(key, Actor.local("cli"))
+
+
+def _lifetime(text: str | None) -> timedelta | None:
+    if text is None:
+        return None
+    parts = _LIFETIME.fullmatch(text)
+    if parts is None or not int(parts[1]):
+        raise InvalidRequestError(f"{text!r} is no time.", "Write minutes, hours, days or weeks: 30m, 12h, 30d, 8w.")
+    return timedelta(**{_UNITS[parts[2]]: int(parts[1])})
+
+
+def _document(row: StoredKey) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "tenant": row.tenant,
+        "name": row.name,
+        "state": row.state,
+        "scopes": sorted(row.scopes),
+        "grant": row.grant.as_json() if row.grant else None,
+        "created_at": row.created_at.isoformat(),
+        "expires_at": row.expires_at.isoformat() if row.expires_at else None,
+        "last_used_at": row.last_used_at.isoformat() if row.last_used_at else None,
+    }
+
+
+def _cells(row: StoredKey) -> tuple[str, ...]:
+    reaches = ", ".join([*sorted(row.grant.servers), *sorted(row.grant.tools)]) if row.grant else "everything"
+    scopes = ", ".join(sorted(row.scopes))
+    return row.id, row.tenant, row.name, row.state, scopes, reaches, _day(row.expires_at), _day(row.last_used_at)
+
+
+def _day(moment: datetime | None) -> str:
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M") if moment else "never"

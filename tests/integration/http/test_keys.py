@@ -1,0 +1,266 @@
+"""Keys: what they open, for how long, how often, and what is left of them in the database."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import aiohttp
+import httpx
+import pytest
+import pytest_asyncio
+from fastapi import FastAPI
+from pydantic import SecretStr
+from sqlalchemy import select, update
+
+from starling.app.container import Database, Store, open_store
+from starling.app.http.app import make_app
+from starling.app.http.guard import refuse_open_binding
+from starling.app.http.security import open_access
+from starling.app.http.server import bind, serving
+from starling.app.keys import KeyWish
+from starling.core.clock import SystemClock
+from starling.core.errors import ConfigurationError
+from starling.core.ids import new_id
+from starling.core.principal import SHARED, Scope
+from starling.core.settings import Settings
+from starling.infra.postgres.audit import Actor, latest
+from starling.infra.postgres.keys import KeyRepository
+from starling.infra.postgres.tables import keys
+from tests.support.sse import read_events
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ADMIN = Actor.local("test")
+ELSEWHERE = ("203.0.113.7", 40_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """An API that nobody works for: what is asked waits, and so do its streams."""
+
+    settings: Settings
+    store: Store
+    url: str
+
+    async def key(self, *scopes: Scope, tenant: str = "default", lifetime: timedelta | None = None) -> tuple[str, str]:
+        """Make a key; return its id and the key."""
+        wish = KeyWish("test", tenant, frozenset(scopes or [Scope.RUN]), lifetime=lifetime)
+        row, key = await self.store.keys.create(wish, ADMIN)
+        return row.id, key
+
+    @asynccontextmanager
+    async def client(self, key: str = "") -> AsyncGenerator[aiohttp.ClientSession]:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        async with aiohttp.ClientSession(self.url, headers=headers) as client:
+            yield client
+
+    @asynccontextmanager
+    async def app(self, **settings: object) -> AsyncGenerator[FastAPI]:
+        """An application of its own over the same store, with other settings."""
+        async with open_access(self.settings.model_copy(update=settings), self.store.keys) as access:
+            yield make_app(self.store, "test", access)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def door(module_database_url: str) -> AsyncGenerator[Door]:
+    settings = Settings(database_url=SecretStr(module_database_url), rate_per_minute=100_000)
+    async with (
+        open_store(settings, Database(module_database_url, module_database_url)) as store,
+        open_access(settings, store.keys) as access,
+        serving(make_app(store, "test", access), bind("127.0.0.1", 0)) as url,
+    ):
+        yield Door(settings, store, url)
+
+
+@asynccontextmanager
+async def calling(
+    app: FastAPI, key: str = "", address: tuple[str, int] = ELSEWHERE
+) -> AsyncGenerator[httpx.AsyncClient]:
+    """Call an application from an address, without a network."""
+    transport = httpx.ASGITransport(app, client=address)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    async with httpx.AsyncClient(transport=transport, base_url="http://starling.example", headers=headers) as client:
+        yield client
+
+
+async def test_a_key_opens_from_anywhere(door: Door) -> None:
+    _, key = await door.key()
+    headers = {"X-Forwarded-For": "198.51.100.1", "Origin": "https://shop.example"}
+
+    async with door.app() as app, calling(app, key) as client:
+        response = await client.get(f"/v1/runs/{new_id()}/events", headers=headers)
+
+    assert response.json()["code"] == "not_found"
+
+
+async def test_a_run_belongs_to_the_tenant_of_its_key(door: Door) -> None:
+    _, key = await door.key(tenant="shop")
+    _, other = await door.key(tenant="bank")
+
+    async with door.client(key) as client, door.client(other) as stranger:
+        async with client.post("/v1/agent/run", json={"input": "hello", "thread_id": "t"}) as response:
+            run_id = (await anext(read_events(response))).data["run_id"]
+        async with stranger.get(f"/v1/runs/{run_id}/events") as refused, door.client() as keyless:
+            assert refused.status == 404
+            async with keyless.get(f"/v1/runs/{run_id}/events") as local:
+                assert local.status == 404
+
+
+async def test_revoking_a_key_ends_its_stream_within_five_seconds(door: Door) -> None:
+    key_id, key = await door.key()
+    _, other = await door.key()
+    body = {"input": "hello", "thread_id": "stream"}
+
+    async with door.client(key) as client, client.post("/v1/agent/run", json=body) as response:
+        events = read_events(response)
+        first = await anext(events)
+        async with door.client(other) as bystander, bystander.get(f"/v1/runs/{first.data['run_id']}/events") as staying:
+            await anext(staying_events := read_events(staying))
+            await door.store.keys.revoke(key_id, ADMIN)
+            async with asyncio.timeout(5):
+                assert [event async for event in events] == []
+            following = asyncio.ensure_future(anext(staying_events))
+            assert not following.done()
+            following.cancel()
+
+
+async def test_revoking_a_key_ends_a_request_that_waits(door: Door) -> None:
+    key_id, key = await door.key()
+
+    async with door.client(key) as client:
+        waiting = asyncio.ensure_future(client.post("/process", json={"input": "hello", "thread_id": "wait"}))
+        async with asyncio.timeout(5):
+            while not [row for row in await door.store.keys.every() if row.id == key_id and row.last_used_at]:
+                pass
+        await door.store.keys.revoke(key_id, ADMIN)
+        async with asyncio.timeout(5), await waiting as response:
+            assert response.status == 401
+
+
+async def test_a_revoked_key_is_refused_within_two_seconds(door: Door) -> None:
+    key_id, key = await door.key()
+
+    async with door.client(key) as client, asyncio.timeout(2.5):
+        async with client.get("/health") as response:
+            assert response.status == 200
+        await door.store.keys.revoke(key_id, ADMIN)
+        refusal = {"status": "ok"}
+        while refusal["status"] == "ok":
+            async with client.get("/health") as response:
+                refusal = await response.json()
+        assert response.status == 401
+        assert "revoked" in refusal["detail"]
+
+
+async def test_an_expired_key_is_refused(door: Door) -> None:
+    _, key = await door.key(lifetime=timedelta(seconds=-1))
+
+    async with door.client(key) as client, client.get("/health") as response:
+        assert response.status == 401
+        assert "expired" in (await response.json())["detail"]
+
+
+async def test_where_keys_are_required_this_machine_needs_one_too(door: Door) -> None:
+    _, key = await door.key()
+    here = ("127.0.0.1", 40_000)
+    run = f"/v1/runs/{new_id()}/events"
+
+    async with door.app(require_keys=True) as app:
+        async with calling(app, address=here) as client:
+            assert (await client.get("http://localhost" + run)).status_code == 401
+            assert (await client.get("http://localhost/health")).status_code == 200
+        async with calling(app, key, here) as client:
+            assert (await client.get(run)).status_code == 404
+
+
+async def test_a_key_that_is_used_too_often_is_told_when_to_come_back(door: Door) -> None:
+    (_, key), (_, other) = await door.key(), await door.key()
+
+    async with door.app(rate_per_minute=2) as app, calling(app, key) as client, calling(app, other) as patient:
+        answers = [await client.get("/health") for _ in range(3)]
+
+        assert [answer.status_code for answer in answers] == [200, 200, 429]
+        assert answers[2].json()["code"] == "rate_limited"
+        assert 1 <= int(answers[2].headers["Retry-After"]) <= 30
+        assert (await patient.get("/health")).status_code == 200
+
+
+async def test_only_who_looks_after_servers_is_told_their_names(door: Door) -> None:
+    _, run = await door.key(Scope.RUN)
+    _, admin = await door.key(Scope.ADMIN)
+
+    async with door.app() as app:
+        told: dict[str, int] = {}
+        for who, key in (("nobody", ""), ("run", run), ("admin", admin)):
+            async with calling(app, key) as client:
+                response = await client.get("/ready")
+                assert response.status_code == 200
+                told[who] = len(response.json()["servers"])
+
+    servers = len(await door.store.servers.servers())
+    assert told == {"nobody": 0, "run": 0, "admin": servers}
+
+
+async def test_other_machines_are_listened_to_once_there_is_a_key(empty_of_keys: Store) -> None:
+    keys_ = empty_of_keys.keys
+    with pytest.raises(ConfigurationError, match="there is no key"):
+        await refuse_open_binding("0.0.0.0", keys_)  # noqa: S104 - what it is about
+    row, _ = await keys_.create(KeyWish("test", "default", frozenset({Scope.RUN})), ADMIN)
+
+    await refuse_open_binding("0.0.0.0", keys_)  # noqa: S104
+
+    await keys_.revoke(row.id, ADMIN)
+    with pytest.raises(ConfigurationError):
+        await refuse_open_binding("::", keys_)
+    await refuse_open_binding("127.0.0.1", keys_)
+
+
+async def test_the_database_holds_no_key(door: Door) -> None:
+    key_id, key = await door.key()
+
+    async with door.store.engine.connect() as connection:
+        row = (await connection.execute(select(keys).where(keys.c.id == key_id))).one()
+
+    assert key.rpartition("-")[2] not in repr(row)
+    assert len(row.hash) == 32
+
+
+async def test_making_and_revoking_a_key_is_written_down(door: Door) -> None:
+    key_id, _ = await door.key(Scope.ADMIN, tenant="shop")
+    await door.store.keys.revoke(key_id, ADMIN)
+    await door.store.keys.revoke(key_id, ADMIN)
+
+    entries = [entry for entry in await latest(door.store.engine, SHARED, limit=100) if entry.deed.target == key_id]
+
+    assert [entry.deed.action for entry in entries] == ["key.revoke", "key.create"]
+    assert entries[1].deed.detail == {"tenant": "shop", "name": "test", "scopes": ["admin"], "grants": None}
+    assert entries[0].actor == ADMIN
+
+
+async def test_that_a_key_is_used_is_noted_every_five_minutes(door: Door) -> None:
+    key_id, _ = await door.key()
+    repository = KeyRepository(door.store.engine)
+
+    async def last_used() -> object:
+        found = await repository.find(key_id)
+        assert found
+        return found.last_used_at
+
+    await repository.use(key_id)
+    first = await last_used()
+    await repository.use(key_id)
+    assert await last_used() == first is not None
+    async with door.store.engine.begin() as connection:
+        long_ago = SystemClock().now() - timedelta(minutes=6)
+        await connection.execute(update(keys).where(keys.c.id == key_id).values(last_used_at=long_ago))
+    await repository.use(key_id)
+    assert await last_used() != long_ago
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def empty_of_keys(database_url: str) -> AsyncGenerator[Store]:
+    settings = Settings(database_url=SecretStr(database_url))
+    async with open_store(settings, Database(database_url, database_url)) as store:
+        yield store
