@@ -1,0 +1,260 @@
+"""Every route of the router's own table, called by those who may not: told so, with nothing changed."""
+
+import hashlib
+import re
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from fastapi import FastAPI
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import iter_route_contexts
+from pydantic import SecretStr
+from sqlalchemy import Table, select
+
+from starling.app.container import Database, Store, open_store
+from starling.app.http.app import make_app
+from starling.app.http.security import OPEN, Requires, open_access, visitor
+from starling.app.intake import RunRequest
+from starling.app.keys import KeyWish
+from starling.core.principal import Principal, Scope
+from starling.core.settings import Settings
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.tables import metadata
+from tests.integration.http.test_keys import ELSEWHERE
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ADMIN = Actor.local("test")
+BANK, SHOP = "bank", "shop"
+SECRET_WORDS = "the vault opens at nine"
+BODIES: dict[str, dict[str, Any]] = {  # a good body of each route that takes one
+    "/v1/agent/run": {"input": "hello", "thread_id": "t"},
+    "/process": {"input": "hello", "thread_id": "t"},
+    "/v1/registry/plan": {"mcpServers": {}},
+    "/v1/registry/reload": {"mcpServers": {}},
+    "/v1/registry/rollback": {},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One method of one route."""
+
+    method: str
+    path: str
+    parameters: tuple[str, ...] = ()
+    scope: Scope | None = None
+    declared: bool = False  # that it says who may call it
+
+    @property
+    def body(self) -> dict[str, Any] | None:
+        return BODIES.get(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Town:
+    """An application with two tenants: the bank has a run, the shop has keys."""
+
+    app: FastAPI
+    store: Store
+    run: RunKey
+    keys: dict[frozenset[Scope], str] = field(default_factory=dict[frozenset[Scope], str])
+
+    @property
+    def calls(self) -> list[Call]:
+        return list(calls_of(self.app))
+
+    async def key(self, scopes: frozenset[Scope], tenant: str = SHOP) -> str:
+        """Return a key of the shop's that was used before."""
+        if scopes not in self.keys:
+            row, key = await self.store.keys.create(KeyWish("test", tenant, scopes), ADMIN)
+            await self.store.keys.authenticate(key)
+            assert row.state == "active"
+            self.keys[scopes] = key
+        return self.keys[scopes]
+
+    async def checksum(self, tenant: str | None = None) -> dict[str, str]:
+        """Return a hash of the content of every table, or of a tenant's rows in it."""
+        async with self.store.engine.connect() as connection:
+            return {
+                table.name: _hash([repr(row) for row in await connection.execute(_rows(table, tenant))])
+                for table in metadata.sorted_tables
+            }
+
+
+def calls_of(app: FastAPI) -> Iterator[Call]:
+    """Return every method of every route, the documentation's too."""
+    for route in iter_route_contexts(app.routes):
+        path = route.path or ""
+        parameters = tuple(re.findall(r"{(\w+)", path))
+        dependant: Dependant | None = getattr(route, "dependant", None)
+        declared, scope = declared_by(dependant) if dependant else (route.name in DOCUMENTATION, None)
+        for method in sorted((route.methods or {"GET"}) - {"HEAD"}):
+            yield Call(method, path, parameters, scope, declared)
+
+
+DOCUMENTATION = {"openapi", "swagger_ui_html", "swagger_ui_redirect", "redoc_html"}  # for anybody who was let in
+
+
+def declared_by(dependant: Dependant) -> tuple[bool, Scope | None]:
+    """Return whether a route says who may call it, and the scope that it asks for."""
+    if isinstance(dependant.call, Requires):
+        return True, dependant.call.scope
+    if dependant.call is visitor:
+        return True, None
+    found = [declared_by(below) for below in dependant.dependencies]
+    return next((pair for pair in found if pair[0]), (False, None))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def town(module_database_url: str) -> AsyncGenerator[Town]:
+    """Nobody works here, so that nothing changes by itself."""
+    settings = Settings(database_url=SecretStr(module_database_url), rate_per_minute=100_000)
+    async with (
+        open_store(settings, Database(module_database_url, module_database_url)) as store,
+        open_access(settings, store.keys) as access,
+    ):
+        owner = Principal(BANK, "", frozenset(Scope))
+        key, events = await store.intake.accept(owner, RunRequest(input=SECRET_WORDS, thread_id="vault"))
+        await events.aclose()
+        yield Town(make_app(store, "test", access), store, key)
+
+
+@asynccontextmanager
+async def client_of(town: Town, credentials: str = "") -> AsyncGenerator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(town.app, client=ELSEWHERE)
+    headers = {"Authorization": credentials} if credentials else {}
+    async with httpx.AsyncClient(transport=transport, base_url="http://starling.example", headers=headers) as client:
+        yield client
+
+
+async def ask(client: httpx.AsyncClient, call: Call, town: Town, **more: Any) -> httpx.Response:
+    """Make a call that is in order but for who makes it: with the bank's run in its path."""
+    path = call.path.format(**dict.fromkeys(call.parameters, town.run.id))
+    request: dict[str, Any] = {"json": call.body} | more
+    return await client.request(call.method, path, **request)
+
+
+async def test_every_route_says_who_may_call_it(town: Town) -> None:
+    silent = [call for call in town.calls if not call.declared]
+    open_ones = {call.path for call in town.calls if call.declared and call.scope is None}
+    unknown = [call for call in town.calls if call.method in ("POST", "PUT", "PATCH") and call.body is None]
+
+    assert silent == [], "take Caller, Admin, ServerAdmin, TeamMaker or Visitor from starling.app.http.api"
+    assert open_ones == OPEN | {"/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc"}
+    assert unknown == [], "give BODIES a good body of it"
+
+
+async def test_a_route_that_says_nothing_would_be_noticed(town: Town) -> None:
+    app = FastAPI()
+
+    @app.get("/leak")
+    async def leak() -> None:
+        pass
+
+    assert [call.path for call in calls_of(app) if not call.declared] == ["/leak"]
+
+
+async def test_nobody_is_let_in_from_elsewhere_without_a_key(town: Town) -> None:
+    before = await town.checksum()
+
+    async with client_of(town) as client:
+        answers = {call: await ask(client, call, town) for call in town.calls if call.path not in OPEN}
+
+    assert {call.path: answer.status_code for call, answer in answers.items() if answer.status_code != 401} == {}
+    assert {answer.headers["WWW-Authenticate"] for answer in answers.values()} == {'Bearer realm="starling"'}
+    assert await town.checksum() == before
+
+
+async def test_a_key_that_is_none_is_let_in_nowhere(town: Town) -> None:
+    every = frozenset(Scope)
+    good = await town.key(every)
+    row, revoked = await town.store.keys.create(KeyWish("test", SHOP, every), ADMIN)
+    await town.store.keys.revoke(row.id, ADMIN)
+    past = timedelta(seconds=-1)
+    _, expired = await town.store.keys.create(KeyWish("test", SHOP, every, lifetime=past), ADMIN)
+    wrong_secret, unknown = f"{good[:-43]}{'A' * 43}", f"sk-starling-{'0' * 32}-{'A' * 43}"
+    shown = ["Bearer", "Bearer x", f"Basic {good}", good, f"Bearer {good}x", f"Bearer {good} {good}"]
+    shown += [f"Bearer {key}" for key in (wrong_secret, unknown, revoked, expired, f"{'a' * 100_000}")]
+    before = await town.checksum()
+
+    wrong: list[tuple[str, str, int]] = []
+    for credentials in shown:
+        async with client_of(town, credentials) as client:
+            answers = [(call.path, (await ask(client, call, town)).status_code) for call in town.calls]
+            wrong += [(credentials[:40], *answer) for answer in answers if answer[1] != 401]
+
+    assert wrong == []
+    assert await town.checksum() == before
+
+
+async def test_a_key_without_the_scope_is_refused(town: Town) -> None:
+    scoped = [call for call in town.calls if call.scope]
+    others = {call: await town.key(frozenset(Scope) - {call.scope}) for call in scoped}
+    before = await town.checksum()
+
+    answers: dict[str, int] = {}
+    for call, key in others.items():
+        async with client_of(town, f"Bearer {key}") as client:
+            response = await ask(client, call, town)
+            answers[f"{call.method} {call.path}"] = response.status_code
+            assert response.json()["code"] == "forbidden"
+
+    assert set(answers.values()) == {403}
+    assert await town.checksum() == before
+
+
+async def test_ids_of_another_tenant_in_the_path_lead_nowhere(town: Town) -> None:
+    key = await town.key(frozenset(Scope))
+    before = await town.checksum()
+
+    async with client_of(town, f"Bearer {key}") as client:
+        answers = {call.path: await ask(client, call, town) for call in town.calls if call.parameters}
+
+    assert answers
+    assert {path: answer.status_code for path, answer in answers.items() if answer.status_code != 404} == {}
+    assert await town.checksum() == before
+
+
+async def test_another_tenant_in_body_query_or_header_reaches_nothing_of_it(town: Town) -> None:
+    key = await town.key(frozenset(Scope))
+    foreign = {"tenant": BANK, "run_id": town.run.id, "thread_id": "vault", "key_id": town.run.id}
+    headers = {"X-Tenant": BANK, "Tenant": BANK, "X-Tenant-Id": BANK, "Last-Event-ID": "0", "X-Run-Id": town.run.id}
+    waiting = {"/v1/agent/run", "/process"}  # accepted, they would wait for a worker: what follows is about them
+    before = await town.checksum(BANK)
+
+    async with client_of(town, f"Bearer {key}") as client:
+        for call in town.calls:
+            body = call.body and call.body | foreign
+            response = await ask(client, call, town, params=foreign, headers=headers, json=body)
+            assert SECRET_WORDS not in response.text, call
+            assert call.path not in waiting or response.status_code == 422, call
+
+    assert await town.checksum(BANK) == before
+
+
+async def test_a_thread_of_the_same_name_is_another_one(town: Town) -> None:
+    before = await town.checksum(BANK)
+    principal = Principal(SHOP, "", frozenset(Scope))
+
+    key, events = await town.store.intake.accept(principal, RunRequest(input="hello", thread_id="vault"))
+    await events.aclose()
+
+    assert (await town.store.reader.record(key)).thread_id == "vault"
+    assert await town.checksum(BANK) == before
+
+
+def _rows(table: Table, tenant: str | None) -> Any:
+    query = select(table).order_by(*table.primary_key.columns)
+    return query if tenant is None else query.where(table.c.tenant == tenant)
+
+
+def _hash(rows: list[str]) -> str:
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()
