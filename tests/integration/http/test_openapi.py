@@ -1,6 +1,7 @@
 """What the API promises at `/openapi.json` holds, whether what is sent fits its schema or not."""
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -56,3 +57,16 @@ async def test_every_error_is_described_as_a_problem(api: LiveApi) -> None:
         "application/problem+json"
     }
     assert "HTTPValidationError" not in described["components"]["schemas"]
+
+
+@pytest.mark.parametrize("page", ["/docs", "/redoc"])
+async def test_pages_load_nothing_from_elsewhere(api: LiveApi, page: str) -> None:
+    async with api.client.get(page) as response:
+        html = await response.text()
+    loaded = [link for link in re.findall(r"""(?:src|href)=["']([^"']+)""", html) if not link.startswith("data:")]
+
+    assert loaded
+    for link in loaded:
+        async with api.client.get(link) as response:
+            assert response.status == 200
+            assert response.url.host == "127.0.0.1"

@@ -1,6 +1,7 @@
 """The FastAPI application over an opened store."""
 
 from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
 
 from starling.app.container import Store
 from starling.app.http import problems
@@ -13,7 +14,7 @@ from starling.app.http.security import Access, Entrance
 
 def make_app(store: Store, version: str, access: Access) -> FastAPI:
     """Return the application, with `access` before every route of it."""
-    app = FastAPI(
+    app = FastAPIOffline(
         title="Starling",
         version=version,
         summary="A self-extending supervisor swarm platform: one specialist agent for every MCP server.",
