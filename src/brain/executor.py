@@ -131,7 +131,7 @@ class Brain:
             journal=Journal(writer, entries),
             models=self._with.models,
             gateway=self._with.gateway,
-            roster=roster.limited(allowance.effects, _degraded(roster, self._with.gateway)),
+            roster=roster.limited(allowance.effects, _degraded(roster, self._with.gateway), run.grant),
             history=history,
             allowance=allowance,
             limits=self._with.limits,

@@ -109,7 +109,7 @@ async def _outcome(work: Work, tool: ToolDefinition | None, call: ModelToolCall,
         return ToolOutcome("failed", "The arguments weren't a JSON object.", code="invalid_arguments")
     context = work.context
     context.meter.tool_calls += 1
-    request = ToolCall(_call_id(work, place), context.run.id, work.path, tool, call.arguments)
+    request = ToolCall(_call_id(work, place), context.run.id, work.path, tool, call.arguments, context.run.grant)
     return await context.gateway.call(request, context.deadline)
 
 

@@ -1,6 +1,7 @@
 """Cards and rosters."""
 
 from brain.registry.cards import BUILTINS, AgentCard, Roster
+from starling.core.principal import Grant
 from starling.core.tools import Effect, ToolDefinition
 
 
@@ -71,3 +72,22 @@ def test_the_state_of_a_server_is_the_one_of_now() -> None:
 
     assert away.cards["mcp_agent_bench"].degraded == "it is away"
     assert back.cards["mcp_agent_bench"].degraded == ""
+
+
+def test_a_limited_roster_shows_only_what_is_granted() -> None:
+    cards = roster(specialist(tool("look"), tool("go")))
+
+    by_server = cards.limited(frozenset(Effect), {}, Grant(servers=frozenset({"bench"})))
+    by_tool = cards.limited(frozenset(Effect), {}, Grant(tools=frozenset({"bench.go"})))
+    other = cards.limited(frozenset(Effect), {}, Grant(servers=frozenset({"shop"})))
+
+    assert [tool.name for tool in by_server.cards["mcp_agent_bench"].tools] == ["look", "go"]
+    assert [tool.name for tool in by_tool.cards["mcp_agent_bench"].tools] == ["go"]
+    assert "mcp_agent_bench" not in other.cards
+
+
+def test_a_server_that_never_listed_a_tool_is_hidden_from_who_may_not_reach_it() -> None:
+    cards = roster(specialist(degraded="it can't be started"))
+
+    assert "mcp_agent_bench" not in cards.limited(frozenset(Effect), {}, Grant()).cards
+    assert "mcp_agent_bench" in cards.limited(frozenset(Effect), {}, Grant(tools=frozenset({"bench.go"}))).cards

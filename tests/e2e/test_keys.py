@@ -1,0 +1,84 @@
+"""Keys on the command line, and what a real API does with them."""
+
+from collections.abc import Generator
+
+import httpx
+import pytest
+
+from tests.support.command_line import Home, new_home
+
+
+@pytest.fixture
+def home(database_url: str) -> Generator[Home]:
+    """A home with a migrated database of this test's own."""
+    with new_home(DATABASE_URL=database_url) as home:
+        yield home
+
+
+def test_keys_are_made_listed_and_revoked(home: Home) -> None:
+    made = home.json(
+        *("key", "create", "ci", "--tenant", "shop", "--scope", "run", "--scope", "admin"),
+        *("--server", "time", "--tool", "git.git_log", "--expires", "30d"),
+    )
+    plain = home.starling("key", "create", "laptop")
+    listed = home.json("key", "list")
+    of_the_shop = home.json("key", "list", "--tenant", "shop")
+    revoked = home.json("key", "revoke", made["id"])
+
+    assert made["key"].startswith("sk-starling-")
+    assert made["grant"] == {"servers": ["time"], "tools": ["git.git_log"]}
+    assert made["scopes"] == ["admin", "run"]
+    assert plain.stdout.startswith("sk-starling-")
+    assert [(key["name"], key["tenant"], key["state"]) for key in listed] == [
+        ("ci", "shop", "active"),
+        ("laptop", "default", "active"),
+    ]
+    assert made["key"] not in str(listed)
+    assert [key["name"] for key in of_the_shop] == ["ci"]
+    assert revoked["state"] == "revoked"
+    assert "revoked" in home.starling("key", "list").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("create", "x", "--tenant", "*"), "can't be a tenant"),
+        (("create", "x", "--expires", "soon"), "is no time"),
+        (("create", "x", "--expires", "0d"), "is no time"),
+        (("create", "x", "--tool", "git_log"), "no full name of a tool"),
+        (("create", " "), "needs a name"),
+        (("revoke", "nonsense"), "There is no key"),
+        (("revoke", "01a1f879-6f4e-7816-b2b9-746eb484f8a0"), "There is no key"),
+    ],
+)
+def test_wrong_wishes_are_told(home: Home, arguments: tuple[str, ...], told: str) -> None:
+    done = home.starling("key", *arguments)
+
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_other_machines_are_listened_to_only_where_there_is_a_key(home: Home) -> None:
+    refused = home.starling("serve", "--host", "0.0.0.0", "--port", "0")  # noqa: S104 - what it is about
+    key = home.json("key", "create", "anybody")["key"]
+
+    assert refused.returncode == 2
+    assert "starling key create" in refused.stderr
+    with home.running("serve", "--host", "0.0.0.0", "--port", "0") as service:  # noqa: S104
+        url = service.url.replace("0.0.0.0", "127.0.0.1")  # noqa: S104
+        run = f"{url}/v1/runs/01a1f879-6f4e-7816-b2b9-746eb484f8a0/events"
+        forwarded = {"X-Forwarded-For": "203.0.113.7"}
+        assert httpx.get(run, headers=forwarded).status_code == 401
+        assert httpx.get(run, headers=forwarded | {"Authorization": f"Bearer {key}"}).status_code == 404
+
+
+def test_ask_shows_the_key_of_its_environment(home: Home) -> None:
+    key = home.json("key", "create", "anybody")["key"]
+    home.json("key", "revoke", home.json("key", "list")[0]["id"])
+    shown = Home(home.folder, {**home.variables, "STARLING_API_KEY": key})
+
+    with home.running("serve", "--port", "0") as service:
+        done = shown.starling("ask", "hello", "--url", service.url)
+
+    assert done.returncode == 2
+    assert "is revoked" in done.stderr

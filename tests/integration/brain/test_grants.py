@@ -1,0 +1,66 @@
+"""What the key of a run may reach: all that the supervisor sees, and all that a call can get to."""
+
+from dataclasses import replace
+
+from starling.app.intake import RunRequest
+from starling.core.clock import Deadline, SystemClock
+from starling.core.ids import new_id
+from starling.core.principal import Grant
+from starling.core.tools import ToolCall
+from tests.support.model_script import Answer
+from tests.support.platform import (
+    BENCH,
+    CALLER,
+    SHOP,
+    ModelSays,
+    Platform,
+    Told,
+    Workbench,
+    calls,
+    decision,
+    task,
+    verdict,
+)
+
+
+async def ask_with(platform: Platform, grant: Grant) -> Told:
+    """Make a run for a caller with a grant."""
+    request = RunRequest(input="How is the disk?", thread_id=new_id())
+    key, events = await platform.store.intake.accept(replace(CALLER, grant=grant), request)
+    await events.aclose()
+    return await platform.finish(key)
+
+
+async def test_a_run_sees_only_the_specialists_that_its_key_reaches(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(decision(reply="Nothing to do.", is_request_satisfied=True))
+
+    await ask_with(platform, Grant(servers=frozenset({"bench"})))
+
+    (asked,) = platform.asked("<agents>")
+    assert BENCH in str(asked)
+    assert SHOP not in str(asked)
+
+
+async def test_a_single_tool_can_be_granted(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(decision(task("t1", SHOP), plan=["look"]))
+    says.agent("t1", calls(("look", {"thing": "disk"})))
+    says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("That is the answer."))
+
+    told = await ask_with(platform, Grant(tools=frozenset({"shop.look"})))
+
+    tools = platform.asked('<task id="t1">')[0]["tools"]
+    assert [tool["function"]["name"] for tool in tools] == ["look", "continue"]
+    assert told.status == "succeeded"
+
+
+async def test_a_call_outside_the_grant_doesnt_leave(platform: Platform, workbench: Workbench) -> None:
+    listing = platform.workshop.gateway.listing("bench")
+    assert listing
+    look = next(tool for tool in listing.tools if tool.name == "look")
+    call = ToolCall(new_id(), "run", "t1", look, {"thing": "disk"}, Grant(servers=frozenset({"shop"})))
+
+    outcome = await platform.workshop.gateway.call(call, Deadline(SystemClock(), 10))
+
+    assert (outcome.status, outcome.code) == ("failed", "not_allowed")
+    assert workbench.done() == []
