@@ -29,6 +29,7 @@ type Build = Callable[[float, int | None], BaseChatModel]
 
 # Bases of what providers' packages and the HTTP libraries under them raise.
 _CONNECTION_ERRORS = frozenset({"OSError", "TransportError", "ClientConnectionError", "APIConnectionError"})
+_KEYS = ("_API_KEY", "_API_TOKEN")  # among the variables that a provider's package names
 _MAYBE_ANOTHER_FORM = (400, 422)
 _CUT_OFF = frozenset({"length", "max_tokens", "MAX_TOKENS"})
 
@@ -171,11 +172,11 @@ class LangChainModel:
         return shortened(said)
 
     def _missing_keys(self) -> str:
-        missing = [variable for variable, key in self._keys().items() if not key]
+        missing = [variable for variable, key in self._keys().items() if not key and variable.endswith(_KEYS)]
         return f"Set {' or '.join(missing)}." if missing else ""
 
     def _keys(self) -> dict[str, str]:
-        """Return the keys that the provider's package knows of, by variable; empty where one isn't set."""
+        """Return the secrets that the provider's package knows of, by variable; empty where one isn't set."""
         model = next(iter(self._built.values()), None)
         if model is None:
             return {}
