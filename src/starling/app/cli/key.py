@@ -26,7 +26,7 @@ _LIFETIME = re.compile(r"(\d{1,5})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _COLUMNS = ("KEY", "TENANT", "NAME", "STATE", "SCOPES", "REACHES", "EXPIRES", "LAST USED")
 
-type _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback()

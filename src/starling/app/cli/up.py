@@ -41,7 +41,8 @@ def up(
 
     Uses the database that DATABASE_URL names, else a Postgres of its own that ends with it.
     """
-    settings = with_servers_found_here(settings_of(context, mcp_config=mcp_config, host=host, port=port))
+    settings = with_servers_found_here(service_settings_of(context, mcp_config=mcp_config, host=host, port=port))
+    check(settings)
     with terminable(), bind(settings.host, settings.port) as listener, own_database(settings) as database:
         run_until_stopped(_run(settings, database, listener, as_json=as_json))
 
