@@ -12,7 +12,7 @@ from starling.infra.llm.offline.arguments import Filled, fill
 from starling.infra.llm.offline.faults import fault
 from starling.infra.llm.offline.orders import changing, makes, ordered
 from starling.infra.llm.offline.parts import refers_back
-from starling.infra.llm.offline.prompts import Sections, leaves, parsed
+from starling.infra.llm.offline.prompts import Sections, parsed, plain
 from starling.infra.llm.offline.roster import Index, implied, subject, weighted
 from starling.infra.llm.offline.schema import Slot, slots
 from starling.infra.llm.offline.values import masked, values
@@ -54,7 +54,7 @@ def act(sections: Sections, messages: Sequence[Message], tools: Sequence[ToolSpe
         return ModelReply(chosen)
     calls = [(option.tool.name, arguments) for option in chosen for arguments in option.filled.arguments]
     new = [(name, arguments) for name, arguments in calls if (name, canonical(arguments)) not in made]
-    return ModelReply("", tuple(_call(name, arguments, len(made) + at) for at, (name, arguments) in enumerate(new)))
+    return ModelReply("", tuple(_call(name, arguments, at) for at, (name, arguments) in enumerate(new, len(made))))
 
 
 def _known(task: str, state: str) -> list[str]:
@@ -64,16 +64,7 @@ def _known(task: str, state: str) -> list[str]:
         return []
     said = data.get("messages")
     messages = said[::-1] if isinstance(said, list) and refers_back(task) else []
-    return [_plain(part) for part in (data.get("results", ""), *messages)]
-
-
-def _plain(data: object) -> str:
-    """Return the values in a JSON value one a line, also of JSON in its texts."""
-    texts = (str(leaf) for _, leaf in leaves(data))
-    inner = ((text, parsed(text)) for text in texts)
-    return "\n".join(
-        text if found is None else "\n".join(str(leaf) for _, leaf in leaves(found)) for text, found in inner
-    )
+    return [plain(part) for part in (data.get("results", ""), *messages)]
 
 
 def _call(name: str, arguments: JsonObject, position: int) -> ModelToolCall:

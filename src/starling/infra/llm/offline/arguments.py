@@ -1,8 +1,8 @@
 """Filling a tool's arguments from a text, by schema. What isn't in the text is missing, never made up."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice, product
 
 from starling.core.json import Json, storable
@@ -19,6 +19,8 @@ _BEFORE_SOURCE, _BEFORE_TARGET = ("from", "since"), ("to", "into", "as", "onto",
 _NEGATIONS = ("no", "not", "without", "don", "never")
 _NO_LIMIT = ("all", "any", "both")
 _MULTIPLE = ("zone", "path", "url", "email", "date", "text")
+_LITERAL = ("email", "url", "date", "glob")
+_AS_TEXT: Mapping[str, float] = {"quoted": 1.0, "name": 0.6, "zone": 0.5, "path": 0.2} | dict.fromkeys(_LITERAL, 0.3)
 _MOST_CALLS = 8
 _WINDOW = 60  # characters around a value that may say what it is for
 _WORD = re.compile(r"[^\W_][\w'’-]*")
@@ -30,11 +32,11 @@ _IDENTIFIER = re.compile(r"[\w./@~^-]+")
 class Filled:
     """Arguments for one call, or for several where a text names several values for one slot."""
 
-    arguments: list[dict[str, Json]] = field(default_factory=lambda: [{}])
-    missing: list[Slot] = field(default_factory=list[Slot])
-    used: int = 0  # values of the task
-    borrowed: int = 0  # arguments that only the known texts name
-    unresolved: list[str] = field(default_factory=list[str])
+    arguments: list[dict[str, Json]]
+    missing: list[Slot]
+    used: int  # values of the task
+    borrowed: int  # arguments that only the known texts name
+    unresolved: list[str]  # names that no slot takes
 
 
 def fill(schema: object, task: str, known: Sequence[str], about: str, *, literal: bool = False) -> Filled:
@@ -43,123 +45,109 @@ def fill(schema: object, task: str, known: Sequence[str], about: str, *, literal
     `about` is the tool's name and description, whose words aren't values. `literal` says that no free text may be
     what is left of the task.
     """
-    return _Filling(slots(schema), task, known, frozenset(content(about)), literal=literal).filled()
+    return _Filling(slots(schema), task, known, frozenset(content(about)), literal, list(values(task))).filled()
 
 
+@dataclass(slots=True)
 class _Filling:
-    def __init__(
-        self, wanted: list[Slot], task: str, known: Sequence[str], about: frozenset[str], *, literal: bool
-    ) -> None:
-        self._slots = wanted
-        self._task = task
-        self._known = known
-        self._about = about
-        self._given: dict[str, list[object]] = {}
-        self._free = list(values(task))
-        self._borrowed = 0
-        self._literal = literal
+    slots: list[Slot]
+    task: str
+    known: Sequence[str]
+    about: frozenset[str]
+    literal: bool
+    free: list[Value]
+    given: dict[str, list[object]] = field(default_factory=dict[str, list[object]])
+    borrowed: int = 0
 
     def filled(self) -> Filled:
+        self.take()
+        self._spread()
+        missing = [
+            slot for slot in self.slots if slot.name not in self.given and slot.required and not self.derive(slot)
+        ]
+        several = islice(product(*self.given.values()), _MOST_CALLS)
+        arguments = [{name: storable(value) for name, value in zip(self.given, one, strict=True)} for one in several]
+        unresolved = [value.text for value in self.free if value.kind == "name"]
+        return Filled(arguments, missing, len(values(self.task)) - len(self.free), self.borrowed, unresolved)
+
+    def take(self) -> None:
         self._choose()
         self._name()
         self._assign()
-        self._spread()
-        missing = [
-            slot for slot in self._slots if slot.name not in self._given and slot.required and not self._derive(slot)
-        ]
-        found = Filled(missing=missing, used=len(values(self._task)) - len(self._free), borrowed=self._borrowed)
-        found.unresolved = [value.text for value in self._free if value.kind == "name"]
-        names = list(self._given)
-        several = product(*(self._given[name] for name in names))
-        found.arguments = [
-            {name: storable(value) for name, value in zip(names, one, strict=True)}
-            for one in islice(several, _MOST_CALLS)
-        ]
-        return found
 
     def _choose(self) -> None:
         """Fill what the schema limits to choices or to yes and no."""
-        words = tokens(self._task)
-        for slot in self._slots:
+        words = tokens(self.task)
+        for slot in self.slots:
             if slot.choices:
                 fitting = [choice for choice in slot.choices if _named(str(choice), words)]
                 fitting = fitting or [choice for choice in slot.choices if slot.required and choice in _NO_LIMIT]
                 if fitting or (len(slot.choices) == 1 and slot.required):
-                    self._given[slot.name] = [max(fitting or slot.choices, key=lambda choice: len(str(choice)))]
+                    self.given[slot.name] = [max(fitting or slot.choices, key=lambda choice: len(str(choice)))]
             elif slot.wanted == "boolean":
-                mentioned = [words.index(word) for word in slot.words - STOP - ORDERS if word in words]
+                telling = slot.words - STOP - ORDERS
+                mentioned = [words.index(word) for word in telling if word in words]
                 negated = any(word in _NEGATIONS for at in mentioned for word in words[max(0, at - 2) : at])
-                if slot.required or len(mentioned) == len(slot.words - STOP - ORDERS) > 0:
-                    self._given[slot.name] = [bool(mentioned) and not negated]
+                if slot.required or len(mentioned) == len(telling) > 0:
+                    self.given[slot.name] = [bool(mentioned) and not negated]
 
     def _name(self) -> None:
         """Fill the texts that the task calls by a name of their own: `of type person`."""
-        for slot in self._slots:
-            if slot.wanted != "text" or slot.free or slot.choices or slot.name in self._given:
+        for slot in self.slots:
+            if slot.wanted != "text" or slot.free or slot.choices or slot.name in self.given:
                 continue
-            match = self._following(slot, slot.words - self._about)
+            match = self._following(slot, slot.words - self.about)
             if match is not None:
                 start, text = match
-                self._given[slot.name] = [text]
-                self._free = [value for value in self._free if not value.start <= start < value.end]
+                self.given[slot.name] = [text]
+                self.free = [value for value in self.free if not value.start <= start < value.end]
 
     def _assign(self) -> None:
         """Give the values of the task to the slots that they fit best."""
-        open_slots = [slot for slot in self._slots if slot.name not in self._given and not slot.choices]
-        pairs = [
-            (-_fit(slot, value, self._task, self._about), s, v)
-            for s, slot in enumerate(open_slots)
-            for v, value in enumerate(self._free)
-        ]
-        taken: set[int] = set()
-        for cost, s, v in sorted(pairs):
-            slot, value = open_slots[s], self._free[v]
-            if cost < 0 and slot.name not in self._given and v not in taken:
-                self._given[slot.name] = [_converted(slot, value)]
-                taken.add(v)
-        self._free = [value for v, value in enumerate(self._free) if v not in taken]
+        wanting = [slot for slot in self.slots if slot.name not in self.given and not slot.choices]
+        pairs = [(self._fit(slot, value), slot, value) for slot in wanting for value in self.free]
+        for fit, slot, value in sorted(pairs, key=lambda pair: -pair[0]):
+            if fit > 0 and slot.name not in self.given and value in self.free:
+                self.given[slot.name] = [_converted(slot, value)]
+                self.free.remove(value)
 
     def _spread(self) -> None:
         """Let the one slot of a kind take the further values of that kind, in a call of their own each."""
-        for slot in self._slots:
-            alone = sum(slot.wanted in (other.wanted, other.item.wanted) for other in self._slots) == 1
-            if slot.name not in self._given or not alone or slot.wanted not in _MULTIPLE or slot.choices:
+        for slot in self.slots:
+            alone = sum(slot.wanted in (other.wanted, other.item.wanted) for other in self.slots) == 1
+            if slot.name not in self.given or not alone or slot.wanted not in _MULTIPLE or slot.choices:
                 continue
-            kinds = {value.kind for value in values(self._task) if _converted(slot, value) in self._given[slot.name]}
+            kinds = {value.kind for value in values(self.task) if _converted(slot, value) in self.given[slot.name]}
             if slot.wanted == "text" and kinds - {"zone", "name", "quoted"}:
                 continue
-            more = [value for value in self._free if value.kind in kinds]
-            self._given[slot.name] += [_converted(slot, value) for value in more]
-            self._free = [value for value in self._free if value not in more]
+            more = [value for value in self.free if value.kind in kinds]
+            self.given[slot.name] += [_converted(slot, value) for value in more]
+            self.free = [value for value in self.free if value not in more]
 
-    def _derive(self, slot: Slot) -> bool:
+    def derive(self, slot: Slot) -> bool:
         """Fill a required slot from what isn't a value by itself; whether that worked."""
         found: object = None
         if slot.wanted == "array":
-            found = self._items(slot)
+            found = self.items(slot)
         elif slot.wanted == "object":
             found = self._object(slot)
         elif not slot.choices:
             following = self._following(slot, slot.words) if slot.wanted == "text" else None
             found = following[1] if following else self._from_known(slot) or self._remainder(slot)
-            found = found or self._first(slot) or self._default(slot)
+            found = found or self._default(slot)
         if found is not None:
-            self._given[slot.name] = [found]
+            self.given[slot.name] = [found]
         return found is not None
 
-    def _items(self, slot: Slot, *, nested: bool = False) -> object:
+    def items(self, slot: Slot, *, nested: bool = False) -> object:
         item = slot.item
         if item.wanted == "object":
             one = self._object(item)
             return None if one is None else [one]
-        fitting = [value for value in self._free if _fit(item, value, self._task, self._about) > 0]
-        best = max((_fit(item, value, self._task, self._about) for value in fitting), default=0)
-        chosen = [
-            value
-            for value in fitting
-            if value.kind in {v.kind for v in fitting if _fit(item, v, self._task, self._about) == best}
-        ]
-        self._free = [value for value in self._free if value not in chosen]
+        fits = {value: self._fit(item, value) for value in self.free}
+        kinds = {value.kind for value, fit in fits.items() if fit == max(fits.values()) > 0}
+        chosen = [value for value, fit in fits.items() if fit > 0 and value.kind in kinds]
+        self.free = [value for value in self.free if value not in chosen]
         following = self._following(item, item.words) if not chosen and item.wanted == "text" else None
         found = [_converted(item, value) for value in chosen] or ([following[1]] if following else [])
         return found or ([] if nested and not slot.schema.get("minItems") else None)
@@ -167,71 +155,70 @@ class _Filling:
     def _object(self, slot: Slot) -> object:
         if not slot.slots:
             return None
-        inner = _Filling(slot.slots, self._task, self._known, self._about, literal=self._literal)
-        inner._free = list(self._free)
-        inner._choose()
-        inner._name()
-        inner._assign()
+        inner = replace(self, slots=slot.slots, given={}, free=list(self.free))
+        inner.take()
         for one in slot.slots:
-            if one.name in inner._given or not one.required:
+            if one.name in inner.given or not one.required:
                 continue
             if one.wanted == "array":
-                items = inner._items(one, nested=True)
-                inner._given |= {} if items is None else {one.name: [items]}
-            elif not inner._derive(one):
+                items = inner.items(one, nested=True)
+                inner.given |= {} if items is None else {one.name: [items]}
+            elif not inner.derive(one):
                 return None
-        self._free = inner._free
-        return {name: given[0] for name, given in inner._given.items() if given}
+        self.free = inner.free
+        return {name: given[0] for name, given in inner.given.items() if given}
 
     def _following(self, slot: Slot, names: frozenset[str]) -> tuple[int, str] | None:
         """Return where and what stands after one of a slot's names in the task: `type person`, `message: fix it`."""
-        for match in _WORD.finditer(self._task):
+        for match in _WORD.finditer(self.task):
             if names.isdisjoint(tokens(match[0])):
                 continue
-            after = _INTRODUCTION.match(self._task, match.end())
+            after = _INTRODUCTION.match(self.task, match.end())
             start = after.end() if after else match.end()
-            rest = self._task[start:].strip(" .?!\"'")
+            rest = self.task[start:].strip(" .?!\"'")
             if slot.free and rest:
                 return start, rest
-            word = _IDENTIFIER.match(self._task, start)
+            word = _IDENTIFIER.match(self.task, start)
             if word and STOP.union(slot.words).isdisjoint(tokens(word[0])):
                 return start, word[0].rstrip(".")
         return None
 
     def _from_known(self, slot: Slot) -> object:
-        unknown_place = slot.wanted == "zone" and any(value.kind == "name" for value in self._free)
+        unknown_place = slot.wanted == "zone" and any(value.kind == "name" for value in self.free)
         if slot.wanted in ("text", "glob") or unknown_place:
             return None
-        for text in self._known:
+        for text in self.known:
             plain = re.sub(r"(?<=\d)T(?=\d\d:)", " ", text.replace('"', " "))
             fitting = [value for value in values(plain) if value.kind == slot.wanted]
             found = list(dict.fromkeys(_converted(slot, value) for value in fitting))
             if found and (slot.wanted in ("zone", "date", "time") or len(found) == 1):
-                self._borrowed += 1
+                self.borrowed += 1
                 return found[0]
         return None
 
     def _remainder(self, slot: Slot) -> str | None:
         """Return what a free text is about: the task without the words that only name the tool."""
-        if slot.wanted != "text" or not slot.free or self._literal:
+        if slot.wanted != "text" or not slot.free or self.literal:
             return None
-        skipped = self._about.union(STOP - GREETINGS, ORDERS, slot.words)
-        for match in _WORD.finditer(masked(self._task)):
+        skipped = self.about.union(STOP - GREETINGS, ORDERS, slot.words)
+        for match in _WORD.finditer(masked(self.task)):
             if not skipped.issuperset(tokens(match[0])):
-                return self._task[match.start() :].strip(" .?!")
+                return self.task[match.start() :].strip(" .?!")
         return None
-
-    def _first(self, slot: Slot) -> object:
-        """Return where counting starts, for a number whose counterpart is given: thought 1 of 3."""
-        pairs = [other for other in self._slots if other.wanted == "number" and other.name in self._given]
-        counted = slot.wanted == "number" and any(other.words & slot.words for other in pairs)
-        return slot.schema.get("minimum") if counted else None
 
     def _default(self, slot: Slot) -> object:
         """Return the default of the description, unless the task names something that isn't understood."""
-        if any(value.kind in ("name", slot.wanted) for value in self._free):
+        if any(value.kind in ("name", slot.wanted) for value in self.free):
             return None
         return slot.default
+
+    def _fit(self, slot: Slot, value: Value) -> float:
+        """Return how well a value fits a slot: 0 not at all, about 1 by kind, more with words around it."""
+        base = _base(slot, value)
+        before = list(tokens(self.task[max(0, value.start - _WINDOW) : value.start])[-3:])
+        affinity = _affinity(slot, value, self.task, before, self.about) if base else 0.0
+        optional = value.kind == "number" or (slot.wanted == "text" and (slot.identifier or not slot.required))
+        return base + affinity if affinity > 0 or not optional or (value.kind == "number" and slot.required) else 0.0
 
 
 def _named(choice: str, words: Sequence[str]) -> bool:
@@ -239,35 +226,15 @@ def _named(choice: str, words: Sequence[str]) -> bool:
     return bool(wanted) and any(tuple(words[i : i + len(wanted)]) == wanted for i in range(len(words)))
 
 
-def _fit(slot: Slot, value: Value, task: str, about: frozenset[str]) -> float:
-    """Return how well a value fits a slot: 0 not at all, about 1 by kind, more with words around it."""
-    base = _base(slot, value)
-    if base is None:
-        return 0.0
-    before = list(tokens(task[max(0, value.start - _WINDOW) : value.start])[-3:])
-    affinity = _affinity(slot, value, task, before, about)
-    needs_affinity = value.kind == "number" or (slot.wanted == "text" and (slot.identifier or not slot.required))
-    return base + affinity if affinity > 0 or not needs_affinity or (value.kind == "number" and slot.required) else 0.0
-
-
-def _base(slot: Slot, value: Value) -> float | None:
+def _base(slot: Slot, value: Value) -> float:
     wanted = slot.wanted
     if wanted == "number":
-        return 0.1 if value.kind == "number" and _converted(slot, value) is not None else None
+        return 0.1 if value.kind == "number" and _converted(slot, value) is not None else 0.0
     if wanted == "text":
-        return {
-            "quoted": 1.0,
-            "name": 0.6,
-            "zone": 0.5,
-            "email": 0.3,
-            "url": 0.3,
-            "date": 0.3,
-            "glob": 0.3,
-            "path": 0.2,
-        }.get(value.kind)
+        return _AS_TEXT.get(value.kind, 0.0)
     if wanted in ("path", "glob", "url", "zone") and value.kind == "quoted":
-        return None if " " in value.value and wanted != "path" else 0.5
-    return 1.0 if value.kind == wanted else None
+        return 0.5 if wanted == "path" or " " not in value.value else 0.0
+    return float(value.kind == wanted)
 
 
 def _affinity(slot: Slot, value: Value, task: str, before: list[str], about: frozenset[str]) -> float:

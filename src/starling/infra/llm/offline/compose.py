@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
-from starling.infra.llm.offline.prompts import Sections, parsed
+from starling.infra.llm.offline.prompts import Sections, leaves, parsed
 from starling.infra.llm.offline.words import content
 
 _TEXT_CHARS = 1_200
@@ -15,7 +15,6 @@ _NO_MODEL = (
     "No language model is configured: offline:rules only matches requests to tools. "
     "Set OPENAI_API_KEY or STARLING_MODEL, or start Ollama, for that."
 )
-_TEXT_KEYS = ("text", "output", "result", "summary")
 _CALL = re.compile(r"^[\w./-]+ (\{[^\n]*\}):\n", re.MULTILINE)
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _STEP = 1000
@@ -24,9 +23,10 @@ _STEP = 1000
 def compose(sections: Sections) -> str:
     """Return the answer from the results, naming what is missing and what was assumed."""
     results = [(item.text, item.get("citation")) for item in sections.children("results", "result")]
-    told = [_cited(readable(text), citation) for text, citation in results if text]
+    told = [f"{readable(text)} [{citation}]" for text, citation in results if text]
     answer = told[0] if len(told) == 1 else "\n".join(f"- {one}" for one in told)
-    degraded, assumptions = _listed(sections, "degraded"), _listed(sections, "assumptions")
+    degraded = [f"{item.text} ({item.get('reason')})" for item in sections.children("degraded", "part")]
+    assumptions = [item.text for item in sections.children("assumptions", "assumption")]
     parts = [answer or "I couldn't get a result for this request."]
     if degraded:
         parts.append("Not answered:\n" + "\n".join(f"- {one}" for one in degraded))
@@ -37,42 +37,10 @@ def compose(sections: Sections) -> str:
 
 def answer_alone(sections: Sections) -> str:
     """Return what can be said to a task without tools: what earlier results hold, else why nothing can be."""
-    task, state = sections.text("task"), parsed(sections.text("state_context"))
-    wanted = set(content(task))
-    held = [text for text in _texts(state) if wanted.intersection(content(text))]
-    return "\n".join(readable(text) for text in held) if wanted and held else f"I can't do this. {_NO_MODEL}"
-
-
-def _texts(state: object) -> Iterator[str]:
-    """Yield the texts of the results in a state."""
-    found = _mapping(state).get("results")
-    several = list(_mapping(found).values()) or (cast("list[object]", found) if isinstance(found, list) else [])
-    for one in several:
-        inner = _mapping(one)
-        text = next((inner[key] for key in _TEXT_KEYS if key in inner), "") if inner else one
-        if isinstance(text, str) and text:
-            yield text
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
-
-
-def _cited(text: str, citation: str) -> str:
-    return f"{text} [{citation}]" if citation else text
-
-
-def _listed(sections: Sections, tag: str) -> list[str]:
-    """Return the entries of a section: its elements, a JSON list, or its lines."""
-    element = sections.element(tag)
-    inner = re.findall(r"<(\w+)([^<>]*)>(.*?)</\1>", element.raw, re.DOTALL)
-    if inner:
-        found = [item for name in dict.fromkeys(name for name, _, _ in inner) for item in sections.children(tag, name)]
-        return [f"{item.text} ({item.get('reason')})" if item.get("reason") else item.text for item in found]
-    data = parsed(element.text)
-    entries = cast("Sequence[object]", data) if isinstance(data, list) else element.text.splitlines()
-    texts = (": ".join(map(str, _mapping(entry).values())) or str(entry) for entry in entries)
-    return [text.strip().removeprefix("- ") for text in texts if text.strip()]
+    wanted = set(content(sections.text("task")))
+    held = [text for path, text in leaves(parsed(sections.text("state_context"))) if path[:1] == ("results",)]
+    told = [readable(str(text)) for text in held if wanted.intersection(content(str(text)))]
+    return "\n".join(told) or f"I can't do this. {_NO_MODEL}"
 
 
 def readable(text: str) -> str:
@@ -86,7 +54,9 @@ def readable(text: str) -> str:
 
 def _one(text: str) -> str:
     data = parsed(text)
-    return _trimmed(text.strip() if data is None else "; ".join(_pairs("", data)) or "nothing")
+    full = text.strip() if data is None else "; ".join(_pairs("", data)) or "nothing"
+    short = "\n".join(full.splitlines()[:_TEXT_LINES])[:_TEXT_CHARS].rstrip()
+    return short if len(short) >= len(full) else f"{short} … (shortened)"
 
 
 def _answered(arguments: str, result: str) -> str:
@@ -95,12 +65,6 @@ def _answered(arguments: str, result: str) -> str:
     said = _one(result)
     told = all(value.strip() in said for value in re.findall(r": ([^,]*)", asked))
     return said if told else f"{asked}: {said}"
-
-
-def _trimmed(text: str) -> str:
-    lines = text.splitlines()
-    short = "\n".join(lines[:_TEXT_LINES])[:_TEXT_CHARS].rstrip()
-    return short if len(short) >= len(text.rstrip()) else f"{short} … (shortened)"
 
 
 def _pairs(label: str, value: object, depth: int = 0) -> Iterator[str]:
@@ -116,15 +80,11 @@ def _pairs(label: str, value: object, depth: int = 0) -> Iterator[str]:
 
 
 def _list(label: str, items: Sequence[object], depth: int) -> Iterator[str]:
-    shown = items[:_MOST_ITEMS]
-    if depth >= _MOST_ITEMS:
-        said = [f"{len(items)} entries"]
-    else:
-        said = [", ".join(_pairs("", item, depth + 1)) for item in shown]
-    more = f" and {len(items) - len(shown)} more" if len(items) > len(shown) else ""
-    nested = any(isinstance(item, Mapping) for item in shown)
-    joined = (" | " if nested else ", ").join(said) + more
-    yield f"{label}: {joined or 'none'}" if label else joined or "none"
+    shown = items[: _MOST_ITEMS if depth < _MOST_ITEMS else 0]
+    said = [", ".join(_pairs("", item, depth + 1)) for item in shown]
+    said += [f"{len(items) - len(shown)} more"] * (len(items) > len(shown))
+    joined = (" | " if any(isinstance(item, Mapping) for item in shown) else ", ").join(said) or "none"
+    yield f"{label}: {joined}" if label else joined
 
 
 def _spoken(name: str) -> str:
@@ -150,8 +110,7 @@ def _moment(match: re.Match[str]) -> str:
 
 
 def _size(count: float) -> str:
-    for unit in _UNITS:
-        if abs(count) < _STEP or unit == _UNITS[-1]:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= _STEP
-    return str(count)
+    size, units = count, list(_UNITS)
+    while abs(size) >= _STEP and len(units) > 1:
+        size, units = size / _STEP, units[1:]
+    return f"{size:.{int(units[0] != 'B')}f} {units[0]}"

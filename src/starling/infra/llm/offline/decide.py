@@ -37,7 +37,8 @@ class _Draft:
 def decide(sections: Sections) -> dict[str, Any]:
     """Return the decision for a supervisor's request, as its response schema wants it."""
     agents = roster(sections.element("agents").raw)
-    state, planned = sections.text("state_context"), sections.children("current_plan", "task")
+    state = sections.text("state_context")
+    planned = [task for task in sections.children("current_plan", "task") if task.get("id") and task.text]
     if planned:
         return _decide_again(planned, agents, _reasons(state))
     said = sections.text("user_request")
@@ -102,7 +103,7 @@ def _decide_again(planned: list[Element], agents: Roster, reasons: dict[str, str
         other = _other_way(task, agents) if task.get("status") in _FAILED else task.get("agent")
         if other is None or dropped.intersection(needs):
             dropped.add(task_id)
-            draft.leave_out(task.text, reasons.get(task_id) or _why_dropped(task))
+            draft.leave_out(task.text, reasons.get(task_id) or "No agent could do it, or it needs what failed.")
         else:
             draft.assign(task_id, other, task.text, needs)
     return _decision(draft, planned=planned)
@@ -115,12 +116,6 @@ def _other_way(task: Element, agents: Roster) -> str | None:
         return None
     enough = _ALTERNATIVE * fitting[0].score
     return next((match.card.name for match in fitting[1:] if match.card.ready and match.score >= enough), None)
-
-
-def _why_dropped(task: Element) -> str:
-    if task.get("status") in _FAILED:
-        return f"{task.get('agent')} could not do it, and no other agent fits."
-    return "It needs the result of a part that failed."
 
 
 def _decision(
@@ -145,9 +140,7 @@ def _decision(
 def _thought(draft: _Draft, reply: str) -> str:
     if reply:
         return "Nothing here asks for an agent."
-    placed = "; ".join(draft.thoughts) or (
-        f"{len(draft.tasks)} tasks remain" if draft.tasks else "no task is left to give"
-    )
+    placed = "; ".join(draft.thoughts) or f"{len(draft.tasks) or 'no'} tasks are left to give"
     return f"{placed}. {len(draft.unserved)} parts can't be served." if draft.unserved else f"{placed}."
 
 
@@ -170,9 +163,8 @@ def _small_talk(request: str, agents: Roster) -> bool:
         return not any(value.kind != "name" for value in values(request))
     if agents.best(request) is not None:
         return False
-    about_you = bool(words & {"you", "your"}) and bool(words & QUESTION) and len(subject) <= 1
-    greeting = len(subject) == 1 and len(tokens(request)) == 1
-    return about_you or greeting
+    about_you = bool(words & {"you", "your"}) and bool(words & QUESTION)
+    return len(subject) == 1 and (about_you or len(tokens(request)) == 1)
 
 
 def _introduction(agents: Roster) -> str:
@@ -181,14 +173,10 @@ def _introduction(agents: Roster) -> str:
         f"- {card.summary or ', '.join(card.tools[:3])}" + ("" if card.ready else " (not available now)")
         for card in agents.working[:_NAMED_AGENTS]
     ]
-    more = len(agents.working) - len(known)
-    listed = "\n".join(known + ([f"- and {more} more"] if more > 0 else []))
-    can = (
-        f"These agents can work for you:\n{listed}"
-        if known
-        else "No agent is registered yet, so there is nothing I can do."
-    )
-    return f"Hello. I am Starling, running on offline:rules, which only matches requests to tools. {can}"
+    more = [f"- and {len(agents.working) - len(known)} more"] * (len(agents.working) > len(known))
+    can = "These agents can work for you:" if known else "No agent is registered yet, so there is nothing I can do."
+    hello = "Hello. I am Starling, running on offline:rules, which only matches requests to tools."
+    return "\n".join([f"{hello} {can}", *known, *more])
 
 
 def _with_history(request: str, history: list[Element], agents: Roster) -> str | None:

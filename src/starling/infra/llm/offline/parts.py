@@ -7,7 +7,7 @@ from itertools import islice
 
 from starling.infra.llm.offline.roster import Roster
 from starling.infra.llm.offline.values import masked, of_kind, values
-from starling.infra.llm.offline.words import QUESTION, STOP, SUBORDINATE, tokens
+from starling.infra.llm.offline.words import ORDERS, QUESTION, tokens
 
 _BOUNDARY = re.compile(
     r"""(?P<end>[.!?]+(?=\s|$)|[;](?=\s|$)|[\u3002\uff01\uff1f\uff1b\n]+)
@@ -23,7 +23,6 @@ _FOLLOWS = re.compile(
     r"\b(then|after(wards| that)|its? result|(the|that|this|those|these) (results?|outputs?|answers?|values?))\b",
     re.IGNORECASE,
 )
-_THAT = re.compile(r"\b(?:that|this|those|these) ([^\W\d_]+)", re.IGNORECASE)
 _LEADING = re.compile(r"^(?:(?:and|but|then|also|please|finally|first|next|so)\b[\s,]*)+", re.IGNORECASE)
 _MOST_CUTS = 60  # a text with more is a document, not a list of wishes
 
@@ -65,11 +64,8 @@ def _pieces(request: str) -> Iterator[tuple[str, str, bool]]:
         end = match.end() if match.lastgroup == "end" else match.start()
         if request[start:end].strip():
             yield request[start:end].strip(), before, hard
-        start, before, hard = (
-            match.end(),
-            match[0],
-            match.lastgroup == "end" or (hard and not request[start:end].strip()),
-        )
+        hard = match.lastgroup == "end" or (hard and not request[start:end].strip())
+        start, before = match.end(), match[0]
     if request[start:].strip():
         yield request[start:].strip(), before, hard
 
@@ -86,11 +82,8 @@ def _merged(request: str, roster: Roster) -> list[tuple[str, str]]:
 
 def _stands_alone(text: str, earlier: str, roster: Roster) -> bool:
     """Whether a piece asks for something itself: a question, an order, or another agent's business."""
-    first = tokens(earlier)[:1]
-    if first and first[0] in SUBORDINATE and not earlier.endswith("?"):
-        return False
     opening = tokens(_LEADING.sub("", text))[:1]
-    if opening and (opening[0] in QUESTION or roster.is_verb(opening[0])):
+    if not (QUESTION | ORDERS).isdisjoint(opening):
         return bool(roster.subject(text)) or bool(values(text))
     mine, other = roster.best(text), roster.best(earlier)
     return mine is not None and other is not None and mine.card is not other.card
@@ -101,7 +94,7 @@ def _only_context(text: str, roster: Roster) -> bool:
     words = tokens(_LEADING.sub("", text))
     if not roster.subject(text):
         return bool(of_kind(text, "path", "url", "zone", "name", "quoted"))
-    asks = text.endswith("?") or any(word in QUESTION or roster.is_verb(word) for word in words[:1])
+    asks = text.endswith("?") or not (QUESTION | ORDERS).isdisjoint(words[:1])
     return not asks and bool(values(text)) and roster.best(text) is None
 
 
@@ -111,9 +104,7 @@ def _linked(text: str, joined_by: str, earlier: list[Part]) -> Part:
     if not earlier:
         return Part(clean)
     before = earlier[-1].text
-    follows = bool(_FOLLOWS.search(f"{joined_by} {text}")) or any(
-        word not in STOP and word in tokens(before) for noun in _THAT.findall(text) for word in tokens(noun)
-    )
+    follows = bool(_FOLLOWS.search(f"{joined_by} {text}"))
     if refers_back(clean) and not of_kind(clean, "path", "url", "zone", "name"):
         referred = [value.text for value in of_kind(before, "path", "url", "zone", "quoted", "name")]
         if referred:

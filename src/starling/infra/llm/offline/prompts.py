@@ -83,3 +83,10 @@ def leaves(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
             stack.extend(reversed([(where, inner) for inner in cast("list[object]", item)]))
         else:
             yield where, item
+
+
+def plain(data: object) -> str:
+    """Return the values in a JSON value one a line, also of JSON in its texts."""
+    texts = (str(leaf) for _, leaf in leaves(data))
+    inner = ((text, parsed(text)) for text in texts)
+    return "\n".join(text if found is None else plain(found) for text, found in inner)

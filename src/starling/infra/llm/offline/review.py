@@ -8,7 +8,7 @@ from typing import Any
 
 from starling.infra.llm.offline.faults import fault, nothing
 from starling.infra.llm.offline.orders import changing, ordered
-from starling.infra.llm.offline.prompts import Element, Sections, elements, leaves, parsed
+from starling.infra.llm.offline.prompts import Element, Sections, elements, leaves, parsed, plain
 from starling.infra.llm.offline.values import Kind, Value, clock, masked, of_kind, values
 from starling.infra.llm.offline.words import READING, STOP, content, fold, tokens
 
@@ -116,14 +116,11 @@ def _call(item: Element) -> _Call:
     return _Call(item.get("name"), item.get("status"), arguments if isinstance(arguments, Mapping) else {}, result)
 
 
-def _empty(attempt: _Attempt) -> Iterator[tuple[str, str]]:
-    if nothing(attempt.output):
-        yield "The output is empty.", ""
-
-
 def _errors(attempt: _Attempt) -> Iterator[tuple[str, str]]:
     """Object to errors that nothing made good, and to errors dressed as a result."""
     shown = fault(attempt.output)
+    if nothing(attempt.output):
+        yield "The output is empty.", ""
     if shown:
         yield "The output is an error message, not a result.", shown
     good = {call.name for call in attempt.good}
@@ -191,7 +188,7 @@ def _places(attempt: _Attempt) -> Iterator[tuple[str, str]]:
     wanted = {value.value: value.text for value in of_kind(attempt.task, "zone")}
     if not wanted or not attempt.good:
         return
-    text = "\n".join(_plain(part) for part in (*(call.result for call in attempt.good), attempt.output))
+    text = "\n".join(plain(part) for part in (*(call.result for call in attempt.good), attempt.output))
     asked = fold("\n".join(text for call in attempt.good for text in call.texts))
     found = {value.value: value.text for value in (*of_kind(text, "zone"), *of_kind(attempt.output, "zone"))}
     others = [name for zone, name in found.items() if zone not in wanted and zone not in ("UTC", "GMT", "Etc/UTC")]
@@ -199,11 +196,6 @@ def _places(attempt: _Attempt) -> Iterator[tuple[str, str]]:
         in_results = zone in found or fold(name) in fold(text)
         if not in_results and (others or not (fold(zone) in asked or fold(name) in asked)):
             yield f"Nothing in the results is about {name}.", others[0] if others else attempt.output
-
-
-def _plain(text: str) -> str:
-    data = parsed(text)
-    return text if data is None else "\n".join(str(leaf) for _, leaf in leaves(data))
 
 
 def _counts(attempt: _Attempt) -> Iterator[tuple[str, str]]:
@@ -250,7 +242,7 @@ def _invented(attempt: _Attempt) -> Iterator[tuple[str, str]]:
         return
     source = fold(f"{attempt.said}\n{attempt.asked}")
     known = {*re.findall(r"\d+", source), *tokens(source), *STOP}
-    for value in values(_plain(attempt.output)):
+    for value in values(plain(attempt.output)):
         parts = {*re.findall(r"\d+", value.value), *tokens(value.text)}
         if fold(value.value) not in source and fold(value.text) not in source and not parts <= known:
             yield "The output says what no call returned.", value.text
@@ -263,6 +255,4 @@ def _support(attempt: _Attempt) -> list[str]:
 
 
 # What can be wrong, the gravest first: each check yields `(reason, passage)`.
-_CHECKS = (
-    _empty, _errors, _unfounded, _orders, _unasked, _contradictions, _places, _counts, _off_topic, _invented
-)  # fmt: skip
+_CHECKS = (_errors, _unfounded, _orders, _unasked, _contradictions, _places, _counts, _off_topic, _invented)

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from starling.infra.llm.offline.prompts import elements
 from starling.infra.llm.offline.values import values
-from starling.infra.llm.offline.words import ORDERS, VERBS, content, tokens
+from starling.infra.llm.offline.words import VERBS, content, tokens
 
 _TOOL = re.compile(r"([\w./:-]+)(?:\s\((.*?)\))?(?=,\s|\.?\s*$)", re.DOTALL)
 _NAME_WEIGHT = 2.0  # a word of a name counts like two of a description
@@ -31,7 +31,6 @@ class Card:
     summary: str
     tools: tuple[str, ...]
     documents: tuple[Mapping[str, float], ...]
-    verbs: frozenset[str] = frozenset()
 
     @property
     def ready(self) -> bool:
@@ -54,15 +53,7 @@ def _card(name: str, kind: str, state: str, text: str) -> Card:
     tools = _TOOL.findall(listed.strip())
     head = weighted(name, summary)
     documents = (head, *(weighted(tool, about) for tool, about in tools))
-    verbs = frozenset(word for tool, about in tools for word in _verb(tool, about))
-    return Card(name, kind, state, summary.strip(), tuple(tool for tool, _ in tools), documents, verbs)
-
-
-def _verb(tool: str, about: str) -> tuple[str, ...]:
-    """Return the verb that a tool is named after, as its description gives it away: echo, "Echoes back …"."""
-    opening = about.split(maxsplit=1)[:1]
-    inflected = bool(opening) and opening[0].casefold() != tool.casefold() and tokens(opening[0]) == tokens(tool)
-    return tokens(tool) if inflected else ()
+    return Card(name, kind, state, summary.strip(), tuple(tool for tool, _ in tools), documents)
 
 
 def weighted(name: str, description: str) -> Mapping[str, float]:
@@ -76,9 +67,8 @@ def weighted(name: str, description: str) -> Mapping[str, float]:
 def _convincing(match: Match) -> bool:
     """Whether two things have more in common than verbs, and enough of it."""
     score, share = _SCORE_NEEDED
-    return bool(match.hits - VERBS) and (
-        match.share >= _SHARE_NEEDED or (match.score >= score and match.share >= share)
-    )
+    enough = match.share >= _SHARE_NEEDED or (match.score >= score and match.share >= share)
+    return enough and bool(match.hits - VERBS)
 
 
 class Index:
@@ -143,10 +133,8 @@ def implied(text: str) -> frozenset[str]:
     """Return the words that values stand for: `read /a/b.txt` is about a file."""
     paths = [value.value for value in values(text) if value.kind == "path"]
     folders = any("." not in path.rsplit("/", 1)[-1] for path in paths)
-    kinds = (
-        ["file"] * bool(paths) + ["directory"] * folders + ["url"] * any(value.kind == "url" for value in values(text))
-    )
-    return frozenset(tokens(" ".join(kinds)))
+    links = any(value.kind == "url" for value in values(text))
+    return frozenset(tokens("file " * bool(paths) + "directory " * folders + "url" * links))
 
 
 class Roster:
@@ -155,23 +143,15 @@ class Roster:
     def __init__(self, cards: Sequence[Card]) -> None:
         self.cards = tuple(sorted(cards, key=lambda card: card.name))
         self.working = [card for card in self.cards if card.kind != _BUILTIN]
-        self._shared = (
-            frozenset.intersection(*(frozenset(content(card.name)) for card in self.working))
-            if (len(self.working) > 1)
-            else frozenset[str]()
-        )
+        names = [frozenset(content(card.name)) for card in self.working]
+        self._shared = frozenset[str]().union(*names[:1]).intersection(*names) if len(names) > 1 else frozenset[str]()
         documents = [(number, document) for number, card in enumerate(self.working) for document in card.documents]
         self._index = Index(documents, len(self.working))
-        self._verbs = ORDERS.union(*(card.verbs for card in self.working))
         self._vocabulary = [frozenset().union(*card.documents) for card in self.working]
 
     def subject(self, text: str) -> Counter[str]:
         """Return what a text is about: its content words that aren't mere values of it."""
         return subject(text, self._index)
-
-    def is_verb(self, word: str) -> bool:
-        """Whether a stem asks for something to be done: a common verb, or what a tool here is named after."""
-        return word in self._verbs
 
     def ranked(self, text: str) -> list[Match]:
         """Return the cards that have something to do with a text, best first."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from starling.infra.llm.offline.words import fold, stem, tokens
+from starling.infra.llm.offline.words import fold, tokens
 
 type Wanted = Literal[
     "zone", "path", "url", "email", "date", "time", "glob", "revision", "number", "boolean", "array", "object", "text"
@@ -23,14 +23,7 @@ _BY_NAME: tuple[tuple[Wanted, str], ...] = (
     ("date", "date timestamp datetime"),
 )
 _BY_LAST: tuple[tuple[Wanted, str], ...] = (("path", "file repo repository"), ("time", "time"))
-_BY_FORMAT: dict[object, Wanted] = {
-    "uri": "url",
-    "url": "url",
-    "email": "email",
-    "date": "date",
-    "date-time": "date",
-    "time": "time",
-}
+_FORMATS: Mapping[object, Wanted] = {"uri": "url", "url": "url", "email": "email", "date": "date", "date-time": "date"}
 _CHOICES = re.compile(r"""['"`]([\w-]+)['"`]""")
 _DEFAULT = re.compile(
     r"""use ['"`]([^'"`]+)['"`][^.]*\b(?:if no|when no|default|unless|not provided|omitted)""", re.IGNORECASE
@@ -69,12 +62,8 @@ class Slot:
             return tuple(cast("list[object]", listed))
         if "const" in self.schema:
             return (self.schema["const"],)
-        found = _CHOICES.findall(self.description)
-        return (
-            tuple(found)
-            if len(found) > 1 and "e.g" not in self.description and "xample" not in self.description
-            else ()
-        )
+        found = () if re.search(r"e\.g|xample", self.description) else tuple(_CHOICES.findall(self.description))
+        return found if len(found) > 1 else ()
 
     @property
     def default(self) -> str | None:
@@ -104,15 +93,14 @@ class Slot:
         return self._text_kind()
 
     def _text_kind(self) -> Wanted:
-        by_format = _BY_FORMAT.get(str(self.schema.get("format")))
+        by_format = _FORMATS.get(str(self.schema.get("format")))
         if by_format:
             return by_format
         for kind, names in _BY_NAME:
             if self.words.intersection(tokens(names)):
                 return kind
-        last = tokens(self.name)[-1:]
         for kind, names in _BY_LAST:
-            if last and last[0] in tokens(names):
+            if set(tokens(self.name)[-1:]).intersection(tokens(names)):
                 return kind
         return "zone" if re.search(r"\btime ?zone\b|\biana\b", fold(self.description)) else "text"
 
@@ -128,7 +116,7 @@ class Slot:
     def near(self, words: Sequence[str]) -> int:
         """Return how many of some stems belong to the name or the description."""
         about = self.words.union(tokens(self.description))
-        return sum(1 for word in set(words) if word in about or stem(word) in about)
+        return len(about.intersection(words))
 
 
 def _mapping(value: object) -> Schema:

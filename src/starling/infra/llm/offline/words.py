@@ -86,7 +86,6 @@ CHANGES = frozenset(map(stem, CHANGE_WORDS))
 VERBS = READING.union(tokens(_CHANGING))
 ORDERS = VERBS.union(CHANGES, tokens(_OTHER_ORDERS))
 QUESTION = frozenset(tokens("what which who whose when where why how is are was were does did can could would will"))
-SUBORDINATE = frozenset(tokens("when if while as after since where which who whose because although"))
 
 
 def content(text: str) -> tuple[str, ...]:
