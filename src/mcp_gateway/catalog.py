@@ -8,10 +8,11 @@ from time import perf_counter
 from typing import Literal
 
 from mcp_gateway.config import McpConfig, ServerConfig, server_of
-from mcp_gateway.listing import Listed, definition_hash, list_server
+from mcp_gateway.listing import Listed, definition_hash
 from mcp_gateway.patience import wait_for_most
 from mcp_gateway.repository import Definitions, ListedServer, ServerRepository, ServerRow
 from mcp_gateway.sessions import Sessions
+from mcp_gateway.trying import AT_ONCE, list_once
 from starling.core.errors import (
     ConfigurationError,
     DatabaseUnavailableError,
@@ -22,8 +23,6 @@ from starling.core.json import storable_text
 from starling.core.settings import Limits
 from starling.core.tools import ServerListing, ToolDefinition
 
-_AT_ONCE = 16
-_LATER = 0.5  # seconds for the session's own time limit, which knows more, to be first
 _log = logging.getLogger(__name__)
 
 type Late = Callable[[], Awaitable[None]]
@@ -68,7 +67,7 @@ class Catalog:
         self._sessions = sessions
         self._seconds = limits.server_start_seconds
         self._grace = limits.server_grace_seconds
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(AT_ONCE)
         self._late: set[asyncio.Task[None]] = set()
 
     async def sync(self, config: McpConfig, late: Late | None = None) -> None:
@@ -191,15 +190,7 @@ class Catalog:
         return _ready(name, config, listed, "file")
 
     async def _list(self, name: str, config: ServerConfig) -> Listed:
-        session = self._sessions.open_new(name, config)
-        try:
-            async with asyncio.timeout(self._seconds + _LATER):
-                return await list_server(session)
-        except TimeoutError:
-            reason = f"it didn't start and list its tools within {self._seconds:g} s."
-            raise ServerUnavailableError(name, reason, "Start it by hand to see what takes it so long.") from None
-        finally:
-            session.stop()
+        return await list_once(self._sessions, name, config, self._seconds)
 
 
 def _is_ready(answer: ListedServer) -> bool:

@@ -40,6 +40,8 @@ async def list_server(session: Session) -> Listed:
     except ValidationError:
         raise _odd(session, "its list of tools is not what MCP defines") from None
     kept, left_out = _sorted_out(session, documents)
+    if left_out and not kept:
+        raise _odd(session, f"none of its tools can be used: {'; '.join(left_out)}")
     return Listed(_description(session), kept, tuple(left_out))
 
 

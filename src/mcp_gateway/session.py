@@ -107,11 +107,16 @@ class Session:
         await self._ended.wait()
 
     async def _hold(self, session: ClientSession) -> None:
+        limit = asyncio.timeout(self._start_seconds)
         try:
-            async with asyncio.timeout(self._start_seconds):
-                self.info = await session.initialize()
+            async with limit:
+                self._waiting.add(limit)
+                try:
+                    self.info = await session.initialize()
+                finally:
+                    self._waiting.discard(limit)
         except TimeoutError:
-            self._reason = f"it didn't answer within {self._start_seconds:g} s"
+            self._reason = "" if self._stop.is_set() else f"it didn't answer within {self._start_seconds:g} s"
             self._decided.set()  # its process needs some time more to end
         except (McpError, RuntimeError, ValidationError) as error:
             if not _is_closed(error):  # else its end will tell why

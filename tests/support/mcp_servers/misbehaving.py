@@ -50,6 +50,10 @@ def one_bad_schema(_: dict[str, Any]) -> dict[str, Any]:
     return {"tools": [_TOOL, bad, worse]}
 
 
+def only_bad_schemas(_: dict[str, Any]) -> dict[str, Any]:
+    return {"tools": [{"name": "bad", "inputSchema": {"type": "whatever"}}, {"name": "worse", "inputSchema": 5}]}
+
+
 def changing(_: dict[str, Any]) -> dict[str, Any]:
     return {"tools": [_TOOL | {"description": Path(sys.argv[2]).read_text()}]}
 
@@ -80,6 +84,7 @@ LISTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "endless": endless,
     "same-names": same_names,
     "one-bad-schema": one_bad_schema,
+    "only-bad-schemas": only_bad_schemas,
     "changing": changing,
     "promising": promising,
     "breaking-promise": promising,
@@ -139,10 +144,17 @@ def begin() -> None:
             sys.stdout.write("Welcome!\n\n{}\n\xff\n")
         case "silent":
             sys.stdin.read()
+        case "late":
+            wait_for_permission()
         case "deaf":
             deaf()
         case _:
             pass
+
+
+def wait_for_permission() -> None:
+    while not Path(sys.argv[2]).exists():
+        time.sleep(0.01)
 
 
 def deaf() -> None:

@@ -31,6 +31,7 @@ _COMMANDS = {
     "worker": Lazy("starling.app.cli.worker", "Work on runs only."),
     "db": Lazy("starling.app.cli.db", "Look after the database: upgrade."),
 }
+    "doctor": Lazy("starling.app.cli.doctor", "Say what is wrong, and what to do about it."),
 _log = logging.getLogger(__name__)
 
 app = typer.Typer(

@@ -1,0 +1,43 @@
+"""Starting servers only to ask what they offer."""
+
+import asyncio
+from collections.abc import Mapping
+
+from mcp_gateway.config import McpConfig, ServerConfig
+from mcp_gateway.listing import Listed, list_server
+from mcp_gateway.sessions import Sessions
+from starling.core.errors import ServerUnavailableError
+from starling.core.settings import Limits
+
+AT_ONCE = 16
+_LATER = 0.5  # seconds for the session's own time limit, which knows more, to be first
+
+
+async def list_once(sessions: Sessions, name: str, config: ServerConfig, seconds: float) -> Listed:
+    """Start a server, list its tools and stop it, within so many seconds. Raises ServerUnavailableError."""
+    session = sessions.open_new(name, config)
+    try:
+        async with asyncio.timeout(seconds + _LATER):
+            return await list_server(session)
+    except TimeoutError:
+        reason = f"it didn't start and list its tools within {seconds:g} s."
+        raise ServerUnavailableError(name, reason, "Start it by hand to see what takes it so long.") from None
+    finally:
+        session.stop()
+
+
+async def try_servers(
+    config: McpConfig, limits: Limits, environment: Mapping[str, str]
+) -> Mapping[str, Listed | ServerUnavailableError]:
+    """Return what each server offers, or why it can't be used. Nothing is stored, and nothing is left running."""
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def tried(name: str) -> Listed | ServerUnavailableError:
+        try:
+            async with slots:
+                return await list_once(sessions, name, config[name], limits.server_start_seconds)
+        except ServerUnavailableError as error:
+            return error
+
+    async with Sessions(limits, environment) as sessions:
+        return dict(zip(config, await asyncio.gather(*map(tried, config)), strict=True))

@@ -1,0 +1,44 @@
+"""`starling doctor`: what is wrong, and what to do about it."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from starling.app.cli.configuring import settings_of, with_servers_found_here
+from starling.app.cli.output import progress, say, say_json
+from starling.app.cli.stopping import run_until_stopped
+from starling.app.doctor.examination import examine
+from starling.app.doctor.finding import Finding
+
+app = typer.Typer(add_completion=False)
+
+_STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
+
+
+@app.command()
+def doctor(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Check Python, Postgres, disk, clock, models, servers and the services around; say what to do.
+
+    Starts each MCP server once and asks each model for a word. Exits with 1 where there is a problem.
+    """
+    settings = with_servers_found_here(settings_of(context))
+    with progress("Looking …"):
+        findings = run_until_stopped(examine(settings))
+    if as_json:
+        say_json([asdict(finding) for finding in findings])
+    else:
+        _say(findings)
+    if any(finding.state == "problem" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _say(findings: Sequence[Finding]) -> None:
+    width = max(len(finding.subject) for finding in findings)
+    for finding in findings:
+        said = " ".join(f"{finding.message} {finding.remedy}".split())
+        say(f"{finding.state:<8} {finding.subject:<{width}}  {said}", _STYLES[finding.state])

@@ -1,0 +1,159 @@
+"""Twenty servers of which six are broken: the start doesn't wait for them, and everybody is told why they fail."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import aiohttp
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from mcp_gateway.config import read_config
+from mcp_gateway.gateway import Gateway
+from starling.app.doctor import servers as doctor_servers
+from starling.app.http.app import make_app
+from starling.app.http.security import open_access
+from starling.app.http.server import bind, serving
+from tests.support.command_line import new_home
+from tests.support.gateway import SERVERS, House, named, wait_for
+from tests.support.model_script import Answer
+from tests.support.model_server import ModelServer
+from tests.support.platform import ModelSays, Platform, calls, decision, open_platform, task, verdict
+
+_SCRIPT = str(SERVERS / "misbehaving.py")
+_GRACE = 1.0
+GOOD = [f"good{number}" for number in range(14)]
+BROKEN = {
+    "missing": "was not found",
+    "crashing": "exit code 3; its last words: no such database: prod",
+    "silent": "",  # what is said of it depends on when it is asked
+    "garbage": "",
+    "only-bad-schemas": "none of its tools can be used: 'bad': its inputSchema doesn't describe an object",
+    "endless": "its list of tools doesn't end",
+}
+
+
+def server(how: str, *arguments: str) -> dict[str, Any]:
+    return {"command": sys.executable, "args": [_SCRIPT, how, *arguments], "x-starling": {"effect": "read"}}
+
+
+def twenty() -> dict[str, Any]:
+    broken = {name: server(name) for name in BROKEN} | {"missing": {"command": "no-such-program"}}
+    return {name: server("well") for name in GOOD} | broken
+
+
+@pytest.fixture
+def house(engine: AsyncEngine, tmp_path: Path) -> House:
+    return House(engine, tmp_path)
+
+
+@asynccontextmanager
+async def platform(database_url: str, folder: Path, says: ModelSays, **limits: Any) -> AsyncGenerator[Platform]:
+    async with (
+        ModelServer(says) as model,
+        open_platform(database_url, model, twenty(), folder, server_grace_seconds=_GRACE, **limits) as opened,
+    ):
+        yield opened
+
+
+async def seconds_of_sync(gateway: Gateway, config: Mapping[str, Any], folder: Path) -> float:
+    file = folder / f"{len(config)}.json"
+    file.write_text(json.dumps({"mcpServers": config}))
+
+    async def refreshed() -> None:
+        await gateway.refresh()
+
+    begun = monotonic()
+    await gateway.sync(read_config(file), refreshed)
+    return monotonic() - begun
+
+
+async def test_a_start_takes_what_the_good_ones_take(house: House, tmp_path: Path) -> None:
+    every = twenty()
+    async with house.gateway(server_grace_seconds=_GRACE) as gateway:
+        good = await seconds_of_sync(gateway, {name: every[name] for name in GOOD}, tmp_path)
+        await gateway.sync({})
+        all_of_them = await seconds_of_sync(gateway, every, tmp_path)
+
+        states = {name: gateway.listing(name) for name in every}
+
+    assert all_of_them < 2.5 * good + 2 * _GRACE  # and not the 20 s that a server may take to start
+    assert {name for name, listing in states.items() if listing and listing.state == "ready"} == set(GOOD)
+
+
+async def test_a_server_that_answers_late_makes_a_further_epoch(database_url: str, tmp_path: Path) -> None:
+    permission = tmp_path / "go"
+    servers = {"good": server("well"), "late": server("late", str(permission))}
+    async with (
+        ModelServer(ModelSays()) as model,
+        open_platform(database_url, model, servers, tmp_path, server_grace_seconds=0.2) as opened,
+    ):
+        gateway, epochs = opened.workshop.gateway, opened.store.epochs
+        before = opened.workshop.epoch
+        late = named(opened.workshop.listings, "late")
+        permission.touch()
+        await wait_for(lambda: (listing := gateway.listing("late")) is not None and listing.state == "ready")
+
+        assert (late.state, late.tools) == ("degraded", ())
+        assert "has not listed its tools yet" in late.error
+        assert await epochs.active_number() == before + 1
+        assert (await epochs.get(before + 1)).manifest.servers["late"].tools.keys() == {"act"}
+
+
+async def test_everybody_is_told_which_servers_are_broken_and_why(database_url: str, tmp_path: Path) -> None:
+    says = ModelSays()
+    says.supervisor(decision(task("t1", "mcp_agent_crashing", "look it up"), task("t2", "mcp_agent_good1")))
+    says.agent("t2", calls(("act", {})))
+    says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("Half of it is done [1]."))
+
+    async with platform(database_url, tmp_path, says) as opened:
+        told = await opened.ask("Do both.")
+        result = await opened.result(told.key)
+        planner = opened.asked("You are the supervisor")[0]["messages"][1]["content"]
+        ready = await readiness(opened)
+        listed = await server_list(database_url)
+
+    for known in (ready["servers"], listed):
+        degraded = {row["name"]: row for row in known if row["state"] == "degraded"}
+        assert degraded.keys() == BROKEN.keys()
+        assert [name for name, said in BROKEN.items() if said not in degraded[name]["error"]] == []
+        assert all(row["error"] and row["remedy"] for row in degraded.values())
+    assert ready["status"] == "ready"
+    assert all(f'name="mcp_agent_{name}" kind="specialist" state="degraded"' in planner for name in BROKEN)
+    assert [(part.part, "no such database: prod" in part.reason) for part in result.degraded] == [("look it up", True)]
+    assert told.status == "succeeded"
+
+
+async def test_the_doctor_names_the_broken_ones_with_a_remedy(database_url: str, tmp_path: Path) -> None:
+    async with platform(database_url, tmp_path, ModelSays(), server_start_seconds=3) as opened:
+        settings = opened.settings
+        found = await doctor_servers.check(settings)
+
+    problems = {finding.subject.removeprefix("server "): finding for finding in found if finding.state == "problem"}
+    assert problems.keys() == BROKEN.keys()
+    assert [name for name, said in BROKEN.items() if said not in problems[name].message] == []
+    assert "didn't answer within 3 s" in problems["silent"].message
+    assert all(finding.remedy for finding in problems.values())
+    assert len(found) == 20
+
+
+async def readiness(opened: Platform) -> dict[str, Any]:
+    async with (
+        open_access(opened.settings, opened.store.keys) as access,
+        serving(make_app(opened.store, "test", access), bind("127.0.0.1", 0)) as url,
+        aiohttp.ClientSession(url) as client,
+        client.get("/ready") as response,
+    ):
+        assert response.status == 200
+        return await response.json()
+
+
+async def server_list(database_url: str) -> list[dict[str, Any]]:
+    with new_home(DATABASE_URL=database_url) as home:
+        return await asyncio.to_thread(home.json, "server", "list")
