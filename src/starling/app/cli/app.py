@@ -29,9 +29,9 @@ _COMMANDS = {
     "key": Lazy("starling.app.cli.key", "Manage the keys that the API is called with: create, list, revoke."),
     "serve": Lazy("starling.app.cli.serve", "Serve the API only; runs are left to workers."),
     "worker": Lazy("starling.app.cli.worker", "Work on runs only."),
+    "doctor": Lazy("starling.app.cli.doctor", "Say what is wrong, and what to do about it."),
     "db": Lazy("starling.app.cli.db", "Look after the database: upgrade."),
 }
-    "doctor": Lazy("starling.app.cli.doctor", "Say what is wrong, and what to do about it."),
 _log = logging.getLogger(__name__)
 
 app = typer.Typer(
