@@ -2,6 +2,15 @@
 
 CREATE EXTENSION IF NOT EXISTS vector;
 
+CREATE TABLE agents (
+    tenant TEXT NOT NULL,
+    name TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    config JSONB NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    CONSTRAINT agents_pkey PRIMARY KEY (tenant, name, hash)
+);
+
 CREATE TABLE audit (
     tenant TEXT NOT NULL,
     id UUID NOT NULL,

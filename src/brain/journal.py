@@ -52,7 +52,9 @@ class Journal:
 
 def request_hash(request: ModelRequest) -> str:
     """Return the digest of all that the model sees; time limits don't count."""
-    seen = (request.role, request.messages, request.tools, request.response, request.temperature)
+    seen: list[object] = [request.role, request.messages, request.tools, request.response, request.temperature]
+    if request.model:
+        seen.append(request.model)
     try:
         text = orjson.dumps(seen, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
     except TypeError:  # a number in a tool's schema that has more than 64 bits

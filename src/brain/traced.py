@@ -17,14 +17,14 @@ class TracedModels:
     tracer: Tracer
 
     async def respond(self, request: ModelRequest) -> ModelReply:
-        model = self.inner.describe(request.role)
+        model = request.model or self.inner.describe(request.role)
         with self.tracer.span(f"chat {model}", SpanKind.GENERATION, lambda: _request(request, model)) as span:
             reply = await self.inner.respond(request)
             _answered(span, reply)
             return reply
 
     async def stream_respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
-        model = self.inner.describe(request.role)
+        model = request.model or self.inner.describe(request.role)
         reply = None
         with self.tracer.span(f"chat {model}", SpanKind.GENERATION, lambda: _request(request, model)) as span:
             async for item in self.inner.stream_respond(request):

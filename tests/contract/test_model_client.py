@@ -75,7 +75,7 @@ async def setting(request: pytest.FixtureRequest) -> AsyncGenerator[Setting]:
         endpoint = EndpointModel("local:small", "small", Endpoint(server.url), session)
         url = server.url
         langchain = LangChainModel("http:small", lambda t, m: HttpChatModel(base_url=url, temperature=t, max_tokens=m))
-        models = Models(dict.fromkeys(ModelRole, (endpoint,)), SystemClock(), backoff=lambda _: 0.0)
+        models = Models(dict.fromkeys(ModelRole, (endpoint,)), SystemClock(), lambda _: endpoint, lambda _: 0.0)
         client = {"endpoint": endpoint, "langchain": langchain, "models": models}[request.param]
         yield Setting(client, langchain.name if client is langchain else endpoint.name, server, rules)
 

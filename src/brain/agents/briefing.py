@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brain.agents.runtime import Work
-from brain.prompts import Prompt, element, prompt
+from brain.conversation.render import POLICIES, last_messages
+from brain.prompts import Prompt, Xml, element, prompt
 from brain.registry.cards import AgentCard
+from starling.core.agents import LLMAgentConfig
 from starling.core.llm import Message
 
-_MESSAGE_CHARS = 600
 _RESULT_CHARS = 6_000
 
 
@@ -27,8 +28,15 @@ def brief(work: Work) -> list[Message]:
 
 
 def prompt_of(card: AgentCard) -> Prompt:
-    """Return the prompt that an agent is briefed with: its own if it is built in, else that of specialists."""
+    """Return the prompt that an agent is briefed with: its own if it is built in, else that of its kind."""
+    if card.kind == "custom":
+        return prompt("custom_tools" if card.tools else "custom")
     return prompt(card.name if card.kind == "builtin" else "specialist")
+
+
+def instruction(config: LLMAgentConfig) -> Xml:
+    """Return what a custom agent is told by its user, as it stands: it is an instruction, not data."""
+    return Xml(config.behavior_template or "Do what your task says.")
 
 
 def feedback(reasons: Sequence[str]) -> Message:
@@ -45,23 +53,23 @@ def _messages(work: Work) -> tuple[Message, Message]:
         "task": work.task,
         "state_context": _state_context(work),
     }
-    template = prompt_of(work.card)
-    if work.card.kind == "builtin":
-        return template.fill(**sections)
-    about = work.card.description
-    return template.fill(server=work.card.server or work.card.name, about=about, **sections)
+    return prompt_of(work.card).fill(**_about(work.card), **sections)
+
+
+def _about(card: AgentCard) -> dict[str, str]:
+    """What a prompt says of the agent itself."""
+    if card.config:
+        return {"name": card.name, "behaviour": instruction(card.config)}
+    return {} if card.kind == "builtin" else {"server": card.server or card.name, "about": card.description}
 
 
 def _state_context(work: Work) -> str:
-    """Artifact keys, the last messages and the results that the task depends on, as JSON."""
-    dispatch = work.dispatch
-    last = work.context.limits.worker_context_messages
+    """Artifact keys, the conversation as the agent is shown it and the results that the task depends on, as JSON."""
+    dispatch, config = work.dispatch, work.card.config
+    shown = POLICIES[config.render_policy] if config and config.render_policy else last_messages
     content: Mapping[str, Any] = {
         "artifacts": sorted(dispatch["global_state"]),
-        "messages": [
-            {"role": said["role"], "content": said["content"][:_MESSAGE_CHARS]}
-            for said in (dispatch["messages"][-last:] if last else [])
-        ],
+        "messages": shown(dispatch["messages"], work.context.limits.worker_context_messages),
         "results": {result["task_id"]: result["output"][:_RESULT_CHARS] for result in dispatch["needed"]},
     }
     return json.dumps({key: value for key, value in content.items() if value}, ensure_ascii=False)

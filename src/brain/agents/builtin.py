@@ -21,6 +21,7 @@ class WritingRuntime:
             messages=tuple(work.messages),
             max_tokens=allowance.max_tokens,
             prompt=prompt_of(work.card).used,
+            model=work.card.model,
         )
         answer = await (_typed(work, request) if work.dispatch["whole_plan"] else _asked(work, request))
         work.position += 1

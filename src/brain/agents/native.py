@@ -52,6 +52,7 @@ def _request(work: Work, toolbox: Toolbox) -> ModelRequest:
         tools=toolbox.specs,
         max_tokens=allowance.max_tokens,
         prompt=prompt_of(work.card).used,
+        model=work.card.model,
     )
 
 

@@ -29,7 +29,8 @@ type Runtimes = Callable[[AgentCard], AgentRuntime]
 
 def default_runtimes(card: AgentCard) -> AgentRuntime:
     """Return the runtime of an agent: agents without tools of their own write, all others call."""
-    return WritingRuntime() if card.kind == "builtin" else NativeRuntime()
+    writes = card.kind == "builtin" or (card.kind == "custom" and not card.tools)
+    return WritingRuntime() if writes else NativeRuntime()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from brain.agents.briefing import instruction
 from brain.agents.runtime import Produced, ToolUse, Work
 from brain.decision import VERDICT, Verdict
 from brain.documents import ask_for_document
 from brain.prompts import Xml, element, lines, prompt
+from starling.core.agents import LLMAgentConfig
 from starling.core.events import Reflection
-from starling.core.llm import ModelRequest, ModelRole
+from starling.core.llm import Message, ModelRequest, ModelRole
 from starling.core.tracing import Attributes, SpanKind
 
 _RESULT_CHARS = 8_000
@@ -76,6 +78,7 @@ async def _checked_again(work: Work, produced: Produced, verdict: Verdict, posit
 
 
 async def _verdict(work: Work, produced: Produced, position: int) -> Verdict:
+    reviewer = work.card.reviewer
     messages = prompt("reflection").fill(
         user_request=work.dispatch["input_request"],
         task_id=work.task_id,
@@ -87,12 +90,20 @@ async def _verdict(work: Work, produced: Produced, position: int) -> Verdict:
     allowance = work.context.allowance
     request = ModelRequest(
         role=allowance.role(ModelRole.REASONING),
-        messages=messages,
+        messages=_as_told(messages, reviewer) if reviewer else messages,
         response=VERDICT,
         max_tokens=allowance.max_tokens,
         prompt=prompt("reflection").used,
+        model=reviewer.llm_model if reviewer else None,
     )
     return await ask_for_document(work.context, f"{work.path}/review", position, request, Verdict)
+
+
+def _as_told(messages: tuple[Message, ...], reviewer: LLMAgentConfig) -> tuple[Message, ...]:
+    """Return the messages with a custom agent's own instruction for reviews below ours."""
+    ours, *rest = messages
+    own, _ = prompt("reviewer").fill(name=reviewer.id, behaviour=instruction(reviewer))
+    return (Message("system", f"{ours.content}\n\n{own.content}"), *rest)
 
 
 def _calls(uses: Sequence[ToolUse]) -> Xml:

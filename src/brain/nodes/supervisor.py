@@ -286,8 +286,8 @@ def _dispatch(context: RunContext, ready: Sequence[TaskRecord], routing: Routing
         context.emit(Route(selected_agents=selected, reason=routing["reason"]))
     for task in chosen:
         card = context.roster.get(task["agent"])
-        if card and card.server:
-            context.gateway.warm(card.server)
+        for server in card.servers if card else ():
+            context.gateway.warm(server)
     running: list[TaskRecord] = [{**task, "status": "running"} for task in chosen]
     counted: Routing = {**routing, "rounds": routing.get("rounds", 0) + 1}
     return {"tasks": running, "routing": counted, "next_step": [task["id"] for task in chosen]}

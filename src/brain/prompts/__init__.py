@@ -60,7 +60,9 @@ def prompt(name: str) -> Prompt:
     return Prompt(name, digest(text), Template(system.strip()), Template(user.strip()))
 
 
-NAMES = ("supervisor", "specialist", "generalist", "coder", "reflection", "qa")
+NAMES = (
+    "supervisor", "specialist", "generalist", "coder", "custom", "custom_tools", "reflection", "reviewer", "qa",
+)  # fmt: skip
 
 
 def versions() -> dict[str, str]:

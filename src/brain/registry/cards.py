@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from brain.prompts import Xml, element, lines
+from starling.core.agents import LLMAgentConfig
 from starling.core.llm import ModelRole
 from starling.core.principal import Grant
 from starling.core.tools import Effect, ToolDefinition
@@ -20,7 +21,8 @@ _TOOL_CHARS = 100
 class AgentCard:
     """An agent: its name, what it is good for, what it may do and its state.
 
-    A specialist is bound to one `server`; a builtin answers with the prompt of its name, asked of `role`.
+    A specialist is bound to one `server`; a builtin answers with the prompt of its name, asked of `role`; a custom
+    agent does what its `config` says, and the agent that `reviewer` configures judges it.
     """
 
     name: str
@@ -30,6 +32,20 @@ class AgentCard:
     tools: tuple[ToolDefinition, ...] = ()
     role: ModelRole = ModelRole.REASONING
     degraded: str = ""  # why it can't work now
+    config: LLMAgentConfig | None = None
+    reviewer: LLMAgentConfig | None = None
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The servers that it can't work without."""
+        if self.server:
+            return (self.server,)
+        return self.config.servers if self.config else ()
+
+    @property
+    def model(self) -> str | None:
+        """The model that it asks instead of its role's."""
+        return self.config.llm_model if self.config else None
 
     def element(self) -> Xml:
         """Return the card as the supervisor's prompt shows it."""
@@ -75,7 +91,7 @@ class Roster:
             tools = tuple(tool for tool in card.tools if tool.effect in effects and _permits(grant, tool))
             if (card.tools and not tools) or not _reaches(grant, card):
                 continue
-            chosen[name] = replace(card, tools=tools, degraded=degraded.get(card.server or "", ""))
+            chosen[name] = replace(card, tools=tools, degraded=_why_not(card, degraded))
         return Roster(chosen)
 
     def elements(self) -> Xml:
@@ -89,6 +105,12 @@ def _permits(grant: Grant | None, tool: ToolDefinition) -> bool:
 
 def _reaches(grant: Grant | None, card: AgentCard) -> bool:
     return grant is None or card.server is None or grant.reaches(card.server)
+
+
+def _why_not(card: AgentCard, degraded: Mapping[str, str]) -> str:
+    if card.server:
+        return degraded.get(card.server, "")
+    return " ".join(f"{name}: {degraded[name]}" for name in card.servers if degraded.get(name)) or card.degraded
 
 
 def _tool_text(tool: ToolDefinition) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 from brain.prompts import versions
 from brain.registry.cards import BUILTINS, AgentCard, Roster
+from brain.registry.custom.service import CustomAgents
 from brain.registry.manifest import Manifest, ServerEntry, ToolPin, specialist_name
 from brain.registry.repository import EpochRepository
 from starling.core.tools import ToolDefinition
@@ -22,8 +23,9 @@ def with_servers(manifest: Manifest, servers: Mapping[str, ServerEntry]) -> Mani
 class Registry:
     """Hands out the rosters of epochs, built once each."""
 
-    def __init__(self, repository: EpochRepository) -> None:
+    def __init__(self, repository: EpochRepository, custom: CustomAgents) -> None:
         self._repository = repository
+        self._custom = custom
         self._rosters: dict[int, tuple[Manifest, Roster]] = {}
 
     async def roster(self, epoch: int, tenant: str) -> Roster:
@@ -33,11 +35,13 @@ class Registry:
             definitions = await self._repository.definitions(manifest)
             self._rosters[epoch] = manifest, _roster(manifest, definitions)
             self.keep_only(sorted(self._rosters)[-_EPOCHS_KEPT:])
-        return _visible(*self._rosters[epoch], tenant)
+        manifest, roster = self._rosters[epoch]
+        return await self._custom.added(epoch, manifest, _visible(manifest, roster, tenant), tenant)
 
     def keep_only(self, epochs: Collection[int]) -> None:
         """Forget what was built for other epochs."""
         self._rosters = {number: built for number, built in self._rosters.items() if number in epochs}
+        self._custom.keep_only(epochs)
 
 
 def _visible(manifest: Manifest, roster: Roster, tenant: str) -> Roster:

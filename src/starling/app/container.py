@@ -8,12 +8,15 @@ from functools import partial
 from brain.conversation.repository import ConversationRepository
 from brain.executor import Brain, Collaborators
 from brain.governance import TableGovernance
+from brain.registry.custom.repository import AgentRepository
+from brain.registry.custom.service import CustomAgents
 from brain.registry.repository import EpochRepository
 from brain.registry.service import Registry
 from brain.state import GRAPH_VERSION
 from mcp_gateway.config import read_config
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.repository import ServerRepository
+from starling.app.agents import AgentService
 from starling.app.database import Database
 from starling.app.delivery import delivering
 from starling.app.freshness import Freshness
@@ -53,6 +56,7 @@ class Store:
     servers: ServerRepository
     epochs: EpochRepository
     registry: RegistryService
+    agents: AgentService
     intake: Intake
     scrape: Scrape
     direct_url: str  # past any transaction pooler
@@ -96,6 +100,7 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
             servers=ServerRepository(engine),
             epochs=epochs,
             registry=RegistryService(engine, epochs, settings.limits),
+            agents=AgentService.over(engine, settings),
             intake=Intake(runs, reader, settings.limits, GRAPH_VERSION),
             scrape=Scrape.of(metrics, partial(backlog, engine), epochs.active_number),
             direct_url=database.direct_url,
@@ -111,7 +116,7 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
         publisher = Publisher(store.epochs, Actor.local("start"), "registry.start")
         servers = ServerRepository(store.engine, publisher)
         gateway = await stack.enter_async_context(open_gateway(servers, settings.limits, environment()))
-        registry = Registry(store.epochs)
+        registry = Registry(store.epochs, CustomAgents(AgentRepository(store.engine)))
         listings = await _register(settings, gateway)
         epoch = publisher.activation.epoch.number
         freshness = Freshness(gateway, registry, store.epochs, epoch)

@@ -65,7 +65,8 @@ class PromptVersion:
 class ModelRequest:
     """One request to the model of a role. `timeout` is seconds for the whole answer, fallbacks included.
 
-    `prompt` says where the messages come from, for those who look at traces; the model doesn't see it.
+    `prompt` says where the messages come from, for those who look at traces; the model doesn't see it. `model` is asked
+    first, where it is set, and then those of the role.
     """
 
     role: ModelRole
@@ -76,6 +77,7 @@ class ModelRequest:
     max_tokens: int | None = None
     timeout: float = 60.0
     prompt: PromptVersion | None = None
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

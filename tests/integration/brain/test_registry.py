@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from brain.registry.custom.repository import AgentRepository
+from brain.registry.custom.service import CustomAgents
 from brain.registry.manifest import Epoch
 from brain.registry.repository import EpochRepository
 from brain.registry.service import Registry
@@ -36,7 +38,7 @@ async def bench(engine: AsyncEngine, workbench: Workbench) -> ServerRow:
 
 @pytest.fixture
 def registry(engine: AsyncEngine) -> Registry:
-    return Registry(EpochRepository(engine))
+    return Registry(EpochRepository(engine), CustomAgents(AgentRepository(engine)))
 
 
 async def publish(engine: AsyncEngine, *rows: ServerRow, gone: Sequence[str] = ()) -> Epoch:

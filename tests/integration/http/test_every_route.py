@@ -37,6 +37,7 @@ SECRET_WORDS = "the vault opens at nine"
 BODIES: dict[str, dict[str, Any]] = {  # a good body of each route that takes one
     "/v1/agent/run": {"input": "hello", "thread_id": "t"},
     "/process": {"input": "hello", "thread_id": "t"},
+    "/v1/agents": {"id": "poet"},
     "/v1/registry/plan": {"mcpServers": {}},
     "/v1/registry/reload": {"mcpServers": {}},
     "/v1/registry/rollback": {},

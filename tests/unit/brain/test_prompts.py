@@ -13,13 +13,17 @@ CASES = [
     json.loads(line)
     for line in (Path(__file__).parents[2] / "data/security/tag_breakout.jsonl").read_text("utf-8").splitlines()
 ]
+OF_THE_AGENT = ("server", "about", "name", "behaviour")  # in the system message
 TASK = ("user_request", "task_id", "task", "state_context")
 SECTIONS = {
     "supervisor": ("user_request", "session_history", "agents", "current_plan", "state_context"),
     "specialist": ("server", "about", *TASK),
     "generalist": TASK,
     "coder": TASK,
+    "custom": ("name", "behaviour", *TASK),
+    "custom_tools": ("name", "behaviour", *TASK),
     "reflection": ("user_request", "task_id", "agent", "task", "tool_calls", "output"),
+    "reviewer": ("name", "behaviour"),
     "qa": ("user_request", "session_history", "results", "degraded", "assumptions"),
 }
 
@@ -39,7 +43,7 @@ def test_the_user_message_is_well_formed_and_holds_every_section(name: str) -> N
 
     document = ET.fromstring(f"<prompt>{user.content}</prompt>")  # noqa: S314 - made here
     told = "".join(document.itertext()) + " ".join(value for node in document.iter() for value in node.attrib.values())
-    assert all(f"the {section}" in told for section in SECTIONS[name] if section not in ("server", "about"))
+    assert all(f"the {section}" in told for section in SECTIONS[name] if section not in OF_THE_AGENT)
 
 
 def test_the_supervisor_has_the_sections_that_the_design_names() -> None:

@@ -26,6 +26,7 @@ _COMMANDS = {
     "ask": Lazy("starling.app.cli.ask", "Send a request to a running Starling and read along."),
     "run": Lazy("starling.app.cli.run", "Look at runs: list, show, tail."),
     "server": Lazy("starling.app.cli.server", "Manage MCP servers: list, show, test, add, remove."),
+    "agent": Lazy("starling.app.cli.agent", "Manage agents of your own: create, list, show, archive."),
     "key": Lazy("starling.app.cli.key", "Manage the keys that the API is called with: create, list, revoke."),
     "serve": Lazy("starling.app.cli.serve", "Serve the API only; runs are left to workers."),
     "worker": Lazy("starling.app.cli.worker", "Work on runs only."),

@@ -1,6 +1,6 @@
 """The `ModelClient`: each role's models in order, with retries, fallbacks and one budget for all of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 
 from starling.core.clock import Clock
@@ -9,17 +9,25 @@ from starling.core.llm import ModelReply, ModelRequest, ModelRole, TextDelta
 from starling.infra.llm.chat_model import ChatModel, ReplyStream
 from starling.infra.llm.course import Backoff, Candidate, Course, Health, jittered
 
+type Named = Callable[[str], ChatModel]
+"""Gives the model of a name, at once the second time."""
+
 
 class Models:
-    """Asks the models of a role until one answers within the request's time.
+    """Asks the models of a role until one answers within the request's time; before them, one that a request names.
 
     Connection and server errors: at most two more tries, then the role's next model, at last the router's
     models. A timeout goes to the next model at once. An invalid response is the caller's to deal with.
     """
 
     def __init__(
-        self, chains: Mapping[ModelRole, Sequence[ChatModel]], clock: Clock, backoff: Backoff = jittered
+        self,
+        chains: Mapping[ModelRole, Sequence[ChatModel]],
+        clock: Clock,
+        named: Named,
+        backoff: Backoff = jittered,
     ) -> None:
+        self._named = named
         self._candidates = {role: _candidates(role, chains) for role in ModelRole}
         self._clock = clock
         self._backoff = backoff
@@ -58,7 +66,14 @@ class Models:
         return self._candidates[role][0].model.name
 
     def _course(self, request: ModelRequest) -> Course:
-        return Course(self._candidates[request.role], request, self._health, self._clock, self._backoff)
+        return Course(self._candidates_for(request), request, self._health, self._clock, self._backoff)
+
+    def _candidates_for(self, request: ModelRequest) -> Sequence[Candidate]:
+        fallbacks = self._candidates[request.role]
+        if request.model is None:
+            return fallbacks
+        named = self._named(request.model)
+        return (Candidate(named), *(other for other in fallbacks if other.model.name != named.name))
 
 
 def _candidates(role: ModelRole, chains: Mapping[ModelRole, Sequence[ChatModel]]) -> tuple[Candidate, ...]:

@@ -12,6 +12,7 @@ from starling.core.clock import Clock, SystemClock
 from starling.core.errors import ConfigurationError
 from starling.core.llm import ModelRole
 from starling.core.settings import Settings
+from starling.infra.llm.absent_model import AbsentModel
 from starling.infra.llm.catalogue import (
     OFFLINE,
     ModelName,
@@ -19,6 +20,7 @@ from starling.infra.llm.catalogue import (
     endpoints,
     named_models,
     names_by_role,
+    parse_model_name,
     possible_names,
 )
 from starling.infra.llm.chat_model import ChatModel
@@ -38,6 +40,11 @@ def check_models(settings: Settings) -> None:
         _check(name, known, settings)
 
 
+def check_model(name: str, settings: Settings) -> None:
+    """Raise ConfigurationError where there can't be a model of this name. Asks nobody."""
+    _check(parse_model_name(name), endpoints(settings), settings)
+
+
 @asynccontextmanager
 async def open_models(settings: Settings, clock: Clock | None = None) -> AsyncGenerator[Models]:
     """Give the models of all roles. Raises ConfigurationError for a model that there can't be."""
@@ -47,7 +54,7 @@ async def open_models(settings: Settings, clock: Clock | None = None) -> AsyncGe
         named = await names_by_role(settings, session)
         chains = {role: [builder.model(name) for name in names] for role, names in named.items()}
         _log.debug("models: %s", ", ".join(f"{role} {chains[role][0].name}" for role in ModelRole))
-        yield Models(chains, clock or SystemClock())
+        yield Models(chains, clock or SystemClock(), builder.named)
 
 
 @dataclass(slots=True)
@@ -63,6 +70,13 @@ class _Builder:
         if name not in self._built:
             self._built[name] = self._build(name)
         return self._built[name]
+
+    def named(self, text: str) -> ChatModel:
+        """Return the model of a name, or one that refuses where the settings don't know of it any more."""
+        try:
+            return self.model(parse_model_name(text))
+        except ConfigurationError as error:
+            return AbsentModel(text, error.message, error.remedy)
 
     def _build(self, name: ModelName) -> ChatModel:
         other = _check(name, self.endpoints, self.settings)

@@ -210,6 +210,16 @@ configs = Table(
     _moment("created_at"),
 )
 
+agents = Table(
+    "agents",
+    metadata,
+    _tenant(),
+    Column("name", Text, primary_key=True),
+    Column("hash", Text, primary_key=True),
+    Column("config", JSONB, nullable=False),  # of a custom agent, as epochs pin it
+    _moment("created_at"),
+)
+
 epochs = Table(
     "epochs",
     metadata,

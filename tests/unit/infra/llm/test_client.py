@@ -52,7 +52,10 @@ class Setting:
     def models(self, *fallbacks: EndpointModel, router: EndpointModel | None = None) -> Models:
         chain = (self.first, *fallbacks)
         chains = dict.fromkeys(ModelRole, chain) | {ModelRole.ROUTER: (router,) if router else chain}
-        return Models(chains, self.clock, backoff=at_once)
+        return Models(chains, self.clock, self.named, backoff=at_once)
+
+    def named(self, name: str) -> EndpointModel:
+        return {model.name: model for model in (self.first, self.second)}[name]
 
     def asked(self) -> list[str]:
         return [body["model"] for body in self.server.bodies]
@@ -179,7 +182,7 @@ async def test_a_model_that_cant_be_reached_is_skipped_for_a_minute(setting: Set
     async with open_session(trust_env=False) as session:
         gone = EndpointModel("local:gone", "gone", Endpoint("http://127.0.0.1:9/v1"), session)
         setting.answers("first", Answer("First."))
-        models = Models(dict.fromkeys(ModelRole, (gone, setting.first)), setting.clock, backoff=at_once)
+        models = Models(dict.fromkeys(ModelRole, (gone, setting.first)), setting.clock, setting.named, backoff=at_once)
 
         trying = await models.respond(ASKED)
         skipping = await models.respond(ASKED)

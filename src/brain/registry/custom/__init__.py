@@ -1,0 +1,1 @@
+"""Custom agents: configured by users, stored by content, bound to an epoch's tools when a run first needs them."""

@@ -1,0 +1,62 @@
+"""From a custom agent's configuration to its card: its tools are those that the epoch pins."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from brain.conversation.render import POLICIES
+from brain.registry.cards import AgentCard
+from starling.core.agents import LLMAgentConfig
+from starling.core.tools import ToolDefinition
+
+_EVERY = "*"
+_UNDESCRIBED = "An agent that a user made, without an instruction of its own."
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What tool names come to: the `(server, tool)` pairs that there are, and the names that mean nothing."""
+
+    found: tuple[tuple[str, str], ...]
+    missing: tuple[str, ...]
+
+
+def asked_tools(names: Iterable[str], offer: Mapping[str, Collection[str]]) -> Asked:
+    """Look `server.tool` and `server.*` up in what each server offers."""
+    found: dict[tuple[str, str], None] = {}
+    missing: list[str] = []
+    for name in names:
+        server, _, tool = name.partition(".")
+        there = [one for one in offer.get(server, ()) if tool in (_EVERY, one)]
+        found |= dict.fromkeys((server, one) for one in there)
+        missing += [] if there else [name]
+    return Asked(tuple(found), tuple(missing))
+
+
+def custom_card(
+    config: LLMAgentConfig, cards: Mapping[str, AgentCard], others: Mapping[str, LLMAgentConfig]
+) -> AgentCard:
+    """Return the card of an agent beside the specialists in `cards` and the other custom agents of its tenant."""
+    offer: dict[str, dict[str, ToolDefinition]] = {
+        card.server: {tool.name: tool for tool in card.tools} for card in cards.values() if card.server
+    }
+    asked = asked_tools(config.tools, offer)
+    return AgentCard(
+        name=config.id,
+        kind="custom",
+        description=config.behavior_template or _UNDESCRIBED,
+        tools=tuple(offer[server][tool] for server, tool in asked.found),
+        degraded=_why_not(config, asked, others),
+        config=config,
+        reviewer=others.get(config.reflection_agent_id or ""),
+    )
+
+
+def _why_not(config: LLMAgentConfig, asked: Asked, others: Mapping[str, LLMAgentConfig]) -> str:
+    reasons: list[str] = []
+    if asked.missing:
+        reasons.append(f"It needs tools that aren't there: {', '.join(asked.missing)}.")
+    if config.reflection_agent_id and config.reflection_agent_id not in others:
+        reasons.append(f"There is no agent {config.reflection_agent_id!r} to review its results.")
+    if config.render_policy and config.render_policy not in POLICIES:
+        reasons.append(f"There is no render policy {config.render_policy!r}.")
+    return " ".join(reasons)

@@ -1,0 +1,64 @@
+"""Whether an agent can be what its configuration says, and with how much of it its maker may entrust it."""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from brain.conversation.render import POLICIES
+from brain.registry.cards import BUILTINS
+from brain.registry.custom.binding import asked_tools
+from brain.registry.custom.service import pinned_agents
+from brain.registry.manifest import Manifest
+from starling.core.agents import LLMAgentConfig
+from starling.core.errors import ForbiddenError, InvalidRequestError
+from starling.core.principal import Grant
+
+_RESERVED: Final = frozenset({"architect", "supervisor", "qa"}) | {card.name for card in BUILTINS}
+_NAMES_SHOWN = 30
+
+
+def checked(config: LLMAgentConfig, manifest: Manifest, tenant: str) -> None:
+    """Raise InvalidRequestError where the configuration names what isn't there, or has a name that is taken."""
+    if config.id in _RESERVED or config.id in manifest.builtins:
+        raise InvalidRequestError(f"The name {config.id!r} belongs to a built-in agent.", "Choose another `id`.")
+    if f"{tenant}/{config.id}" in manifest.teams:
+        raise InvalidRequestError(f"The name {config.id!r} belongs to a team.", "Choose another `id`.")
+    if config.render_policy and config.render_policy not in POLICIES:
+        raise _unknown("render_policy", config.render_policy, POLICIES)
+    others = pinned_agents(manifest, tenant)
+    if config.reflection_agent_id and config.reflection_agent_id not in {config.id, *others}:
+        raise _unknown("reflection_agent_id", config.reflection_agent_id, others)
+    offer = offered(manifest, tenant)
+    for server in config.servers:
+        if server not in offer:
+            raise _unknown("tools: server", server, offer)
+    for name in asked_tools(config.tools, offer).missing:
+        raise _unknown("tools:", name, [f"{server}.{tool}" for server in config.servers for tool in offer[server]])
+
+
+def granted(config: LLMAgentConfig, manifest: Manifest, tenant: str, grant: Grant | None) -> LLMAgentConfig:
+    """Return the configuration with those of its tools that its maker may call. Raises ForbiddenError for none."""
+    if grant is None:
+        return config
+    tools: dict[str, None] = {}
+    offer = offered(manifest, tenant)
+    for name in config.tools:
+        server = name.partition(".")[0]
+        if server in grant.servers:
+            tools[name] = None
+            continue
+        pairs = asked_tools([name], offer).found
+        tools |= dict.fromkeys(f"{one}.{tool}" for one, tool in pairs if grant.permits(one, f"{one}.{tool}"))
+    if config.tools and not tools:
+        raise ForbiddenError(f"The key may call none of these tools: {', '.join(config.tools)}.")
+    return config.model_copy(update={"tools": tuple(tools)})
+
+
+def offered(manifest: Manifest, tenant: str) -> Mapping[str, Collection[str]]:
+    """Return the tools of each server that a tenant sees."""
+    return {name: entry.tools.keys() for name, entry in manifest.servers.items() if entry.seen_by(tenant)}
+
+
+def _unknown(what: str, name: str, known: Collection[str]) -> InvalidRequestError:
+    shown = sorted(known)[:_NAMES_SHOWN]
+    more = f" and {len(known) - len(shown)} more" if len(known) > len(shown) else ""
+    return InvalidRequestError(f"{what} {name!r} isn't there.", f"There are: {', '.join(shown) or 'none'}{more}.")

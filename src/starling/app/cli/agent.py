@@ -1,0 +1,159 @@
+"""`starling agent`: agents of one's own, beside those of the servers and the built-in ones."""
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import BaseModel, ValidationError
+
+from starling.app.agents import Agent, AgentService
+from starling.app.cli.configuring import settings_of
+from starling.app.cli.output import say, say_json, say_table
+from starling.app.cli.stopping import run_until_stopped
+from starling.app.records import open_records
+from starling.core.agents import LLMAgentConfig
+from starling.core.errors import InvalidRequestError
+from starling.core.principal import DEFAULT_TENANT, Principal, Scope
+from starling.core.settings import Settings
+from starling.infra.postgres.audit import LOCAL, Actor
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+_DESCRIPTION_CHARS = 100
+_HASH_CHARS = 12
+
+type _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+type _Tenant = Annotated[str, typer.Option(help="Whose agents.")]
+
+
+@app.callback()
+def root() -> None:
+    """Manage agents of your own. Runs that have begun go on with what they began with."""
+
+
+@app.command()
+def create(  # noqa: PLR0913, PLR0917 - one for each option
+    context: typer.Context,
+    file: Annotated[Path | None, typer.Argument(help="A JSON file with its configuration.")] = None,
+    name: Annotated[str | None, typer.Option(help="What it is to be called.")] = None,
+    behavior: Annotated[str | None, typer.Option(help="Its instruction, in plain words.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="PROVIDER:MODEL", help="The model; else its role's.")] = None,
+    tool: Annotated[
+        list[str] | None, typer.Option(metavar="SERVER.TOOL", help="What it may call, or SERVER.*; may be repeated.")
+    ] = None,
+    render_policy: Annotated[
+        str | None, typer.Option(help="How it is shown the conversation: last_messages, none or summary.")
+    ] = None,
+    reviewer: Annotated[str | None, typer.Option(help="The agent of your own that reviews its results.")] = None,
+    tenant: _Tenant = DEFAULT_TENANT,
+    as_json: _Json = False,
+) -> None:
+    """Make an agent, or a new version of it, from a file, from options, or from a file that options change."""
+    given = {
+        "id": name,
+        "behavior_template": behavior,
+        "llm_model": model,
+        "tools": tool,
+        "render_policy": render_policy,
+        "reflection_agent_id": reviewer,
+    }
+    config = _config(file, {field: value for field, value in given.items() if value is not None})
+    actor = Actor(tenant, LOCAL, "cli")
+    made = _with(context, lambda agents: agents.create(_owner(tenant), config, actor))
+    if as_json:
+        say_json(made.model_dump(mode="json"))
+        return
+    say(f"{made.name} is in epoch {made.epoch}, as version {made.version[:_HASH_CHARS]}.")
+
+
+@app.command("list")
+def list_agents(context: typer.Context, tenant: _Tenant = DEFAULT_TENANT, as_json: _Json = False) -> None:
+    """List all agents that runs can use now: specialists, built-in ones and your own."""
+    found = _with(context, lambda agents: agents.list(_owner(tenant)))
+    if as_json:
+        say_json([agent.model_dump(mode="json") for agent in found.agents])
+    elif found.agents:
+        say_table(("NAME", "KIND", "STATE", "TOOLS", "WHAT IT IS GOOD FOR"), [_cells(one) for one in found.agents])
+    else:
+        say("There are no agents yet. `starling up` makes the first epoch.")
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The agent.")],
+    tenant: _Tenant = DEFAULT_TENANT,
+    as_json: _Json = False,
+) -> None:
+    """Show one agent and, if it is one of your own, its versions."""
+    found = _with(context, lambda agents: agents.show(_owner(tenant), name))
+    if as_json:
+        say_json(found.model_dump(mode="json"))
+        return
+    for field, value in _told(found.agent).items():
+        if value:
+            say(f"{field:<12} {value}")
+    for version in found.versions:
+        say(f"\nversion {version.version[:_HASH_CHARS]} of {version.created_at:%Y-%m-%d %H:%M:%S}"
+            f"{', active' if version.active else ''}")  # fmt: skip
+        say_json(version.config.model_dump(mode="json", exclude_defaults=True))
+
+
+@app.command()
+def archive(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The agent.")],
+    tenant: _Tenant = DEFAULT_TENANT,
+    as_json: _Json = False,
+) -> None:
+    """Take an agent of your own away from runs that are accepted from now on. Its versions stay."""
+    gone = _with(context, lambda agents: agents.archive(tenant, name, Actor(tenant, LOCAL, "cli")))
+    if as_json:
+        say_json(gone.model_dump(mode="json"))
+    else:
+        say(f"{gone.name} is archived from epoch {gone.epoch} on.")
+
+
+def _with[T: BaseModel](context: typer.Context, do: Callable[[AgentService], Awaitable[T]]) -> T:
+    return run_until_stopped(_done(settings_of(context), do))
+
+
+async def _done[T](settings: Settings, do: Callable[[AgentService], Awaitable[T]]) -> T:
+    async with open_records(settings) as records:
+        return await do(AgentService.over(records.engine, settings))
+
+
+def _owner(tenant: str) -> Principal:
+    """Whoever sits at this machine may do everything."""
+    return Principal(tenant, "", frozenset(Scope))
+
+
+def _config(file: Path | None, given: dict[str, Any]) -> LLMAgentConfig:
+    document = _read(file) if file else {}
+    try:
+        return LLMAgentConfig.model_validate(document | given)
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        raise InvalidRequestError(f"The agent's configuration is wrong: {wrong}.", "Nothing was changed.") from None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidRequestError(f"{file} can't be read: {error}.", "Name a JSON file.") from None
+    if not isinstance(document, dict):
+        raise InvalidRequestError(f"{file} holds no JSON object.", 'Write {"id": …, "behavior_template": …}.')
+    return document  # pyright: ignore[reportUnknownVariableType]
+
+
+def _told(agent: Agent) -> dict[str, str]:
+    told = {field: str(getattr(agent, field)) for field in ("name", "kind", "state", "reason", "description")}
+    return told | {"tools": ", ".join(agent.tools)}
+
+
+def _cells(agent: Agent) -> tuple[str, ...]:
+    said = agent.reason or agent.description
+    return agent.name, agent.kind, agent.state, str(len(agent.tools)), said[:_DESCRIPTION_CHARS]

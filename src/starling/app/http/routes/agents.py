@@ -1,0 +1,41 @@
+"""Agents: all that runs can use, and those that the tenant makes itself."""
+
+from fastapi import APIRouter, Request
+
+from starling.app.agents import AgentHistory, Agents, Archived, Created
+from starling.app.http.api import Caller, FromStore, TeamMaker
+from starling.app.http.problems import Problem
+from starling.app.intake import Name
+from starling.core.agents import LLMAgentConfig
+from starling.core.principal import Principal
+from starling.infra.postgres.audit import Actor
+
+router = APIRouter(prefix="/v1/agents", tags=["agents"])
+
+
+@router.get("", summary="List the agents")
+async def list_agents(store: FromStore, caller: Caller) -> Agents:
+    """List what runs that are accepted now can use: specialists, builtins and your own agents, with their states."""
+    return await store.agents.list(caller)
+
+
+@router.post("", status_code=201, summary="Make an agent", responses={422: {"model": Problem}})
+async def create(config: LLMAgentConfig, request: Request, store: FromStore, caller: TeamMaker) -> Created:
+    """Make an agent, or a new version of it. Runs that are accepted from now on know it; it can't do more than you."""
+    return await store.agents.create(caller, config, _actor(caller, request))
+
+
+@router.get("/{name}", summary="Show an agent", responses={404: {"model": Problem}})
+async def show(name: Name, store: FromStore, caller: Caller) -> AgentHistory:
+    """Show an agent and, if it is one of your own, all its versions."""
+    return await store.agents.show(caller, name)
+
+
+@router.delete("/{name}", summary="Archive an agent", responses={404: {"model": Problem}})
+async def archive(name: Name, request: Request, store: FromStore, caller: TeamMaker) -> Archived:
+    """Take an agent of your own away from runs that are accepted from now on. Its versions stay."""
+    return await store.agents.archive(caller.tenant, name, _actor(caller, request))
+
+
+def _actor(caller: Principal, request: Request) -> Actor:
+    return Actor.caller(caller, request.client.host if request.client else "")

@@ -1,0 +1,281 @@
+"""Agents that users make: over the API, in epochs, with no more rights than their maker."""
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import pytest
+
+from starling.app.http.app import make_app
+from starling.app.http.security import open_access
+from starling.app.http.server import bind, serving
+from starling.app.keys import KeyWish
+from starling.core.agents import LLMAgentConfig
+from starling.core.principal import Grant, Scope
+from starling.infra.postgres.audit import Actor, latest
+from tests.integration.brain.conftest import Open
+from tests.support.model_script import Answer
+from tests.support.platform import CALLER as OWNER
+from tests.support.platform import ModelSays, Platform, Workbench, calls, decision, task, verdict
+
+POET = {"id": "poet", "behavior_template": "You write haiku about <ships>."}
+CALLER = {"id": "caller", "behavior_template": "You look things up.", "tools": ["bench.look", "bench.change"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """The API of a platform whose runs the test executes."""
+
+    platform: Platform
+    client: aiohttp.ClientSession
+
+    async def key(self, tenant: str, grant: Grant | None = None) -> dict[str, str]:
+        """Return the header that shows a new key of a tenant."""
+        wish = KeyWish("test", tenant, frozenset({Scope.RUN, Scope.TEAMS}), grant)
+        _, key = await self.platform.store.keys.create(wish, Actor.local("test"))
+        return {"Authorization": f"Bearer {key}"}
+
+    async def send(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        async with self.client.request(method, path, json=body, headers=headers) as response:
+            return response.status, await response.json()
+
+    async def create(self, config: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+        status, made = await self.send("POST", "/v1/agents", config, headers)
+        assert status == 201, made
+        return made
+
+    async def listed(self, headers: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
+        _, found = await self.send("GET", "/v1/agents", headers=headers)
+        return {agent["name"]: agent for agent in found["agents"]}
+
+
+@pytest.fixture
+async def api(platform: Platform) -> AsyncGenerator[Api]:
+    store = platform.store
+    async with (
+        open_access(platform.settings, store.keys) as access,
+        serving(make_app(store, "test", access), bind("127.0.0.1", 0)) as url,
+        aiohttp.ClientSession(url) as client,
+    ):
+        yield Api(platform, client)
+
+
+async def test_a_run_gives_its_task_to_an_agent_that_was_just_made(api: Api, says: ModelSays) -> None:
+    says.supervisor(decision(task("t1", "poet")))
+    says.agent("t1", Answer("Masts in morning mist."))
+    says.reviewer(verdict("APPROVED"))
+    made = await api.create(POET)
+
+    told = await api.platform.ask("write a haiku")
+
+    (asked,) = api.platform.asked('<task id="t1">')[:1]
+    assert told.reply == "Masts in morning mist."
+    assert told.of("thinking")
+    assert told.of("run_started")[0]["epoch"] == made["epoch"]
+    assert "You write haiku about <ships>." in asked["messages"][0]["content"]
+    assert (
+        '<agent name="poet" kind="custom" state="ready">You write haiku about &lt;ships&gt;</agent>'
+        in (api.platform.asked("<agents>")[0]["messages"][1]["content"])
+    )
+
+
+async def test_an_agent_with_tools_calls_the_ones_that_the_epoch_pins(
+    api: Api, says: ModelSays, workbench: Workbench
+) -> None:
+    says.supervisor(decision(task("t1", "caller")))
+    says.agent("t1", calls(("look", {"thing": "ships"})))
+    says.reviewer(verdict("APPROVED"))
+    await api.create(CALLER)
+
+    told = await api.platform.ask("look for ships")
+
+    (asked,) = [body for body in api.platform.asked('<task id="t1">') if body.get("tools")]
+    assert told.status == "succeeded"
+    assert [event["name"] for event in told.of("tool_start")] == ["bench.look"]
+    assert [tool["function"]["name"] for tool in asked["tools"]] == ["look", "change", "continue"]
+
+
+async def test_a_new_version_is_for_runs_that_are_accepted_later(api: Api, says: ModelSays) -> None:
+    says.supervisor(decision(task("t1", "poet")))
+    says.agent("t1", Answer("A poem."))
+    says.reviewer(verdict("APPROVED"))
+    first = await api.create(POET)
+    earlier = await api.platform.accept("write", thread="one")
+    second = await api.create(POET | {"behavior_template": "You write sonnets."})
+
+    later = await api.platform.accept("write", thread="two")
+    for run in (earlier, later):
+        await api.platform.finish(run)
+
+    asked = [body for body in api.platform.asked('<task id="t1">') if "response_format" not in body]
+    told = [body["messages"][0]["content"] for body in asked]
+    assert second["epoch"] == first["epoch"] + 1
+    assert ["haiku" in text for text in told] == [True, False]
+    assert ["sonnets" in text for text in told] == [False, True]
+
+
+async def test_an_archived_agent_is_gone_for_later_runs_and_keeps_its_versions(api: Api) -> None:
+    first = await api.create(POET)
+    second = await api.create(POET | {"render_policy": "none"})
+
+    status, _ = await api.send("DELETE", "/v1/agents/poet")
+
+    _, shown = await api.send("GET", "/v1/agents/poet")
+    assert status == 200
+    assert "poet" not in await api.listed()
+    assert shown["agent"]["state"] == "archived"
+    assert [version["version"] for version in shown["versions"]] == [first["version"], second["version"]]
+    assert not any(version["active"] for version in shown["versions"])
+    assert (await api.send("DELETE", "/v1/agents/poet"))[0] == 404
+
+
+async def test_the_same_configuration_is_the_same_version_in_the_same_epoch(api: Api) -> None:
+    first = await api.create(POET)
+
+    assert await api.create(POET) == first
+    _, shown = await api.send("GET", "/v1/agents/poet")
+    assert [version["active"] for version in shown["versions"]] == [True]
+
+
+async def test_agents_are_their_tenants_own(api: Api) -> None:
+    ours, theirs = await api.key("ours"), await api.key("theirs")
+    await api.create(POET, ours)
+    await api.create(POET | {"behavior_template": "You write limericks."}, theirs)
+    await api.send("DELETE", "/v1/agents/poet", headers=theirs)
+
+    _, shown = await api.send("GET", "/v1/agents/poet", headers=ours)
+
+    assert shown["agent"]["state"] == "ready"
+    assert "poet" not in await api.listed(theirs)
+    assert "poet" not in await api.listed()
+    assert (await api.send("GET", "/v1/agents/poet"))[0] == 404
+
+
+async def test_an_agent_gets_no_tool_that_its_maker_may_not_call(api: Api) -> None:
+    narrow = await api.key("ours", Grant(tools=frozenset({"bench.look"})))
+
+    made = await api.create(CALLER | {"tools": ["bench.*"]}, narrow)
+
+    assert made["tools"] == ["bench.look"]
+    assert made["left_out"] == ["bench.*"]
+    assert (await api.listed(await api.key("ours")))["caller"]["tools"] == ["bench.look"]
+    assert (await api.send("POST", "/v1/agents", CALLER | {"tools": ["shop.look"]}, narrow))[0] == 403
+
+
+async def test_a_caller_who_may_call_less_gets_less_of_an_agent(api: Api) -> None:
+    await api.create(CALLER, await api.key("ours"))
+
+    one = await api.listed(await api.key("ours", Grant(tools=frozenset({"bench.look"}))))
+    other = await api.listed(await api.key("ours", Grant(servers=frozenset({"shop"}))))
+
+    assert one["caller"]["tools"] == ["bench.look"]
+    assert "caller" not in other
+
+
+async def test_an_agent_without_its_server_says_why_it_cant_work(api: Api, says: ModelSays) -> None:
+    says.supervisor(decision(task("t1", "caller")), decision(reply="No."))
+    await api.create(CALLER)
+    await api.platform.store.registry.remove("bench", Actor.local("test"))
+
+    told = await api.platform.ask("look for ships")
+
+    agent = (await api.listed())["caller"]
+    assert agent["state"] == "degraded"
+    assert "bench" in agent["reason"]
+    assert not told.of("tool_start")
+    assert 'name="caller" kind="custom" state="degraded"' in api.platform.asked("<agents>")[0]["messages"][1]["content"]
+
+
+async def test_the_results_are_reviewed_as_the_reviewer_is_told(api: Api, says: ModelSays) -> None:
+    says.supervisor(decision(task("t1", "poet")))
+    says.agent("t1", Answer("Masts in morning mist."))
+    says.reviewer(verdict("APPROVED"))
+    await api.create({"id": "critic", "behavior_template": "You count syllables.", "llm_model": "scripted/large"})
+    await api.create(POET | {"reflection_agent_id": "critic", "llm_model": "scripted:medium"})
+
+    told = await api.platform.ask("write a haiku")
+
+    models = {body["model"]: body["messages"][0]["content"] for body in api.platform.model.bodies}
+    assert told.status == "succeeded"
+    assert "You count syllables." in models["large"]
+    assert "You write haiku" in models["medium"]
+    assert set(models) == {"small", "medium", "large"}
+
+
+@pytest.mark.parametrize(("policy", "shown"), [("last_messages", 5), ("none", 0), ("summary", 7)])
+async def test_a_render_policy_says_what_is_shown_of_the_conversation(
+    opened: Open, says: ModelSays, policy: str, shown: int
+) -> None:
+    says.supervisor(*[decision(reply="Noted.")] * 4, decision(task("t1", "poet")))
+    says.agent("t1", Answer("A poem."))
+    says.reviewer(verdict("APPROVED"))
+    async with opened(max_history=7) as platform:
+        config = LLMAgentConfig.model_validate(POET | {"render_policy": policy})
+        await platform.store.agents.create(OWNER, config, Actor.local("test"))
+        for number in range(4):
+            await platform.ask(f"remember {number}")
+
+        await platform.ask("write")
+
+        (asked,) = [body for body in platform.asked('<task id="t1">') if "response_format" not in body]
+        assert asked["messages"][1]["content"].count("&quot;role&quot;") == shown
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"id": "generalist"}, "built-in"),
+        ({"id": "architect"}, "built-in"),
+        ({"id": "mcp_agent_bench"}, "mcp_agent_"),
+        ({"id": "Has Spaces"}, "id"),
+        ({"id": "x" * 49}, "id"),
+        ({"colour": "red"}, "colour"),
+        ({"type": "tool"}, "type"),
+        ({"tools": ["bench.nothing"]}, "bench.look"),
+        ({"tools": ["nowhere.*"]}, "bench"),
+        ({"reflection_agent_id": "nobody"}, "nobody"),
+        ({"render_policy": "sideways"}, "last_messages"),
+        ({"llm_model": "nonsense"}, "provider:model"),
+        ({"llm_model": "nobody:small"}, "nobody"),
+    ],
+)
+async def test_what_isnt_there_is_refused_with_what_is(api: Api, wrong: Mapping[str, Any], named: str) -> None:
+    before = await api.listed()
+
+    status, problem = await api.send("POST", "/v1/agents", {**POET, **wrong})
+
+    assert status == 422, problem
+    assert named in f"{problem['detail']} {problem['remedy']}"
+    assert await api.listed() == before
+
+
+async def test_who_made_what_is_written_down(api: Api) -> None:
+    made = await api.create(POET)
+    await api.create(POET)
+    await api.send("DELETE", "/v1/agents/poet")
+
+    entries = await latest(api.platform.store.engine, "default", limit=5)
+
+    assert [(entry.deed.action, entry.deed.target) for entry in entries] == [
+        ("agent.archive", "poet"),
+        ("agent.create", "poet"),
+    ]
+    assert entries[1].deed.detail == {"hash": made["version"]}
+    assert entries[0].actor.origin == "127.0.0.1"
+
+
+async def test_a_thousand_agents_are_loaded_at_most_once_an_epoch(api: Api) -> None:
+    for number in range(3):
+        await api.create(POET | {"id": f"poet-{number}"})
+    registry = api.platform.workshop.registry
+    epoch = await api.platform.store.epochs.active_number()
+    assert epoch is not None
+
+    rosters = [await registry.roster(epoch, tenant) for tenant in ("default", "default", "other")]
+
+    assert rosters[0] is rosters[1]
+    assert {"poet-0", "poet-1", "poet-2"} <= rosters[0].cards.keys()
+    assert not any(card.kind == "custom" for card in rosters[2].cards.values())
