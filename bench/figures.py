@@ -60,6 +60,9 @@ MARKS: Mapping[str, Mark] = {
     "run.model_calls": _at_most(6),
     "run.model_depth": _at_most(4),
     "run.write_transactions": _at_most(14),
+    "up.ready_ms_300": _at_most(3_000),
+    "up.memory_mb_300": _at_most(250),
+    "registry.reload_ms_300": _at_most(2_000),
     "cli.help_ms": _at_most(500),
 }
 

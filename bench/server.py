@@ -2,9 +2,9 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from time import perf_counter
@@ -20,7 +20,7 @@ from starling.infra.postgres.embedded import attach
 
 REQUEST = "What is the tide level in Callao, and on which shelf is the book Moby Dick?"
 _STARLING = "from starling.app.cli import main; main()"
-_START_SECONDS = 60
+_START_SECONDS = 240  # the first start lists hundreds of servers
 _NEXT_XID = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"  # looks without taking one
 _THREADS = count(1)
 
@@ -31,6 +31,7 @@ class Place:
 
     folder: Path
     model_url: str
+    extra: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def data(self) -> Path:
@@ -45,6 +46,7 @@ class Place:
             "OPENAI_BASE_URL": f"{self.model_url}/v1",
             "OPENAI_API_KEY": "bench",
             "LOG_LEVEL": "WARNING",
+            **self.extra,
         }
 
 
@@ -73,7 +75,7 @@ class Platform:
 
     def __init__(self, url: str, pid: int, database: str, session: aiohttp.ClientSession) -> None:
         self.database = database
-        self._url = url
+        self.url = url
         self._process = psutil.Process(pid)
         self._postgres = next(child for child in self._process.children() if child.name() == "postgres")
         self._connection = psycopg.connect(database, autocommit=True)
@@ -88,7 +90,7 @@ class Platform:
         at: dict[str, float] = {}
         last = b""
         asked = {"input": REQUEST, "thread_id": f"bench-{next(_THREADS)}"}
-        async with self._session.post(f"{self._url}/v1/agent/run", json=asked) as response:
+        async with self._session.post(f"{self.url}/v1/agent/run", json=asked) as response:
             async for line in response.content:
                 if line.startswith(b"event: "):
                     at.setdefault(line[7:].strip().decode(), (perf_counter() - begun) * 1000)
@@ -102,7 +104,7 @@ class Platform:
     async def health(self) -> float:
         """Return the milliseconds of a request that does nothing."""
         begun = perf_counter()
-        async with self._session.get(f"{self._url}/health") as response:
+        async with self._session.get(f"{self.url}/health") as response:
             await response.read()
         return (perf_counter() - begun) * 1000
 
@@ -112,6 +114,10 @@ class Platform:
         postgres = [self._postgres, *self._postgres.children()]
         seconds = ended.children_user + ended.children_system + sum(map(_cpu_seconds, postgres))
         return Cpu(_cpu_seconds(self._process) * 1000, seconds * 1000)
+
+    def memory(self) -> float:
+        """Return the megabytes that the server's own process holds."""
+        return self._process.memory_info().rss / 2**20
 
     def write_transactions(self) -> int:
         """Return how many transaction ids were given out so far: one for each transaction that wrote."""
