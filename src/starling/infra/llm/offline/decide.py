@@ -146,12 +146,9 @@ def _thought(draft: _Draft, reply: str) -> str:
 
 def _assumptions(draft: _Draft) -> list[str]:
     """Say how "this disk" or "my load" was read, where no value says which."""
-    found = [
-        f"“{match[0]}” is the one that {task['agent']} sees."
-        for task in draft.tasks
-        for match in _DEMONSTRATIVE.finditer(task["task"])
-        if not values(task["task"]) and tokens(match[2])[0] not in STOP
-    ]
+    unnamed = [task for task in draft.tasks if not values(task["task"])]
+    pairs = [(match, task["agent"]) for task in unnamed for match in _DEMONSTRATIVE.finditer(task["task"])]
+    found = [f"“{match[0]}” is the one that {agent} sees." for match, agent in pairs if tokens(match[2])[0] not in STOP]
     return list(dict.fromkeys(found))
 
 

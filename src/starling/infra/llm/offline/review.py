@@ -45,9 +45,7 @@ class _Call:
     @property
     def texts(self) -> list[str]:
         """Return the arguments' scalars as texts."""
-        return [
-            str(leaf) for _, leaf in leaves(dict(self.arguments)) if not isinstance(leaf, bool) and leaf is not None
-        ]
+        return [str(leaf) for _, leaf in leaves(dict(self.arguments)) if not isinstance(leaf, bool | None)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +91,14 @@ def review(sections: Sections) -> dict[str, Any]:
             return _verdict("REJECTED", [reason for reason, _ in objections], [passage for _, passage in objections])
     fenced = _FENCE.fullmatch(attempt.output)
     if fenced and parsed(fenced[1]) is not None:
-        reason = "The output answers the task inside a code fence."
-        return _verdict("FIXED", [reason], [], fenced[1].strip(), ["removed the code fence"])
+        fixed = {"refined_output": fenced[1].strip(), "changed": ["removed the code fence"]}
+        return _verdict("FIXED", ["The output answers the task inside a code fence."], []) | fixed
     return _verdict("APPROVED", ["The output comes from the calls and fits the task."], _support(attempt))
 
 
-def _verdict(
-    status: str, reasons: list[str], evidence: list[str], refined: str = "", changed: Sequence[str] = ()
-) -> dict[str, Any]:
-    return {
-        "status": status,
-        "refined_output": refined,
-        "reasons": reasons,
-        "evidence": [passage[:_EVIDENCE_CHARS] for passage in evidence if passage],
-        "changed": list(changed),
-    }
+def _verdict(status: str, reasons: list[str], evidence: list[str]) -> dict[str, Any]:
+    passages = [passage[:_EVIDENCE_CHARS] for passage in evidence if passage]
+    return {"status": status, "refined_output": "", "reasons": reasons, "evidence": passages, "changed": []}
 
 
 def _call(item: Element) -> _Call:
