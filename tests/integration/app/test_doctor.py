@@ -1,0 +1,140 @@
+"""The doctor says what works, what doesn't, and what to do about it."""
+
+import json
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from pydantic import SecretStr
+
+from starling.app.doctor import clock, disk, python
+from starling.app.doctor.examination import examine
+from starling.app.doctor.finding import Finding
+from starling.core.settings import ProviderSettings, Settings
+from tests.support.command_line import new_home
+from tests.support.gateway import SERVERS, free_port
+from tests.support.model_script import Answer, Body
+from tests.support.model_server import ModelServer
+
+WELL = {"command": sys.executable, "args": [str(SERVERS / "misbehaving.py"), "well"]}
+MISSING = {"command": "no-such-program"}
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+async def says_ok(_: Body) -> Answer:
+    return Answer("ok")
+
+
+async def refuses(_: Body) -> Answer:
+    return Answer(status=401, body='{"error": {"message": "who are you?"}}')
+
+
+def settings(database_url: str, folder: Path, model: ModelServer, servers: Mapping[str, Any], **more: Any) -> Settings:
+    file = folder / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": servers}))
+    return Settings(
+        database_url=SecretStr(database_url),
+        mcp_config=file,
+        model=("scripted:small",),
+        providers={"scripted": ProviderSettings(base_url=model.url)},
+        **more,
+    )
+
+
+async def found(given: Settings) -> dict[str, Finding]:
+    return {finding.subject: finding for finding in await examine(given)}
+
+
+@asynccontextmanager
+async def collector(status: int) -> AsyncGenerator[str]:
+    """Give the address of somebody who answers everything with a status."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=status)
+
+    app, port = web.Application(), free_port()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        await runner.cleanup()
+
+
+async def test_where_all_is_well_it_says_what_it_saw(database_url: str, tmp_path: Path) -> None:
+    async with ModelServer(says_ok) as model, collector(200) as url:
+        given = settings(database_url, tmp_path, model, {"well": WELL}, otlp_endpoint=url, context_service_url=url)
+        findings = await found(given)
+
+    assert {finding.state for finding in findings.values()} == {"ok"}
+    assert {"python", "postgres", "clock", "traces", "context service", "server well"} <= findings.keys()
+    assert "with pgvector 0." in findings["postgres"].message
+    assert "scripted:small answered in" in findings["model coding"].message
+    assert findings["server well"].message == "It lists 1 tools."
+
+
+async def test_what_is_broken_is_named_with_a_remedy(database_url: str, tmp_path: Path) -> None:
+    nobody = f"http://user:canary@127.0.0.1:{free_port()}"
+    async with ModelServer(refuses) as model, collector(401) as url:
+        given = settings(
+            database_url, tmp_path, model, {"gone": MISSING}, otlp_endpoint=url, context_service_url=nobody
+        )
+        findings = await found(given)
+
+    wrong = {subject: finding for subject, finding in findings.items() if finding.state != "ok"}
+    assert wrong.keys() == {
+        "model router", "model reasoning", "model coding", "server gone", "traces", "context service",
+    }  # fmt: skip
+    assert wrong["traces"].state == "warning"
+    assert "who are you?" in wrong["model router"].message
+    assert "'no-such-program' was not found" in wrong["server gone"].message
+    assert all(finding.remedy for subject, finding in wrong.items() if not subject.startswith("model"))
+    assert "canary" not in str(findings)
+
+
+async def test_a_database_that_is_away_or_empty_is_a_problem(empty_database_url: str, tmp_path: Path) -> None:
+    async with ModelServer(says_ok) as model:
+        empty = await found(settings(empty_database_url, tmp_path, model, {}))
+        away = await found(settings(f"postgresql://x@127.0.0.1:{free_port()}/x", tmp_path, model, {}))
+
+    assert (empty["postgres"].state, empty["postgres"].remedy) == ("problem", "Run `starling db upgrade`.")
+    assert away["postgres"].state == "problem"
+    assert "DATABASE_URL" in away["postgres"].remedy
+    assert "clock" not in away
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(0.1, "ok"), (-1.9, "ok"), (2.5, "problem"), (-3600, "problem")])
+def test_clocks_may_differ_by_less_than_two_seconds(seconds: float, state: str) -> None:
+    assert clock.finding(NOW, NOW + timedelta(seconds=seconds)).state == state
+
+
+@pytest.mark.parametrize(("gib", "state"), [(50, "ok"), (2, "warning"), (0.5, "problem")])
+def test_a_full_disk_is_told_in_time(gib: float, state: str) -> None:
+    assert disk.finding(Path("/data"), int(gib * 2**30)).state == state
+
+
+@pytest.mark.parametrize(("version", "state"), [((3, 12), "ok"), ((3, 14), "ok"), ((3, 11), "problem")])
+def test_an_old_python_is_a_problem(version: tuple[int, ...], state: str) -> None:
+    assert python.finding(version).state == state
+
+
+def test_the_command_prints_a_line_a_finding_and_exits_by_the_worst(database_url: str) -> None:
+    with new_home(DATABASE_URL=database_url) as home:
+        (home.folder / "mcp.json").write_text(json.dumps({"mcpServers": {"well": WELL}}))
+        well = home.starling("doctor", "--json")
+        (home.folder / "mcp.json").write_text(json.dumps({"mcpServers": {"gone": MISSING}}))
+        broken = home.starling("doctor")
+
+    assert well.returncode == 0, well.stderr
+    assert {item["state"] for item in json.loads(well.stdout)} == {"ok", "warning"}
+    assert broken.returncode == 1
+    (line,) = [line for line in broken.stdout.splitlines() if line.startswith("problem")]
+    assert "server gone" in line
+    assert "Install it, or give its whole path" in line
