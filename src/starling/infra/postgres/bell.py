@@ -1,8 +1,9 @@
 """A bell that the database rings in every process: NOTIFY, with a slow poll as the net under it."""
 
+import asyncio
 import logging
-from asyncio import sleep
 from collections.abc import AsyncGenerator
+from typing import Any
 
 from psycopg import AsyncConnection, OperationalError
 from psycopg.sql import SQL, Identifier
@@ -18,7 +19,7 @@ async def rings(url: str, channel: str, *, at_least_every: float) -> AsyncGenera
     """
     while True:
         try:
-            async with await AsyncConnection.connect(url, autocommit=True, connect_timeout=10) as connection:
+            async with await _connected(url) as connection:
                 await connection.execute(SQL("LISTEN {}").format(Identifier(channel)))
                 rung = True
                 while True:
@@ -26,4 +27,17 @@ async def rings(url: str, channel: str, *, at_least_every: float) -> AsyncGenera
                     rung = bool([_ async for _ in connection.notifies(timeout=at_least_every, stop_after=1)])
         except OperationalError as error:
             _log.warning("lost the connection that listens on %s: %s", channel, error)
-        await sleep(_RECONNECT_SECONDS)
+        await asyncio.sleep(_RECONNECT_SECONDS)
+
+
+async def _connected(url: str) -> AsyncConnection[Any]:
+    """Connect to the end, also where we are cancelled: Postgres waits a minute for whoever leaves in the middle."""
+    connect = AsyncConnection.connect(url, autocommit=True, connect_timeout=10)
+    connecting = asyncio.get_running_loop().create_task(connect)
+    try:
+        return await asyncio.shield(connecting)
+    except asyncio.CancelledError:
+        (found,) = await asyncio.gather(connecting, return_exceptions=True)
+        if isinstance(found, AsyncConnection):
+            await found.close()
+        raise
