@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from time import perf_counter
 
 from starling.app.logs import bound_to_logs
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
@@ -69,11 +70,14 @@ class Worker:
             del self._held[run_id]
 
     async def _live(self, claim: Claim) -> None:
-        try:
-            with bound_to_logs(claim.run):
+        begun = perf_counter()
+        with bound_to_logs(claim.run):
+            try:
                 await self._execute(claim)
-        except (LeaseLostError, DatabaseUnavailableError) as error:
-            _log.warning("run %s goes on elsewhere or later: %s", claim.run.id, error)
+            except (LeaseLostError, DatabaseUnavailableError) as error:
+                _log.warning("run %s goes on elsewhere or later: %s", claim.run.id, error)
+            else:
+                _log.info("run ended", extra={"ms": round((perf_counter() - begun) * 1000)})
 
     async def _sweep(self) -> None:
         found = await self._runs.sweep(patience_seconds=self._limits.lease_seconds)

@@ -1,0 +1,42 @@
+"""What a platform in production writes to its log."""
+
+import json
+import signal
+from typing import Any
+
+from tests.support.command_line import SYSTEM_HEALTH, Service, new_home, server_file
+from tests.support.gateway import free_port
+
+_SECRETS = {
+    "OPENAI_API_KEY": "canary-of-openai",
+    "LANGFUSE_PUBLIC_KEY": "pk-lf-public",
+    "LANGFUSE_SECRET_KEY": "sk-lf-canary-of-langfuse",
+}
+
+
+def lines(service: Service) -> list[dict[str, Any]]:
+    """Stop a service and return its log; every line of it has to be a JSON object."""
+    service.process.send_signal(signal.SIGTERM)
+    assert service.process.stderr is not None
+    return [json.loads(line) for line in service.process.stderr.read().splitlines()]
+
+
+def test_each_line_is_json_says_which_run_it_is_about_and_holds_no_secret() -> None:
+    nobody = f"http://127.0.0.1:{free_port()}"
+    services = {"CONTEXT_SERVICE_URL": nobody, "LANGFUSE_HOST": nobody}
+    with new_home(LOG_LEVEL="INFO", **_SECRETS, **services) as home:
+        file = server_file(home, system_health=SYSTEM_HEALTH, gone={"command": "no-such-command"})
+        with home.running("up", "--mcp-config", file, "--port", "0") as platform:
+            asked = home.starling("ask", "How full is the disk?", "--url", platform.url, "--json")
+            log = lines(platform)
+
+    started = json.loads(asked.stdout.splitlines()[0])
+    (ended,) = [line for line in log if line["event"] == "run ended"]
+    (request,) = [line for line in log if line["event"] == "request" and line["method"] == "POST"]
+    assert asked.returncode == 0, asked.stderr
+    assert [ended[name] for name in ("run_id", "tenant", "trace_id", "correlation_id")] == [
+        started["run_id"], "default", started["trace_id"], started["correlation_id"],
+    ]  # fmt: skip
+    assert (request["path"], request["status"]) == ("/v1/agent/run", 200)
+    assert any("no-such-command" in line["event"] and line["level"] == "warning" for line in log)
+    assert [secret for secret in _SECRETS.values() if secret in json.dumps(log) and "canary" in secret] == []
