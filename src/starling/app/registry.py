@@ -12,9 +12,10 @@ from mcp_gateway.config import McpConfig, ServerConfig
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.repository import ListedServer, ServerRepository, ServerRow
 from starling.app.publishing import Publisher, entries_of
+from starling.app.records import open_records
 from starling.core.errors import InvalidRequestError
 from starling.core.json import JsonObject
-from starling.core.settings import Limits, environment
+from starling.core.settings import Limits, Settings, environment
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import Engine
 
@@ -23,17 +24,12 @@ _RELOAD = "`starling registry reload` lists it again."
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a reload would change against the active epoch; `warnings` says which servers can't be listed, and why."""
+class Report:
+    """What a change comes to, or came to: the active epoch, and the differences from the one that was before.
 
-    epoch: int
-    changes: Changes
-    warnings: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """What a change came to: the epoch that is active now, and how it differs from the one before."""
+    A plan is of the same form, with the epoch that is active while nothing is changed. `warnings` says of servers that
+    can't be listed, or not whole, why.
+    """
 
     epoch: int
     changes: Changes
@@ -51,15 +47,15 @@ class RegistryService:
     epochs: EpochRepository
     limits: Limits
 
-    async def plan(self, config: McpConfig) -> Plan:
+    async def plan(self, config: McpConfig) -> Report:
         """Return what `reload` would change now. Starts what it would start; writes nothing."""
         async with self._gateway(None) as gateway:
             change = await gateway.plan(config)
         active = await self.epochs.active()
         after = with_servers(active.manifest, entries_of(change.rows()))
-        return Plan(active.number, difference(active.manifest, after), _warnings(change.rows()))
+        return Report(active.number, difference(active.manifest, after), _warnings(change.rows()))
 
-    async def reload(self, config: McpConfig, actor: Actor) -> Applied:
+    async def reload(self, config: McpConfig, actor: Actor) -> Report:
         """Make the servers that came from files be exactly these.
 
         Raises ConfigurationError where a name belongs to a server that was added another way.
@@ -69,21 +65,21 @@ class RegistryService:
             await gateway.sync(config)
         return await self._applied(publisher.activation)
 
-    async def add(self, name: str, config: ServerConfig, actor: Actor) -> Applied:
+    async def add(self, name: str, config: ServerConfig, actor: Actor) -> Report:
         """Add one server that no file names. Raises ConfigurationError, ServerUnavailableError."""
         publisher = Publisher(self.epochs, actor, "server.add")
         async with self._gateway(publisher) as gateway:
             await gateway.add(name, config)
         return await self._applied(publisher.activation)
 
-    async def remove(self, name: str, actor: Actor) -> Applied:
+    async def remove(self, name: str, actor: Actor) -> Report:
         """Take one server away, from running runs too. Raises NotFoundError."""
         publisher = Publisher(self.epochs, actor, "server.remove")
         async with self._gateway(publisher) as gateway:
             await gateway.remove(name)
         return await self._applied(publisher.activation)
 
-    async def rollback(self, number: int | None, actor: Actor) -> Applied:
+    async def rollback(self, number: int | None, actor: Actor) -> Report:
         """Make what an earlier epoch said active again, as a new epoch; without a number, that before the active one.
 
         Prompts and builtin agents stay those of this version. Raises NotFoundError, InvalidRequestError.
@@ -108,15 +104,22 @@ class RegistryService:
             raise InvalidRequestError("There is no epoch before the active one.", "Nothing was changed.")
         return active.number - 1
 
-    async def _applied(self, activation: Activation) -> Applied:
+    async def _applied(self, activation: Activation) -> Report:
         rows = await ServerRepository(self.engine).servers()
-        return Applied(activation.epoch.number, activation.changes, _warnings(rows))
+        return Report(activation.epoch.number, activation.changes, _warnings(rows))
 
     @asynccontextmanager
     async def _gateway(self, publisher: Publisher | None) -> AsyncGenerator[Gateway]:
         servers = ServerRepository(self.engine, publisher)
         async with open_gateway(servers, self.limits, environment()) as gateway:
             yield gateway
+
+
+@asynccontextmanager
+async def open_registry(settings: Settings) -> AsyncGenerator[RegistryService]:
+    """Connect to the database that there is. Raises DatabaseUnavailableError, DatabaseUnsuitableError."""
+    async with open_records(settings) as records:
+        yield RegistryService(records.engine, EpochRepository(records.engine), settings.limits)
 
 
 def _warnings(rows: Sequence[ServerRow]) -> dict[str, str]:

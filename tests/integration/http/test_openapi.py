@@ -17,6 +17,7 @@ CHECKS: list[Any] = [
     checks.response_schema_conformance,
     checks.content_type_conformance,
 ]
+STARTING = {"/v1/registry/plan", "/v1/registry/reload"}  # they would run the commands that are made up
 BOUNDED = settings(
     max_examples=8,
     deadline=None,
@@ -38,7 +39,7 @@ def keeps_its_promise(operation: Any, mode: GenerationMode) -> None:
 @pytest.mark.parametrize("mode", list(GenerationMode))
 async def test_answers_are_what_the_description_says(api: LiveApi, mode: GenerationMode) -> None:
     schema: Any = await asyncio.to_thread(openapi.from_url, f"{api.url}/openapi.json")
-    every = [found.ok() for found in schema.get_all_operations()]
+    every = [found.ok() for found in schema.get_all_operations() if found.ok().path not in STARTING]
     chosen = [operation for operation in every if mode is GenerationMode.POSITIVE or operation.body]
 
     for operation in chosen:

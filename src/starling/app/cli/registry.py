@@ -1,0 +1,152 @@
+"""`starling registry`: what runs are made of, as an admin changes it."""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from brain.registry.changes import Changes, Names
+from brain.registry.repository import EpochRecord
+from mcp_gateway.config import McpConfig, read_config
+from starling.app.cli.configuring import settings_of, with_servers_found_here
+from starling.app.cli.output import progress, say, say_json, say_table
+from starling.app.cli.stopping import run_until_stopped
+from starling.app.registry import RegistryService, Report, open_registry
+from starling.core.errors import ConfigurationError
+from starling.core.settings import Settings
+from starling.infra.postgres.audit import Actor
+
+CHANGES = 10  # the exit code of a plan that isn't empty
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+_File = Annotated[
+    Path | None, typer.Option(help="An mcpServers file; else STARLING_MCP_CONFIG, else mcp.json in this folder.")
+]
+_AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.callback()
+def root() -> None:
+    """Change what runs are made of. Runs that have begun go on with what they began with."""
+
+
+@app.command("list")
+def list_epochs(
+    context: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, newest first.")] = 20,
+    as_json: _AsJson = False,
+) -> None:
+    """List the epochs: when and by whom each was made, what changed, and how many runs hold it."""
+    found = run_until_stopped(_with(settings_of(context), lambda registry: registry.latest(limit)))
+    if as_json:
+        say_json([_document(record) for record in found])
+    elif found:
+        say_table(("EPOCH", "STATE", "MADE", "BY", "RUNS", "WHAT CHANGED"), [_cells(record) for record in found])
+    else:
+        say("There is no epoch yet. `starling up` or `starling registry reload` makes one.")
+
+
+@app.command()
+def plan(context: typer.Context, mcp_config: _File = None, as_json: _AsJson = False) -> None:
+    """Say what a reload would change, and change nothing.
+
+    New and changed servers are started and listed. Exits with 0 where nothing would change, with 10 where something
+    would.
+    """
+    settings = settings_of(context)
+    config = _config(settings, mcp_config)
+    with progress("Listing new and changed servers …"):
+        report = run_until_stopped(_with(settings, lambda registry: registry.plan(config)))
+    _tell(report, f"A reload would make of epoch {report.epoch}:", as_json=as_json)
+    if report.changes:
+        raise typer.Exit(CHANGES)
+
+
+@app.command()
+def reload(context: typer.Context, mcp_config: _File = None, as_json: _AsJson = False) -> None:
+    """Make the servers that came from files be those of this file, in every process. `plan` says before what changes.
+
+    Servers that were added with `starling server add` stay.
+    """
+    settings = settings_of(context)
+    config = _config(settings, mcp_config)
+    with progress("Listing new and changed servers …"):
+        report = run_until_stopped(_with(settings, lambda registry: registry.reload(config, Actor.local("cli"))))
+    _tell(report, f"Epoch {report.epoch} is active:", as_json=as_json)
+
+
+@app.command()
+def rollback(
+    context: typer.Context,
+    number: Annotated[
+        int | None, typer.Argument(min=1, help="The epoch to go back to; else the one before the active one.")
+    ] = None,
+    as_json: _AsJson = False,
+) -> None:
+    """Make what an earlier epoch said active again, as a new epoch.
+
+    A file that names other servers wins again when it is read: at the next start or reload.
+    """
+    actor = Actor.local("cli")
+    report = run_until_stopped(_with(settings_of(context), lambda registry: registry.rollback(number, actor)))
+    _tell(report, f"Epoch {report.epoch} is active:", as_json=as_json)
+
+
+async def _with[Found](settings: Settings, ask: Callable[[RegistryService], Awaitable[Found]]) -> Found:
+    async with open_registry(settings) as registry:
+        return await ask(registry)
+
+
+def _config(settings: Settings, given: Path | None) -> McpConfig:
+    file = given or with_servers_found_here(settings).mcp_config
+    if file is None:
+        raise ConfigurationError(
+            "There is no mcpServers file to read.", "Name one with --mcp-config, or write mcp.json in this folder."
+        )
+    return read_config(file)
+
+
+def _tell(report: Report, headline: str, *, as_json: bool) -> None:
+    if as_json:
+        changes = report.changes.model_dump(mode="json")
+        say_json({"epoch": report.epoch, "changes": changes, "warnings": dict(report.warnings)})
+        return
+    found = list(_lines(report.changes))
+    say(headline if found else f"Nothing to change: epoch {report.epoch} says the same.")
+    for line in found:
+        say(f"  {line}")
+    for server, why in report.warnings.items():
+        say(f"  ! {server}: {why}", "yellow")
+
+
+def _lines(changes: Changes) -> Iterator[str]:
+    for mark, name in _marked(changes.servers):
+        what = [*changes.details.get(name, ()), *_tools(changes.tools.get(name, Names()))]
+        yield f"{mark} server {name}" + (f": {', '.join(what)}" if what else "")
+    for kind, names in (("agent", changes.agents), ("team", changes.teams), ("prompt", changes.prompts)):
+        yield from (f"{mark} {kind} {name}" for mark, name in _marked(names))
+    yield from (f"! team {name} would break" for name in changes.broken_teams)
+
+
+def _marked(names: Names) -> Iterator[tuple[str, str]]:
+    yield from (("+", name) for name in names.added)
+    yield from (("~", name) for name in names.changed)
+    yield from (("-", name) for name in names.removed)
+
+
+def _tools(names: Names) -> list[str]:
+    return [f"{mark}{name}" for mark, name in _marked(names)]
+
+
+def _document(record: EpochRecord) -> dict[str, Any]:
+    return asdict(record) | {"changes": record.changes.model_dump(mode="json")}
+
+
+def _cells(record: EpochRecord) -> Sequence[str]:
+    state = "active" if record.active else "closed" if record.closed_at else "held" if record.runs else "open"
+    made = f"{record.created_at:%Y-%m-%d %H:%M:%S}"
+    what = [f"{mark}{name}" for mark, name in _marked(record.changes.servers)]
+    return str(record.number), state, made, f"{record.actor}, {record.origin}", str(record.runs), ", ".join(what)

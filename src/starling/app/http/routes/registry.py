@@ -1,0 +1,114 @@
+"""The registry: its epochs, and what a document of servers would change or changes."""
+
+import json
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any, Self
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from brain.registry.changes import Changes
+from mcp_gateway.config import McpConfig, parse_config
+from starling.app import registry
+from starling.app.http.api import Admin, FromStore
+from starling.app.http.problems import Problem
+from starling.core.errors import ConfigurationError, InvalidRequestError
+from starling.core.principal import Principal
+from starling.infra.postgres.audit import Actor
+
+router = APIRouter(prefix="/v1/registry", tags=["registry"], responses={422: {"model": Problem}})
+
+
+class ServersDocument(BaseModel):
+    """The content of an `mcpServers` file; what other hosts put beside that key means nothing here."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    servers: dict[str, dict[str, Any]] = Field(alias="mcpServers")
+
+    def config(self) -> McpConfig:
+        """Return the servers, checked. Raises InvalidRequestError."""
+        try:
+            return parse_config(json.dumps({"mcpServers": self.servers}), "The document")
+        except ConfigurationError as error:
+            raise InvalidRequestError(error.message, "Correct the document; nothing was changed.") from None
+
+
+class Rollback(BaseModel):
+    """Which epoch's content is to be active again; without a number, the one before the active one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    number: Annotated[int, Field(ge=1, lt=2**63)] | None = None
+
+
+class Report(BaseModel):
+    """The active epoch, what is or would be another thing now, and which servers can't be listed and why."""
+
+    epoch: int
+    changed: bool
+    changes: Changes
+    warnings: dict[str, str]
+
+    @classmethod
+    def of(cls, report: registry.Report) -> Self:
+        """Return a report as it is sent."""
+        changed = bool(report.changes)
+        return cls(epoch=report.epoch, changed=changed, changes=report.changes, warnings=dict(report.warnings))
+
+
+class EpochSummary(BaseModel):
+    """An epoch: who made it from where, what changed, and how many unfinished runs hold it."""
+
+    number: int
+    hash: str
+    active: bool
+    created_at: datetime
+    closed_at: datetime | None
+    actor: str
+    origin: str
+    changes: Changes
+    runs: int
+
+
+class Epochs(BaseModel):
+    """The latest epochs, newest first."""
+
+    epochs: list[EpochSummary]
+
+
+@router.get("", summary="Which epochs are there?")
+async def epochs(_: Admin, store: FromStore, limit: Annotated[int, Query(ge=1, le=1000)] = 20) -> Epochs:
+    """List the latest epochs."""
+    found = await store.registry.latest(limit)
+    return Epochs(epochs=[EpochSummary.model_validate(asdict(record)) for record in found])
+
+
+@router.post("/plan", summary="What would a reload change?")
+async def plan(document: ServersDocument, _: Admin, store: FromStore) -> Report:
+    """Compare a document with the active epoch. Servers that are new or changed are started and listed."""
+    return Report.of(await store.registry.plan(document.config()))
+
+
+@router.post("/reload", summary="Make the servers of files be these")
+async def reload(document: ServersDocument, request: Request, caller: Admin, store: FromStore) -> Report:
+    """Do what a plan of the same document says. Servers that were added one by one stay as they are."""
+    return Report.of(await _settled(store.registry, document.config(), _actor(caller, request)))
+
+
+@router.post("/rollback", summary="Go back to an earlier epoch", responses={404: {"model": Problem}})
+async def rollback(wanted: Rollback, request: Request, caller: Admin, store: FromStore) -> Report:
+    """Make what an earlier epoch said active again, as a new epoch."""
+    return Report.of(await store.registry.rollback(wanted.number, _actor(caller, request)))
+
+
+async def _settled(service: registry.RegistryService, config: McpConfig, actor: Actor) -> registry.Report:
+    try:
+        return await service.reload(config, actor)
+    except ConfigurationError as error:  # a name that belongs to another server: the document's fault
+        raise InvalidRequestError(error.message, error.remedy) from None
+
+
+def _actor(caller: Principal, request: Request) -> Actor:
+    return Actor.caller(caller, request.client.host if request.client else "")

@@ -1,0 +1,257 @@
+"""Reloading while everything runs: planned, done, heard of everywhere, and taken back."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from mcp_gateway.config import McpConfig, server_of
+from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
+from starling.core.ids import new_id
+from starling.core.principal import SHARED
+from starling.infra.postgres.audit import Actor, latest
+from starling.infra.postgres.tables import epochs, servers
+from tests.integration.brain.conftest import Open
+from tests.support.gateway import call, free_port, named, wait_for
+from tests.support.model_server import ModelServer
+from tests.support.platform import (
+    BENCH,
+    ModelSays,
+    Platform,
+    Workbench,
+    calls,
+    decision,
+    open_platform,
+    task,
+    verdict,
+)
+
+ADMIN = Actor("default", "key-1", "192.0.2.7")
+
+
+@pytest.fixture
+def make(workbench: Workbench) -> Callable[..., McpConfig]:
+    """Make a configuration of servers that are all the workbench, with these options each."""
+
+    def config(**servers: dict[str, Any]) -> McpConfig:
+        return {
+            name: server_of(workbench.as_server("read") | {"x-starling": {"effect": "read"} | options})
+            for name, options in servers.items()
+        }
+
+    return config
+
+
+async def stored(engine: AsyncEngine) -> tuple[object, ...]:
+    """Everything that a change may touch."""
+    async with engine.connect() as connection:
+        rows = (await connection.execute(select(servers).order_by(servers.c.name))).all()
+        return *rows, await connection.scalar(select(func.max(epochs.c.number)))
+
+
+def any_config(workbench: Workbench, dice: random.Random) -> McpConfig:
+    """Some of six servers, each with options of its own; some can't be reached."""
+    dead = f"http://127.0.0.1:{free_port()}/mcp"
+    found: McpConfig = {}
+    for name in dice.sample("abcdef", dice.randint(0, 6)):
+        options: dict[str, Any] = {"effect": dice.choice(["read", "unsafe"])}
+        options |= dice.choice([{}, {"description": "Ours."}, {"tenants": ["red"]}, {"tools": {"look": {}}}])
+        url = dice.choice([workbench.url, workbench.url, workbench.url, dead])
+        found[name] = server_of({"url": url, "x-starling": options})
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_reload_does_what_was_planned(platform: Platform, workbench: Workbench, seed: int) -> None:
+    registry, dice = platform.store.registry, random.Random(seed)
+
+    for _ in range(6):
+        config = any_config(workbench, dice)
+        planned = await registry.plan(config)
+        done = await registry.reload(config, ADMIN)
+
+        assert done.changes == planned.changes
+        assert done.warnings.keys() == planned.warnings.keys()
+        assert done.epoch == planned.epoch + bool(planned.changes)
+        assert not (await registry.plan(config)).changes
+
+
+async def test_a_plan_names_servers_tools_and_agents_and_changes_nothing(
+    platform: Platform, engine: AsyncEngine, make: Callable[..., McpConfig]
+) -> None:
+    before = await stored(engine)
+
+    report = await platform.store.registry.plan(make(bench={"description": "Ours."}, extra={}))
+
+    assert report.changes.servers.model_dump() == {"added": ("extra",), "changed": ("bench",), "removed": ("shop",)}
+    assert report.changes.details == {"bench": ("config", "description")}
+    assert "look" in report.changes.tools["extra"].added
+    assert "look" in report.changes.tools["shop"].removed
+    assert report.changes.agents.added == ("mcp_agent_extra",)
+    assert not report.changes.broken_teams
+    assert await stored(engine) == before
+
+
+async def test_a_name_of_a_server_that_was_added_by_hand_refuses_the_whole_reload(
+    platform: Platform, engine: AsyncEngine, make: Callable[..., McpConfig]
+) -> None:
+    registry = platform.store.registry
+    await registry.add("extra", make(extra={})["extra"], ADMIN)
+    before = await stored(engine)
+
+    for attempt in (registry.plan(make(extra={})), registry.reload(make(extra={}, other={}), ADMIN)):
+        with pytest.raises(ConfigurationError, match="belong to servers that were added"):
+            await attempt
+
+    assert await stored(engine) == before
+
+
+async def test_a_server_that_cant_be_listed_is_warned_of(platform: Platform) -> None:
+    config = {"dead": server_of({"command": "no-such-command-anywhere"})}
+
+    planned = await platform.store.registry.plan(config)
+    done = await platform.store.registry.reload(config, ADMIN)
+
+    assert done == planned.__class__(planned.epoch + 1, planned.changes, planned.warnings)
+    assert "no-such-command-anywhere" in done.warnings["dead"]
+
+
+async def test_a_rollback_makes_an_earlier_epoch_anew(
+    platform: Platform, engine: AsyncEngine, make: Callable[..., McpConfig]
+) -> None:
+    registry = platform.store.registry
+    before = await stored(engine)
+    original = await platform.store.epochs.active()
+    await registry.reload(make(other={}), ADMIN)
+    await registry.reload({}, ADMIN)
+
+    done = await registry.rollback(original.number, ADMIN)
+
+    active = await platform.store.epochs.active()
+    assert (done.epoch, active.number, active.manifest) == (4, 4, original.manifest)
+    assert done.changes.servers.added == ("bench", "shop")
+    assert [row[:9] for row in (await stored(engine))[:-1]] == [row[:9] for row in before[:-1]]  # pyright: ignore[reportIndexIssue]
+    told = await registry.rollback(None, ADMIN)
+    assert (told.epoch, told.changes.servers.removed) == (5, ("bench", "shop"))
+
+
+async def test_there_is_nothing_before_the_first_epoch(platform: Platform) -> None:
+    with pytest.raises(InvalidRequestError, match="no epoch before"):
+        await platform.store.registry.rollback(None, ADMIN)
+    with pytest.raises(NotFoundError, match="no epoch '9'"):
+        await platform.store.registry.rollback(9, ADMIN)
+
+
+async def test_every_change_says_who_made_it_and_from_where(
+    platform: Platform, engine: AsyncEngine, make: Callable[..., McpConfig]
+) -> None:
+    registry = platform.store.registry
+    await registry.reload(make(bench={}), ADMIN)
+    await registry.reload(make(bench={}), ADMIN)  # changes nothing
+    await registry.add("extra", make(extra={})["extra"], ADMIN)
+    await registry.remove("extra", ADMIN)
+    await registry.rollback(2, ADMIN)
+
+    entries = await latest(engine, "default", limit=10)
+    (start,) = await latest(engine, SHARED, limit=10)
+    assert [(entry.deed.action, entry.deed.target) for entry in reversed(entries)] == [
+        ("registry.reload", "epoch 2"),
+        ("server.add", "epoch 3"),
+        ("server.remove", "epoch 4"),
+    ]
+    assert {entry.actor for entry in entries} == {ADMIN}
+    assert entries[0].deed.detail["servers"]["removed"] == ["extra"]
+    assert (start.actor, start.deed.action) == (Actor.local("start"), "registry.start")
+    assert [(record.number, record.actor, record.origin) for record in await registry.latest(2)] == [
+        (4, "key-1", "192.0.2.7"),
+        (3, "key-1", "192.0.2.7"),
+    ]
+
+
+async def test_runs_go_on_while_servers_are_reloaded(
+    platform: Platform, says: ModelSays, workbench: Workbench, make: Callable[..., McpConfig]
+) -> None:
+    place = new_id()
+    says.supervisor(decision(task("t1", BENCH)))
+    says.agent("t1", calls(("wait", {"place": place})))
+    says.reviewer(verdict("APPROVED"))
+    says.qa(verdict("APPROVED"))
+    registry, gateway = platform.store.registry, platform.workshop.gateway
+    shapes = (
+        make(bench={}, extra={}),
+        make(bench={"description": "Changed."}),
+        make(bench={"max_sessions": 2}, other={}),
+        make(bench={"max_sessions": 2}, other={"description": "Changed."}, shop={}),
+    )
+
+    async with asyncio.TaskGroup() as group:
+        runs = [group.create_task(platform.ask("Wait.", thread=str(number))) for number in range(5)]
+        await wait_for(lambda: workbench.done().count(f"wait {place}") == 5)
+        for shape in shapes:
+            await registry.reload(shape, ADMIN)
+            await gateway.refresh()
+        await call(gateway, named(await gateway.refresh(), "bench"), "go", place=place)
+
+    told = [run.result() for run in runs]
+    assert [run.status for run in told] == ["succeeded"] * 5
+    assert {run.of("run_started")[0]["epoch"] for run in told} == {1}
+    assert await platform.store.epochs.active_number() == 5
+
+
+async def test_a_call_in_flight_hears_that_its_server_was_removed(
+    platform: Platform, says: ModelSays, workbench: Workbench, make: Callable[..., McpConfig]
+) -> None:
+    place = new_id()
+    gateway = platform.workshop.gateway
+    listing = gateway.listing("bench")
+    assert listing is not None
+
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(call(gateway, listing, "wait", place=place))
+        await wait_for(lambda: f"wait {place}" in workbench.done())
+        await platform.store.registry.reload(make(shop={"effect": "unsafe"}), ADMIN)
+
+    assert (waiting.result().code, waiting.result().text) == (
+        "removed",
+        "The server bench was removed while it was called.",
+    )
+
+
+async def test_all_processes_agree_within_a_second(
+    platform: Platform, database_url: str, model: ModelServer, tmp_path: Path, make: Callable[..., McpConfig]
+) -> None:
+    folder = tmp_path / "second"
+    folder.mkdir()
+    shared = {"bench": make(bench={})["bench"].document}
+    async with open_platform(database_url, model, shared, folder) as second:
+        shops = (platform.workshop, second.workshop)
+        for number in range(3):
+            name = f"extra{number}"
+            done = await platform.store.registry.reload(make(bench={}, **{name: {}}), ADMIN)
+
+            await wait_for(lambda: {shop.freshness.epoch for shop in shops} == {done.epoch}, seconds=1)  # noqa: B023
+
+            assert all(shop.gateway.listing(name) is not None for shop in shops)
+            assert await second.store.epochs.active_number() == done.epoch
+    assert shops[0].gateway.listing("shop") is None
+
+
+async def test_epochs_that_runs_hold_stay_open(opened: Open, says: ModelSays, make: Callable[..., McpConfig]) -> None:
+    says.supervisor(decision(reply="Hello."))
+    async with opened() as platform:
+        key = await platform.accept("Hello.")
+        await platform.store.registry.reload(make(bench={}), ADMIN)
+        await platform.workshop.freshness.tidy()
+        held = {record.number: (record.runs, record.closed_at) for record in await platform.store.registry.latest(5)}
+        await platform.finish(key)
+        await platform.workshop.freshness.tidy()
+        left = {record.number: record for record in await platform.store.registry.latest(5)}
+
+    assert held[1] == (1, None)
+    assert left[1].closed_at is not None
+    assert left[2].active

@@ -1,0 +1,106 @@
+"""The registry over HTTP: what a document would change, what it changes, and the way back."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from starling.infra.postgres.audit import latest
+from starling.infra.postgres.tables import servers
+from tests.integration.http.conftest import SERVERS, LiveApi
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+WITHOUT_BROKEN: dict[str, Any] = {"mcpServers": {"system_health": SERVERS["system_health"]}}
+
+
+async def send(api: LiveApi, path: str, body: dict[str, Any], status: int = 200) -> Any:
+    async with api.client.post(f"/v1/registry/{path}", json=body) as response:
+        assert response.status == status, await response.text()
+        return await response.json()
+
+
+async def epochs(api: LiveApi) -> list[dict[str, Any]]:
+    async with api.client.get("/v1/registry") as response:
+        assert response.status == 200
+        return (await response.json())["epochs"]
+
+
+async def epoch_of(api: LiveApi) -> int:
+    async with api.client.get("/ready") as response:
+        return (await response.json())["epoch"]
+
+
+async def names(api: LiveApi) -> set[str]:
+    async with api.store.engine.connect() as connection:
+        return set(await connection.scalars(select(servers.c.name)))
+
+
+async def test_a_plan_says_what_a_reload_then_does_and_a_rollback_undoes(api: LiveApi) -> None:
+    first = await epoch_of(api)
+
+    planned = await send(api, "plan", WITHOUT_BROKEN)
+    assert (planned["changed"], planned["epoch"], await names(api)) == (True, first, SERVERS.keys())
+    done = await send(api, "reload", WITHOUT_BROKEN)
+
+    assert done["changes"] == planned["changes"]
+    assert done["changes"]["servers"] == {"added": [], "changed": [], "removed": ["broken"]}
+    assert (await epoch_of(api), await names(api)) == (first + 1, {"system_health"})
+    assert not (await send(api, "plan", WITHOUT_BROKEN))["changed"]
+
+    back = await send(api, "rollback", {})
+    assert back["changes"]["servers"]["added"] == ["broken"]
+    assert await names(api) == SERVERS.keys()
+    assert "reload" in back["warnings"]["broken"]
+
+    newest, *older = await epochs(api)
+    assert (newest["number"], newest["active"], newest["actor"], newest["origin"]) == (
+        first + 2,
+        True,
+        "local",
+        "127.0.0.1",
+    )
+    assert older[-1]["origin"] == "start"
+    actions = [entry.deed.action for entry in await latest(api.store.engine, "default", limit=2)]
+    assert actions == ["registry.rollback", "registry.reload"]
+
+
+async def test_new_servers_serve_runs_at_once(api: LiveApi) -> None:
+    named = {"mcpServers": {"disks": SERVERS["system_health"] | {"x-starling": {"effect": "read", "description": "?"}}}}
+
+    done = await send(api, "reload", named)
+    events = await api.ask("How full is this disk?")
+
+    assert events[0].data["epoch"] == done["epoch"]
+    assert {event.data["agent"] for event in events if event.type == "task_start"} == {"mcp_agent_disks"}
+    assert events[-1].data["status"] == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"mcpServers": {"a": {"command": ""}}}, "mcpServers.a.command"),
+        ({"mcpServers": {"a b": {"command": "x"}}}, "1 to 48 letters"),
+        ({"mcpServers": []}, "mcpServers"),
+        ({}, "mcpServers"),
+    ],
+)
+@pytest.mark.parametrize("path", ["plan", "reload"])
+async def test_a_bad_document_is_refused_with_nothing_changed(
+    api: LiveApi, path: str, body: dict[str, Any], said: str
+) -> None:
+    before = await epoch_of(api), await names(api)
+
+    problem = await send(api, path, body, status=422)
+
+    assert said in problem["detail"]
+    assert (await epoch_of(api), await names(api)) == before
+
+
+async def test_an_epoch_that_never_was_is_not_found(api: LiveApi) -> None:
+    assert "epoch '77'" in (await send(api, "rollback", {"number": 77}, status=404))["detail"]
+
+
+async def test_a_list_is_as_long_as_it_was_asked_for(api: LiveApi) -> None:
+    async with api.client.get("/v1/registry", params={"limit": 1}) as response:
+        assert len((await response.json())["epochs"]) == 1
