@@ -34,10 +34,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 ADMIN = Actor.local("test")
 BANK, SHOP = "bank", "shop"
 SECRET_WORDS = "the vault opens at nine"
+AGENT = "teller"
 BODIES: dict[str, dict[str, Any]] = {  # a good body of each route that takes one
     "/v1/agent/run": {"input": "hello", "thread_id": "t"},
     "/process": {"input": "hello", "thread_id": "t"},
-    "/v1/agents": {"id": "poet"},
+    "/v1/agents": {"id": AGENT},
     "/v1/registry/plan": {"mcpServers": {}},
     "/v1/registry/reload": {"mcpServers": {}},
     "/v1/registry/rollback": {},
@@ -61,7 +62,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Town:
-    """An application with two tenants: the bank has a run, the shop has keys."""
+    """An application with two tenants: the bank has a run and an agent, the shop has keys."""
 
     app: FastAPI
     store: Store
@@ -126,7 +127,12 @@ async def town(module_database_url: str) -> AsyncGenerator[Town]:
         owner = Principal(BANK, "", frozenset(Scope))
         key, events = await store.intake.accept(owner, RunRequest(input=SECRET_WORDS, thread_id="vault"))
         await events.aclose()
-        yield Town(make_app(store, "test", access), store, key)
+        town = Town(make_app(store, "test", access), store, key)
+        _, credentials = await store.keys.create(KeyWish("bank", BANK, frozenset(Scope)), ADMIN)
+        async with client_of(town, f"Bearer {credentials}") as client:
+            response = await client.post("/v1/agents", json={"id": AGENT, "behavior_template": SECRET_WORDS})
+            assert response.status_code == 201, response.text
+        yield town
 
 
 @asynccontextmanager
@@ -138,8 +144,9 @@ async def client_of(town: Town, credentials: str = "") -> AsyncGenerator[httpx.A
 
 
 async def ask(client: httpx.AsyncClient, call: Call, town: Town, **more: Any) -> httpx.Response:
-    """Make a call that is in order but for who makes it: with the bank's run in its path."""
-    path = call.path.format(**dict.fromkeys(call.parameters, town.run.id))
+    """Make a call that is in order but for who makes it: with what is the bank's in its path."""
+    banks = {"run_id": town.run.id, "name": AGENT}  # what the bank has, for each parameter of a path that there is
+    path = call.path.format(**{parameter: banks[parameter] for parameter in call.parameters})
     request: dict[str, Any] = {"json": call.body} | more
     return await client.request(call.method, path, **request)
 

@@ -21,9 +21,9 @@ from starling.app.http.security import open_access
 from starling.app.http.server import bind, serving
 from starling.app.keys import KeyWish
 from starling.core.clock import SystemClock
-from starling.core.errors import ConfigurationError
+from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from starling.core.ids import new_id
-from starling.core.principal import SHARED, Scope
+from starling.core.principal import SHARED, Grant, Scope
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.keys import KeyRepository
@@ -215,6 +215,33 @@ async def test_other_machines_are_listened_to_once_there_is_a_key(empty_of_keys:
     with pytest.raises(ConfigurationError):
         await refuse_open_binding("::", keys_)
     await refuse_open_binding("127.0.0.1", keys_)
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        KeyWish("x", "*", frozenset({Scope.RUN})),
+        KeyWish("x", "", frozenset({Scope.RUN})),
+        KeyWish(" ", "shop", frozenset({Scope.RUN})),
+        KeyWish("a\nb", "shop", frozenset({Scope.RUN})),
+        KeyWish("x", "shop", frozenset()),
+        KeyWish("x", "shop", frozenset({Scope.RUN}), Grant(tools=frozenset({"git_log"}))),
+        KeyWish("x", "shop", frozenset({Scope.RUN}), Grant(tools=frozenset({"git."}))),
+    ],
+)
+async def test_what_can_be_no_key_is_not_made(door: Door, wish: KeyWish) -> None:
+    before = len(await door.store.keys.every())
+
+    with pytest.raises(InvalidRequestError):
+        await door.store.keys.create(wish, ADMIN)
+
+    assert len(await door.store.keys.every()) == before
+
+
+async def test_only_a_key_that_there_is_can_be_revoked(door: Door) -> None:
+    for key_id in ("nonsense", new_id()):
+        with pytest.raises(NotFoundError):
+            await door.store.keys.revoke(key_id, ADMIN)
 
 
 async def test_the_database_holds_no_key(door: Door) -> None:
