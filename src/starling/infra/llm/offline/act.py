@@ -16,7 +16,7 @@ from starling.infra.llm.offline.prompts import Sections, parsed, plain
 from starling.infra.llm.offline.roster import Index, implied, subject, weighted
 from starling.infra.llm.offline.schema import Slot, slots
 from starling.infra.llm.offline.values import masked, values
-from starling.infra.llm.offline.words import READING, VERBS, content
+from starling.infra.llm.offline.words import READING, VAGUE, VERBS, content
 
 _CONTINUE = "continue"
 _OTHER_ORDER = 0.6  # what a tool is worth that isn't named after the change that is asked for
@@ -111,12 +111,14 @@ def _chosen(
     What changes something is never tried for a task that orders no change, nor after another try.
     """
     ranked = [option for option in _ranked(task, known, tools) if _convincing(option, task)]
-    may_change = bool(ordered(task)) and not made
-    fresh = [option for option in ranked if not _was_made(option, made) and (may_change or not option.changes)]
+    new = [option for option in ranked if not _was_made(option, made) and not (made and option.changes)]
+    fresh = [option for option in new if option.meant or not option.changes]
+    unsure = ordered(task) - VAGUE and not any(option.meant for option in fresh)
+    for option in new:
+        if option.changes and unsure:
+            return f"I can't tell whether the task “{task}” means {option.tool.name}."
     able = [option for option in fresh if not option.filled.missing]
-    if fresh and fresh[0].changes and not fresh[0].meant:
-        return f"I can't tell whether the task “{task}” means {fresh[0].tool.name}."
-    if not able or able[0].worth < _CLOSE * fresh[0].worth or (able[0].changes and not able[0].meant):
+    if not able or able[0].worth < _CLOSE * fresh[0].worth:
         return _why_not(task, fresh, bool(made))
     several = [] if made or able[0].changes else _several(task, known, tools)
     return several or [able[0]]

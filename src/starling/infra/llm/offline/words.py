@@ -27,7 +27,8 @@ _READING = """
 tell show give get list read find fetch search look check see display print return retrieve explain describe provide
 compute count query view report recommend suggest
 """
-_CHANGING = "create make generate add write set update change edit delete remove run execute open send put"
+_CHANGING = "create add write set update change edit delete remove"
+_VAGUE = "make generate run execute open send put"  # what they do, only their object says
 _OTHER_CHANGES = """
 copy move rename download upload switch start stop commit reset toggle trigger install cancel kill restart insert drop
 checkout stage unstage push pull merge revert restore replace append overwrite clear modify save post publish submit
@@ -80,10 +81,11 @@ def tokens(text: str) -> tuple[str, ...]:
 
 STOP = _FUNCTION
 GREETINGS = frozenset(_GREETINGS.split())
-CHANGE_WORDS = frozenset(f"{_CHANGING} {_OTHER_CHANGES}".split())
+CHANGE_WORDS = frozenset(f"{_CHANGING} {_VAGUE} {_OTHER_CHANGES}".split())
 READING = frozenset(tokens(_READING))
 CHANGES = frozenset(map(stem, CHANGE_WORDS))
-VERBS = READING.union(tokens(_CHANGING))
+VAGUE = frozenset(tokens(_VAGUE))
+VERBS = READING.union(VAGUE, tokens(_CHANGING))
 ORDERS = VERBS.union(CHANGES, tokens(_OTHER_ORDERS))
 QUESTION = frozenset(tokens("what which who whose when where why how is are was were does did can could would will"))
 
