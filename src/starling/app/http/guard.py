@@ -41,13 +41,20 @@ def keyless_refusal(scope: Scope) -> str:
         return "The request comes from another machine."
     if found := _present(headers, _FORWARDING):
         return f"The request was forwarded: it has the header {found}."
-    host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+    host = _host(f"//{headers.get('host', '')}")
     if not is_loopback(host):
         return f"The request is meant for the host {host!r}."
     origin = headers.get("origin")
-    if origin is not None and not is_loopback(urlsplit(origin).hostname or ""):
+    if origin is not None and not is_loopback(_host(origin)):
         return f"The request comes from a page of {origin!r}."
     return ""
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:  # it is no URL
+        return ""
 
 
 def _present(headers: Headers, names: Iterable[str]) -> str:

@@ -85,7 +85,7 @@ class Entrance:
             return self._keyless(scope)
         scheme, _, key = credentials.partition(" ")
         if scheme.lower() != "bearer":
-            raise UnauthorizedError(f"{scheme!r} is no way to show a key.", _REMEDY)
+            raise UnauthorizedError("The Authorization header shows no bearer key.", _REMEDY)
         principal = await self._access.keys.authenticate(key.strip())
         self._access.rate.take(principal.key_id)
         return principal
