@@ -30,18 +30,20 @@ class Registry:
 
     async def roster(self, epoch: int, tenant: str) -> Roster:
         """Return what a tenant's runs see of an epoch. Raises NotFoundError."""
-        if epoch not in self._rosters:
-            manifest = (await self._repository.get(epoch)).manifest
-            definitions = await self._repository.definitions(manifest)
-            self._rosters[epoch] = manifest, _roster(manifest, definitions)
-            self.keep_only(sorted(self._rosters)[-_EPOCHS_KEPT:])
-        manifest, roster = self._rosters[epoch]
+        manifest, roster = self._rosters.get(epoch) or await self._built(epoch)
         return await self._custom.added(epoch, manifest, _visible(manifest, roster, tenant), tenant)
 
     def keep_only(self, epochs: Collection[int]) -> None:
         """Forget what was built for other epochs."""
         self._rosters = {number: built for number, built in self._rosters.items() if number in epochs}
         self._custom.keep_only(epochs)
+
+    async def _built(self, epoch: int) -> tuple[Manifest, Roster]:
+        manifest = (await self._repository.get(epoch)).manifest
+        built = manifest, _roster(manifest, await self._repository.definitions(manifest))
+        self._rosters[epoch] = built
+        self.keep_only(sorted(self._rosters)[-_EPOCHS_KEPT:])  # maybe without this one, where a run is that far behind
+        return built
 
 
 def _visible(manifest: Manifest, roster: Roster, tenant: str) -> Roster:

@@ -1,7 +1,8 @@
 """The agents of a tenant, and changes to those that it makes itself."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -17,6 +18,7 @@ from brain.registry.manifest import AgentPin, Manifest
 from brain.registry.repository import Activation, EpochRepository
 from brain.registry.service import Registry, with_servers
 from mcp_gateway.repository import ServerRepository
+from starling.app.records import open_records
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from starling.core.principal import Principal
@@ -96,6 +98,15 @@ class Archived(BaseModel):
     epoch: int
 
 
+@asynccontextmanager
+async def open_agents(settings: Settings) -> AsyncGenerator["AgentService"]:
+    """Connect to the database that there is. Raises DatabaseUnavailableError, DatabaseUnsuitableError."""
+    async with open_records(settings) as records:
+        engine = records.engine
+        rosters = Registry(EpochRepository(engine), CustomAgents(AgentRepository(engine)))
+        yield AgentService.over(engine, rosters, settings)
+
+
 @dataclass(frozen=True, slots=True)
 class AgentService:
     """Lists agents, and changes custom ones: configuration, epoch and audit entry in one transaction."""
@@ -103,15 +114,14 @@ class AgentService:
     epochs: EpochRepository
     agents: AgentRepository
     servers: ServerRepository
-    registry: Registry
+    rosters: Registry
     check_model: Callable[[str], None]
 
     @classmethod
-    def over(cls, engine: Engine, settings: Settings) -> "AgentService":
+    def over(cls, engine: Engine, rosters: Registry, settings: Settings) -> "AgentService":
         """Return the service over a database, with the models that the settings know."""
-        epochs, agents = EpochRepository(engine), AgentRepository(engine)
-        registry = Registry(epochs, CustomAgents(agents))
-        return cls(epochs, agents, ServerRepository(engine), registry, partial(check_model, settings=settings))
+        epochs, agents, servers = EpochRepository(engine), AgentRepository(engine), ServerRepository(engine)
+        return cls(epochs, agents, servers, rosters, partial(check_model, settings=settings))
 
     async def create(self, maker: Principal, config: LLMAgentConfig, actor: Actor) -> Created:
         """Make an agent, or a new version of it: runs accepted from now on know it.
@@ -182,7 +192,7 @@ class AgentService:
         return activation
 
     async def _roster(self, epoch: int, caller: Principal) -> Roster:
-        roster = await self.registry.roster(epoch, caller.tenant)
+        roster = await self.rosters.roster(epoch, caller.tenant)
         rows = {row.name: row for row in await self.servers.servers()}
         reasons = {name: f"{row.error} {row.remedy}".strip() for name, row in rows.items() if row.state == "degraded"}
         needed = {server for card in roster.cards.values() for server in card.servers}

@@ -56,6 +56,7 @@ class Store:
     servers: ServerRepository
     epochs: EpochRepository
     registry: RegistryService
+    rosters: Registry
     agents: AgentService
     intake: Intake
     scrape: Scrape
@@ -91,6 +92,7 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
         runs = RunRepository(engine, queue.defer, cap=settings.limits.runs_per_tenant)
         reader = RunReader(engine, broadcast)
         epochs = EpochRepository(engine)
+        rosters = Registry(epochs, CustomAgents(AgentRepository(engine)))
         yield Store(
             engine=engine,
             broadcast=broadcast,
@@ -100,7 +102,8 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
             servers=ServerRepository(engine),
             epochs=epochs,
             registry=RegistryService(engine, epochs, settings.limits),
-            agents=AgentService.over(engine, settings),
+            rosters=rosters,
+            agents=AgentService.over(engine, rosters, settings),
             intake=Intake(runs, reader, settings.limits, GRAPH_VERSION),
             scrape=Scrape.of(metrics, partial(backlog, engine), epochs.active_number),
             direct_url=database.direct_url,
@@ -116,7 +119,7 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
         publisher = Publisher(store.epochs, Actor.local("start"), "registry.start")
         servers = ServerRepository(store.engine, publisher)
         gateway = await stack.enter_async_context(open_gateway(servers, settings.limits, environment()))
-        registry = Registry(store.epochs, CustomAgents(AgentRepository(store.engine)))
+        registry = store.rosters
         listings = await _register(settings, gateway)
         epoch = publisher.activation.epoch.number
         freshness = Freshness(gateway, registry, store.epochs, epoch)

@@ -8,11 +8,10 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel, ValidationError
 
-from starling.app.agents import Agent, AgentService
+from starling.app.agents import Agent, AgentService, open_agents
 from starling.app.cli.configuring import settings_of
 from starling.app.cli.output import say, say_json, say_table
 from starling.app.cli.stopping import run_until_stopped
-from starling.app.records import open_records
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
@@ -24,8 +23,8 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 _DESCRIPTION_CHARS = 100
 _HASH_CHARS = 12
 
-type _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-type _Tenant = Annotated[str, typer.Option(help="Whose agents.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_Tenant = Annotated[str, typer.Option(help="Whose agents.")]
 
 
 @app.callback()
@@ -121,8 +120,8 @@ def _with[T: BaseModel](context: typer.Context, do: Callable[[AgentService], Awa
 
 
 async def _done[T](settings: Settings, do: Callable[[AgentService], Awaitable[T]]) -> T:
-    async with open_records(settings) as records:
-        return await do(AgentService.over(records.engine, settings))
+    async with open_agents(settings) as agents:
+        return await do(agents)
 
 
 def _owner(tenant: str) -> Principal:

@@ -252,3 +252,23 @@ def test_a_role_is_described_by_the_model_it_asks_first(setting: Setting) -> Non
 
     assert models.describe(ModelRole.CODING) == "local:first"
     assert models.describe(ModelRole.ROUTER) == "local:second"
+
+
+async def test_the_model_that_a_request_names_is_asked_before_those_of_its_role(setting: Setting) -> None:
+    setting.answers("second", Answer("Hello."))
+
+    reply = await setting.models().respond(replace(ASKED, model="local:second"))
+
+    assert reply.model == "local:second"
+    assert reply.warnings == ()
+
+
+async def test_where_the_named_model_fails_the_role_answers(setting: Setting) -> None:
+    setting.answers("second", Answer(status=400, body="no", content_type="text/plain"))
+    setting.answers("first", Answer("Hello."))
+
+    reply = await setting.models().respond(replace(ASKED, model="local:second"))
+
+    assert setting.asked() == ["second", "first"]
+    assert reply.model == "local:first"
+    assert "local:second" in reply.warnings[0]

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -84,3 +85,20 @@ def test_langchain_is_not_loaded_without_need() -> None:
 def test_a_model_that_there_cant_be_is_found_without_asking_anybody(named: str) -> None:
     with pytest.raises(ConfigurationError):
         check_models(settings(model=("offline:rules",), model_coding=("offline:rules", named)))
+
+
+async def test_a_model_that_a_request_names_is_made_when_it_is_first_asked() -> None:
+    async with ModelServer(Script(Rule(Answer("Hello.")))) as server:
+        values = settings(model="offline:rules", ollama_base_url=server.root)
+        async with open_models(values) as models:
+            replies = [await models.respond(replace(ASKED, model=name)) for name in ("ollama/code", "ollama:code")]
+
+    assert {reply.model for reply in replies} == {"ollama:code"}
+
+
+async def test_a_model_that_is_gone_from_the_settings_leaves_its_role_to_answer() -> None:
+    async with open_models(settings(model="offline:rules")) as models:
+        reply = await models.respond(replace(ASKED, model="openai:gpt-4o"))
+
+    assert reply.model == "offline:rules"
+    assert "needs an API key" in reply.warnings[0]

@@ -1,0 +1,66 @@
+"""Agents of one's own, from the command line."""
+
+import json
+from collections.abc import Generator
+
+import pytest
+
+from tests.support.command_line import Home, new_home
+
+POET = {"id": "poet", "behavior_template": "You write haiku about ships."}
+
+
+@pytest.fixture
+def home(database_url: str) -> Generator[Home]:
+    with new_home(DATABASE_URL=database_url) as home:
+        yield home
+
+
+def test_an_agent_is_made_changed_shown_and_archived(home: Home) -> None:
+    (home.folder / "poet.json").write_text(json.dumps(POET))
+    first = home.json("agent", "create", "poet.json")
+    second = home.json("agent", "create", "poet.json", "--render-policy", "none")
+    listed = home.json("agent", "list")
+    shown = home.json("agent", "show", "poet")
+    archived = home.json("agent", "archive", "poet")
+
+    assert (first["epoch"], second["epoch"], archived["epoch"]) == (1, 2, 3)
+    assert {agent["name"]: agent["kind"] for agent in listed} == {
+        "poet": "custom",
+        "coder": "builtin",
+        "generalist": "builtin",
+    }
+    assert [(version["version"], version["active"]) for version in shown["versions"]] == [
+        (first["version"], False),
+        (second["version"], True),
+    ]
+    assert home.json("agent", "show", "poet")["agent"]["state"] == "archived"
+
+
+def test_a_person_reads_what_an_agent_is(home: Home) -> None:
+    made = home.starling("agent", "create", "--name", "poet", "--behavior", "You write haiku.", "--tenant", "shop")
+
+    assert made.stdout.startswith("poet is in epoch 1, as version ")
+    assert "You write haiku." in home.starling("agent", "show", "poet", "--tenant", "shop").stdout
+    assert "poet\tcustom\tready" in home.starling("agent", "list", "--tenant", "shop").stdout
+    assert "poet" not in home.starling("agent", "list").stdout
+    assert home.starling("agent", "archive", "poet", "--tenant", "shop").stdout == "poet is archived from epoch 2 on.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("create",), "id: Field required"),
+        (("create", "nowhere.json"), "nowhere.json can't be read"),
+        (("create", "--name", "coder"), "built-in"),
+        (("create", "--name", "poet", "--tool", "nowhere.*"), "'nowhere' isn't there"),
+        (("show", "poet"), "There is no agent 'poet'"),
+        (("archive", "generalist"), "There is no custom agent 'generalist'"),
+    ],
+)
+def test_what_cant_be_is_told_in_a_sentence(home: Home, arguments: tuple[str, ...], told: str) -> None:
+    done = home.starling("agent", *arguments)
+
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert done.stdout == ""
