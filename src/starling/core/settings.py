@@ -82,6 +82,9 @@ class Settings(BaseSettings):
     log_format: Literal["auto", "json", "text"] = Field(
         default="auto", validation_alias=AliasChoices("LOG_FORMAT", "log_format")
     )
+    worker_port: int | None = Field(
+        default=None, ge=0, le=65_535, validation_alias=AliasChoices("STARLING_WORKER_PORT", "worker_port")
+    )
     context_service_url: str | None = Field(
         default=None, validation_alias=AliasChoices("CONTEXT_SERVICE_URL", "context_service_url")
     )
@@ -93,6 +96,9 @@ class Settings(BaseSettings):
         default=None, validation_alias=AliasChoices("STARLING_API_KEY", "api_key")
     )
     mcp_config: Path | None = Field(default=None, validation_alias=AliasChoices("STARLING_MCP_CONFIG", "mcp_config"))
+    watch_mcp_config: bool = Field(
+        default=False, validation_alias=AliasChoices("STARLING_WATCH_MCP_CONFIG", "watch_mcp_config")
+    )
     ollama_base_url: str = Field(
         default="http://localhost:11434", validation_alias=AliasChoices("OLLAMA_BASE_URL", "ollama_base_url")
     )

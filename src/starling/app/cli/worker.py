@@ -12,6 +12,7 @@ from starling.app.cli.stopping import run_until_stopped, terminable
 from starling.app.container import open_store, open_workshop
 from starling.app.database import Database, find_database
 from starling.app.garbage import leave_startup_alone
+from starling.app.http.exposition import exposed
 from starling.core.llm import ModelRole
 from starling.core.settings import Settings
 
@@ -39,9 +40,10 @@ async def _run(settings: Settings, database: Database, *, as_json: bool) -> None
         with progress("Registering MCP servers …"):
             store = await stack.enter_async_context(open_store(settings, database))
             shop = await stack.enter_async_context(open_workshop(settings, store))
+            address = await stack.enter_async_context(exposed(settings, store))
         leave_startup_alone()
         if as_json:
-            say_json({"worker": shop.worker.name, "epoch": shop.epoch})
+            say_json({"worker": shop.worker.name, "epoch": shop.epoch, "address": address})
         else:
             say(f"Worker {shop.worker.name} works with {shop.models.describe(ModelRole.REASONING)}. Ctrl-C stops it.")
         await shop.worker.work()

@@ -1,0 +1,40 @@
+"""What a worker without the API shows of itself: its health and its metrics."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from starling.app.container import Store
+from starling.app.http import problems
+from starling.app.http.api import Api
+from starling.app.http.routes import health, metrics
+from starling.app.http.security import Access, Entrance, open_access
+from starling.app.http.server import bind, serving
+from starling.core.settings import Settings
+
+
+@asynccontextmanager
+async def exposed(settings: Settings, store: Store) -> AsyncGenerator[str | None]:
+    """Serve `/health`, `/ready` and `/metrics` on `worker_port`, under the API's rules; gives the address.
+
+    Without that setting nothing is served. Raises ConfigurationError.
+    """
+    if settings.worker_port is None:
+        yield None
+        return
+    async with (
+        open_access(settings, store.keys) as access,
+        serving(_app(store, access), bind(settings.host, settings.worker_port)) as address,
+    ):
+        yield address
+
+
+def _app(store: Store, access: Access) -> FastAPI:
+    app = FastAPI(title="Starling worker", openapi_url=None)
+    app.state.api = Api(store)
+    for module in (health, metrics):
+        app.include_router(module.router)
+    problems.install(app)
+    app.add_middleware(Entrance, access=access)
+    return app

@@ -1,0 +1,23 @@
+"""A worker beside the API counts what it does, and may be asked for it."""
+
+import aiohttp
+
+from tests.support.command_line import new_home
+
+
+async def test_a_worker_serves_the_metrics_of_the_runs_that_it_worked_on(database_url: str) -> None:
+    with (
+        new_home(DATABASE_URL=database_url, STARLING_WORKER_PORT="0") as home,
+        home.running("serve", "--port", "0") as api,
+        home.running("worker") as worker,
+    ):
+        asked = home.starling("ask", "Hello", "--url", api.url)
+        async with aiohttp.ClientSession(worker.url) as client:
+            async with client.get("/metrics") as response:
+                metrics = await response.text()
+            async with client.get("/health") as response:
+                health = response.status
+
+    assert asked.returncode == 0, asked.stderr
+    assert 'starling_runs_ended_total{status="succeeded"} 1.0' in metrics
+    assert health == 200
