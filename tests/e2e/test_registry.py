@@ -5,9 +5,11 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.support.command_line import SYSTEM_HEALTH, Home, new_home, server_file
+from tests.support.gateway import wait_for
 
 
 @pytest.fixture
@@ -56,3 +58,21 @@ def test_without_a_file_it_is_said_how_to_name_one(home: Home) -> None:
 
     assert done.returncode == 2
     assert "--mcp-config" in done.stderr
+
+
+@pytest.mark.timeout(180)
+async def test_a_platform_follows_its_file_and_other_processes(home: Home) -> None:
+    file = server_file(home, health=SYSTEM_HEALTH)
+
+    with home.running("up", "--port", "0", "--watch", "--mcp-config", file) as platform:
+
+        def ready() -> tuple[int, set[str]]:
+            found = httpx.get(f"{platform.url}/ready", trust_env=False).json()
+            return found["epoch"], {server["name"] for server in found["servers"]}
+
+        assert ready() == (1, {"health"})
+        server_file(home, health=SYSTEM_HEALTH, other=SYSTEM_HEALTH)
+        await wait_for(lambda: ready() == (2, {"health", "other"}), seconds=30)
+
+        assert home.json("registry", "rollback")["epoch"] == 3
+        assert ready() == (3, {"health"})

@@ -26,6 +26,7 @@ from starling.app.measuring import MeasuredLives, MeasuredModels, MeasuredTools
 from starling.app.metrics import Metrics, Scrape
 from starling.app.publishing import Publisher
 from starling.app.registry import RegistryService
+from starling.app.watching import watching
 from starling.app.worker import Worker
 from starling.core.clock import SystemClock
 from starling.core.settings import Limits, Settings, environment
@@ -124,6 +125,7 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
         epoch = publisher.activation.epoch.number
         freshness = Freshness(gateway, registry, store.epochs, epoch)
         await stack.enter_async_context(freshness.listening(store.direct_url))
+        await stack.enter_async_context(watching(settings, store.registry))
         await stack.enter_async_context(delivering(settings, store.engine))
         metrics = store.scrape.metrics
         metrics.sessions.set_function(lambda: gateway.open_sessions)

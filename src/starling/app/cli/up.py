@@ -35,13 +35,18 @@ def up(
     ] = None,
     host: Annotated[str | None, typer.Option(help="The address to listen on; other machines need a key.")] = None,
     port: Annotated[int | None, typer.Option(help="The port to listen on; 0 takes a free one.")] = None,
+    watch: Annotated[
+        bool | None,
+        typer.Option("--watch", help="Reload whenever the mcpServers file changes, as `registry reload` does."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Say what was started as one line of JSON.")] = False,
 ) -> None:
     """Start everything in one process, and stop it with Ctrl-C.
 
     Uses the database that DATABASE_URL names, else a Postgres of its own that ends with it.
     """
-    settings = with_servers_found_here(service_settings_of(context, mcp_config=mcp_config, host=host, port=port))
+    given = {"mcp_config": mcp_config, "host": host, "port": port, "watch_mcp_config": watch}
+    settings = with_servers_found_here(service_settings_of(context, **given))
     check(settings)
     with terminable(), bind(settings.host, settings.port) as listener, own_database(settings) as database:
         run_until_stopped(_run(settings, database, listener, as_json=as_json))

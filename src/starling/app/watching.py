@@ -1,0 +1,69 @@
+"""Reloading when the `mcpServers` file changes, where the settings ask for it."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - it may use trio, which isn't here
+
+from mcp_gateway.config import parse_config
+from starling.app.registry import RegistryService
+from starling.core.errors import StarlingError
+from starling.core.settings import Settings
+from starling.infra.postgres.audit import Actor
+
+_LOOK_MILLISECONDS = 1_000  # where the file system tells nothing
+_log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def watching(settings: Settings, registry: RegistryService) -> AsyncGenerator[None]:
+    """Reload what changes in the file for as long as the context lasts; do nothing where nobody asked for it."""
+    file = settings.mcp_config
+    if file is None or not settings.watch_mcp_config:
+        yield
+        return
+    watch = _Watch(file, registry)
+    task = asyncio.get_running_loop().create_task(watch.follow(), name="watch-mcp-config")
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+class _Watch:
+    """The file as it was read last. Its folder is watched: editors and Kubernetes replace files."""
+
+    def __init__(self, file: Path, registry: RegistryService) -> None:
+        self._file = file
+        self._registry = registry
+        self._text = self._read()
+
+    async def follow(self) -> None:
+        """Reload at each change, for ever. A file that can't be used changes nothing, and is warned of once."""
+        folder = self._file.absolute().parent
+        async for _ in awatch(folder, recursive=False, rust_timeout=_LOOK_MILLISECONDS, yield_on_timeout=True):
+            text = self._read()
+            if text != self._text:
+                self._text = text
+                await self._reload(text)
+
+    async def _reload(self, text: str) -> None:
+        try:
+            report = await self._registry.reload(parse_config(text, str(self._file)), Actor.local("file"))
+        except StarlingError as error:
+            _log.warning("%s changed and isn't used: %s", self._file, error)
+        else:
+            _log.info("%s changed; epoch %d is active", self._file, report.epoch)
+
+    def _read(self) -> str:
+        """Return the file's text; what can't be read is no document either."""
+        try:
+            return self._file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            return f"unreadable: {error}"

@@ -1,0 +1,60 @@
+"""A file that is watched: what it says counts a moment after it was written, and what is broken doesn't."""
+
+import json
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.app.watching import watching
+from starling.core.principal import SHARED
+from starling.infra.postgres.audit import latest
+from tests.support.gateway import wait_for
+from tests.support.platform import Platform, Workbench
+
+
+@pytest.fixture
+async def file(platform: Platform) -> AsyncGenerator[Path]:
+    """The platform's file, watched."""
+    file = platform.settings.mcp_config
+    assert file is not None
+    async with watching(platform.settings.model_copy(update={"watch_mcp_config": True}), platform.store.registry):
+        yield file
+
+
+def write(file: Path, **servers: Any) -> None:
+    """Write as editors do: beside it, then in its place."""
+    new = file.with_suffix(".new")
+    new.write_text(json.dumps({"mcpServers": servers}))
+    new.rename(file)
+
+
+def specialists(platform: Platform) -> set[str]:
+    names = ("bench", "shop", "extra")
+    return {name for name in names if platform.workshop.gateway.listing(name) is not None}
+
+
+async def test_a_file_that_changes_is_reloaded(
+    platform: Platform, file: Path, workbench: Workbench, engine: AsyncEngine
+) -> None:
+    write(file, extra=workbench.as_server("read"))
+
+    await wait_for(lambda: specialists(platform) == {"extra"})
+
+    newest, _ = await latest(engine, SHARED, limit=2)
+    assert (newest.actor.origin, newest.deed.action) == ("file", "registry.reload")
+
+
+async def test_a_broken_file_keeps_what_there_is_until_it_is_mended(
+    platform: Platform, file: Path, workbench: Workbench, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.write_text('{"mcpServers": {')
+
+    await wait_for(lambda: "isn't used" in caplog.text)
+    assert specialists(platform) == {"bench", "shop"}
+    assert await platform.store.epochs.active_number() == 1
+
+    write(file, extra=workbench.as_server("read"))
+    await wait_for(lambda: specialists(platform) == {"extra"})
