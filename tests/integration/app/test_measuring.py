@@ -1,0 +1,87 @@
+"""What models and the database are counted as, when they fail too."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from starling.app.measuring import MeasuredModels
+from starling.app.metrics import Metrics, Scrape
+from starling.core.errors import DatabaseUnavailableError, LLMServerError
+from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole
+from starling.core.runs import RunStatus
+from starling.core.settings import ProviderSettings, Settings
+from starling.infra.llm.opening import open_models
+from starling.infra.postgres.backlog import Backlog
+from tests.support.model_script import Answer, Body
+from tests.support.model_server import ModelServer
+
+HELLO = ModelRequest(ModelRole.CODING, (Message("user", "Hello"),))
+
+
+@asynccontextmanager
+async def measured(answer: Answer) -> AsyncGenerator[MeasuredModels]:
+    async def responder(_: Body) -> Answer:
+        return answer
+
+    async with ModelServer(responder) as server:
+        providers = {"scripted": ProviderSettings(base_url=server.url)}
+        async with open_models(Settings(model=("scripted:small",), providers=providers)) as models:
+            yield MeasuredModels(models, Metrics())
+
+
+def value(models: MeasuredModels, name: str, **labels: str) -> float | None:
+    return models.metrics.registry.get_sample_value(name, {"role": "coding", **labels})
+
+
+async def test_answers_are_counted_with_their_tokens_whole_or_streamed() -> None:
+    async with measured(Answer("Hello to you", usage=(11, 7))) as models:
+        await models.respond(HELLO)
+        items = [item async for item in models.stream_respond(HELLO)]
+
+    assert isinstance(items[-1], ModelReply)
+    assert value(models, "starling_model_calls_total", model="scripted:small", outcome="ok") == 2
+    assert value(models, "starling_model_tokens_total", model="scripted:small", direction="input") == 22
+    assert value(models, "starling_model_tokens_total", model="scripted:small", direction="output") == 14
+    assert value(models, "starling_model_call_seconds_count") == 2
+
+
+async def test_failures_are_counted_by_their_code() -> None:
+    async with measured(Answer(status=401, body="{}")) as models:
+        with pytest.raises(LLMServerError):
+            await models.respond(HELLO)
+        with pytest.raises(LLMServerError):
+            _ = [item async for item in models.stream_respond(HELLO)]
+
+    assert value(models, "starling_model_calls_total", model="scripted:small", outcome="llm_server_error") == 2
+    assert value(models, "starling_model_call_seconds_count") == 2
+
+
+async def test_the_database_is_asked_once_in_a_while() -> None:
+    asked = 0
+
+    async def backlog() -> Backlog:
+        nonlocal asked
+        asked += 1
+        return Backlog({RunStatus.QUEUED: 3}, 1.5)
+
+    async def epoch() -> int:
+        return 7
+
+    scrape = Scrape.of(Metrics(), backlog, epoch)
+    texts = [await scrape.text() for _ in range(3)]
+
+    assert asked == 1
+    assert b'starling_runs{status="queued"} 3.0' in texts[2]
+    assert b"starling_oldest_queued_seconds 1.5" in texts[2]
+    assert b"starling_epoch 7.0" in texts[2]
+
+
+async def test_without_a_database_there_are_metrics_all_the_same() -> None:
+    async def away() -> Backlog:
+        raise DatabaseUnavailableError("It is away.")
+
+    async def epoch() -> int:
+        return 7
+
+    assert b"starling_database_up 0.0" in await Scrape.of(Metrics(), away, epoch).text()
