@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from brain.registry.cards import AgentCard, AgentKind, Roster
+from brain.registry.custom.binding import described
 from brain.registry.custom.checking import checked, granted
 from brain.registry.custom.repository import AgentRepository, AgentVersion
 from brain.registry.custom.service import CustomAgents, pinned_agents, with_agent, without_agent
@@ -201,7 +202,7 @@ class AgentService:
 
     async def _out_of_reach(self, tenant: str, latest: AgentVersion) -> Agent:
         """An agent that isn't on the caller's roster: archived, or with no tool that the key may call."""
-        name, told = latest.config.id, latest.config.behavior_template or ""
+        name, told = latest.config.id, described(latest.config)
         pin = pinned_agents((await self.epochs.active()).manifest, tenant).get(name)
         if pin is None:
             return Agent(name=name, kind="custom", description=told, state="archived")

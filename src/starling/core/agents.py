@@ -16,6 +16,12 @@ def _not_a_specialist(name: str) -> str:
     return name
 
 
+def _with_colon(name: str) -> str:
+    """`provider/model` is another way to write `provider:model`; the model's own part may have both."""
+    provider, slash, model = name.partition("/")
+    return f"{provider}:{model}" if slash and ":" not in provider else name
+
+
 type AgentName = Annotated[str, StringConstraints(pattern=AGENT_NAME), AfterValidator(_not_a_specialist)]
 type _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(storable_text)]
 type _Reference = Annotated[_Text, StringConstraints(max_length=200)]
@@ -41,7 +47,7 @@ class LLMAgentConfig(BaseModel):
 
     type: Literal["llm"] = "llm"
     id: AgentName = Field(description="Its name, unique for your tenant.")
-    llm_model: _Reference | None = Field(
+    llm_model: Annotated[_Reference, AfterValidator(_with_colon)] | None = Field(
         default=None, description="`provider:model` or `provider/model`; without it, the model that its role has."
     )
     behavior_template: Annotated[_Text, StringConstraints(max_length=20_000)] | None = Field(

@@ -1,5 +1,6 @@
 """Agents that users make: over the API, in epochs, with no more rights than their maker."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -252,6 +253,13 @@ async def test_what_isnt_there_is_refused_with_what_is(api: Api, wrong: Mapping[
     assert await api.listed() == before
 
 
+async def test_agents_that_are_made_at_once_are_all_there(api: Api) -> None:
+    made = await asyncio.gather(*(api.create(POET | {"id": f"poet-{number}"}) for number in range(6)))
+
+    assert {agent["epoch"] for agent in made} == set(range(2, 8))
+    assert {f"poet-{number}" for number in range(6)} <= (await api.listed()).keys()
+
+
 async def test_who_made_what_is_written_down(api: Api) -> None:
     made = await api.create(POET)
     await api.create(POET)
@@ -267,7 +275,7 @@ async def test_who_made_what_is_written_down(api: Api) -> None:
     assert entries[0].actor.origin == "127.0.0.1"
 
 
-async def test_a_thousand_agents_are_loaded_at_most_once_an_epoch(api: Api) -> None:
+async def test_agents_are_put_together_once_for_a_tenant_and_an_epoch(api: Api) -> None:
     for number in range(3):
         await api.create(POET | {"id": f"poet-{number}"})
     registry = api.platform.workshop.registry

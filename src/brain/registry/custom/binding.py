@@ -10,6 +10,7 @@ from starling.core.tools import ToolDefinition
 
 _EVERY = "*"
 _UNDESCRIBED = "An agent that a user made, without an instruction of its own."
+_DESCRIPTION_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,18 @@ def custom_card(
     return AgentCard(
         name=config.id,
         kind="custom",
-        description=config.behavior_template or _UNDESCRIBED,
+        description=described(config),
         tools=tuple(offer[server][tool] for server, tool in asked.found),
         degraded=_why_not(config, asked, others),
         config=config,
         reviewer=others.get(config.reflection_agent_id or ""),
     )
+
+
+def described(config: LLMAgentConfig) -> str:
+    """Return what an agent is good for: the beginning of what it is told."""
+    text = " ".join((config.behavior_template or _UNDESCRIBED).split())
+    return text if len(text) <= _DESCRIPTION_CHARS else f"{text[: _DESCRIPTION_CHARS - 1]}…"
 
 
 def _why_not(config: LLMAgentConfig, asked: Asked, others: Mapping[str, LLMAgentConfig]) -> str:
