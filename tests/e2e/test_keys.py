@@ -56,10 +56,12 @@ def test_wrong_wishes_are_told(home: Home, arguments: tuple[str, ...], told: str
 
 def test_other_machines_are_listened_to_only_where_there_is_a_key(home: Home) -> None:
     refused = home.starling("serve", "--host", "0.0.0.0", "--port", "0")  # noqa: S104 - what it is about
+    up_too = home.starling("up", "--host", "0.0.0.0", "--port", "0")  # noqa: S104
     key = home.json("key", "create", "anybody")["key"]
 
-    assert refused.returncode == 2
+    assert (refused.returncode, up_too.returncode) == (2, 2)
     assert "starling key create" in refused.stderr
+    assert "starling key create" in up_too.stderr
     with home.running("serve", "--host", "0.0.0.0", "--port", "0") as service:  # noqa: S104
         url = service.url.replace("0.0.0.0", "127.0.0.1")  # noqa: S104
         run = f"{url}/v1/runs/01a1f879-6f4e-7816-b2b9-746eb484f8a0/events"

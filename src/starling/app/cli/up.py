@@ -58,10 +58,10 @@ async def _run(settings: Settings, database: Database, listener: socket.socket, 
         keeper = await stack.enter_async_context(kept_running(database))
         with progress("Preparing the database …") as now:
             store = await stack.enter_async_context(open_store(settings, database, migrate=True))
+            access = await stack.enter_async_context(open_access(settings, store.keys))
             now("Registering MCP servers …")
             shop = await stack.enter_async_context(open_workshop(settings, store))
             worker = await stack.enter_async_context(working(shop.worker))
-            access = await stack.enter_async_context(open_access(settings, store.keys))
             api = make_app(store, version("starling-swarm"), access)
             address = await stack.enter_async_context(serving(api, listener))
         leave_startup_alone()
