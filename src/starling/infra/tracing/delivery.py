@@ -11,16 +11,17 @@ from typing import Final
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
+from starling.core.clock import Clock, Deadline, SystemClock
 from starling.infra.tracing.destination import Destination
-from starling.infra.tracing.ids import RunIds
 from starling.infra.tracing.scores import ScoreSender
 from starling.infra.tracing.spans import SpanTracer
 
 _SEND_SECONDS: Final = 3.0
 _FLUSH_SECONDS: Final = 2.0
+_PAUSE_SECONDS: Final = 10.0
 _WAIT_MS: Final = 1_000.0
 _QUEUE, _BATCH = 8_192, 512
 _NOISY: Final = ("opentelemetry.exporter.otlp", "opentelemetry.sdk._shared_internal")
@@ -28,14 +29,22 @@ _log = logging.getLogger(__name__)
 
 
 class Watched(SpanExporter):
-    """Warns once when spans can't be delivered, and says when they can again."""
+    """Warns once when spans can't be delivered, and says when they can again.
 
-    def __init__(self, inner: SpanExporter, endpoint: str) -> None:
+    Writing spans down for the wire costs more than making them, so while the collector is away they are dropped as
+    they are, and it is tried again every ten seconds.
+    """
+
+    def __init__(self, inner: SpanExporter, endpoint: str, clock: Clock) -> None:
         self._inner = inner
         self._endpoint = endpoint
+        self._clock = clock
+        self._pause = Deadline(clock, 0)
         self._away = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        if not self._pause.passed:
+            return SpanExportResult.FAILURE
         result = self._inner.export(spans)
         away = result is not SpanExportResult.SUCCESS
         if away and not self._away:
@@ -43,6 +52,7 @@ class Watched(SpanExporter):
         elif self._away and not away:
             _log.info("traces are delivered to %s again", self._endpoint)
         self._away = away
+        self._pause = Deadline(self._clock, _PAUSE_SECONDS if away else 0)
         return result
 
     def shutdown(self) -> None:
@@ -54,26 +64,23 @@ async def delivering(destination: Destination, *, with_content: bool) -> AsyncGe
     """Yield a tracer whose spans are sent there. At the end waits two seconds for what is still to be sent."""
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # they report each batch; we report once
-    provider = _provider(destination)
+    processor = _processor(destination)
+    resource = Resource.create({SERVICE_NAME: "starling", SERVICE_VERSION: version("starling-swarm")})
     scores = ScoreSender(destination, timeout=_SEND_SECONDS) if destination.scores else None
-    tracer = provider.get_tracer("starling")
     try:
-        yield SpanTracer(tracer, scores.send if scores else None, with_content=with_content)
+        yield SpanTracer(processor, resource, scores.send if scores else None, with_content=with_content)
     finally:
-        await _within_time(provider.shutdown, *([scores.close] if scores else []))
+        await _within_time(processor.shutdown, *([scores.close] if scores else []))
 
 
-def _provider(destination: Destination) -> TracerProvider:
+def _processor(destination: Destination) -> BatchSpanProcessor:
     exporter = OTLPSpanExporter(
         destination.traces, headers=destination.headers, timeout=_SEND_SECONDS, compression=Compression.Gzip
     )
-    resource = Resource.create({SERVICE_NAME: "starling", SERVICE_VERSION: version("starling-swarm")})
-    provider = TracerProvider(resource=resource, id_generator=RunIds(), shutdown_on_exit=False)
-    watched = Watched(exporter, destination.traces)
-    provider.add_span_processor(
-        BatchSpanProcessor(watched, max_queue_size=_QUEUE, schedule_delay_millis=_WAIT_MS, max_export_batch_size=_BATCH)
+    watched = Watched(exporter, destination.traces, SystemClock())
+    return BatchSpanProcessor(
+        watched, max_queue_size=_QUEUE, schedule_delay_millis=_WAIT_MS, max_export_batch_size=_BATCH
     )
-    return provider
 
 
 async def _within_time(*endings: Callable[[], None]) -> None:

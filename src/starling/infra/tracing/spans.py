@@ -1,26 +1,32 @@
 """The tracer over opentelemetry: our spans, under its names and Langfuse's."""
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from random import getrandbits
+from time import time_ns
 from types import TracebackType
 from typing import Final, Self, cast
 
-from opentelemetry import trace
-from opentelemetry.context import Context
-from opentelemetry.trace import Link, SpanContext, StatusCode, TraceFlags
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan, SpanProcessor
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlags
 from opentelemetry.util.types import AttributeValue
 
+from starling.core.json import storable_text
 from starling.core.runs import Run
-from starling.core.tracing import NO_SPAN, Describe, NoSpan, SpanKind
+from starling.core.tracing import NO_SPAN, Attributes, Describe, NoSpan, SpanKind
 from starling.infra.tracing.content import shown
-from starling.infra.tracing.ids import NEXT_ROOT, Root, segment_span_id
 
 SEGMENT: Final = "run.segment"
 _CONTENT: Final = {"input": "langfuse.observation.input", "output": "langfuse.observation.output"}
 _TAGS: Final = "langfuse.trace.tags"
+_TYPE: Final = "langfuse.observation.type"
+_SHARED: Final = ("langfuse.session.id", "langfuse.trace.name", "tenant", "correlation_id", "epoch")
+_SAMPLED, _UNSET, _SCOPE = TraceFlags(TraceFlags.SAMPLED), Status(), InstrumentationScope("starling")
 _LEVEL, _MESSAGE = "langfuse.observation.level", "langfuse.observation.status_message"
 
 
@@ -38,104 +44,137 @@ class Score:
 type SendScore = Callable[[Score], None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Here:
-    """Where the code that runs is: its span, and what every span of its run carries."""
-
-    span: trace.Span
-    common: Mapping[str, AttributeValue]
-
-
-_HERE: ContextVar[_Here | None] = ContextVar("starling_span", default=None)
-
-
 class OpenSpan:
-    """A span and its block. It isn't opentelemetry's current span, so other libraries' spans stay out."""
+    """A span and its block. It isn't opentelemetry's current span, so other libraries' spans stay out.
 
-    __slots__ = ("_here", "_outer", "_with_content")
+    Made of the SDK's own parts but its `Span`, whose locks, samplers and limits cost more than all else here.
+    """
 
-    def __init__(self, here: _Here, *, with_content: bool) -> None:
-        self._here = here
-        self._with_content = with_content
-        self._outer: _Here | None = None
+    __slots__ = (
+        "_attributes",
+        "_begun",
+        "_events",
+        "_links",
+        "_name",
+        "_outer",
+        "_parent",
+        "_status",
+        "_to",
+        "context",
+    )
+
+    def __init__(
+        self, to: "SpanTracer", name: str, ids: SpanContext, parent: "OpenSpan | None", links: Sequence[Link] = ()
+    ) -> None:
+        self.context = ids
+        self._to = to
+        self._name = name
+        self._parent = parent
+        self._links = links
+        self._attributes: dict[str, AttributeValue] = {}
+        self._events: list[Event] = []
+        self._status = _UNSET
+        self._outer: OpenSpan | None = None
+        self._begun = time_ns()
 
     def __enter__(self) -> Self:
-        self._outer = _HERE.get()
-        _HERE.set(self._here)
+        self._outer = _CURRENT.get()
+        _CURRENT.set(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        _HERE.set(self._outer)  # not by token: an abandoned stream is closed in another context than its own
+        _CURRENT.set(self._outer)  # not by token: an abandoned stream is closed in another context than its own
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
-            self._here.span.set_attributes({"starling.interrupted": True, _LEVEL: "WARNING"})
+            self._attributes |= {"starling.interrupted": True, _LEVEL: "WARNING"}
         elif error is not None:
-            self._here.span.set_attribute("error.type", getattr(error, "code", type(error).__qualname__))
+            self._attributes["error.type"] = getattr(error, "code", type(error).__qualname__)
             self.fail(str(error))
-        self._here.span.end()
+        self._to.ended(self._recorded())
 
     def set(self, describe: Describe) -> None:
-        span = self._here.span
-        for name, value in describe().items():
-            if name in _CONTENT:
-                if self._with_content:
-                    span.set_attribute(_CONTENT[name], shown(value))
-            elif value is not None:
-                span.set_attribute(_TAGS if name == "tags" else name, cast("AttributeValue", value))
+        self.write(describe())
 
     def fail(self, reason: str) -> None:
         """Mark it as failed. The reason may quote what was asked or answered, so it counts as content."""
-        reason = shown(reason) if self._with_content else ""
-        self._here.span.set_status(StatusCode.ERROR, reason)
-        self._here.span.set_attributes({_LEVEL: "ERROR", _MESSAGE: reason})
+        reason = shown(reason) if self._to.with_content else ""
+        self._status = Status(StatusCode.ERROR, reason)
+        self._attributes |= {_LEVEL: "ERROR", _MESSAGE: reason}
+
+    def write(self, attributes: Attributes) -> None:
+        """Add attributes under the names that they are sent under."""
+        for name, value in attributes.items():
+            if name in _CONTENT:
+                if self._to.with_content:
+                    self._attributes[_CONTENT[name]] = shown(value)
+            elif value is not None:
+                self._attributes[_TAGS if name == "tags" else name] = _sendable(value)
+
+    def tell(self, name: str, attributes: Mapping[str, AttributeValue]) -> None:
+        """Add an event."""
+        self._events.append(Event(name, attributes, time_ns()))
+
+    def child(self, name: str) -> "OpenSpan":
+        ids = SpanContext(self.context.trace_id, getrandbits(64) or 1, is_remote=False, trace_flags=_SAMPLED)
+        child = OpenSpan(self._to, name, ids, self)
+        child._attributes.update((name, self._attributes[name]) for name in _SHARED)
+        return child
+
+    def _recorded(self) -> ReadableSpan:
+        return ReadableSpan(
+            name=self._name,
+            context=self.context,
+            parent=self._parent and self._parent.context,
+            resource=self._to.resource,
+            attributes=self._attributes,
+            events=self._events,
+            links=self._links,
+            status=self._status,
+            start_time=self._begun,
+            end_time=time_ns(),
+            instrumentation_scope=_SCOPE,
+        )
+
+
+_CURRENT: ContextVar[OpenSpan | None] = ContextVar("starling_span", default=None)
 
 
 class SpanTracer:
-    """Opens spans on one opentelemetry tracer. What isn't part of a run's segment isn't traced."""
+    """Hands ended spans to a processor. What isn't part of a run's segment isn't traced."""
 
-    def __init__(self, tracer: trace.Tracer, send_score: SendScore | None, *, with_content: bool) -> None:
-        self._tracer = tracer
+    def __init__(
+        self, processor: SpanProcessor, resource: Resource, send_score: SendScore | None, *, with_content: bool
+    ) -> None:
+        self.ended = processor.on_end
+        self.resource = resource
+        self.with_content = with_content
         self._send_score = send_score
-        self._with_content = with_content
 
-    @contextmanager
-    def segment(self, run: Run) -> Generator[OpenSpan]:
-        token = NEXT_ROOT.set(Root(int(run.trace_id, 16), segment_span_id(run.id, run.fence)))
-        try:
-            span = self._tracer.start_span(SEGMENT, Context(), links=_former(run))
-        finally:
-            NEXT_ROOT.reset(token)
-        with self._opened(span, SpanKind.AGENT, _common(run)) as opened:
-            opened.set(
-                lambda: {
-                    "starling.run_id": run.id,
-                    "starling.segment": run.fence,
-                    "input": run.input,
-                    "tags": [f"epoch:{run.epoch}"],
-                }
-            )
-            yield opened
+    def segment(self, run: Run) -> OpenSpan:
+        segment = OpenSpan(self, SEGMENT, segment_of(run, run.fence), None, _former(run))
+        segment.write(_about(run))
+        return segment
 
     def span(self, name: str, kind: SpanKind, describe: Describe) -> OpenSpan | NoSpan:
-        here = _HERE.get()
-        if here is None:
+        current = _CURRENT.get()
+        if current is None:
             return NO_SPAN
-        span = self._tracer.start_span(name, trace.set_span_in_context(here.span, Context()))
-        opened = self._opened(span, kind, here.common)
-        opened.set(describe)
-        return opened
+        child = current.child(name)
+        child.write({_TYPE: kind.value})
+        child.set(describe)
+        return child
 
     def score(self, name: str, value: float, comment: str) -> None:
-        here = _HERE.get()
-        if here is None:
+        current = _CURRENT.get()
+        if current is None:
             return
-        comment = comment if self._with_content else ""
+        comment = comment if self.with_content else ""
         if self._send_score is not None:
-            of = here.span.get_span_context()
+            of = current.context
             self._send_score(Score(f"{of.trace_id:032x}", f"{of.span_id:016x}", name, value, comment))
             return
-        here.span.add_event(
+        current.tell(
             "gen_ai.evaluation.result",
             {
                 "gen_ai.evaluation.name": name,
@@ -144,13 +183,31 @@ class SpanTracer:
             },
         )
 
-    def _opened(self, span: trace.Span, kind: SpanKind, common: Mapping[str, AttributeValue]) -> OpenSpan:
-        span.set_attributes({"langfuse.observation.type": kind.value, **common})
-        return OpenSpan(_Here(span, common), with_content=self._with_content)
+
+def _sendable(value: object) -> AttributeValue:
+    """Return a value without what UTF-8 can't hold: it would cost the whole batch that it is sent in."""
+    if isinstance(value, str):
+        return storable_text(value)
+    if isinstance(value, list):
+        return [storable_text(str(item)) for item in cast("list[object]", value)]
+    return cast("AttributeValue", value)
 
 
-def _common(run: Run) -> dict[str, AttributeValue]:
+def segment_of(run: Run, fence: int) -> SpanContext:
+    """Return the ids of the root span of a run's life under this fence: the same ones in every process."""
+    digest = hashlib.sha256(f"{run.id}/{fence}".encode()).digest()
+    span_id = int.from_bytes(digest[:8]) or 1
+    return SpanContext(int(run.trace_id, 16), span_id, is_remote=fence != run.fence, trace_flags=_SAMPLED)
+
+
+def _former(run: Run) -> Sequence[Link]:
+    """Return the link to the life before this one, which may have died before it could send its own span."""
+    return [Link(segment_of(run, run.fence - 1), {"starling.link": "former_segment"})] if run.fence > 1 else []
+
+
+def _about(run: Run) -> Attributes:
     return {
+        _TYPE: SpanKind.AGENT.value,
         "langfuse.session.id": run.thread_id,
         "langfuse.trace.name": "run",
         "langfuse.trace.metadata.tenant": run.tenant,
@@ -158,13 +215,8 @@ def _common(run: Run) -> dict[str, AttributeValue]:
         "tenant": run.tenant,
         "correlation_id": run.correlation_id,
         "epoch": run.epoch,
+        "starling.run_id": run.id,
+        "starling.segment": run.fence,
+        "input": run.input,
+        "tags": [f"epoch:{run.epoch}"],
     }
-
-
-def _former(run: Run) -> list[Link]:
-    """Return the link to the life before this one, which may have died before it could send its own span."""
-    if run.fence <= 1:
-        return []
-    former = segment_span_id(run.id, run.fence - 1)
-    context = SpanContext(int(run.trace_id, 16), former, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
-    return [Link(context, {"starling.link": "former_segment"})]

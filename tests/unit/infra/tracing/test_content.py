@@ -1,0 +1,39 @@
+"""What a trace shows of inputs and outputs."""
+
+import json
+
+import pytest
+
+from starling.infra.tracing.content import shown
+
+
+def test_a_text_is_shown_as_it_is() -> None:
+    assert shown("How is the disk?") == "How is the disk?"
+
+
+def test_long_texts_are_cut_wherever_they_stand() -> None:
+    found = json.loads(shown([{"role": "user", "content": "x" * 5_000}]))
+
+    assert found[0]["content"] == "x" * 4_000 + "… [5,000 characters]"
+
+
+def test_all_of_it_is_bounded() -> None:
+    assert len(shown(["x" * 3_000] * 100)) < 40_100
+
+
+def nested(depth: int) -> object:
+    return [nested(depth - 1)] if depth else "core"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param({1: {2}}, id="no JSON"),
+        pytest.param({"large": 2**70, "none": float("nan")}, id="numbers beyond JSON"),
+        pytest.param("half a pair: \ud800", id="a lone surrogate"),
+        pytest.param(["half a pair: \ud800"], id="a lone surrogate within"),
+        pytest.param(nested(500), id="deeply nested"),
+    ],
+)
+def test_anything_can_be_sent(value: object) -> None:
+    assert shown(value).encode()

@@ -1,0 +1,45 @@
+"""Where the settings send traces."""
+
+import pytest
+
+from starling.core.settings import Settings
+from starling.infra.tracing.destination import Destination, destination_of
+
+KEYS = {"LANGFUSE_PUBLIC_KEY": "pk", "LANGFUSE_SECRET_KEY": "sk"}
+COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318/"}
+
+
+def going_to(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> Destination | None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return destination_of(Settings())
+
+
+def test_nowhere_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert going_to(monkeypatch, {}) is None
+
+
+def test_one_key_alone_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert going_to(monkeypatch, {"LANGFUSE_SECRET_KEY": "sk"}) is None
+
+
+@pytest.mark.parametrize("variable", ["LANGFUSE_HOST", "LANGFUSE_BASE_URL"])
+def test_langfuse_goes_before_a_collector(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    found = going_to(monkeypatch, KEYS | COLLECTOR | {variable: "http://langfuse/"})
+
+    assert found is not None
+    assert found.traces == "http://langfuse/api/public/otel/v1/traces"
+    assert found.scores == "http://langfuse/api/public/scores"
+    assert found.headers["authorization"] == "Basic cGs6c2s="
+
+
+def test_a_collector_gets_the_headers_that_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = going_to(monkeypatch, COLLECTOR | {"OTEL_EXPORTER_OTLP_HEADERS": "Api-Key=a=b, x-team = stars"})
+
+    assert found == Destination("http://collector:4318/v1/traces", {"api-key": "a=b", "x-team": "stars"})
+
+
+def test_keys_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = going_to(monkeypatch, KEYS)
+
+    assert "Basic" not in repr(found)
