@@ -64,6 +64,7 @@ MARKS: Mapping[str, Mark] = {
     "up.memory_mb_300": _at_most(250),
     "registry.reload_ms_300": _at_most(2_000),
     "cli.help_ms": _at_most(500),
+    "tracing.overhead_ratio": _at_most(1.05),
 }
 
 

@@ -19,7 +19,7 @@ import orjson
 import psutil
 from rich.console import Console
 
-from bench import figures, many, starts
+from bench import figures, many, starts, tracing
 from bench.figures import Figure
 from bench.process import HERE, ask, line_of, python, running
 from bench.server import Cpu, Place, Platform, Timing, up
@@ -219,7 +219,10 @@ async def _measure(folder: Path, console: Console) -> list[Figure]:
                 await model.delay(DELAY_MS)
                 share = await _throughput(bench, figures.depth((call["begun"], call["ended"]) for call in recorded))
         console.print("Starts …")
-        return [*one, share, *asked, *await _commands(place), *await many.figures(place)]
+        commands = [*await _commands(place), *await many.figures(place)]
+        console.print("Spans that nobody takes …")
+        await model.delay(0)
+        return [*one, share, *asked, *commands, await tracing.overhead(place)]
 
 
 async def _warm_up(bench: Bench) -> None:
