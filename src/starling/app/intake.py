@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from starling.app.logs import note_in_logs
 from starling.core.errors import InvalidRequestError
 from starling.core.events import StoredEvent
 from starling.core.ids import new_id, trace_id_of
@@ -87,6 +88,7 @@ class Intake:
                 graph_version=self.graph_version,
             )
         )
+        note_in_logs(run_id=run_id, trace_id=first.trace_id, correlation_id=first.correlation_id)
         return key, self._stream(key, StoredEvent(1, first.type, first.model_dump(mode="json")), listener)
 
     async def _stream(self, key: RunKey, first: StoredEvent, listener: Listener) -> EventBatches:

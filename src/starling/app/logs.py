@@ -39,6 +39,11 @@ def bound_to_logs(run: Run) -> AbstractContextManager[None]:
     )
 
 
+def note_in_logs(**what: str) -> None:
+    """Have every further line of this context say `what`, too: which run a request became, say."""
+    structlog.contextvars.bind_contextvars(**what)
+
+
 def _handler(settings: Settings, console: Console) -> logging.Handler:
     redaction = _Redacted(Redaction.of(settings))
     as_text = settings.log_format == "text" or (settings.log_format == "auto" and console.is_terminal)

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from starling.app.metrics import Metrics
 from starling.core.ids import new_id
+from starling.core.principal import Principal
 
 _log = logging.getLogger(__name__)
 _PROBES: Final = frozenset({"/health", "/ready", "/metrics"})  # asked all the time: worth a line at DEBUG only
@@ -62,7 +63,13 @@ class _Request:
         self._metrics.requests.labels(method, _route(scope), self._status).inc()
         level = logging.DEBUG if scope["path"] in _PROBES else logging.INFO
         more = {"method": method, "path": scope["path"], "status": self._status, "ms": round(seconds * 1000, 1)}
-        _log.log(level, "request", extra=more)
+        _log.log(level, "request", extra=more | _caller(scope))
+
+
+def _caller(scope: Scope) -> dict[str, str]:
+    """Return whose request it was, where somebody was let in."""
+    principal: Principal | None = scope.get("state", {}).get("principal")
+    return {} if principal is None else {"tenant": principal.tenant, "key_id": principal.key_id}
 
 
 def _route(scope: Scope) -> str:
