@@ -117,7 +117,7 @@ class Loop:
 async def open_loop(folder: Path) -> AsyncGenerator[Loop]:
     """Open the models and sessions of the loop."""
     requests = Requests.of(orjson.loads((folder / "requests.json").read_bytes()))
-    async with open_models(load_settings()) as models, Sessions(Limits(), environment()) as sessions:
+    async with open_models(load_settings({}, "starling.yaml")) as models, Sessions(Limits(), environment()) as sessions:
         yield Loop(models, sessions, read_config(folder / "mcp.json"), requests)
 
 

@@ -51,14 +51,14 @@ async def _measured(place: Place, url: str, count: int) -> _Measured:
     (folder / "mcp.json").write_bytes(orjson.dumps(_document(url, count)))
     async with up(own):
         pass  # lists them
-    ready: list[float] = []
+    ready, memory, reloads = list[float](), list[float](), list[float]()
     for _ in range(_REPETITIONS):
         async with up(own) as (platform, milliseconds):
             ready.append(milliseconds)
-            memory = platform.memory()
-            reload = median([await _reload(platform, url, count, turn) for turn in range(_REPETITIONS)])
+            memory.append(platform.memory())
+            reloads += [await _reload(platform, url, count, turn) for turn in range(_REPETITIONS)]
         (folder / "mcp.json").write_bytes(orjson.dumps(_document(url, count, _REPETITIONS - 1)))
-    return _Measured(median(ready), memory, reload)
+    return _Measured(median(ready), max(memory), median(reloads))
 
 
 async def _reload(platform: Platform, url: str, count: int, turn: int) -> float:

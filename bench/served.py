@@ -9,9 +9,12 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from types import FrameType
 
 import orjson
 import uvicorn
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 from starlette.types import Receive, Scope, Send
 
@@ -23,10 +26,13 @@ _KEEP = "INSERT INTO bench_answers (kind, answer) VALUES (%s, %s)"
 _HEADERS = [(b"content-type", b"text/event-stream")]
 
 
+type Pool = AsyncConnectionPool[AsyncConnection[TupleRow]]
+
+
 class Service:
     """The whole application."""
 
-    def __init__(self, loop: Loop, pool: AsyncConnectionPool) -> None:
+    def __init__(self, loop: Loop, pool: Pool) -> None:
         self._loop = loop
         self._pool = pool
 
@@ -51,7 +57,7 @@ def _chunk(body: bytes, *, more: bool = True) -> dict[str, object]:
 
 
 async def _serve(folder: Path, database: str) -> None:
-    pool = AsyncConnectionPool(database, min_size=4, max_size=8, open=False, kwargs={"autocommit": True})
+    pool: Pool = AsyncConnectionPool(database, min_size=4, max_size=8, open=False, kwargs={"autocommit": True})
     async with open_loop(folder) as loop, pool:
         async with pool.connection() as connection:
             await connection.execute(_TABLE)
@@ -62,6 +68,10 @@ async def _serve(folder: Path, database: str) -> None:
         await server.serve([listener])
 
 
+def _stop(number: int, frame: FrameType | None) -> None:
+    sys.exit(0)
+
+
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, _stop)
     asyncio.run(_serve(Path(sys.argv[1]), sys.argv[2]))
