@@ -70,15 +70,16 @@ class Catalog:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._late: set[asyncio.Task[None]] = set()
 
-    async def sync(self, config: McpConfig, late: Late | None = None) -> None:
+    async def sync(self, config: McpConfig, late: Late | None = None, *, relist: bool = False) -> None:
         """Make the servers that came from files be exactly these.
 
-        Lists what is new, changed or was degraded; a server that can't be listed becomes degraded and stops nobody
-        else. With `late`, those that keep the others waiting are degraded for now and stored when they answer; then
-        `late` is called. Raises ConfigurationError where a name belongs to a server that was added another way.
+        Lists what is new, changed or was degraded, with `relist` all; a server that can't be listed becomes degraded
+        and stops nobody else. With `late`, those that keep the others waiting are degraded for now and stored when they
+        answer; then `late` is called. Raises ConfigurationError where a name belongs to a server that was added another
+        way.
         """
         while True:
-            change = await self.plan(config, late)
+            change = await self.plan(config, late, relist=relist)
             if await self._repository.change(change.removed, change.listed, change.known):
                 return
 
@@ -86,12 +87,12 @@ class Catalog:
         """Change nothing, but tell whoever makes epochs."""
         await self._repository.change((), ())
 
-    async def plan(self, config: McpConfig, late: Late | None = None) -> Change:
+    async def plan(self, config: McpConfig, late: Late | None = None, *, relist: bool = False) -> Change:
         """Return what `sync` would do, and do nothing. Raises what it raises."""
         rows = await self._repository.servers()
         known = {row.name: row for row in rows}
         _refuse_taken(config, known)
-        asked = {name: server for name, server in config.items() if not _unchanged(server, known.get(name))}
+        asked = {name: server for name, server in config.items() if relist or not _unchanged(server, known.get(name))}
         answers = await self._answers(asked, late, others=len(asked) < len(config))
         gone = sorted({row.name for row in rows if row.source == "file"} - config.keys())
         return Change(tuple(rows), tuple(gone), tuple(sorted(answers, key=lambda answer: answer.row.name)))

@@ -57,9 +57,11 @@ class Gateway(ToolGateway):
         """How many sessions for calls are open or opening."""
         return self._sessions.count
 
-    async def sync(self, config: McpConfig, late: Late | None = None) -> tuple[ServerListing, ...]:
+    async def sync(
+        self, config: McpConfig, late: Late | None = None, *, relist: bool = False
+    ) -> tuple[ServerListing, ...]:
         """Make the servers that came from files be exactly these; return what is known then. See `Catalog.sync`."""
-        await self._catalog.sync(config, late)
+        await self._catalog.sync(config, late, relist=relist)
         return await self.refresh()
 
     async def republish(self) -> tuple[ServerListing, ...]:
@@ -67,9 +69,9 @@ class Gateway(ToolGateway):
         await self._catalog.republish()
         return await self.refresh()
 
-    async def plan(self, config: McpConfig) -> Change:
+    async def plan(self, config: McpConfig, *, relist: bool = False) -> Change:
         """Return what `sync` would do, and do nothing. See `Catalog.plan`."""
-        return await self._catalog.plan(config)
+        return await self._catalog.plan(config, relist=relist)
 
     async def add(self, name: str, config: ServerConfig) -> tuple[ServerListing, ...]:
         """Add one server beside those of files; return what is known then. See `Catalog.add`."""

@@ -15,6 +15,7 @@ from starling.infra.postgres.bell import rings
 from starling.infra.postgres.runs import Claim
 
 _LOOK_SECONDS = 10.0  # for a notice that was missed, and for epochs that no run holds any more
+_STOP_SECONDS = 2.0
 _log = logging.getLogger(__name__)
 
 
@@ -57,6 +58,9 @@ class Freshness:
         try:
             yield
         finally:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STOP_SECONDS), self._turn:  # nobody is left in the middle of connecting
+                    task.cancel()
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
@@ -72,7 +76,7 @@ class Freshness:
         async with self._turn:
             if rung or await self._epochs.active_number() != self.epoch:
                 await self._refresh()
-        await self.tidy()
+            await self.tidy()
 
     async def _refresh(self) -> None:
         number = await self._epochs.active_number()

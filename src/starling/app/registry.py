@@ -47,22 +47,23 @@ class RegistryService:
     epochs: EpochRepository
     limits: Limits
 
-    async def plan(self, config: McpConfig) -> Report:
+    async def plan(self, config: McpConfig, *, relist: bool = False) -> Report:
         """Return what `reload` would change now. Starts what it would start; writes nothing."""
         async with self._gateway(None) as gateway:
-            change = await gateway.plan(config)
+            change = await gateway.plan(config, relist=relist)
         active = await self.epochs.active()
         after = with_servers(active.manifest, entries_of(change.rows()))
         return Report(active.number, difference(active.manifest, after), _warnings(change.rows()))
 
-    async def reload(self, config: McpConfig, actor: Actor) -> Report:
+    async def reload(self, config: McpConfig, actor: Actor, *, relist: bool = False) -> Report:
         """Make the servers that came from files be exactly these.
 
+        Lists the new, the changed and the degraded ones; with `relist` all, for servers that changed by themselves.
         Raises ConfigurationError where a name belongs to a server that was added another way.
         """
         publisher = Publisher(self.epochs, actor, "registry.reload")
         async with self._gateway(publisher) as gateway:
-            await gateway.sync(config)
+            await gateway.sync(config, relist=relist)
         return await self._applied(publisher.activation)
 
     async def add(self, name: str, config: ServerConfig, actor: Actor) -> Report:

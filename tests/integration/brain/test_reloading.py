@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from brain.registry.changes import Names
 from mcp_gateway.config import McpConfig, server_of
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from starling.core.ids import new_id
@@ -17,7 +18,7 @@ from starling.core.principal import SHARED
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.tables import epochs, servers
 from tests.integration.brain.conftest import Open
-from tests.support.gateway import call, free_port, named, wait_for
+from tests.support.gateway import SERVERS, call, free_port, named, python, wait_for
 from tests.support.model_server import ModelServer
 from tests.support.platform import (
     BENCH,
@@ -119,6 +120,23 @@ async def test_a_server_that_cant_be_listed_is_warned_of(platform: Platform) -> 
 
     assert done == planned.__class__(planned.epoch + 1, planned.changes, planned.warnings)
     assert "no-such-command-anywhere" in done.warnings["dead"]
+
+
+async def test_a_server_that_changed_by_itself_is_noticed_when_it_is_listed_again(
+    platform: Platform, tmp_path: Path
+) -> None:
+    registry, words = platform.store.registry, tmp_path / "words"
+    config = {"a": python(SERVERS / "misbehaving.py", "changing", str(words))}
+    words.write_text("Does it.")
+    await registry.reload(config, ADMIN)
+    words.write_text("Does it, says the new version.")
+
+    unnoticed, noticed = await registry.plan(config), await registry.plan(config, relist=True)
+    done = await registry.reload(config, ADMIN, relist=True)
+
+    assert not unnoticed.changes
+    assert noticed.changes.tools == {"a": Names(changed=("act",))}
+    assert done.changes == noticed.changes
 
 
 async def test_a_rollback_makes_an_earlier_epoch_anew(

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from starling.infra.postgres.audit import latest
+from mcp_gateway.config import server_of
+from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.tables import servers
 from tests.integration.http.conftest import SERVERS, LiveApi
 
@@ -95,6 +96,17 @@ async def test_a_bad_document_is_refused_with_nothing_changed(
 
     assert said in problem["detail"]
     assert (await epoch_of(api), await names(api)) == before
+
+
+@pytest.mark.parametrize("path", ["plan", "reload"])
+async def test_a_name_that_was_added_by_hand_is_the_documents_fault(api: LiveApi, path: str) -> None:
+    if "mine" not in await names(api):
+        config = server_of(SERVERS["system_health"])
+        await api.store.registry.add("mine", config, Actor.local("test"))
+
+    problem = await send(api, path, {"mcpServers": {"mine": SERVERS["system_health"]}}, status=422)
+
+    assert "mine belong" in problem["detail"]
 
 
 async def test_an_epoch_that_never_was_is_not_found(api: LiveApi) -> None:

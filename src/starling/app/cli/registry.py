@@ -25,6 +25,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 _File = Annotated[
     Path | None, typer.Option(help="An mcpServers file; else STARLING_MCP_CONFIG, else mcp.json in this folder.")
 ]
+_Relist = Annotated[bool, typer.Option("--relist", help="List servers whose configuration is unchanged again, too.")]
 _AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -50,7 +51,7 @@ def list_epochs(
 
 
 @app.command()
-def plan(context: typer.Context, mcp_config: _File = None, as_json: _AsJson = False) -> None:
+def plan(context: typer.Context, mcp_config: _File = None, relist: _Relist = False, as_json: _AsJson = False) -> None:
     """Say what a reload would change, and change nothing.
 
     New and changed servers are started and listed. Exits with 0 where nothing would change, with 10 where something
@@ -59,22 +60,22 @@ def plan(context: typer.Context, mcp_config: _File = None, as_json: _AsJson = Fa
     settings = settings_of(context)
     config = _config(settings, mcp_config)
     with progress("Listing new and changed servers …"):
-        report = run_until_stopped(_with(settings, lambda registry: registry.plan(config)))
+        report = run_until_stopped(_with(settings, lambda registry: registry.plan(config, relist=relist)))
     _tell(report, f"A reload would make of epoch {report.epoch}:", as_json=as_json)
     if report.changes:
         raise typer.Exit(CHANGES)
 
 
 @app.command()
-def reload(context: typer.Context, mcp_config: _File = None, as_json: _AsJson = False) -> None:
+def reload(context: typer.Context, mcp_config: _File = None, relist: _Relist = False, as_json: _AsJson = False) -> None:
     """Make the servers that came from files be those of this file, in every process. `plan` says before what changes.
 
     Servers that were added with `starling server add` stay.
     """
     settings = settings_of(context)
-    config = _config(settings, mcp_config)
+    config, actor = _config(settings, mcp_config), Actor.local("cli")
     with progress("Listing new and changed servers …"):
-        report = run_until_stopped(_with(settings, lambda registry: registry.reload(config, Actor.local("cli"))))
+        report = run_until_stopped(_with(settings, lambda registry: registry.reload(config, actor, relist=relist)))
     _tell(report, f"Epoch {report.epoch} is active:", as_json=as_json)
 
 

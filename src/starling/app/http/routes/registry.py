@@ -1,6 +1,8 @@
 """The registry: its epochs, and what a document of servers would change or changes."""
 
 import json
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Self
@@ -17,6 +19,8 @@ from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.principal import Principal
 from starling.infra.postgres.audit import Actor
 
+type Relist = Annotated[bool, Query(description="List servers whose configuration is unchanged again, too.")]
+
 router = APIRouter(prefix="/v1/registry", tags=["registry"], responses={422: {"model": Problem}})
 
 
@@ -29,10 +33,8 @@ class ServersDocument(BaseModel):
 
     def config(self) -> McpConfig:
         """Return the servers, checked. Raises InvalidRequestError."""
-        try:
+        with _fault_of_the_document():
             return parse_config(json.dumps({"mcpServers": self.servers}), "The document")
-        except ConfigurationError as error:
-            raise InvalidRequestError(error.message, "Correct the document; nothing was changed.") from None
 
 
 class Rollback(BaseModel):
@@ -86,15 +88,19 @@ async def epochs(_: Admin, store: FromStore, limit: Annotated[int, Query(ge=1, l
 
 
 @router.post("/plan", summary="What would a reload change?")
-async def plan(document: ServersDocument, _: Admin, store: FromStore) -> Report:
+async def plan(document: ServersDocument, _: Admin, store: FromStore, *, relist: Relist = False) -> Report:
     """Compare a document with the active epoch. Servers that are new or changed are started and listed."""
-    return Report.of(await store.registry.plan(document.config()))
+    with _fault_of_the_document():
+        return Report.of(await store.registry.plan(document.config(), relist=relist))
 
 
 @router.post("/reload", summary="Make the servers of files be these")
-async def reload(document: ServersDocument, request: Request, caller: Admin, store: FromStore) -> Report:
+async def reload(
+    document: ServersDocument, request: Request, caller: Admin, store: FromStore, *, relist: Relist = False
+) -> Report:
     """Do what a plan of the same document says. Servers that were added one by one stay as they are."""
-    return Report.of(await _settled(store.registry, document.config(), _actor(caller, request)))
+    with _fault_of_the_document():
+        return Report.of(await store.registry.reload(document.config(), _actor(caller, request), relist=relist))
 
 
 @router.post("/rollback", summary="Go back to an earlier epoch", responses={404: {"model": Problem}})
@@ -103,11 +109,12 @@ async def rollback(wanted: Rollback, request: Request, caller: Admin, store: Fro
     return Report.of(await store.registry.rollback(wanted.number, _actor(caller, request)))
 
 
-async def _settled(service: registry.RegistryService, config: McpConfig, actor: Actor) -> registry.Report:
+@contextmanager
+def _fault_of_the_document() -> Generator[None]:
     try:
-        return await service.reload(config, actor)
-    except ConfigurationError as error:  # a name that belongs to another server: the document's fault
-        raise InvalidRequestError(error.message, error.remedy) from None
+        yield
+    except ConfigurationError as error:  # what a file would be to blame for at the command line
+        raise InvalidRequestError(error.message, "Correct the document; nothing was changed.") from None
 
 
 def _actor(caller: Principal, request: Request) -> Actor:
