@@ -99,9 +99,6 @@ class Settings(BaseSettings):
     watch_mcp_config: bool = Field(
         default=False, validation_alias=AliasChoices("STARLING_WATCH_MCP_CONFIG", "watch_mcp_config")
     )
-    watch_mcp_config: bool = Field(
-        default=False, validation_alias=AliasChoices("STARLING_WATCH_MCP_CONFIG", "watch_mcp_config")
-    )
     ollama_base_url: str = Field(
         default="http://localhost:11434", validation_alias=AliasChoices("OLLAMA_BASE_URL", "ollama_base_url")
     )
