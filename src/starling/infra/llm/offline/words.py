@@ -32,7 +32,7 @@ _VAGUE = "make generate run execute open send put"  # what they do, only their o
 _OTHER_CHANGES = """
 copy move rename download upload switch start stop commit reset toggle trigger install cancel kill restart insert drop
 checkout stage unstage push pull merge revert restore replace append overwrite clear modify save post publish submit
-pay buy assign close archive enable disable deploy
+pay buy assign close archive enable disable deploy record store register invite mark
 """
 _OTHER_ORDERS = "convert calculate translate compare summarize think draw"
 _FUNCTION = frozenset(f"{_FUNCTION_WORDS} {_GREETINGS}".split())
