@@ -19,7 +19,7 @@ async def rings(url: str, channel: str, *, at_least_every: float) -> AsyncGenera
     """
     while True:
         try:
-            async with await _connected(url) as connection:
+            async with await listening_connection(url) as connection:
                 await connection.execute(SQL("LISTEN {}").format(Identifier(channel)))
                 rung = True
                 while True:
@@ -30,8 +30,11 @@ async def rings(url: str, channel: str, *, at_least_every: float) -> AsyncGenera
         await asyncio.sleep(_RECONNECT_SECONDS)
 
 
-async def _connected(url: str) -> AsyncConnection[Any]:
-    """Connect to the end, also where we are cancelled: Postgres waits a minute for whoever leaves in the middle."""
+async def listening_connection(url: str) -> AsyncConnection[Any]:
+    """Connect to the end, also where we are cancelled: Postgres waits a minute for whoever leaves in the middle.
+
+    The connection is in autocommit, to be closed by the caller.
+    """
     connect = AsyncConnection.connect(url, autocommit=True, connect_timeout=10)
     connecting = asyncio.get_running_loop().create_task(connect)
     try:

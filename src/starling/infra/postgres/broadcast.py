@@ -8,9 +8,10 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Seque
 from contextlib import asynccontextmanager, contextmanager
 from weakref import WeakSet
 
-from psycopg import AsyncConnection, OperationalError
+from psycopg import OperationalError
 
 from starling.core.events import StoredEvent
+from starling.infra.postgres.bell import listening_connection
 
 CHANNEL = "starling_runs"
 
@@ -111,7 +112,7 @@ class Broadcast:
         """Pass on what other processes write, for ever; a lost connection is opened again."""
         while True:
             try:
-                async with await AsyncConnection.connect(url, autocommit=True, connect_timeout=10) as connection:
+                async with await listening_connection(url) as connection:
                     await connection.execute(f"LISTEN {CHANNEL}".encode())
                     self._distrust(*self._listeners)  # nobody listened for a while
                     async for notice in connection.notifies():
