@@ -1,17 +1,12 @@
 """Agents of one's own, from the command line."""
 
 import json
-import re
-import shlex
 from collections.abc import Generator
-from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import SYSTEM_HEALTH, Home, new_home, server_file
+from tests.support.command_line import Home, new_home
 
-ROOT = Path(__file__).parents[2]
-SERVERS = {"system_health": SYSTEM_HEALTH}
 POET = {"id": "poet", "behavior_template": "You write haiku about ships."}
 
 
@@ -69,18 +64,3 @@ def test_what_cant_be_is_told_in_a_sentence(home: Home, arguments: tuple[str, ..
     assert done.returncode == 2
     assert told in done.stderr
     assert done.stdout == ""
-
-
-def test_the_guide_says_what_works() -> None:
-    guide = (ROOT / "docs/guides/custom-agents.md").read_text("utf-8")
-    (document,) = re.findall(r"```json\n(.*?)```", guide, re.DOTALL)
-    commands = [line for block in re.findall(r"```sh\n(.*?)```", guide, re.DOTALL) for line in block.splitlines()]
-    with new_home() as home, home.running("up", "--port", "0", "--mcp-config", server_file(home, **SERVERS)) as service:
-        (home.folder / "disks.json").write_text(document)
-
-        outcomes = {command: home.starling(*shlex.split(command)[1:]) for command in commands}
-        asked = home.starling("ask", "How full is this disk?", "--url", service.url)
-
-    assert {command: done.stderr for command, done in outcomes.items() if done.returncode} == {}
-    assert "disk_watch" in outcomes["starling agent list"].stdout
-    assert asked.returncode == 0, asked.stderr

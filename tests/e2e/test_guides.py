@@ -25,6 +25,7 @@ GUIDES = (
     "custom-agents",
     "reading-a-trace",
     "operating",
+    "api",
     "reloading-safely",
 )
 _BLOCK = re.compile(
@@ -99,7 +100,7 @@ class Reader:
             capture_output=True,
             text=True,
             cwd=self.home.folder,
-            env=environment | {"PATH": path, "PORT": self.url.rpartition(":")[2], "NO_PROXY": "127.0.0.1"},
+            env=environment | {"PATH": path, "PORT": self.url.rpartition(":")[2]},
             timeout=_SECONDS,
             check=False,
         )
