@@ -41,17 +41,19 @@ class NewRun:
     graph_version: int
 
 
-_OPEN_THREAD = """
-INSERT INTO threads (tenant, id) VALUES (%(tenant)s, %(thread_id)s) ON CONFLICT DO NOTHING"""
-
-# Locks the branch until the transaction ends: acceptances and endings on one branch see each other.
+# Opens the thread with its first run, and locks the branch until the transaction ends: acceptances and endings on
+# one branch see each other.
 _STAND_IN_LINE = """
+WITH opened AS (INSERT INTO threads (tenant, id) VALUES (%(tenant)s, %(thread_id)s) ON CONFLICT DO NOTHING)
 INSERT INTO branches (tenant, thread_id, id, arrivals)
-SELECT tenant, id, branch, 1 FROM threads WHERE tenant = %(tenant)s AND id = %(thread_id)s
+SELECT %(tenant)s, %(thread_id)s,
+    coalesce((SELECT branch FROM threads WHERE tenant = %(tenant)s AND id = %(thread_id)s), 'main'), 1
 ON CONFLICT (tenant, thread_id, id) DO UPDATE SET arrivals = branches.arrivals + 1
 RETURNING id, arrivals, (SELECT number FROM epochs WHERE tenant = '*' AND active) AS epoch"""
 
+# The row, and the first event of its stream.
 _INSERT_RUN = """
+WITH run AS (
 INSERT INTO runs (tenant, id, thread_id, branch_id, arrival, epoch, graph_version, input, config, principal,
                   correlation_id, trace_id, seq, admitted_at)
 SELECT %(tenant)s, %(id)s, %(thread_id)s, %(branch_id)s, %(arrival)s, %(epoch)s, %(graph_version)s, %(input)s,
@@ -61,10 +63,9 @@ SELECT %(tenant)s, %(id)s, %(thread_id)s, %(branch_id)s, %(arrival)s, %(epoch)s,
              AND (SELECT count(*) FROM runs WHERE tenant = %(tenant)s AND ended_at IS NULL
                   AND admitted_at IS NOT NULL) < %(cap)s
        THEN now() END
-RETURNING admitted_at IS NOT NULL AS admitted"""
-
-_INSERT_FIRST_EVENT = """
-INSERT INTO events (tenant, run_id, seq, type, data) VALUES (%(tenant)s, %(id)s, 1, 'run_started', %(event)s)"""
+RETURNING tenant, id, admitted_at IS NOT NULL AS admitted),
+told AS (INSERT INTO events (tenant, run_id, seq, type, data) SELECT tenant, id, 1, 'run_started', %(event)s FROM run)
+SELECT admitted FROM run"""
 
 _CLAIM = """
 UPDATE runs SET status = 'running', fence = fence + 1, worker = %(worker)s,
@@ -142,13 +143,11 @@ class RunRepository:
         key = {"tenant": new.key.tenant, "id": new.key.id, "thread_id": new.thread_id}
         with translated():
             async with transaction(self._engine) as connection, connection.pipeline():
-                await connection.execute(_OPEN_THREAD, key)
                 place = await connection.execute(_STAND_IN_LINE, key)
                 branch_id, arrival, epoch = _one(await place.fetchone())
                 first = _first_event(new, epoch or 0)
                 row = _row(new, first) | {"branch_id": branch_id, "arrival": arrival, "cap": self._cap}
                 inserted = await connection.execute(_INSERT_RUN, key | row)
-                await connection.execute(_INSERT_FIRST_EVENT, key | {"event": Jsonb(first.model_dump(mode="json"))})
                 await tell_of_run(connection, new.key.tenant, new.key.id)
                 (admitted,) = _one(await inserted.fetchone())
                 if admitted:
@@ -232,6 +231,7 @@ def _row(new: NewRun, first: RunStarted) -> dict[str, Any]:
         "principal": Jsonb(new.principal),
         "correlation_id": new.correlation_id,
         "trace_id": new.trace_id,
+        "event": Jsonb(first.model_dump(mode="json")),
     }
 
 
