@@ -195,7 +195,7 @@ async def test_content_stays_here_if_it_is_to(opened: Open, says: ModelSays, col
     assert not any(b"disk" in body or b"Look again" in body for body in collector.bodies)
 
 
-async def test_a_collector_that_is_away_costs_a_run_one_warning(
+async def test_a_collector_that_is_away_costs_a_run_one_warning_at_most(
     opened: Open, says: ModelSays, caplog: pytest.LogCaptureFixture
 ) -> None:
     two_specialists(says)
@@ -207,7 +207,8 @@ async def test_a_collector_that_is_away_costs_a_run_one_warning(
     ours = [record for record in caplog.records if {"opentelemetry", "tracing"} & set(record.name.split("."))]
     said = [record.getMessage() for record in ours]
     assert [run.status for run in told] == ["succeeded", "succeeded"]
-    assert [message.split(" to ")[0] for message in said] == ["traces can't be delivered"]
+    # none where the platform stops before the exporter has given up
+    assert [message.split(" to ")[0] for message in said] in ([], ["traces can't be delivered"])
 
 
 def test_nothing_is_imported_where_nothing_is_traced() -> None:

@@ -161,8 +161,9 @@ class RunWriter:
 
     @property
     def has_told(self) -> bool:
-        """Whether events, steps or journal entries wait for the next batch."""
-        return bool(self._pending.events or self._pending.steps or self._pending.journal)
+        """Whether events, steps or journal entries wait for the next batch, or are being written just now."""
+        told = self._pending.events or self._pending.steps or self._pending.journal
+        return bool(told) or self._one_at_a_time.locked()
 
     def flush_soon(self) -> None:
         """Make what was collected durable within a few milliseconds, with whatever comes until then."""
