@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.ids import new_id
@@ -13,15 +12,16 @@ from starling.infra.postgres.engine import driver, translated
 
 SOURCE: Final = "starling"
 
-_TELL_OF_RUN = """
+# For rows of `runs` that the same statement has just written: a run was accepted, or it ended.
+TELL_OF_RUN = """
 INSERT INTO audit_events (tenant, id, correlation_id, event_type, source, payload)
-SELECT tenant, %(event_id)s, correlation_id,
+SELECT tenant, %(audit_id)s, correlation_id,
     CASE WHEN ended_at IS NULL THEN 'run_started' WHEN status = 'succeeded' THEN 'run_completed' ELSE 'run_failed' END,
-    %(source)s,
+    %(audit_source)s,
     jsonb_strip_nulls(jsonb_build_object(
         'tenant', tenant, 'run_id', id, 'thread_id', thread_id, 'trace_id', trace_id, 'epoch', epoch,
         'status', status, 'usage', result -> 'usage'))
-FROM runs WHERE tenant = %(tenant)s AND id = %(run_id)s"""
+FROM written"""
 
 _TAKE = """
 UPDATE audit_events SET due_at = now() + make_interval(secs => %(lease)s)
@@ -63,10 +63,9 @@ class AuditEvent:
         }
 
 
-async def tell_of_run(connection: AsyncConnection[Any], tenant: str, run_id: str) -> None:
-    """Write down that a run was accepted or ended, as its row says, in the transaction that changed it."""
-    values = {"tenant": tenant, "run_id": run_id, "event_id": new_id(), "source": SOURCE}
-    await connection.execute(_TELL_OF_RUN, values)
+def telling() -> dict[str, str]:
+    """Return the values that TELL_OF_RUN takes."""
+    return {"audit_id": new_id(), "audit_source": SOURCE}
 
 
 class Outbox:

@@ -12,7 +12,7 @@ from starling.core.events import RunStarted
 from starling.core.principal import Grant
 from starling.core.runs import Run, RunConfig
 from starling.infra.postgres.engine import execute_alone, transaction, translated
-from starling.infra.postgres.outbox import tell_of_run
+from starling.infra.postgres.outbox import TELL_OF_RUN, telling
 
 type Connection = AsyncConnection[Any]
 type Defer = Callable[[Connection, Sequence["RunKey"]], Awaitable[None]]
@@ -51,9 +51,10 @@ SELECT %(tenant)s, %(thread_id)s,
 ON CONFLICT (tenant, thread_id, id) DO UPDATE SET arrivals = branches.arrivals + 1
 RETURNING id, arrivals, (SELECT number FROM epochs WHERE tenant = '*' AND active) AS epoch"""
 
-# The row, and the first event of its stream.
-_INSERT_RUN = """
-WITH run AS (
+# The row, the first event of its stream, and the word to others.
+_INSERT_RUN = (
+    """
+WITH written AS (
 INSERT INTO runs (tenant, id, thread_id, branch_id, arrival, epoch, graph_version, input, config, principal,
                   correlation_id, trace_id, seq, admitted_at)
 SELECT %(tenant)s, %(id)s, %(thread_id)s, %(branch_id)s, %(arrival)s, %(epoch)s, %(graph_version)s, %(input)s,
@@ -63,9 +64,14 @@ SELECT %(tenant)s, %(id)s, %(thread_id)s, %(branch_id)s, %(arrival)s, %(epoch)s,
              AND (SELECT count(*) FROM runs WHERE tenant = %(tenant)s AND ended_at IS NULL
                   AND admitted_at IS NOT NULL) < %(cap)s
        THEN now() END
-RETURNING tenant, id, admitted_at IS NOT NULL AS admitted),
-told AS (INSERT INTO events (tenant, run_id, seq, type, data) SELECT tenant, id, 1, 'run_started', %(event)s FROM run)
-SELECT admitted FROM run"""
+RETURNING *),
+streamed AS (
+    INSERT INTO events (tenant, run_id, seq, type, data) SELECT tenant, id, 1, 'run_started', %(event)s FROM written),
+told AS ("""  # noqa: S608 - our own text
+    + TELL_OF_RUN
+    + """)
+SELECT admitted_at IS NOT NULL FROM written"""
+)
 
 _CLAIM = """
 UPDATE runs SET status = 'running', fence = fence + 1, worker = %(worker)s,
@@ -146,9 +152,8 @@ class RunRepository:
                 place = await connection.execute(_STAND_IN_LINE, key)
                 branch_id, arrival, epoch = _one(await place.fetchone())
                 first = _first_event(new, epoch or 0)
-                row = _row(new, first) | {"branch_id": branch_id, "arrival": arrival, "cap": self._cap}
+                row = _row(new, first) | {"branch_id": branch_id, "arrival": arrival, "cap": self._cap} | telling()
                 inserted = await connection.execute(_INSERT_RUN, key | row)
-                await tell_of_run(connection, new.key.tenant, new.key.id)
                 (admitted,) = _one(await inserted.fetchone())
                 if admitted:
                     await self._defer(connection, [new.key])

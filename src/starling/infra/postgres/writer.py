@@ -18,7 +18,7 @@ from starling.core.json import storable
 from starling.core.runs import Run, RunResult, Step
 from starling.infra.postgres.broadcast import CHANNEL, Broadcast, notice_of
 from starling.infra.postgres.engine import execute_alone, transaction, translated
-from starling.infra.postgres.outbox import tell_of_run
+from starling.infra.postgres.outbox import TELL_OF_RUN, telling
 from starling.infra.postgres.runs import Claim, Connection, RunRepository
 
 type Write = Callable[[Connection], Awaitable[None]]
@@ -69,9 +69,14 @@ SELECT (SELECT count(*) FROM fenced), (SELECT count(*) FROM noticed)"""
 _WAS_WRITTEN = """
 SELECT flushes = %(flushes)s + 1 FROM runs WHERE tenant = %(tenant)s AND id = %(id)s AND fence = %(fence)s"""
 
-_END = """
-UPDATE runs SET status = %(status)s, result = %(result)s, ended_at = now(), lease_until = NULL, worker = NULL
-WHERE tenant = %(tenant)s AND id = %(id)s"""
+_END = (
+    """
+WITH written AS (
+    UPDATE runs SET status = %(status)s, result = %(result)s, ended_at = now(), lease_until = NULL, worker = NULL
+    WHERE tenant = %(tenant)s AND id = %(id)s RETURNING *)
+"""  # noqa: S608 - our own text
+    + TELL_OF_RUN
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +215,7 @@ class RunWriter:
                 "status": result.status,
                 "result": Jsonb(storable(result.model_dump(mode="json"))),
             }
-            await connection.execute(_END, values)
-            await tell_of_run(connection, self.run.tenant, self.run.id)
+            await connection.execute(_END, values | telling())
             await repository.admit(connection, self.run.tenant)
 
         self._pending.events.append(last)
