@@ -207,7 +207,7 @@ def test_the_thought_names_the_words_of_the_request() -> None:
 def test_what_is_asked_for_outweighs_what_limits_it(noun: str) -> None:
     cards = [one for one in CARDS if one.server in ("git", "system_health")]
 
-    assert placed(decide(f"What were the last 3 {noun} of /work/main?", cards)) == ["git"]
+    assert placed(decide(f"What were the last 3 {noun} of /srv/shop?", cards)) == ["git"]
 
 
 def test_three_hundred_cards_take_a_few_milliseconds() -> None:
