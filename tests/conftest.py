@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import shutil
 import tempfile
+import threading
 from collections.abc import AsyncGenerator, Generator, Iterator
 from itertools import count
 from pathlib import Path
@@ -18,6 +19,17 @@ from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.schema import upgrade
 
 _TEMPLATE = "starling_template"
+_THREADS_OF_TRACING = ("end-tracing", "OtelBatchSpanRecordProcessor")
+
+
+@pytest.fixture(autouse=True)
+def threads_of_tracing_end_with_the_test() -> Generator[None]:
+    """Nothing in the product waits for a collector that is away; here its threads would draw random numbers next to
+    Hypothesis' in a later test, which objects to that."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name in _THREADS_OF_TRACING:
+            thread.join(30)
 
 
 @pytest.fixture

@@ -258,10 +258,13 @@ async def test_usage_is_counted_over_all_lives(platform: Platform, says: ModelSa
     assert (told.done["usage"]["model_calls"], told.done["usage"]["tool_calls"]) == (4, 1)
 
 
-# An answer that calls no tool is durable by the end of its task: a crash in the review of a text asks for both again.
-@pytest.mark.parametrize(("requests", "asked_again"), [(1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (6, 1)])
+# An answer that calls no tool is durable by the end of its task, or with the flush that comes by before: a crash in the
+# review of a text may ask for both again.
+@pytest.mark.parametrize(
+    ("requests", "asked_again"), [(1, {1}), (2, {1}), (3, {1}), (4, {1}), (5, {1, 2}), (6, {1})], ids=range(1, 7)
+)
 async def test_a_run_survives_a_crash_at_every_model_call(
-    platform: Platform, says: ModelSays, workbench: Workbench, requests: int, asked_again: int
+    platform: Platform, says: ModelSays, workbench: Workbench, requests: int, asked_again: set[int]
 ) -> None:
     says.held = True
     says.supervisor(decision(task("t1", SHOP), task("t2", "generalist", after=["t1"])))
@@ -280,7 +283,7 @@ async def test_a_run_survives_a_crash_at_every_model_call(
     told = await go(platform, key)
 
     assert told.reply == "Changed [1], nice [2]."
-    assert len(platform.model.requests) == 6 + asked_again
+    assert len(platform.model.requests) - 6 in asked_again
     assert workbench.done() == ["change door"]
     assert told_once(told)
 
