@@ -51,18 +51,23 @@ def say_json(value: Any) -> None:
 
 
 def say_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows below the names of their columns."""
+    write_table(results(), columns, rows)
+
+
+def write_table(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows: as a table on a terminal, where the last column wraps, else tab-separated below the column names."""
     cells = [[" ".join(printable(cell).split()) for cell in row] for row in rows]
-    if not results().is_terminal:
+    if not console.is_terminal:
         for row in (columns, *cells):
-            say("\t".join(row))
+            write(console, "\t".join(row) + "\n")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, *texts in zip(columns, *cells, strict=True):
         table.add_column(name, min_width=None if name == columns[-1] else max(map(len, (name, *texts))))
     for row in cells:
         table.add_row(*map(Text, row))
-    results().print(table, soft_wrap=False)
+    console.print(table, soft_wrap=False)
 
 
 @contextlib.contextmanager

@@ -32,9 +32,9 @@ class Binaries:
         return self.root / "bin" / "initdb"
 
 
-def find_binaries() -> Binaries:
-    """Return the wheel's PostgreSQL 18. Raises ConfigurationError where the platform has no such wheel."""
-    spec = find_spec(_PACKAGE)
+def find_binaries(package: str = _PACKAGE) -> Binaries:
+    """Return the PostgreSQL 18 of a wheel's package. Raises ConfigurationError where the platform has no such wheel."""
+    spec = find_spec(package)
     for place in (spec and spec.submodule_search_locations) or ():
         binaries = Binaries(Path(place) / _INSTALLATION)
         if binaries.postgres.is_file():

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from starling.core.errors import ConfigurationError
-from starling.infra.postgres import binaries
 from starling.infra.postgres.account import Account, claim_folder
 from starling.infra.postgres.binaries import find_binaries
 from starling.infra.postgres.postmaster import end_previous, free_port, running_server, socket_folder
@@ -35,11 +34,9 @@ def test_a_link_is_no_folder_of_ours(tmp_path: Path) -> None:
         claim_folder(tmp_path / "link", 0o700)
 
 
-def test_a_platform_without_the_wheel_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(binaries, "_PACKAGE", "no_such_package")
-
+def test_a_platform_without_the_wheel_is_told_what_to_set() -> None:
     with pytest.raises(ConfigurationError, match="no embedded Postgres on this platform") as caught:
-        find_binaries()
+        find_binaries("no_such_package")
 
     assert "DATABASE_URL" in caught.value.remedy
 
