@@ -104,6 +104,22 @@ def test_a_run_is_listed_shown_and_read_again(home: Home, platform: Service) -> 
     assert shown["result"]["reply"].splitlines()[0] in home.starling("run", "show", run["id"]).stdout
 
 
+def test_runs_of_another_tenant_are_seen_where_it_is_named(home: Home, platform: Service) -> None:
+    key = home.json("key", "create", "shop", "--tenant", "shop")["key"]
+    replace(home, variables={**home.variables, "STARLING_API_KEY": key}).starling("ask", "Hi.", "--url", platform.url)
+
+    (run,) = home.json("run", "list", "--tenant", "shop")
+    shown = home.json("run", "show", run["id"], "--tenant", "shop")
+    told = home.starling("run", "tail", run["id"], "--tenant", "shop")
+    unknown = [home.starling("run", command, run["id"]) for command in ("show", "tail")]
+
+    assert run["id"] not in {listed["id"] for listed in home.json("run", "list")}
+    assert shown["status"] == run["status"] == "succeeded"
+    assert "Succeeded:" in told.stdout
+    assert [done.returncode for done in unknown] == [2, 2]
+    assert all("There is no run" in done.stderr for done in unknown)
+
+
 def test_servers_are_listed_and_shown(home: Home, platform: Service) -> None:
     assert platform.said["epoch"]
 

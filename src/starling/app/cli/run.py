@@ -24,6 +24,8 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 _INPUT_CHARS = 80
 _DESCRIPTION_CHARS = 120
 
+_Tenant = Annotated[str, typer.Option(help="Whose runs.")]
+
 
 @app.callback()
 def root() -> None:
@@ -34,10 +36,11 @@ def root() -> None:
 def list_runs(
     context: typer.Context,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, the latest first.")] = 20,
+    tenant: _Tenant = DEFAULT_TENANT,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the latest runs."""
-    found = run_until_stopped(_latest(settings_of(context), limit))
+    found = run_until_stopped(_latest(settings_of(context), tenant, limit))
     if as_json:
         say_json([asdict(run) for run in found])
     elif found:
@@ -50,10 +53,11 @@ def list_runs(
 def show(
     context: typer.Context,
     run: Annotated[str, typer.Argument(help="The run's id.")],
+    tenant: _Tenant = DEFAULT_TENANT,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show a run: its plan, its steps and what it came to."""
-    document = run_until_stopped(_document(settings_of(context), _key(run)))
+    document = run_until_stopped(_document(settings_of(context), _key(tenant, run)))
     if as_json:
         say_json(document)
         return
@@ -73,6 +77,7 @@ def tail(
     context: typer.Context,
     run: Annotated[str, typer.Argument(help="The run's id.")],
     after: Annotated[int, typer.Option(min=0, help="Begin after the event of this number.")] = 0,
+    tenant: _Tenant = DEFAULT_TENANT,
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
 ) -> None:
     """Read a run's stream from any point on, up to its end."""
@@ -84,14 +89,14 @@ def tail(
         else:
             display.feed(event.seq, event.type, event.data)
 
-    status = run_until_stopped(_follow(settings_of(context), _key(run), after, show_event))
+    status = run_until_stopped(_follow(settings_of(context), _key(tenant, run), after, show_event))
     if status not in ("", "succeeded"):
         raise typer.Exit(1)
 
 
-async def _latest(settings: Settings, limit: int) -> Sequence[RunSummary]:
+async def _latest(settings: Settings, tenant: str, limit: int) -> Sequence[RunSummary]:
     async with open_records(settings) as records:
-        return await records.latest_runs(DEFAULT_TENANT, limit)
+        return await records.latest_runs(tenant, limit)
 
 
 async def _document(settings: Settings, key: RunKey) -> dict[str, Any]:
@@ -123,9 +128,9 @@ async def _follow(settings: Settings, key: RunKey, after: int, show_event: Calla
     return ""
 
 
-def _key(run: str) -> RunKey:
+def _key(tenant: str, run: str) -> RunKey:
     try:
-        return RunKey(DEFAULT_TENANT, str(UUID(run)))
+        return RunKey(tenant, str(UUID(run)))
     except ValueError:
         raise InvalidRequestError(f"{run!r} is no id of a run.", "`starling run list` shows the ids.") from None
 
