@@ -8,6 +8,7 @@ from brain.governance import Allowance
 from brain.journal import Journal, dump_reply, load_reply, request_hash, storable_reply
 from brain.registry.cards import Roster
 from brain.state import Said
+from brain.troubles import Troubles
 from starling.core.clock import Deadline
 from starling.core.errors import DeadlineExceededError, LLMInvalidResponse
 from starling.core.events import AnyEvent, Usage, Warn
@@ -67,6 +68,7 @@ class RunContext:
     limits: Limits
     deadline: Deadline
     meter: Meter = field(default_factory=Meter)
+    troubles: Troubles = field(default_factory=Troubles)
     tracer: Tracer = NO_TRACER
 
     def emit(self, event: AnyEvent) -> None:
@@ -141,5 +143,5 @@ class RunContext:
                 },
             )
         )
-        for warning in reply.warnings:
+        for warning in self.troubles.news(request, reply.warnings):
             self.warn("model", warning)

@@ -1,0 +1,23 @@
+"""Trouble with models: told when it comes, not for as long as it lasts."""
+
+from brain.troubles import Troubles
+from starling.core.llm import ModelRequest, ModelRole
+
+REVIEW, CALL = ModelRequest(ModelRole.REASONING, ()), ModelRequest(ModelRole.ROUTER, ())
+GONE, SKIPPED = "Model a: it can't be reached.", "Model a is skipped for a while: it didn't answer lately."
+
+
+def test_what_lasts_is_told_once_whoever_meets_it() -> None:
+    troubles = Troubles()
+
+    told = [troubles.news(*answer) for answer in ((REVIEW, [GONE]), (CALL, [SKIPPED]), (REVIEW, [SKIPPED]), (CALL, ()))]
+
+    assert told == [[GONE], [SKIPPED], [], []]
+
+
+def test_what_was_over_and_comes_again_is_told_again() -> None:
+    troubles = Troubles()
+
+    told = [troubles.news(REVIEW, warnings) for warnings in ([SKIPPED], [SKIPPED], [], [SKIPPED], [GONE], [SKIPPED])]
+
+    assert told == [[SKIPPED], [], [], [SKIPPED], [GONE], [SKIPPED]]
