@@ -24,8 +24,7 @@ _THREADS_OF_TRACING = ("end-tracing", "OtelBatchSpanRecordProcessor")
 
 @pytest.fixture(autouse=True)
 def threads_of_tracing_end_with_the_test() -> Generator[None]:
-    """Nothing in the product waits for a collector that is away; here its threads would draw random numbers next to
-    Hypothesis' in a later test, which objects to that."""
+    """A collector that is away holds up threads: their random numbers would disturb Hypothesis in a later test."""
     yield
     for thread in threading.enumerate():
         if thread.name in _THREADS_OF_TRACING:

@@ -18,7 +18,6 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from psycopg.types.json import Jsonb
 
 from starling.infra.postgres.engine import Engine, driver, translated
-from starling.infra.postgres.runs import Connection
 from starling.infra.postgres.writer import Clause, RunWriter
 
 # The stock saver's statements, with all rows at once.
@@ -35,11 +34,6 @@ checkpointed AS (
     ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id)
     DO UPDATE SET checkpoint = EXCLUDED.checkpoint, metadata = EXCLUDED.metadata)"""
 _BLOB_COLUMNS = ("blob_threads", "blob_namespaces", "blob_channels", "blob_versions", "blob_types", "blobs")
-
-_DELETE = """
-WITH blobs AS (DELETE FROM checkpoint_blobs WHERE thread_id = %(run)s),
-writes AS (DELETE FROM checkpoint_writes WHERE thread_id = %(run)s)
-DELETE FROM checkpoints WHERE thread_id = %(run)s"""
 
 
 @dataclass(slots=True)
@@ -140,8 +134,3 @@ def _split(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Part what stands in the checkpoint's own row from what gets a row for itself, as the stock saver does."""
     inline = {name: value for name, value in values.items() if value is None or isinstance(value, (str, int, float))}
     return inline, {name: value for name, value in values.items() if name not in inline}
-
-
-async def delete_checkpoints(connection: Connection, run_id: str) -> None:
-    """Delete what an ended run has no more use for. Part of the transaction that ends it."""
-    await connection.execute(_DELETE, {"run": run_id})

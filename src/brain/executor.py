@@ -11,37 +11,29 @@ from langgraph.errors import GraphRecursionError
 
 from brain.agents.pipeline import Pipeline
 from brain.answer import cut_short
-from brain.checkpointer import FencedSaver, delete_checkpoints
+from brain.checkpointer import FencedSaver
 from brain.context import Meter, RunContext
 from brain.conversation.render import SHOWN, render
-from brain.conversation.repository import ConversationRepository, push
-from brain.conversation.states import (
-    AgentCallState,
-    AgentResultState,
-    AssistantMessageState,
-    BaseState,
-    FinishedState,
-    UserMessageState,
-    encode,
-)
+from brain.conversation.repository import ConversationRepository
+from brain.ending import Ending
 from brain.governance import Governance
 from brain.graph import Star, build_star
 from brain.journal import Journal
 from brain.registry.cards import Roster
 from brain.registry.service import Registry
-from brain.state import GraphState, Said, approved, initial_state
+from brain.state import GraphState, Said, initial_state
 from brain.traced import TracedGateway, TracedModels
 from starling.core.clock import Clock, Deadline
 from starling.core.errors import DatabaseUnavailableError, DeadlineExceededError, LeaseLostError, StarlingError
-from starling.core.events import Done, Failure, Warn
+from starling.core.events import Failure, Warn
 from starling.core.llm import ModelClient, TokenUsage
-from starling.core.runs import Citation, Degradation, FinalStatus, Run, RunResult, Step
+from starling.core.runs import Run
 from starling.core.settings import Limits
 from starling.core.tools import ToolGateway
 from starling.core.tracing import NO_TRACER, Span, Tracer
 from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.engine import Engine
-from starling.infra.postgres.runs import Claim, Connection, RunKey, RunRepository
+from starling.infra.postgres.runs import Claim, RunKey
 from starling.infra.postgres.streams import RunReader
 from starling.infra.postgres.writer import JournalEntry, RunWriter
 
@@ -55,7 +47,7 @@ class Collaborators:
 
     engine: Engine
     broadcast: Broadcast
-    repository: RunRepository
+    ending: Ending
     reader: RunReader
     conversations: ConversationRepository
     registry: Registry
@@ -113,7 +105,7 @@ class Brain:
             failure = Failure(code="internal", message=f"Something went wrong inside Starling (run {run.id}).")
         if failure:
             state, failure = await self._broken_off(run, writer, failure)
-        result = await self._end(run, writer, meter, state, failure)
+        result = await self._with.ending.end(writer, state, meter, failure)
         segment.set(lambda: {"starling.status": result.status, "output": result.reply})
         if result.status != "succeeded":
             segment.fail(result.reply)
@@ -172,24 +164,6 @@ class Brain:
         values = found.checkpoint["channel_values"] if found else {}
         return cast("GraphState", {**initial_state(run.input), **values})
 
-    async def _end(
-        self, run: Run, writer: RunWriter, meter: Meter, state: GraphState, failure: Failure | None
-    ) -> RunResult:
-        result = _result(state, failure, meter)
-        if failure:
-            writer.emit(failure)
-        writer.step(Step(type="summary", description=result.reply[:300], metadata={"status": result.status}))
-        states = _states(run, state, result)
-        ts = self._with.clock.now().timestamp()
-
-        async def close_branch(connection: Connection) -> None:
-            await delete_checkpoints(connection, run.id)
-            await push(connection, run, [encode(item, ts) for item in states])
-
-        last = Done(usage=result.usage, status=result.status, reply=result.reply)
-        await writer.end(result, last, self._with.repository, [close_branch])
-        return result
-
 
 def _traced(with_: Collaborators) -> Collaborators:
     if with_.tracer is NO_TRACER:
@@ -232,37 +206,3 @@ def _count(meter: Meter, entries: Sequence[JournalEntry]) -> None:
             meter.tokens += TokenUsage(**entry.data["usage"])
         elif entry.kind == "tool":
             meter.tool_calls += 1
-
-
-def _result(state: GraphState, failure: Failure | None, meter: Meter) -> RunResult:
-    broken = failure.message if failure else state["failure"]
-    reply = state["reply"] or broken or "There is no answer."
-    return RunResult(
-        status=_status(state, broken),
-        reply=reply,
-        plan=state["plan"],
-        citations=[Citation.model_validate(item) for item in state["citations"]],
-        assumptions=state["assumptions"],
-        degraded=[Degradation(part=item["part"], reason=item["reason"]) for item in state["degraded"]],
-        usage=meter.usage(),
-    )
-
-
-def _status(state: GraphState, broken: str) -> FinalStatus:
-    """A reply of the supervisor's own is an answer too, whatever it had to leave out."""
-    left_out = bool(state["degraded"]) and not state["routing"].get("direct")
-    nothing_done = bool(state["tasks"] or left_out) and not approved(state)
-    return "failed" if broken or nothing_done else "succeeded"
-
-
-def _states(run: Run, state: GraphState, result: RunResult) -> list[BaseState]:
-    """What the run leaves on its branch."""
-    pushed: list[BaseState] = [UserMessageState(text=run.input)]
-    tasks = {task["id"]: task for task in state["tasks"]}
-    for outcome in state["results"]:
-        correlation = f"{run.id}/{outcome['task_id']}"
-        task = tasks[outcome["task_id"]]
-        pushed.append(AgentCallState(agent_id=task["agent"], message=task["task"], correlation_id=correlation))
-        content = {"status": outcome["status"], "content": (outcome["output"] or outcome["reason"])[:600]}
-        pushed.append(AgentResultState(correlation_id=correlation, result=content))
-    return [*pushed, AssistantMessageState(content=result.reply), FinishedState()]

@@ -14,20 +14,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from brain.conversation.repository import ConversationRepository
-from brain.executor import Brain, Collaborators
-from brain.governance import TableGovernance
+from brain.executor import Brain
 from starling.app.container import Store, Workshop, open_store, open_workshop
 from starling.app.database import Database
 from starling.app.intake import RunRequest
-from starling.core.clock import SystemClock
 from starling.core.events import StoredEvent
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.runs import RunResult
 from starling.core.settings import Limits, ProviderSettings, Settings
-from starling.infra.llm.opening import open_models
 from starling.infra.postgres.runs import Claim, RunKey
-from starling.infra.tracing.opening import open_tracer
 from tests.support.gateway import SERVERS, free_port
 from tests.support.model_script import Answer, Body, Rule, Script, When
 from tests.support.model_server import ModelServer
@@ -262,23 +257,5 @@ async def open_platform(
     async with (
         open_store(settings, Database(database_url, database_url)) as store,
         open_workshop(settings, store) as workshop,
-        open_models(settings) as models,
-        open_tracer(settings) as tracer,
     ):
-        brain = Brain(
-            Collaborators(
-                engine=store.engine,
-                broadcast=store.broadcast,
-                repository=store.runs,
-                reader=store.reader,
-                conversations=ConversationRepository(store.engine),
-                registry=workshop.registry,
-                governance=TableGovernance(settings.limits),
-                models=models,
-                gateway=workshop.gateway,
-                clock=SystemClock(),
-                limits=settings.limits,
-                tracer=tracer,
-            )
-        )
-        yield Platform(settings, store, workshop, brain, model)
+        yield Platform(settings, store, workshop, workshop.brain, model)

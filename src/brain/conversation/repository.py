@@ -8,36 +8,35 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from brain.conversation.states import BaseState, Envelope, decode
 from starling.core.runs import Run
 from starling.infra.postgres.engine import translated
-from starling.infra.postgres.runs import Connection
 from starling.infra.postgres.tables import states
+from starling.infra.postgres.writer import Clause
 
 _PUSH = """
-WITH moved AS (
-    UPDATE branches SET tip = tip + %(count)s
-    WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND id = %(branch_id)s
-    RETURNING tenant, thread_id, id, tip - %(count)s AS tip)
-INSERT INTO states (tenant, thread_id, branch_id, position, run_id, v, t, ts, data, compressed)
-SELECT moved.tenant, moved.thread_id, moved.id, moved.tip + item.ordinality, %(run_id)s, item.v, item.t, item.ts,
-    item.data, item.compressed
-FROM moved, unnest(%(v)s::smallint[], %(t)s::text[], %(ts)s::float8[], %(data)s::bytea[], %(compressed)s::bool[])
-    WITH ORDINALITY AS item (v, t, ts, data, compressed, ordinality)"""
+moved AS (
+    UPDATE branches SET tip = tip + %(pushed)s FROM fenced
+    WHERE branches.tenant = fenced.tenant AND branches.thread_id = %(thread_id)s AND branches.id = %(branch_id)s
+    RETURNING branches.tenant, branches.thread_id, branches.id, tip - %(pushed)s AS tip),
+pushed AS (
+    INSERT INTO states (tenant, thread_id, branch_id, position, run_id, v, t, ts, data, compressed)
+    SELECT moved.tenant, moved.thread_id, moved.id, moved.tip + item.ordinality, %(id)s, item.v, item.t, item.ts,
+        item.data, item.compressed
+    FROM moved, unnest(%(v)s::smallint[], %(t)s::text[], %(ts)s::float8[], %(data)s::bytea[], %(compressed)s::bool[])
+        WITH ORDINALITY AS item (v, t, ts, data, compressed, ordinality))"""
 
 
-async def push(connection: Connection, run: Run, envelopes: Sequence[Envelope]) -> None:
-    """Append states to the run's branch, in the transaction of the connection."""
+def pushing(run: Run, envelopes: Sequence[Envelope]) -> Clause:
+    """Return what appends states to the run's branch, as a part of a flush."""
     values = {
-        "tenant": run.tenant,
         "thread_id": run.thread_id,
         "branch_id": run.branch_id,
-        "run_id": run.id,
-        "count": len(envelopes),
+        "pushed": len(envelopes),
         "v": [item.v for item in envelopes],
         "t": [item.t for item in envelopes],
         "ts": [item.ts for item in envelopes],
         "data": [item.data for item in envelopes],
         "compressed": [item.compressed for item in envelopes],
     }
-    await connection.execute(_PUSH, values)
+    return Clause(_PUSH, values)
 
 
 class ConversationRepository:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from brain.conversation.repository import ConversationRepository
+from brain.ending import Ending
 from brain.executor import Brain, Collaborators
 from brain.governance import TableGovernance
 from brain.registry.custom.repository import AgentRepository
@@ -72,6 +73,7 @@ class Workshop:
     gateway: Gateway
     registry: Registry
     freshness: Freshness
+    brain: Brain
     worker: Worker
     models: Models
     listings: tuple[ServerListing, ...]
@@ -133,7 +135,7 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
             Collaborators(
                 engine=store.engine,
                 broadcast=store.broadcast,
-                repository=store.runs,
+                ending=Ending(store.runs, SystemClock()),
                 reader=store.reader,
                 conversations=ConversationRepository(store.engine),
                 registry=registry,
@@ -148,7 +150,7 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
         worker = Worker(
             store.queue, store.runs, MeasuredLives(freshness.before(brain.execute), metrics), settings.limits
         )
-        yield Workshop(gateway, registry, freshness, worker, models, listings, epoch)
+        yield Workshop(gateway, registry, freshness, brain, worker, models, listings, epoch)
 
 
 async def _register(settings: Settings, gateway: Gateway) -> tuple[ServerListing, ...]:

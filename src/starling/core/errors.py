@@ -117,6 +117,22 @@ class OutcomeUnknownError(StarlingError):
         self.tool = tool
 
 
+class SuspendedError(StarlingError):
+    """The run can't go on before somebody answers; what it waits for is written down."""
+
+    code = "suspended"
+
+    def __init__(self, *interrupts: str) -> None:
+        super().__init__("The run waits for an answer.", "`POST /v1/runs/{id}/resume` gives it.")
+        self.interrupts = interrupts  # ids
+
+
+class ConflictError(StarlingError):
+    """What is asked for can't be done as things stand: they were changed, ended or answered already."""
+
+    code = "conflict"
+
+
 class DeadlineExceededError(StarlingError):
     """The run's time is used up."""
 

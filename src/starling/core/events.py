@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -126,6 +127,64 @@ class Reflection(Event):
     reasons: list[str]
 
 
+class Interrupt(Event):
+    """The run waits for an answer: `[{interruptId, status: resolved | cancelled, payload}]`, payload by the schema."""
+
+    id: str
+    reason: str
+    message: str
+    responseSchema: dict[str, Any]  # noqa: N815 - the contract's name
+    expiresAt: datetime  # noqa: N815
+
+
+class ExactCall(BaseModel):
+    """A tool call as it would be made, or was."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    args: dict[str, Any]
+    task_id: str
+    path: str
+    call_id: str
+
+
+class Clarification(Interrupt):
+    """The run asks the user."""
+
+    type: Literal["clarification"] = "clarification"
+
+
+class ApprovalRequired(Interrupt):
+    """A call needs somebody's approval; it is made with exactly these arguments, or not at all."""
+
+    type: Literal["approval_required"] = "approval_required"
+    call: ExactCall
+
+
+class BudgetRequired(Interrupt):
+    """The run used up what it may use, and asks for more."""
+
+    type: Literal["budget_required"] = "budget_required"
+
+
+class InDoubt(Interrupt):
+    """Nobody knows whether a call was done; somebody has to say."""
+
+    type: Literal["in_doubt"] = "in_doubt"
+    call: ExactCall
+
+
+class Gap(Event):
+    """Events that are no longer kept. It has no number of its own: what follows has."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
+
+    type: Literal["gap"] = "gap"
+    first: int = Field(alias="from")
+    last: int = Field(alias="to")
+
+
 class Warn(Event):
     """Something went wrong that the run survives."""
 
@@ -175,6 +234,11 @@ type AnyEvent = Annotated[
     | ToolStart
     | ToolResult
     | Reflection
+    | Clarification
+    | ApprovalRequired
+    | BudgetRequired
+    | InDoubt
+    | Gap
     | Warn
     | Failure
     | Done,

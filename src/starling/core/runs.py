@@ -54,6 +54,7 @@ class RunLimits(BaseModel):
     run_seconds: Annotated[float, Field(gt=0, le=86_400)] | None = None
     tool_iterations: Annotated[int, Field(ge=1, le=50)] | None = None
     supervisor_calls: Annotated[int, Field(ge=1, le=50)] | None = None
+    tokens: Annotated[int, Field(ge=1)] | None = None
 
 
 class RunConfig(BaseModel):

@@ -55,6 +55,10 @@ class Limits(BaseModel):
     runs_per_tenant: int = Field(default=64, ge=1)
     runs_per_worker: int = Field(default=48, ge=1)
     lease_seconds: float = Field(default=15, gt=0.5)
+    crashes_per_run: int = Field(default=3, ge=1)  # then the run is parked
+    drain_seconds: float = Field(default=20, ge=0)  # that a worker that is told to stop lets steps come to their end
+    interrupt_seconds: float = Field(default=86_400, gt=0)  # that a run waits for an answer
+    max_clarifications: int = Field(default=2, ge=0)
     sessions_per_server: int = Field(default=4, ge=1)
     session_idle_seconds: float = Field(default=600, gt=0)
 

@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 from starling.core.clock import Deadline
 from starling.core.json import JsonObject
-from starling.core.principal import Grant
+from starling.core.principal import DEFAULT_TENANT, Grant
 
 
 class Effect(StrEnum):
@@ -50,7 +50,11 @@ class ServerListing:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call: who makes it (`run_id`, `path` of the task), of what, with which arguments, under which grant."""
+    """One call: who makes it (`run_id`, `path` of the task), of what, with which arguments, under which grant.
+
+    `position` and `index` say which call of which answer of the task it is. `key` tells the call from every other one
+    and is the same in each life of the run; servers are offered it, so that they can tell a repetition.
+    """
 
     id: str
     run_id: str
@@ -58,6 +62,13 @@ class ToolCall:
     tool: ToolDefinition
     arguments: JsonObject
     grant: Grant | None = None
+    tenant: str = DEFAULT_TENANT
+    agent: str = ""
+    caller: str = ""  # the id of the key that the run was asked for with
+    position: int = 0
+    index: int = 0
+    key: str = ""
+    record: "CallRecord | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +90,37 @@ class ToolOutcome:
     unknown: bool = False
 
 
+class CallRecord(Protocol):
+    """What a run remembers of its calls that may change something. The gateway asks it on the way of each of them."""
+
+    async def approve(self, call: ToolCall, reason: str) -> ToolOutcome | None:
+        """Return None where a person approved exactly this call, else the outcome that says that it isn't to be made.
+
+        Raises SuspendedError while nobody has answered.
+        """
+        ...
+
+    async def dispatch(self, call: ToolCall) -> ToolOutcome | None:
+        """Make durable that the call leaves now and return None, or return what it came to in an earlier life.
+
+        Raises SuspendedError where a person has to say what it came to, LeaseLostError, DatabaseUnavailableError:
+        then the call must not be made.
+        """
+        ...
+
+    def settle(self, call: ToolCall, outcome: ToolOutcome) -> None:
+        """Write down what the call came to, with the next flush; its result isn't used before that."""
+        ...
+
+
 class ToolGateway(Protocol):
     """The one way to MCP servers."""
 
     async def call(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
-        """Make a call down the whole path. Never raises for what a server or a tool does."""
+        """Make a call down the whole path. Never raises for what a server or a tool does.
+
+        Raises SuspendedError, LeaseLostError and DatabaseUnavailableError of the call's record: it was not made then.
+        """
         ...
 
     def warm(self, server: str) -> None:

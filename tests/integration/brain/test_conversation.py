@@ -1,9 +1,11 @@
 """Threads: a turn sees what was said before, and states come back from the database as they were."""
 
+from functools import partial
+
 import pytest
 from psycopg import AsyncConnection
 
-from brain.conversation.repository import ConversationRepository, push
+from brain.conversation.repository import ConversationRepository, pushing
 from brain.conversation.states import (
     KINDS,
     AgentCallState,
@@ -14,6 +16,7 @@ from brain.conversation.states import (
     encode,
 )
 from starling.core.errors import InvalidRequestError
+from starling.infra.postgres.writer import RunWriter
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, ModelSays, Platform, calls, decision, task, verdict
 
@@ -78,9 +81,10 @@ async def test_a_turn_leaves_its_states_on_the_branch(platform: Platform, says: 
 async def test_states_are_read_back_in_order_by_kind_and_number(platform: Platform, database_url: str) -> None:
     claim = await platform.claim(await platform.accept("Hi."))
     said = [UserMessageState(text=f"text {number} {'x' * 5_000}") for number in range(3)]
-    async with await AsyncConnection.connect(database_url) as connection:
-        await push(connection, claim.run, [encode(state, 1.0) for state in (said[0], FinishedState())])
-        await push(connection, claim.run, [encode(state, 2.0) for state in said[1:]])
+    writer = RunWriter(platform.store.engine, claim, platform.store.broadcast)
+    for moment, states in ((1.0, (said[0], FinishedState())), (2.0, said[1:])):
+        writer.add(partial(pushing, claim.run, [encode(state, moment) for state in states]))
+        await writer.flush()
 
     conversations = ConversationRepository(platform.store.engine)
     last = await conversations.last(claim.run, [UserMessageState], 2)

@@ -110,6 +110,7 @@ runs = Table(
     _moment("deadline", nullable=True),
     _moment("ended_at", nullable=True),
     Column("result", JSONB),
+    Column("trimmed", BigInteger, nullable=False, server_default="0"),  # events up to this number are no longer kept
     ForeignKeyConstraint(
         ["tenant", "thread_id", "branch_id"],
         ["branches.tenant", "branches.thread_id", "branches.id"],
@@ -171,6 +172,72 @@ journal = Table(
     Column("index", Integer, primary_key=True),  # of the call in its answer
     Column("request_hash", Text, nullable=False),
     Column("data", JSONB, nullable=False),
+    _moment("created_at"),
+)
+
+ledger = Table(  # a row for each call that may change something
+    "ledger",
+    metadata,
+    _tenant(),
+    Column("run_id", UUID(as_uuid=False), primary_key=True),
+    Column("key", Text, primary_key=True),  # digest of run, path, position, index, tool and arguments
+    Column("path", Text, nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("index", Integer, nullable=False),
+    Column("tool", Text, nullable=False),  # the full name
+    Column("effect", Text, nullable=False),
+    Column("arguments", JSONB, nullable=False),
+    Column("state", Text, nullable=False),  # intended, dispatched, succeeded, failed or in_doubt
+    Column("outcome", JSONB(none_as_null=True)),
+    Column("correlation_id", Text, nullable=False),
+    _moment("created_at"),
+    _moment("dispatched_at", nullable=True),
+    _moment("settled_at", nullable=True),
+    Column("settled_by", Text),  # a key's id, local, or the tool that reconciled; NULL: the call's own answer
+    Index("ledger_in_doubt", "tenant", postgresql_where=text("state = 'in_doubt'")),
+)
+
+interrupts = Table(  # what a run waits for; keyed like the ledger, within its run
+    "interrupts",
+    metadata,
+    _tenant(),
+    Column("id", UUID(as_uuid=False), primary_key=True),
+    Column("run_id", UUID(as_uuid=False), nullable=False),
+    Column("key", Text, nullable=False),
+    Column("kind", Text, nullable=False),  # approval, clarification, budget or in_doubt
+    Column("path", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("response_schema", JSONB, nullable=False),
+    Column("call", JSONB(none_as_null=True)),  # tool and arguments, exactly
+    Column("state", Text, nullable=False, server_default="open"),  # open, resolved, cancelled or expired
+    Column("payload", JSONB(none_as_null=True)),
+    _moment("created_at"),
+    _moment("expires_at", nullable=True),
+    _moment("answered_at", nullable=True),
+    Column("answered_by", Text),
+    Index("interrupts_key", "tenant", "run_id", "key", unique=True),
+    Index("interrupts_open", "expires_at", postgresql_where=text("state = 'open'")),
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    _tenant(),
+    Column("key", Text, primary_key=True),  # as the caller sent it
+    Column("request_hash", Text, nullable=False),
+    Column("run_id", UUID(as_uuid=False), nullable=False),
+    _moment("created_at"),
+)
+
+switches = Table(  # what is switched off, at once, for every run
+    "switches",
+    metadata,
+    _tenant(),  # `*`: for all tenants
+    Column("kind", Text, primary_key=True),  # tenant, agent or server
+    Column("name", Text, primary_key=True),
+    Column("reason", Text, nullable=False),
+    Column("actor", Text, nullable=False),
     _moment("created_at"),
 )
 

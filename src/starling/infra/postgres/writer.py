@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ from starling.infra.postgres.outbox import TELL_OF_RUN, telling
 from starling.infra.postgres.runs import Claim, Connection, RunRepository
 
 type Write = Callable[[Connection], Awaitable[None]]
-"""What else happens in the transaction that ends the run."""
+"""What else happens in the transaction of a flush, after its statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,14 @@ class Clause:
     """More of a flush's one statement: CTEs that write only where `fenced` has a row, and their values."""
 
     sql: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What a flush does to the run's row besides counting: more of its SET. `fenced` has the whole row then."""
+
+    assignments: str
     values: Mapping[str, Any]
 
 
@@ -44,11 +53,17 @@ _CLOSE_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 # One statement: where the fence has moved on, nothing of it happens.
-_FLUSH = """
+_FENCED = """
 WITH fenced AS (
     UPDATE runs SET seq = seq + %(count)s, flushes = flushes + 1
     WHERE tenant = %(tenant)s AND id = %(id)s AND fence = %(fence)s AND flushes = %(flushes)s
-    RETURNING tenant, id),
+    RETURNING tenant, id),"""
+_FENCED_WITH = """
+WITH fenced AS (
+    UPDATE runs SET {}, seq = seq + %(count)s, flushes = flushes + 1
+    WHERE tenant = %(tenant)s AND id = %(id)s AND fence = %(fence)s AND flushes = %(flushes)s
+    RETURNING *),"""
+_FLUSH = """
 told AS (
     INSERT INTO events (tenant, run_id, seq, type, data)
     SELECT fenced.tenant, fenced.id, item.seq, item.type, item.data
@@ -69,14 +84,8 @@ SELECT (SELECT count(*) FROM fenced), (SELECT count(*) FROM noticed)"""
 _WAS_WRITTEN = """
 SELECT flushes = %(flushes)s + 1 FROM runs WHERE tenant = %(tenant)s AND id = %(id)s AND fence = %(fence)s"""
 
-_END = (
-    """
-WITH written AS (
-    UPDATE runs SET status = %(status)s, result = %(result)s, ended_at = now(), lease_until = NULL, worker = NULL
-    WHERE tenant = %(tenant)s AND id = %(id)s RETURNING *)
-"""  # noqa: S608 - our own text
-    + TELL_OF_RUN
-)
+_ENDED = "status = %(status)s, result = %(result)s, ended_at = now(), lease_until = NULL, worker = NULL"
+_TELL = f"written AS (SELECT * FROM fenced),\nreported AS ({TELL_OF_RUN})"  # noqa: S608 - our own text
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +117,12 @@ class _Batch:
     steps: list[tuple[str, Step]] = field(default_factory=list[tuple[str, Step]])
     journal: list[JournalEntry] = field(default_factory=list[JournalEntry])
     sources: list[Source] = field(default_factory=list["Source"])
+    transition: Transition | None = None
     writes: Sequence[Write] = ()
 
     @property
     def empty(self) -> bool:
-        return not (self.events or self.steps or self.journal or self.sources or self.writes)
+        return not (self.events or self.steps or self.journal or self.sources or self.transition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,22 +214,21 @@ class RunWriter:
             self._broken = None
 
     async def end(
-        self, result: RunResult, last: AnyEvent, repository: RunRepository, also: Sequence[Write] = ()
+        self, result: RunResult, last: AnyEvent, repository: RunRepository, also: Sequence[Clause] = ()
     ) -> None:
-        """End the run: its last event, its result, `also` and the admission of the next run in one transaction."""
+        """End the run: its last event, its result, `also` and the admission of the next run in one transaction.
 
-        async def finish(connection: Connection) -> None:
-            values = {
-                "tenant": self.run.tenant,
-                "id": self.run.id,
-                "status": result.status,
-                "result": Jsonb(storable(result.model_dump(mode="json"))),
-            }
-            await connection.execute(_END, values | telling())
+        `also` takes the place of what was added and not flushed yet.
+        """
+
+        async def admit_next(connection: Connection) -> None:
             await repository.admit(connection, self.run.tenant)
 
+        document = Jsonb(storable(result.model_dump(mode="json")))
         self._pending.events.append(last)
-        self._pending.writes = (*also, finish)
+        self._pending.sources = [partial(_same, clause) for clause in (*also, Clause(_TELL, telling()))]
+        self._pending.transition = Transition(_ENDED, {"status": result.status, "result": document})
+        self._pending.writes = [admit_next]
         await self.flush()
 
     async def close(self) -> None:
@@ -294,9 +303,10 @@ class RunWriter:
             "notice": notice_of(self.run.id, self._seq + len(stored)),
         }
         clauses = [source() for source in batch.sources]
-        for clause in clauses:
-            values |= clause.values
-        statement = ",\n".join((_FLUSH, *(clause.sql for clause in clauses))) + _WHETHER_FENCED
+        for part in (*clauses, *([batch.transition] if batch.transition else [])):
+            values |= part.values
+        fenced = _FENCED_WITH.format(batch.transition.assignments) if batch.transition else _FENCED
+        statement = fenced + ",\n".join((_FLUSH, *(clause.sql for clause in clauses))) + _WHETHER_FENCED
         return _Cut(stored, statement, values, batch.writes)
 
     async def _check_written(self, cut: _Cut) -> None:
@@ -304,3 +314,7 @@ class RunWriter:
         row = await execute_alone(self._engine, _WAS_WRITTEN, cut.values)
         if row is None or not row[0]:
             raise LeaseLostError(self.run.id, self.run.fence)
+
+
+def _same(clause: Clause) -> Clause:
+    return clause

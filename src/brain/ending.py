@@ -1,0 +1,95 @@
+"""How a run ends: its result, its last event, what stays on its branch and what goes."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from brain.context import Meter
+from brain.conversation.repository import pushing
+from brain.conversation.states import (
+    AgentCallState,
+    AgentResultState,
+    AssistantMessageState,
+    BaseState,
+    FinishedState,
+    UserMessageState,
+    encode,
+)
+from brain.state import GraphState, approved
+from starling.core.clock import Clock
+from starling.core.events import Done, Failure
+from starling.core.runs import Citation, Degradation, FinalStatus, Run, RunResult, Step
+from starling.infra.postgres.runs import RunRepository
+from starling.infra.postgres.writer import Clause, RunWriter
+
+# Of the checkpointer's tables, whose thread is the run: an ended one has no more use for them.
+_FORGET: Final = Clause(
+    """
+forgotten_blobs AS (DELETE FROM checkpoint_blobs USING fenced WHERE checkpoint_blobs.thread_id = fenced.id::text),
+forgotten_writes AS (DELETE FROM checkpoint_writes USING fenced WHERE checkpoint_writes.thread_id = fenced.id::text),
+forgotten AS (DELETE FROM checkpoints USING fenced WHERE checkpoints.thread_id = fenced.id::text)""",
+    {},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Ends runs, whoever holds their writer: a worker, or the one who stops a run that nobody works on."""
+
+    repository: RunRepository
+    clock: Clock
+
+    async def end(
+        self,
+        writer: RunWriter,
+        state: GraphState,
+        meter: Meter,
+        failure: Failure | None = None,
+        status: FinalStatus | None = None,
+    ) -> RunResult:
+        """End the run in one transaction and return what it came to; `status` where the state doesn't say it.
+
+        Raises LeaseLostError, DatabaseUnavailableError.
+        """
+        result = _result(state, failure, meter, status)
+        if failure:
+            writer.emit(failure)
+        writer.step(Step(type="summary", description=result.reply[:300], metadata={"status": result.status}))
+        ts = self.clock.now().timestamp()
+        states = [encode(item, ts) for item in _states(writer.run, state, result)]
+        last = Done(usage=result.usage, status=result.status, reply=result.reply)
+        await writer.end(result, last, self.repository, [_FORGET, pushing(writer.run, states)])
+        return result
+
+
+def _result(state: GraphState, failure: Failure | None, meter: Meter, status: FinalStatus | None) -> RunResult:
+    broken = failure.message if failure else state["failure"]
+    reply = state["reply"] or broken or "There is no answer."
+    return RunResult(
+        status=status or _status(state, broken),
+        reply=reply,
+        plan=state["plan"],
+        citations=[Citation.model_validate(item) for item in state["citations"]],
+        assumptions=state["assumptions"],
+        degraded=[Degradation(part=item["part"], reason=item["reason"]) for item in state["degraded"]],
+        usage=meter.usage(),
+    )
+
+
+def _status(state: GraphState, broken: str) -> FinalStatus:
+    """A reply of the supervisor's own is an answer too, whatever it had to leave out."""
+    left_out = bool(state["degraded"]) and not state["routing"].get("direct")
+    nothing_done = bool(state["tasks"] or left_out) and not approved(state)
+    return "failed" if broken or nothing_done else "succeeded"
+
+
+def _states(run: Run, state: GraphState, result: RunResult) -> list[BaseState]:
+    """What the run leaves on its branch."""
+    pushed: list[BaseState] = [UserMessageState(text=run.input)]
+    tasks = {task["id"]: task for task in state["tasks"]}
+    for outcome in state["results"]:
+        correlation = f"{run.id}/{outcome['task_id']}"
+        task = tasks[outcome["task_id"]]
+        pushed.append(AgentCallState(agent_id=task["agent"], message=task["task"], correlation_id=correlation))
+        content = {"status": outcome["status"], "content": (outcome["output"] or outcome["reason"])[:600]}
+        pushed.append(AgentResultState(correlation_id=correlation, result=content))
+    return [*pushed, AssistantMessageState(content=result.reply), FinishedState()]
