@@ -175,6 +175,18 @@ async def test_where_keys_are_required_this_machine_needs_one_too(door: Door) ->
             assert (await client.get(run)).status_code == 404
 
 
+@pytest.mark.parametrize("required", [False, True])
+async def test_the_description_says_whether_a_call_needs_a_key(door: Door, required: bool) -> None:
+    with_a_key: dict[str, list[str]] = {"HTTPBearer": []}
+
+    async with door.app(require_keys=required) as app:
+        described = [app.openapi()["paths"], app.openapi()["paths"]]
+
+    for paths in described:
+        assert paths["/process"]["post"]["security"] == ([with_a_key] if required else [{}, with_a_key])
+        assert "security" not in paths["/health"]["get"]
+
+
 async def test_a_key_that_is_used_too_often_is_told_when_to_come_back(door: Door) -> None:
     (_, key), (_, other) = await door.key(), await door.key()
 

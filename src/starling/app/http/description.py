@@ -1,4 +1,4 @@
-"""The description at `/openapi.json`, where every error is a problem, of the media type that problems have."""
+"""The description at `/openapi.json`: errors are problems, of their media type; where keys are optional."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -26,7 +26,25 @@ def describe_problems(app: FastAPI) -> None:
     app.openapi = openapi
 
 
+def describe_keys_as_optional(app: FastAPI) -> None:
+    """Have the application say that calls without a key are possible, too."""
+    described = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = described()
+        for operation in _operations(schema):
+            if ways := operation.get("security"):
+                operation["security"] = [{}, *filter(None, ways)]
+        return schema
+
+    app.openapi = openapi
+
+
 def _responses(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for operation in _operations(schema):
+        yield from operation["responses"].items()
+
+
+def _operations(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for path in schema["paths"].values():
-        for operation in path.values():
-            yield from operation["responses"].items()
+        yield from path.values()
