@@ -262,7 +262,7 @@ async def test_the_database_holds_no_key(door: Door) -> None:
     async with door.store.engine.connect() as connection:
         row = (await connection.execute(select(keys).where(keys.c.id == key_id))).one()
 
-    assert key.rpartition("-")[2] not in repr(row)
+    assert key.split("-", 3)[3] not in repr(row)  # its last part may have dashes of its own
     assert len(row.hash) == 32
 
 
