@@ -1,0 +1,53 @@
+"""The effect recorder as tests see it: how it is configured, what it did, and the gates that it waits at."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.gateway import SERVERS
+
+AGENT = "mcp_agent_effects"
+_EFFECTS = {"read_it": "read", "put": "idempotent", "charge": "unsafe", "find_charge": "read"}
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """The record of all effect servers that write to one file."""
+
+    file: Path
+
+    def as_server(self, *, reconcile: bool = False, **options: Any) -> dict[str, Any]:
+        """Return the entry under `mcpServers`; `options` go under `x-starling`."""
+        tools: dict[str, dict[str, Any]] = {tool: {"effect": effect} for tool, effect in _EFFECTS.items()}
+        if reconcile:
+            tools["charge"]["reconcile"] = "find_charge"
+        return {
+            "command": sys.executable,
+            "args": [str(SERVERS / "effects.py")],
+            "env": {"EFFECTS_FILE": str(self.file)},
+            "x-starling": {"description": "Reads, puts and charges.", "tools": tools, **options},
+        }
+
+    def lines(self, at: str) -> Sequence[Mapping[str, Any]]:
+        """Return what `arrived`, or what was `done`, in order."""
+        text = self.file.read_text() if self.file.exists() else ""
+        noted = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        return [line for line in noted if line["at"] == at]
+
+    def done(self) -> list[str]:
+        """Return the effects, as `charge a`."""
+        return [f"{line['tool']} {line['what']}" for line in self.lines("done")]
+
+    def open(self, gate: str) -> None:
+        """Let go whoever waits, or will wait, at a gate."""
+        (self.file.parent / gate).touch()
+
+    async def until(self, at: str, what: str, count: int = 1) -> None:
+        """Return once so many calls with this `what` have `arrived`, or are `done`."""
+        async with asyncio.timeout(30):
+            while sum(line["what"] == what for line in self.lines(at)) < count:  # noqa: ASYNC110 - another process
+                await asyncio.sleep(0.01)

@@ -1,0 +1,122 @@
+"""A server whose effects can be counted: `EFFECTS_FILE=<file> effects.py`. Only the standard library: it starts fast.
+
+Each effect is a line of JSON in the file, on the disk before the tool answers: `{"at", "tool", "what", "key", "pid"}`.
+`at` is `arrived` when a call comes in, `done` when its effect is there; `key` is what the call was offered in `_meta`.
+
+Every tool but `find_charge` takes `what` and these, all optional: `stall` (`before` or `after` the effect) waits until
+the file named `gate` exists beside the record; `answer` (`odd`: what a database can't hold; `fail`: an error after the
+effect); `found` (`garbage`, `fail`) spoils what `find_charge` says about the call. Calls wait side by side.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+_FILE = Path(os.environ["EFFECTS_FILE"])
+_KEY = "starling/idempotency-key"
+_OUT = threading.Lock()
+
+_TEXT = {"type": "string"}
+_PROPERTIES = dict.fromkeys(("what", "stall", "gate", "answer", "found"), _TEXT)
+_SCHEMA = {"type": "object", "properties": _PROPERTIES, "required": ["what"]}
+_FIND = {"type": "object", "properties": {"key": _TEXT, "arguments": {"type": "object"}}, "required": ["key"]}
+_TOOLS = [
+    {"name": "read_it", "description": "Read a thing.", "inputSchema": _SCHEMA},
+    {"name": "put", "description": "Put a thing; again makes no difference.", "inputSchema": _SCHEMA},
+    {"name": "charge", "description": "Charge somebody.", "inputSchema": _SCHEMA},
+    {"name": "find_charge", "description": "Say whether a charge was made.", "inputSchema": _FIND},
+]
+_ODD = {"nul\0": "a\0b", "lone": "\ud800", "nan": float("nan"), "big": 10**400}
+
+type Said = dict[str, Any]
+
+
+def note(at: str, tool: str, what: str, key: str | None) -> None:
+    line = json.dumps({"at": at, "tool": tool, "what": what, "key": key, "pid": os.getpid()}) + "\n"
+    with _FILE.open("a") as file:
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def say(message: Said) -> None:
+    with _OUT:
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        sys.stdout.flush()
+
+
+def text(words: str, **more: Any) -> Said:
+    return {"content": [{"type": "text", "text": words}], **more}
+
+
+def stall(arguments: Said, moment: str) -> None:
+    if arguments.get("stall") == moment:
+        gate = _FILE.parent / arguments["gate"]
+        while not gate.exists():
+            time.sleep(0.01)
+
+
+def act(tool: str, arguments: Said, key: str | None) -> Said:
+    what = arguments["what"]
+    note("arrived", tool, what, key)
+    stall(arguments, "before")
+    note("done", tool, what, key)
+    stall(arguments, "after")
+    match arguments.get("answer"):
+        case "odd":
+            return text("a\0b \ud800", structuredContent=_ODD)
+        case "fail":
+            return text(f"{tool} {what} went wrong", isError=True)
+        case _:
+            return text(f"{tool} {what}: fine")
+
+
+def find_charge(arguments: Said) -> Said:
+    asked: Said = arguments.get("arguments", {})
+    note("arrived", "find_charge", asked.get("what", ""), arguments["key"])
+    match asked.get("found"):
+        case "garbage":
+            return text("who knows", structuredContent={"weather": "fine"})
+        case "fail":
+            return text("the books are burnt", isError=True)
+        case _:
+            done = [line for line in _lines() if (line["at"], line["key"]) == ("done", arguments["key"])]
+            found = {"done": bool(done), "result": f"found: charge {done[0]['what']}" if done else ""}
+            return text(json.dumps(found), structuredContent=found)
+
+
+def _lines() -> list[Said]:
+    return [json.loads(line) for line in _FILE.read_text().splitlines()] if _FILE.exists() else []
+
+
+def answer_call(request: Said) -> None:
+    params = request["params"]
+    name: str = params["name"]
+    arguments: Said = params.get("arguments") or {}
+    meta: Said = params.get("_meta") or {}
+    result = find_charge(arguments) if name == "find_charge" else act(name, arguments, meta.get(_KEY))
+    say({"id": request["id"], "result": result})
+
+
+def answer(request: Said) -> None:
+    match request["method"]:
+        case "initialize":
+            about: Said = {"capabilities": {"tools": {}}, "serverInfo": {"name": "effects", "version": "1"}}
+            say({"id": request["id"], "result": {"protocolVersion": "2025-06-18", **about}})
+        case "tools/list":
+            say({"id": request["id"], "result": {"tools": _TOOLS}})
+        case "tools/call":
+            threading.Thread(target=answer_call, args=[request], daemon=True).start()
+        case _ if "id" in request:
+            say({"id": request["id"], "result": {}})
+        case _:
+            pass  # a notification
+
+
+if __name__ == "__main__":
+    for said in sys.stdin:
+        answer(json.loads(said))
