@@ -133,6 +133,12 @@ class ConflictError(StarlingError):
     code = "conflict"
 
 
+class RunCancelledError(StarlingError):
+    """Somebody asked for the run's end."""
+
+    code = "cancelled"
+
+
 class DeadlineExceededError(StarlingError):
     """The run's time is used up."""
 

@@ -85,6 +85,8 @@ class Run:
     crashes: int
     remaining_seconds: float  # until its deadline, by the database's clock
     grant: Grant | None = None  # what its caller may reach
+    caller: str = ""  # the id of its caller's key
+    cancelled: bool = False  # somebody asked for its end before this life began
 
 
 class Citation(BaseModel):

@@ -1,8 +1,9 @@
 """Servers and tools, and what a call of one comes to."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from starling.core.clock import Deadline
 from starling.core.json import JsonObject
@@ -77,7 +78,7 @@ class ToolOutcome:
 
     `text` is what a model and a person see; `data` the structured content where the server gave one.
     `code` says why a failed call failed: `tool_error` (the tool said so), `invalid_arguments`, `not_allowed`,
-    `timeout`, `server_unavailable`, `invalid_result`, `removed`. `unknown` means that a failed call may have changed
+    `timeout`, `server_unavailable`, `invalid_result`, `removed`, `switched_off`. `unknown` means that a failed call may have changed
     something all the same: it was cut off after it may have left.
     """
 
@@ -111,6 +112,41 @@ class CallRecord(Protocol):
     def settle(self, call: ToolCall, outcome: ToolOutcome) -> None:
         """Write down what the call came to, with the next flush; its result isn't used before that."""
         ...
+
+
+class Halts(Protocol):
+    """What was switched off, for whom, as it stands now. Answers are reasons; an empty one means that nothing was."""
+
+    def reason(self, call: ToolCall) -> str:
+        """Return why a call must not be made."""
+        ...
+
+    def everything(self, tenant: str, caller: str) -> str:
+        """Return why no call may be made for a tenant, in a run that was asked for with the key `caller`."""
+        ...
+
+    def named(self, kind: Literal["agent", "server"], tenant: str) -> Mapping[str, str]:
+        """Return which agents or servers are switched off for a tenant, each with the reason."""
+        ...
+
+
+class NoHalts(Halts):
+    """Nothing is ever switched off."""
+
+    def reason(self, call: ToolCall) -> str:
+        del call
+        return ""
+
+    def everything(self, tenant: str, caller: str) -> str:
+        del tenant, caller
+        return ""
+
+    def named(self, kind: Literal["agent", "server"], tenant: str) -> Mapping[str, str]:
+        del kind, tenant
+        return {}
+
+
+NO_HALTS: Final = NoHalts()
 
 
 class ToolGateway(Protocol):
