@@ -193,7 +193,7 @@ class Platform:
 
     async def claim(self, key: RunKey, *, run_seconds: float | None = None) -> Claim:
         limits = self.settings.limits
-        claim = await self.store.runs.claim(
+        claim = await self.store.leases.claim(
             key, worker="test", lease_seconds=limits.lease_seconds, run_seconds=run_seconds or limits.run_seconds
         )
         assert claim is not None
@@ -217,7 +217,7 @@ class Platform:
 
     @asynccontextmanager
     async def living(self, key: RunKey) -> AsyncGenerator[asyncio.Task[None]]:
-        """Execute a run for as long as the block lasts, then end that life as a crash would and give up its lease."""
+        """Execute a run for as long as the block lasts, then end that life as a crash would and hand the run back."""
         claim = await self.claim(key)
         life = asyncio.get_running_loop().create_task(self.brain.execute(claim))
         try:
@@ -225,7 +225,7 @@ class Platform:
         finally:
             life.cancel()
             await asyncio.gather(life, return_exceptions=True)
-            await self.store.runs.release([claim.run])
+            await self.store.leases.release([claim.run])
 
     def asked(self, contains: str) -> list[Body]:
         """What the model was asked with these words in it."""

@@ -10,7 +10,8 @@ from psycopg.sql import SQL, Identifier
 from starling.core.ids import new_id, trace_id_of
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.runs import RunConfig
-from starling.infra.postgres.runs import Claim, Connection, NewRun, RunKey, RunRepository
+from starling.infra.postgres.leases import Leases
+from starling.infra.postgres.runs import Claim, Connection, NewRun, RunKey
 
 
 async def defer_nothing(connection: Connection, keys: Sequence[RunKey]) -> None:
@@ -31,8 +32,8 @@ def a_run(run_id: str = "", *, tenant: str = DEFAULT_TENANT, thread: str = "thre
     )
 
 
-async def claimed(repository: RunRepository, key: RunKey, *, lease_seconds: float = 60) -> Claim:
-    claim = await repository.claim(key, worker="test", lease_seconds=lease_seconds, run_seconds=60)
+async def claimed(leases: Leases, key: RunKey, *, lease_seconds: float = 60) -> Claim:
+    claim = await leases.claim(key, worker="test", lease_seconds=lease_seconds, run_seconds=60)
     assert claim is not None
     return claim
 

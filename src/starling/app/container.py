@@ -39,6 +39,7 @@ from starling.infra.postgres.backlog import backlog
 from starling.infra.postgres.broadcast import Broadcast, open_broadcast
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
 from starling.infra.postgres.keys import KeyRepository
+from starling.infra.postgres.leases import Leases
 from starling.infra.postgres.runs import RunRepository
 from starling.infra.postgres.schema import check, upgrade
 from starling.infra.postgres.streams import RunReader
@@ -54,6 +55,7 @@ class Store:
     broadcast: Broadcast
     queue: RunQueue
     runs: RunRepository
+    leases: Leases
     reader: RunReader
     servers: ServerRepository
     epochs: EpochRepository
@@ -101,6 +103,7 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
             broadcast=broadcast,
             queue=queue,
             runs=runs,
+            leases=Leases(engine, queue.defer, runs.admit),
             reader=reader,
             servers=ServerRepository(engine),
             epochs=epochs,
@@ -148,7 +151,7 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
             )
         )
         worker = Worker(
-            store.queue, store.runs, MeasuredLives(freshness.before(brain.execute), metrics), settings.limits
+            store.queue, store.leases, MeasuredLives(freshness.before(brain.execute), metrics), settings.limits
         )
         yield Workshop(gateway, registry, freshness, brain, worker, models, listings, epoch)
 

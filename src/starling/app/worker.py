@@ -13,7 +13,8 @@ from starling.app.logs import bound_to_logs
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
 from starling.core.runs import Run
 from starling.core.settings import Limits
-from starling.infra.postgres.runs import Claim, RunKey, RunRepository
+from starling.infra.postgres.leases import Leases
+from starling.infra.postgres.runs import Claim, RunKey
 from starling.infra.queue.runs import RunQueue
 
 _RENEWALS_PER_LEASE = 3
@@ -32,10 +33,10 @@ class _Held:
 class Worker:
     """Works on many runs at once. A run whose lease is lost is dropped: another worker has it."""
 
-    def __init__(self, queue: RunQueue, runs: RunRepository, execute: Execute, limits: Limits) -> None:
+    def __init__(self, queue: RunQueue, leases: Leases, execute: Execute, limits: Limits) -> None:
         self.name = f"{socket.gethostname()}:{os.getpid()}"
         self._queue = queue
-        self._runs = runs
+        self._leases = leases
         self._execute = execute
         self._limits = limits
         self._held: dict[str, _Held] = {}
@@ -51,7 +52,7 @@ class Worker:
             await self._hand_back()
 
     async def _take(self, key: RunKey) -> None:
-        claim = await self._runs.claim(
+        claim = await self._leases.claim(
             key,
             worker=self.name,
             lease_seconds=self._limits.lease_seconds,
@@ -80,7 +81,7 @@ class Worker:
                 _log.info("run ended", extra={"ms": round((perf_counter() - begun) * 1000)})
 
     async def _sweep(self) -> None:
-        found = await self._runs.sweep(patience_seconds=self._limits.lease_seconds)
+        found = await self._leases.sweep(patience_seconds=self._limits.lease_seconds)
         if found:
             _log.warning("%d runs that nobody held were queued again", found)
 
@@ -91,8 +92,8 @@ class Worker:
             if not held:
                 continue
             try:
-                runs = {run_id: item.run for run_id, item in held.items()}
-                kept = await self._runs.renew(runs, lease_seconds=self._limits.lease_seconds)
+                runs = [item.run for item in held.values()]
+                kept = await self._leases.renew(runs, lease_seconds=self._limits.lease_seconds)
             except DatabaseUnavailableError as error:
                 _log.warning("leases can't be renewed: %s", error)
                 continue
@@ -105,7 +106,7 @@ class Worker:
             item.task.cancel()
         await asyncio.gather(*(item.task for item in held), return_exceptions=True)
         try:
-            await self._runs.release([item.run for item in held])
+            await self._leases.release([item.run for item in held])
         except DatabaseUnavailableError as error:
             _log.warning("unfinished runs wait for their leases to end: %s", error)
 

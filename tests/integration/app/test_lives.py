@@ -8,6 +8,7 @@ from psycopg import AsyncConnection
 from starling.app.worker import Worker, working
 from starling.core.settings import Limits
 from starling.infra.postgres.engine import open_engine
+from starling.infra.postgres.leases import Leases
 from starling.infra.postgres.runs import Claim, RunRepository
 from starling.infra.queue.runs import open_queue
 from tests.support.runs import a_run
@@ -28,11 +29,12 @@ async def test_the_end_of_a_lost_life_does_not_let_go_of_the_next_one(database_u
     engine = open_engine(database_url)
     async with open_queue(database_url) as queue:
         runs = RunRepository(engine, queue.defer, cap=8)
-        async with working(Worker(queue, runs, live, Limits())):
+        leases = Leases(engine, queue.defer, runs.admit)
+        async with working(Worker(queue, leases, live, Limits())):
             await runs.accept(a_run())
             await began[1].wait()
             await expire_leases(database_url)
-            await runs.sweep(patience_seconds=60)
+            await leases.sweep(patience_seconds=60)
             await began[2].wait()
             may_end[1].set()
             await ended[1].wait()

@@ -117,7 +117,7 @@ async def test_two_turns_at_once_are_answered_in_order(platform: Platform, says:
     first = await platform.accept("First.")
     second = await platform.accept("Second.")
 
-    refused = await platform.store.runs.claim(second, worker="w", lease_seconds=9, run_seconds=9)
+    refused = await platform.store.leases.claim(second, worker="w", lease_seconds=9, run_seconds=9)
     one = await platform.finish(first)
     two = await platform.finish(second)
 

@@ -11,6 +11,7 @@ from starling.core.events import Done, Thinking, Usage
 from starling.core.runs import RunResult, RunStatus, Step
 from starling.infra.postgres.broadcast import Broadcast, open_broadcast
 from starling.infra.postgres.engine import open_engine
+from starling.infra.postgres.leases import Leases
 from starling.infra.postgres.runs import Claim, RunKey, RunRepository
 from starling.infra.postgres.streams import RunReader
 from starling.infra.postgres.writer import Clause, JournalEntry, RunWriter
@@ -25,15 +26,20 @@ def repository(engine: AsyncEngine) -> RunRepository:
 
 
 @pytest.fixture
+def leases(engine: AsyncEngine, repository: RunRepository) -> Leases:
+    return Leases(engine, defer_nothing, repository.admit)
+
+
+@pytest.fixture
 def reader(engine: AsyncEngine) -> RunReader:
     return RunReader(engine, Broadcast(), poll_seconds=0.05)
 
 
 @pytest.fixture
-async def claim(repository: RunRepository) -> Claim:
+async def claim(repository: RunRepository, leases: Leases) -> Claim:
     new = a_run()
     await repository.accept(new)
-    return await claimed(repository, new.key)
+    return await claimed(leases, new.key)
 
 
 @pytest.fixture
@@ -113,10 +119,10 @@ async def test_a_cancelled_caller_loses_nothing(
 
 
 async def test_a_worker_that_lost_its_lease_writes_nothing(
-    writer: RunWriter, reader: RunReader, repository: RunRepository, claim: Claim
+    writer: RunWriter, reader: RunReader, repository: RunRepository, leases: Leases, claim: Claim
 ) -> None:
-    await repository.release([claim.run])
-    await claimed(repository, key_of(claim))
+    await leases.release([claim.run])
+    await claimed(leases, key_of(claim))
     writer.emit(say("late"))
 
     with pytest.raises(LeaseLostError):
@@ -128,10 +134,10 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(
 
 
 async def test_the_end_of_a_run_is_under_the_fence_too(
-    writer: RunWriter, reader: RunReader, repository: RunRepository, claim: Claim
+    writer: RunWriter, reader: RunReader, repository: RunRepository, leases: Leases, claim: Claim
 ) -> None:
-    await repository.release([claim.run])
-    await claimed(repository, key_of(claim))
+    await leases.release([claim.run])
+    await claimed(leases, key_of(claim))
 
     with pytest.raises(LeaseLostError):
         await end(writer, repository)
@@ -180,14 +186,14 @@ async def test_a_postgres_that_stays_away_is_reported_after_a_while(claim: Claim
 
 
 async def test_an_ended_run_tells_its_result_and_stays_ended(
-    writer: RunWriter, reader: RunReader, repository: RunRepository, claim: Claim
+    writer: RunWriter, reader: RunReader, repository: RunRepository, leases: Leases, claim: Claim
 ) -> None:
     await end(writer, repository)
 
     record = await reader.record(key_of(claim))
     assert (record.status, record.result and record.result.reply) == (RunStatus.SUCCEEDED, "Done.")
     assert [event.type async for event in reader.follow(key_of(claim))] == ["run_started", "done"]
-    assert await repository.claim(key_of(claim), worker="w", lease_seconds=9, run_seconds=9) is None
+    assert await leases.claim(key_of(claim), worker="w", lease_seconds=9, run_seconds=9) is None
 
 
 async def test_readers_on_another_machine_are_woken(

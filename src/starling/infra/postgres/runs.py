@@ -1,4 +1,4 @@
-"""The run row: accepted in one transaction, owned under a lease with a fence, admitted in order."""
+"""The run row: accepted in one transaction, admitted in order."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,9 +9,8 @@ from psycopg.types.json import Jsonb
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.events import RunStarted
-from starling.core.principal import Grant
 from starling.core.runs import Run, RunConfig
-from starling.infra.postgres.engine import execute_alone, transaction, translated
+from starling.infra.postgres.engine import transaction, translated
 from starling.infra.postgres.outbox import TELL_OF_RUN, telling
 
 type Connection = AsyncConnection[Any]
@@ -73,33 +72,6 @@ told AS ("""  # noqa: S608 - our own text
 SELECT admitted_at IS NOT NULL FROM written"""
 )
 
-_CLAIM = """
-UPDATE runs SET status = 'running', fence = fence + 1, worker = %(worker)s,
-    lease_until = now() + make_interval(secs => %(lease)s),
-    crashes = crashes + (status = 'running')::int,
-    started_at = coalesce(started_at, now()),
-    deadline = now() + make_interval(secs => least(%(seconds)s, (config -> 'limits' ->> 'run_seconds')::float8))
-WHERE tenant = %(tenant)s AND id = %(id)s AND (
-    (status = 'queued' AND admitted_at IS NOT NULL)
-    OR (status = 'running' AND (lease_until IS NULL OR lease_until < now())))
-RETURNING tenant, id::text, thread_id, branch_id, epoch, graph_version, input, config, correlation_id, trace_id, fence,
-    crashes, seq, flushes, extract(epoch FROM deadline - now())::float8, principal -> 'grant'"""
-_CLAIMED = (
-    *("tenant", "id", "thread_id", "branch_id", "epoch", "graph_version", "input", "config", "correlation_id"),
-    *("trace_id", "fence", "crashes", "seq", "flushes", "remaining_seconds", "grant"),
-)
-
-_RENEW = """
-UPDATE runs SET lease_until = now() + make_interval(secs => %(lease)s)
-FROM unnest(%(tenants)s::text[], %(ids)s::uuid[], %(fences)s::bigint[]) AS held (tenant, id, fence)
-WHERE runs.tenant = held.tenant AND runs.id = held.id AND runs.fence = held.fence AND runs.status = 'running'
-RETURNING runs.id::text AS id"""
-
-_RELEASE = """
-UPDATE runs SET lease_until = NULL, worker = NULL
-FROM unnest(%(tenants)s::text[], %(ids)s::uuid[], %(fences)s::bigint[]) AS held (tenant, id, fence)
-WHERE runs.tenant = held.tenant AND runs.id = held.id AND runs.fence = held.fence AND runs.status = 'running'"""
-
 # A head of its branch is the oldest unfinished run there. The cap is soft: two endings at once may both miss a
 # run that stands behind it, and the sweep admits that one.
 _ADMIT = """
@@ -113,15 +85,6 @@ UPDATE runs SET admitted_at = now() WHERE (tenant, id) IN (
                                  AND admitted_at IS NOT NULL))
     FOR UPDATE SKIP LOCKED)
 RETURNING tenant, id::text"""
-
-_STRANDED = """
-SELECT tenant, id::text FROM runs WHERE ended_at IS NULL AND (
-    (status = 'running' AND (lease_until IS NULL OR lease_until < now()))
-    OR (status = 'queued' AND admitted_at < now() - make_interval(secs => %(patience)s)))
-AND NOT EXISTS (SELECT FROM procrastinate_jobs WHERE queueing_lock = runs.id::text AND status = 'todo')"""
-
-_WAITING_TENANTS = """
-SELECT DISTINCT tenant FROM runs WHERE ended_at IS NULL AND status = 'queued' AND admitted_at IS NULL"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,62 +122,11 @@ class RunRepository:
                     await self._defer(connection, [new.key])
         return first
 
-    async def claim(self, key: RunKey, *, worker: str, lease_seconds: float, run_seconds: float) -> Claim | None:
-        """Take a runnable run, or one whose lease has expired, under the next fence; None where it isn't to be had."""
-        values = {
-            "tenant": key.tenant,
-            "id": key.id,
-            "worker": worker,
-            "lease": lease_seconds,
-            "seconds": run_seconds,
-        }
-        with translated():
-            row = await execute_alone(self._engine, _CLAIM, values)
-        if row is None:
-            return None
-        columns: dict[str, Any] = dict(zip(_CLAIMED, row, strict=True))
-        columns["config"] = RunConfig.model_validate(columns["config"])
-        columns["grant"] = Grant.of(columns["grant"])
-        seq, flushes = columns.pop("seq"), columns.pop("flushes")
-        return Claim(Run(**columns), seq, flushes)
-
-    async def renew(self, held: Mapping[str, Run], *, lease_seconds: float) -> frozenset[str]:
-        """Renew the leases of runs that are held; return the ids of those that still are."""
-        values = _fenced(list(held.values())) | {"lease": lease_seconds}
-        with translated():
-            async with transaction(self._engine) as connection:
-                cursor = await connection.execute(_RENEW, values)
-                return frozenset(row[0] for row in await cursor.fetchall())
-
-    async def release(self, held: Sequence[Run]) -> None:
-        """Give up the leases of unfinished runs, so that the next sweep queues them again."""
-        if not held:
-            return
-        with translated():
-            async with transaction(self._engine) as connection:
-                await connection.execute(_RELEASE, _fenced(held))
-
     async def admit(self, connection: Connection, tenant: str) -> None:
         """Queue the runs of a tenant that became runnable. Part of the transaction that ended a run."""
         cursor = await connection.execute(_ADMIT, {"tenant": tenant, "cap": self._cap})
         if admitted := [RunKey(*row) for row in await cursor.fetchall()]:
             await self._defer(connection, admitted)
-
-    async def sweep(self, *, patience_seconds: float) -> int:
-        """Queue again what nobody holds: lapsed or missing leases, jobs that were lost, heads that were missed.
-
-        Returns how many runs were found stranded.
-        """
-        with translated():
-            async with transaction(self._engine) as connection:
-                cursor = await connection.execute(_STRANDED, {"patience": patience_seconds})
-                stranded = [RunKey(*row) for row in await cursor.fetchall()]
-                if stranded:
-                    await self._defer(connection, stranded)
-                waiting = await connection.execute(_WAITING_TENANTS)
-                for (tenant,) in await waiting.fetchall():
-                    await self.admit(connection, tenant)
-        return len(stranded)
 
 
 def _first_event(new: NewRun, epoch: int) -> RunStarted:
@@ -237,14 +149,6 @@ def _row(new: NewRun, first: RunStarted) -> dict[str, Any]:
         "correlation_id": new.correlation_id,
         "trace_id": new.trace_id,
         "event": Jsonb(first.model_dump(mode="json")),
-    }
-
-
-def _fenced(runs: Sequence[Run]) -> dict[str, Any]:
-    return {
-        "tenants": [run.tenant for run in runs],
-        "ids": [run.id for run in runs],
-        "fences": [run.fence for run in runs],
     }
 
 

@@ -1,0 +1,141 @@
+"""Who owns a run: it is claimed under a lease with a fence, renewed, handed back, and found when nobody holds it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.core.principal import Grant
+from starling.core.runs import Run, RunConfig
+from starling.infra.postgres.engine import execute_alone, transaction, translated
+from starling.infra.postgres.runs import Claim, Connection, Defer, RunKey
+
+type Admit = Callable[[Connection, str], Awaitable[None]]
+"""Queues the runs of a tenant that became runnable, in the transaction of the connection it is given."""
+
+# What a claim is made of, in the order that `claim_of` reads.
+CLAIMED: Final = """tenant, id::text, thread_id, branch_id, epoch, graph_version, input, config, correlation_id,
+    trace_id, fence, crashes, seq, flushes, extract(epoch FROM deadline - now())::float8, principal -> 'grant'"""
+_NAMES = (
+    *("tenant", "id", "thread_id", "branch_id", "epoch", "graph_version", "input", "config", "correlation_id"),
+    *("trace_id", "fence", "crashes", "seq", "flushes", "remaining_seconds", "grant"),
+)
+
+_CLAIM = f"""
+UPDATE runs SET status = 'running', fence = fence + 1, worker = %(worker)s,
+    lease_until = now() + make_interval(secs => %(lease)s),
+    crashes = crashes + (status = 'running')::int,
+    started_at = coalesce(started_at, now()),
+    deadline = now() + make_interval(secs => least(%(seconds)s, (config -> 'limits' ->> 'run_seconds')::float8))
+WHERE tenant = %(tenant)s AND id = %(id)s AND (
+    (status = 'queued' AND admitted_at IS NOT NULL)
+    OR (status = 'running' AND (lease_until IS NULL OR lease_until < now())))
+RETURNING {CLAIMED}"""  # noqa: S608 - our own text
+
+_HELD = """
+FROM unnest(%(tenants)s::text[], %(ids)s::uuid[], %(fences)s::bigint[]) AS held (tenant, id, fence)
+WHERE runs.tenant = held.tenant AND runs.id = held.id AND runs.fence = held.fence AND runs.status = 'running'"""
+
+_RENEW = f"""
+UPDATE runs SET lease_until = now() + make_interval(secs => %(lease)s) {_HELD}
+RETURNING runs.id::text"""  # noqa: S608 - our own text
+
+_RELEASE = f"""
+UPDATE runs SET status = 'queued', lease_until = NULL, worker = NULL {_HELD}
+RETURNING runs.tenant, runs.id::text"""  # noqa: S608 - our own text
+
+_STRANDED = """
+SELECT tenant, id::text FROM runs WHERE ended_at IS NULL AND (
+    (status = 'running' AND (lease_until IS NULL OR lease_until < now()))
+    OR (status = 'queued' AND admitted_at < now() - make_interval(secs => %(patience)s)))
+AND NOT EXISTS (SELECT FROM procrastinate_jobs WHERE queueing_lock = runs.id::text AND status = 'todo')
+FOR UPDATE OF runs SKIP LOCKED"""
+
+# A second look, once the rows are locked: whoever gives a run to the queue holds its row, so there is one job at most.
+_WITHOUT_JOB = """
+SELECT run.tenant, run.id FROM unnest(%(tenants)s::text[], %(ids)s::text[]) AS run (tenant, id)
+WHERE NOT EXISTS (SELECT FROM procrastinate_jobs WHERE queueing_lock = run.id AND status = 'todo')"""
+
+_WAITING_TENANTS = """
+SELECT DISTINCT tenant FROM runs WHERE ended_at IS NULL AND status = 'queued' AND admitted_at IS NULL"""
+
+
+class Leases:
+    """Claims runs and lets go of them. Each public method is one transaction."""
+
+    def __init__(self, engine: AsyncEngine, defer: Defer, admit: Admit) -> None:
+        self._engine = engine
+        self._defer = defer
+        self._admit = admit
+
+    async def claim(self, key: RunKey, *, worker: str, lease_seconds: float, run_seconds: float) -> Claim | None:
+        """Take a runnable run, or one whose lease has expired, under the next fence; None where it isn't to be had."""
+        values = {
+            "tenant": key.tenant,
+            "id": key.id,
+            "worker": worker,
+            "lease": lease_seconds,
+            "seconds": run_seconds,
+        }
+        with translated():
+            row = await execute_alone(self._engine, _CLAIM, values)
+        return None if row is None else claim_of(row)
+
+    async def renew(self, held: Sequence[Run], *, lease_seconds: float) -> frozenset[str]:
+        """Renew the leases of runs that are held; return the ids of those that still are."""
+        values = fenced(held) | {"lease": lease_seconds}
+        with translated():
+            async with transaction(self._engine) as connection:
+                cursor = await connection.execute(_RENEW.encode(), values)
+                return frozenset(row[0] for row in await cursor.fetchall())
+
+    async def release(self, held: Sequence[Run]) -> None:
+        """Hand unfinished runs back: each is queued again, for whoever comes first. That is no crash."""
+        if not held:
+            return
+        with translated():
+            async with transaction(self._engine) as connection:
+                released = await connection.execute(_RELEASE.encode(), fenced(held))
+                await self._queue(connection, await released.fetchall())
+
+    async def sweep(self, *, patience_seconds: float) -> int:
+        """Queue again what nobody holds: lapsed or missing leases, jobs that were lost, heads that were missed.
+
+        Returns how many runs were found stranded.
+        """
+        with translated():
+            async with transaction(self._engine) as connection:
+                stranded = await connection.execute(_STRANDED, {"patience": patience_seconds})
+                found = await self._queue(connection, await stranded.fetchall())
+                waiting = await connection.execute(_WAITING_TENANTS)
+                for (tenant,) in await waiting.fetchall():
+                    await self._admit(connection, tenant)
+        return found
+
+    async def _queue(self, connection: Connection, runs: Sequence[tuple[str, str]]) -> int:
+        """Give the queue those of these locked runs that it doesn't have; return how many."""
+        if not runs:
+            return 0
+        values = {"tenants": [tenant for tenant, _ in runs], "ids": [run_id for _, run_id in runs]}
+        cursor = await connection.execute(_WITHOUT_JOB, values)
+        keys = [RunKey(*row) for row in await cursor.fetchall()]
+        await self._defer(connection, keys)
+        return len(keys)
+
+
+def claim_of(row: tuple[Any, ...]) -> Claim:
+    """Make a claim of a row of `CLAIMED`."""
+    columns: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
+    columns["config"] = RunConfig.model_validate(columns["config"])
+    columns["grant"] = Grant.of(columns["grant"])
+    seq, flushes = columns.pop("seq"), columns.pop("flushes")
+    return Claim(Run(**columns), seq, flushes)
+
+
+def fenced(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return the values that say which runs are held, and under which fence."""
+    return {
+        "tenants": [run.tenant for run in runs],
+        "ids": [run.id for run in runs],
+        "fences": [run.fence for run in runs],
+    }

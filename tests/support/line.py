@@ -1,0 +1,45 @@
+"""Runs that stand in line, without a worker."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.core.events import Done, Usage
+from starling.core.runs import RunResult
+from starling.infra.postgres.broadcast import Broadcast
+from starling.infra.postgres.leases import Leases
+from starling.infra.postgres.runs import Connection, RunKey, RunRepository
+from starling.infra.postgres.writer import RunWriter
+from tests.support.runs import a_run, claimed
+
+CAP = 3
+
+
+@dataclass
+class Line:
+    """Runs as they come and go, and which of them were given to the queue."""
+
+    engine: AsyncEngine
+    queued: list[RunKey] = field(default_factory=list[RunKey])
+
+    def __post_init__(self) -> None:
+        self.repository = RunRepository(self.engine, self._defer, cap=CAP)
+        self.leases = Leases(self.engine, self._defer, self.repository.admit)
+
+    async def _defer(self, connection: Connection, keys: Sequence[RunKey]) -> None:
+        self.queued += keys
+
+    async def accept(self, *, thread: str = "thread", tenant: str = "default") -> RunKey:
+        new = a_run(thread=thread, tenant=tenant)
+        await self.repository.accept(new)
+        return new.key
+
+    async def end(self, key: RunKey) -> None:
+        writer = RunWriter(self.engine, await claimed(self.leases, key), Broadcast())
+        result = RunResult(status="succeeded", reply="Done.")
+        await writer.end(result, Done(usage=Usage(), status="succeeded", reply="Done."), self.repository)
+        await writer.close()
+
+    async def claims(self, key: RunKey) -> bool:
+        return await self.leases.claim(key, worker="w", lease_seconds=60, run_seconds=60) is not None
