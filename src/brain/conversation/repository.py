@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from brain.conversation.states import BaseState, Envelope, decode
 from starling.core.runs import Run
-from starling.infra.postgres.engine import translated
-from starling.infra.postgres.tables import states
+from starling.infra.postgres.engine import fetch_alone, translated
 from starling.infra.postgres.writer import Clause
 
 _PUSH = """
@@ -39,26 +37,27 @@ def pushing(run: Run, envelopes: Sequence[Envelope]) -> Clause:
     return Clause(_PUSH, values)
 
 
+_LAST = """
+SELECT v, t, ts, data, compressed FROM states
+WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND branch_id = %(branch_id)s AND t = ANY(%(kinds)s)
+ORDER BY position DESC LIMIT %(count)s"""
+
+
 class ConversationRepository:
     """Reads branches."""
 
     def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")  # a read needs no BEGIN
+        self._engine = engine
 
     async def last(self, run: Run, kinds: Sequence[type[BaseState]], count: int) -> list[BaseState]:
         """Return the last states of these kinds on the run's branch, oldest first."""
-        query = (
-            select(states.c.v, states.c.t, states.c.ts, states.c.data, states.c.compressed)
-            .where(
-                states.c.tenant == run.tenant,
-                states.c.thread_id == run.thread_id,
-                states.c.branch_id == run.branch_id,
-                states.c.t.in_([kind.__name__ for kind in kinds]),
-            )
-            .order_by(states.c.position.desc())
-            .limit(count)
-        )
+        values = {
+            "tenant": run.tenant,
+            "thread_id": run.thread_id,
+            "branch_id": run.branch_id,
+            "kinds": [kind.__name__ for kind in kinds],
+            "count": count,
+        }
         with translated():
-            async with self._engine.connect() as connection:
-                rows = (await connection.execute(query)).all()
+            rows = await fetch_alone(self._engine, _LAST, values)
         return [decode(Envelope(*row)) for row in reversed(rows)]

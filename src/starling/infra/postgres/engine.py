@@ -111,7 +111,13 @@ async def _given_back(pooled: PoolProxiedConnection, *, broken: bool = False) ->
 
 
 async def execute_alone(engine: AsyncEngine, statement: str, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Execute one statement that is a transaction by itself, and return its first row.
+    """Execute one statement that is a transaction by itself, and return its first row."""
+    rows = await fetch_alone(engine, statement, values)
+    return rows[0] if rows else None
+
+
+async def fetch_alone(engine: AsyncEngine, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Execute one statement that is a transaction by itself, and return its rows.
 
     One round trip: what needs no BEGIN and COMMIT around it doesn't pay for them.
     """
@@ -119,13 +125,13 @@ async def execute_alone(engine: AsyncEngine, statement: str, values: Mapping[str
     connection = cast("AsyncConnection[Any]", pooled.driver_connection)
     try:
         await connection.set_autocommit(True)
-        row = await (await connection.execute(statement.encode(), values)).fetchone()
+        rows = await (await connection.execute(statement.encode(), values)).fetchall()
         await connection.set_autocommit(False)
     except BaseException:
         await _given_back(pooled, broken=True)
         raise
     await _given_back(pooled)
-    return row
+    return rows
 
 
 @contextlib.asynccontextmanager

@@ -117,12 +117,13 @@ class _Batch:
     steps: list[tuple[str, Step]] = field(default_factory=list[tuple[str, Step]])
     journal: list[JournalEntry] = field(default_factory=list[JournalEntry])
     sources: list[Source] = field(default_factory=list["Source"])
+    passing: list[Source] = field(default_factory=list["Source"])
     transition: Transition | None = None
     writes: Sequence[Write] = ()
 
     @property
     def empty(self) -> bool:
-        return not (self.events or self.steps or self.journal or self.sources or self.transition)
+        return not (self.events or self.steps or self.journal or self.sources or self.passing or self.transition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +171,9 @@ class RunWriter:
         """Add to the journal; it goes with the next batch, together with what is emitted beside it."""
         self._pending.journal.append(entry)
 
-    def add(self, source: Source) -> None:
-        """Add something of another kind to the next batch."""
-        self._pending.sources.append(source)
+    def add(self, source: Source, *, until_end: bool = False) -> None:
+        """Add something of another kind to the next batch; `until_end` where an ended run has no use for it."""
+        (self._pending.passing if until_end else self._pending.sources).append(source)
 
     @property
     def has_told(self) -> bool:
@@ -216,17 +217,15 @@ class RunWriter:
     async def end(
         self, result: RunResult, last: AnyEvent, repository: RunRepository, also: Sequence[Clause] = ()
     ) -> None:
-        """End the run: its last event, its result, `also` and the admission of the next run in one transaction.
-
-        `also` takes the place of what was added and not flushed yet.
-        """
+        """End the run: its last event, its result, `also` and the admission of the next run in one transaction."""
 
         async def admit_next(connection: Connection) -> None:
             await repository.admit(connection, self.run.tenant)
 
         document = Jsonb(storable(result.model_dump(mode="json")))
         self._pending.events.append(last)
-        self._pending.sources = [partial(_same, clause) for clause in (*also, Clause(_TELL, telling()))]
+        self._pending.passing.clear()
+        self._pending.sources += [partial(_same, clause) for clause in (*also, Clause(_TELL, telling()))]
         self._pending.transition = Transition(_ENDED, {"status": result.status, "result": document})
         self._pending.writes = [admit_next]
         await self.flush()
@@ -302,7 +301,7 @@ class RunWriter:
             "channel": CHANNEL,
             "notice": notice_of(self.run.id, self._seq + len(stored)),
         }
-        clauses = [source() for source in batch.sources]
+        clauses = [source() for source in (*batch.sources, *batch.passing)]
         for part in (*clauses, *([batch.transition] if batch.transition else [])):
             values |= part.values
         fenced = _FENCED_WITH.format(batch.transition.assignments) if batch.transition else _FENCED
