@@ -46,6 +46,7 @@ CREATE TABLE ledger (
     state TEXT NOT NULL,
     outcome JSONB,
     correlation_id TEXT NOT NULL,
+    fence BIGINT DEFAULT '0' NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     dispatched_at TIMESTAMP WITH TIME ZONE,
     settled_at TIMESTAMP WITH TIME ZONE,
