@@ -1,6 +1,6 @@
 """Servers and tools, and what a call of one comes to."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal, Protocol
@@ -78,8 +78,8 @@ class ToolOutcome:
 
     `text` is what a model and a person see; `data` the structured content where the server gave one.
     `code` says why a failed call failed: `tool_error` (the tool said so), `invalid_arguments`, `not_allowed`,
-    `timeout`, `server_unavailable`, `invalid_result`, `removed`, `switched_off`. `unknown` means that a failed call may have changed
-    something all the same: it was cut off after it may have left.
+    `timeout`, `server_unavailable`, `invalid_result`, `removed`, `switched_off`. `unknown` means that a failed call
+    may have changed something all the same: it was cut off after it may have left.
     """
 
     status: Literal["succeeded", "failed"]
@@ -89,6 +89,22 @@ class ToolOutcome:
     truncated: bool = False
     duration_ms: float = 0.0
     unknown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What somebody found out about a call whose own answer was lost: whether it was done, and its result then.
+
+    `by` is the full name of the tool that said so, or whoever did.
+    """
+
+    done: bool
+    result: str
+    by: str
+
+
+type Find = Callable[[], Awaitable[Finding | None]]
+"""Asks the call's server whether the call was done; None where nobody there can tell."""
 
 
 class CallRecord(Protocol):
@@ -101,7 +117,7 @@ class CallRecord(Protocol):
         """
         ...
 
-    async def dispatch(self, call: ToolCall) -> ToolOutcome | None:
+    async def dispatch(self, call: ToolCall, find: Find) -> ToolOutcome | None:
         """Make durable that the call leaves now and return None, or return what it came to in an earlier life.
 
         Raises SuspendedError where a person has to say what it came to, LeaseLostError, DatabaseUnavailableError:
@@ -109,8 +125,11 @@ class CallRecord(Protocol):
         """
         ...
 
-    def settle(self, call: ToolCall, outcome: ToolOutcome) -> None:
-        """Write down what the call came to, with the next flush; its result isn't used before that."""
+    async def settle(self, call: ToolCall, outcome: ToolOutcome, find: Find) -> ToolOutcome:
+        """Write down what the call came to, with the next flush, and return what the run goes on with.
+
+        Its result isn't used before that flush. Raises SuspendedError where a person has to say what it came to.
+        """
         ...
 
 
