@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from brain.governance import Allowance
+from brain.interrupts import Interrupts
 from brain.journal import Journal, dump_reply, load_reply, request_hash, storable_reply
 from brain.registry.cards import Roster
 from brain.state import Said
@@ -67,6 +68,7 @@ class RunContext:
     allowance: Allowance
     limits: Limits
     deadline: Deadline
+    interrupts: Interrupts
     meter: Meter = field(default_factory=Meter)
     troubles: Troubles = field(default_factory=Troubles)
     tracer: Tracer = NO_TRACER

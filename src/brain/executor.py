@@ -18,13 +18,20 @@ from brain.conversation.repository import ConversationRepository
 from brain.ending import Ending
 from brain.governance import Governance
 from brain.graph import Star, build_star
+from brain.interrupts import Interrupts
 from brain.journal import Journal
 from brain.registry.cards import Roster
 from brain.registry.service import Registry
 from brain.state import GraphState, Said, initial_state
 from brain.traced import TracedGateway, TracedModels
 from starling.core.clock import Clock, Deadline
-from starling.core.errors import DatabaseUnavailableError, DeadlineExceededError, LeaseLostError, StarlingError
+from starling.core.errors import (
+    DatabaseUnavailableError,
+    DeadlineExceededError,
+    LeaseLostError,
+    StarlingError,
+    SuspendedError,
+)
 from starling.core.events import Failure, Warn
 from starling.core.llm import ModelClient, TokenUsage
 from starling.core.runs import Run
@@ -33,7 +40,8 @@ from starling.core.tools import ToolGateway
 from starling.core.tracing import NO_TRACER, Span, Tracer
 from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.engine import Engine
-from starling.infra.postgres.runs import Claim, RunKey
+from starling.infra.postgres.interrupts import InterruptRepository
+from starling.infra.postgres.runs import Claim, Connection, RunKey
 from starling.infra.postgres.streams import RunReader
 from starling.infra.postgres.writer import JournalEntry, RunWriter
 
@@ -50,6 +58,7 @@ class Collaborators:
     ending: Ending
     reader: RunReader
     conversations: ConversationRepository
+    interrupts: InterruptRepository
     registry: Registry
     governance: Governance
     models: ModelClient
@@ -91,6 +100,10 @@ class Brain:
                 state = await self._run_star(context)
         except (LeaseLostError, DatabaseUnavailableError):
             raise
+        except SuspendedError as suspended:
+            await self._suspend(run, writer, suspended)
+            segment.set(lambda: {"starling.status": "waiting"})
+            return
         except TimeoutError:
             failure = Failure(
                 code=DeadlineExceededError.code, message="The run's time ran out before the answer stood."
@@ -110,6 +123,15 @@ class Brain:
         if result.status != "succeeded":
             segment.fail(result.reply)
 
+    async def _suspend(self, run: Run, writer: RunWriter, suspended: SuspendedError) -> None:
+        """Let the run wait for what it asked, held by nobody."""
+        key = RunKey(run.tenant, run.id)
+
+        async def wake(connection: Connection) -> None:
+            await self._with.interrupts.wake_if_answered(connection, key, suspended.interrupts)
+
+        await writer.suspend(wake)
+
     async def _context(self, run: Run, writer: RunWriter, deadline: Deadline, meter: Meter) -> RunContext:
         roster, history = await self._roster(run), await self._history(run)
         allowance = self._with.governance.evaluate_request(
@@ -128,9 +150,14 @@ class Brain:
             allowance=allowance,
             limits=self._with.limits,
             deadline=deadline,
+            interrupts=await self._interrupts(run, writer),
             meter=meter,
             tracer=self._with.tracer,
         )
+
+    async def _interrupts(self, run: Run, writer: RunWriter) -> Interrupts:
+        known = await self._with.interrupts.of_run(RunKey(run.tenant, run.id)) if run.fence > 1 else ()
+        return Interrupts(writer, self._with.clock, self._with.limits.interrupt_seconds, known)
 
     async def _roster(self, run: Run) -> Roster:
         return await self._with.registry.roster(run.epoch, run.tenant)
@@ -139,13 +166,16 @@ class Brain:
         return render(await self._with.conversations.last(run, SHOWN, self._with.limits.max_history))
 
     async def _run_star(self, context: RunContext) -> GraphState:
-        """Start the star, or go on from the last checkpoint where the run was interrupted."""
+        """Start the star, or go on from the last checkpoint. Raises SuspendedError where it can't go on for now."""
         saver = FencedSaver(self._with.engine, context.writer)
         config = _config(context.run, context.limits.graph_steps)
         resumed = await saver.aget_tuple(config) is not None
         star: Star = self._star.copy({"checkpointer": saver})
         given = None if resumed else initial_state(context.run.input)
-        return cast("GraphState", await star.ainvoke(given, config, context=context, durability="sync"))
+        reached = await star.ainvoke(given, config, context=context, durability="sync")
+        if waits := reached.get("__interrupt__"):
+            raise SuspendedError(*dict.fromkeys(key for item in waits for key in item.value))
+        return cast("GraphState", reached)
 
     async def _broken_off(self, run: Run, writer: RunWriter, failure: Failure) -> tuple[GraphState, Failure | None]:
         """Return what the run had reached; out of time with something to answer is no failure."""

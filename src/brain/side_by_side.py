@@ -4,17 +4,36 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from starling.core.errors import StarlingError
+from starling.core.errors import StarlingError, SuspendedError
 
 
 async def side_by_side[T](works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return the results in order; the first of our errors ends the others and is raised as itself."""
+    """Return the results in order; the first of our errors ends the others and is raised as itself.
+
+    One that has to wait for somebody ends no other: SuspendedError is raised at the end, for all of these together.
+    """
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(work) for work in works]
+            tasks = [group.create_task(_until_suspended(work)) for work in works]
     except* StarlingError as errors:
         first: BaseException = errors
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
         raise first from None
-    return [task.result() for task in tasks]
+    results: list[T] = []
+    waiting: list[str] = []
+    for outcome in (task.result() for task in tasks):
+        if isinstance(outcome, SuspendedError):
+            waiting += outcome.interrupts
+        else:
+            results.append(outcome)
+    if waiting:
+        raise SuspendedError(*dict.fromkeys(waiting))
+    return results
+
+
+async def _until_suspended[T](work: Coroutine[Any, Any, T]) -> T | SuspendedError:
+    try:
+        return await work
+    except SuspendedError as suspended:
+        return suspended

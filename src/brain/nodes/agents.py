@@ -6,6 +6,7 @@ from typing import Protocol
 from langgraph.runtime import Runtime
 
 from brain.context import RunContext
+from brain.interrupts import suspending
 from brain.state import Dispatch, TaskOutcome, Update
 
 
@@ -25,5 +26,6 @@ class Agents:
 
     async def __call__(self, state: Dispatch, runtime: Runtime[RunContext]) -> Update:
         """Return the update that carries the task's outcome and its new status."""
-        outcome = await self.pipeline.run(runtime.context, state)
+        with suspending():
+            outcome = await self.pipeline.run(runtime.context, state)
         return {"tasks": [{**state["task"], "status": outcome["status"]}], "results": [outcome]}

@@ -7,6 +7,7 @@ from langgraph.runtime import Runtime
 
 from brain.answer import citations_of, plain_answer, unanswered
 from brain.context import Answer, RunContext
+from brain.interrupts import suspending
 from brain.prompts import Xml, element, lines, prompt
 from brain.state import GraphState, Said, TaskOutcome, Update, approved
 from brain.typing_out import TypingOut
@@ -28,7 +29,8 @@ class Qa:
         citations = citations_of(outcomes)
         reply = _standing_answer(context, state, outcomes)
         if reply is None:
-            reply = await _written(context, state, outcomes)
+            with suspending():
+                reply = await _written(context, state, outcomes)
         return {"reply": reply, "citations": citations}
 
 

@@ -10,6 +10,7 @@ from langgraph.runtime import Runtime
 from brain.context import OUT_OF_TIME, RunContext
 from brain.decision import DECISION, Decision
 from brain.documents import ask_for_document
+from brain.interrupts import suspending
 from brain.plan import UNREACHED, Ground, Rejected, accepted_tasks, faults, progress_of, without_dead_ends
 from brain.prompts import Xml, element, lines, prompt
 from brain.state import (
@@ -51,7 +52,8 @@ class Supervisor:
         if routing["decisions"] >= context.allowance.supervisor_calls:
             context.warn("limit_reached", "The limit of decisions is reached: answering with what is there.")
             return _finish(state)
-        return await _decide(context, state)
+        with suspending():
+            return await _decide(context, state)
 
 
 def _to_decide(state: GraphState) -> bool:

@@ -38,6 +38,7 @@ from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.backlog import backlog
 from starling.infra.postgres.broadcast import Broadcast, open_broadcast
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
+from starling.infra.postgres.interrupts import InterruptRepository
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.leases import Leases
 from starling.infra.postgres.runs import RunRepository
@@ -56,6 +57,7 @@ class Store:
     queue: RunQueue
     runs: RunRepository
     leases: Leases
+    interrupts: InterruptRepository
     reader: RunReader
     servers: ServerRepository
     epochs: EpochRepository
@@ -104,6 +106,7 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
             queue=queue,
             runs=runs,
             leases=Leases(engine, queue.defer, runs.admit),
+            interrupts=InterruptRepository(engine, runs),
             reader=reader,
             servers=ServerRepository(engine),
             epochs=epochs,
@@ -141,6 +144,7 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
                 ending=Ending(store.runs, SystemClock()),
                 reader=store.reader,
                 conversations=ConversationRepository(store.engine),
+                interrupts=store.interrupts,
                 registry=registry,
                 governance=TableGovernance(settings.limits),
                 models=MeasuredModels(models, metrics),

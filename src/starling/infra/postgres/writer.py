@@ -85,6 +85,7 @@ _WAS_WRITTEN = """
 SELECT flushes = %(flushes)s + 1 FROM runs WHERE tenant = %(tenant)s AND id = %(id)s AND fence = %(fence)s"""
 
 _ENDED = "status = %(status)s, result = %(result)s, ended_at = now(), lease_until = NULL, worker = NULL"
+_WAITS = "status = 'waiting', admitted_at = NULL, lease_until = NULL, worker = NULL"
 _TELL = f"written AS (SELECT * FROM fenced),\nreported AS ({TELL_OF_RUN})"  # noqa: S608 - our own text
 
 
@@ -228,6 +229,15 @@ class RunWriter:
         self._pending.sources += [partial(_same, clause) for clause in (*also, Clause(_TELL, telling()))]
         self._pending.transition = Transition(_ENDED, {"status": result.status, "result": document})
         self._pending.writes = [admit_next]
+        await self.flush()
+
+    async def suspend(self, wake: Write) -> None:
+        """Let the run wait, held by nobody and out of its tenant's cap, with all that was collected.
+
+        `wake` is the rest of that transaction: it queues the run again where it needn't wait any more.
+        """
+        self._pending.transition = Transition(_WAITS, {})
+        self._pending.writes = [wake]
         await self.flush()
 
     async def close(self) -> None:

@@ -1,0 +1,123 @@
+"""What a run needs people for: asked once, found again by key in its next life."""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal, assert_never
+
+from langgraph.types import interrupt
+
+from starling.core.clock import Clock
+from starling.core.errors import SuspendedError
+from starling.core.events import AnyEvent, ApprovalRequired, BudgetRequired, Clarification, ExactCall, InDoubt
+from starling.core.ids import new_id
+from starling.core.json import JsonObject
+from starling.infra.postgres.interrupts import InterruptKind, StoredInterrupt, asking
+from starling.infra.postgres.writer import Clause, RunWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What somebody has to answer. `key` tells it from every other one of its run, and is the same in each life.
+
+    `path` is where in the run it came up; an answer's payload has to fit `response_schema`.
+    """
+
+    kind: InterruptKind
+    key: str
+    path: str
+    reason: str
+    message: str
+    response_schema: JsonObject
+    call: ExactCall | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What came of a wish; `payload` is empty unless it was resolved."""
+
+    state: Literal["resolved", "cancelled", "expired"]
+    payload: JsonObject
+    expires_at: datetime
+
+
+class Interrupts:
+    """Everything that one run has asked. What is asked anew becomes durable together with its event."""
+
+    def __init__(self, writer: RunWriter, clock: Clock, seconds: float, known: Sequence[StoredInterrupt] = ()) -> None:
+        self._writer = writer
+        self._clock = clock
+        self._seconds = seconds
+        self._known = {item.key: item for item in known}
+        self._unwritten: list[StoredInterrupt] = []
+
+    def answer_to(self, wish: Wish) -> Answered:
+        """Return the answer. Raises SuspendedError while there is none; then the wish is told, the first time."""
+        item = self._known.get(wish.key) or self._ask(wish)
+        if item.state == "open":
+            raise SuspendedError(item.id)
+        return Answered(item.state, item.payload or {}, item.expires_at)
+
+    def _ask(self, wish: Wish) -> StoredInterrupt:
+        item = StoredInterrupt(
+            id=new_id(),
+            run_id=self._writer.run.id,
+            key=wish.key,
+            kind=wish.kind,
+            path=wish.path,
+            reason=wish.reason,
+            message=wish.message,
+            response_schema=wish.response_schema,
+            call=wish.call.model_dump() if wish.call else None,
+            state="open",
+            payload=None,
+            created_at=None,
+            expires_at=self._clock.now() + timedelta(seconds=self._seconds),
+        )
+        self._known[wish.key] = item
+        if not self._unwritten:
+            self._writer.add(self._taken)
+        self._unwritten.append(item)
+        self._writer.emit(_event(item, wish))
+        return item
+
+    def _taken(self) -> Clause:
+        asked, self._unwritten = self._unwritten, []
+        return asking(self._writer.run.thread_id, self._writer.run.branch_id, asked)
+
+
+@contextmanager
+def suspending() -> Generator[None]:
+    """Turn SuspendedError into LangGraph's interrupt, whose resume value is never used: other nodes run on."""
+    try:
+        yield
+    except SuspendedError as suspended:
+        interrupt(list(suspended.interrupts))
+        raise
+
+
+def _event(item: StoredInterrupt, wish: Wish) -> AnyEvent:
+    told = {
+        "id": item.id,
+        "reason": item.reason,
+        "message": item.message,
+        "responseSchema": item.response_schema,
+        "expiresAt": item.expires_at,
+        "call": wish.call,
+    }
+    match wish.kind:
+        case "approval":
+            return ApprovalRequired.model_validate(told)
+        case "in_doubt":
+            return InDoubt.model_validate(told)
+        case "clarification":
+            return Clarification.model_validate(_without_call(told))
+        case "budget":
+            return BudgetRequired.model_validate(_without_call(told))
+        case _:
+            assert_never(wish.kind)
+
+
+def _without_call(told: Mapping[str, object]) -> Mapping[str, object]:
+    return {name: value for name, value in told.items() if name != "call"}

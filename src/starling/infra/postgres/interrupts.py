@@ -1,0 +1,261 @@
+"""What runs wait for: interrupts, how they are answered, and how their runs are woken."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from psycopg.types.json import Jsonb
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.core.errors import ConflictError, NotFoundError
+from starling.core.json import JsonObject, storable
+from starling.infra.postgres.engine import fetch_alone, transaction, translated
+from starling.infra.postgres.runs import Connection, RunKey, RunRepository
+from starling.infra.postgres.writer import Clause
+
+type InterruptKind = Literal["approval", "clarification", "budget", "in_doubt"]
+type InterruptState = Literal["open", "resolved", "cancelled", "expired"]
+
+_MOST = 500
+
+_ASK = """
+asked AS (
+    INSERT INTO interrupts (tenant, id, run_id, key, kind, path, reason, message, response_schema, call, expires_at)
+    SELECT fenced.tenant, item.id, fenced.id, item.key, item.kind, item.path, item.reason, item.message,
+        item.response_schema, item.call, item.expires_at
+    FROM fenced, jsonb_to_recordset(%(asked)s) AS item (id uuid, key text, kind text, path text, reason text,
+        message text, response_schema jsonb, call jsonb, expires_at timestamptz)),
+counted AS (
+    UPDATE branches SET clarifications = clarifications + %(clarifications)s FROM fenced
+    WHERE branches.tenant = fenced.tenant AND branches.thread_id = %(asked_thread)s AND branches.id = %(asked_branch)s
+        AND %(clarifications)s > 0)"""
+
+_COLUMNS = """interrupts.id::text, interrupts.run_id::text, key, kind, path, reason, message, response_schema, call,
+    interrupts.state, payload, interrupts.created_at, expires_at, answered_at, answered_by"""
+
+_OF_RUN = f"SELECT {_COLUMNS} FROM interrupts WHERE tenant = %(tenant)s AND run_id = %(id)s ORDER BY id"  # noqa: S608
+
+_WAITING = f"""
+SELECT {_COLUMNS} FROM interrupts JOIN runs ON runs.tenant = interrupts.tenant AND runs.id = interrupts.run_id
+WHERE interrupts.tenant = %(tenant)s AND interrupts.state = 'open' AND runs.ended_at IS NULL AND expires_at > now()
+    AND (%(run)s::uuid IS NULL OR runs.id = %(run)s) AND (%(kind)s::text IS NULL OR kind = %(kind)s)
+ORDER BY interrupts.id LIMIT %(limit)s"""  # noqa: S608 - our own text
+
+_ONE = f"SELECT {_COLUMNS} FROM interrupts WHERE tenant = %(tenant)s AND id = %(id)s"  # noqa: S608 - our own text
+
+# Everybody who answers locks the run first: the worker that lets it wait does so under the same lock.
+_LOCK = "SELECT ended_at IS NOT NULL FROM runs WHERE tenant = %(tenant)s AND id = %(id)s FOR UPDATE"
+
+_ANSWERED = """
+SELECT id::text, state, payload, expires_at <= now() FROM interrupts
+WHERE tenant = %(tenant)s AND run_id = %(id)s AND id = ANY(%(ids)s::uuid[])"""
+
+_ANSWER = """
+UPDATE interrupts SET state = item.state, payload = item.payload, answered_at = now(), answered_by = %(actor)s
+FROM jsonb_to_recordset(%(answers)s) AS item (id uuid, state text, payload jsonb)
+WHERE interrupts.tenant = %(tenant)s AND interrupts.run_id = %(id)s AND interrupts.id = item.id
+    AND interrupts.state = 'open'"""
+
+_WAKE = """
+UPDATE runs SET status = 'queued' WHERE tenant = %(tenant)s AND id = %(id)s AND status = 'waiting'"""
+
+# A second statement of its transaction: it sees what was committed before the run's row was locked.
+_WAKE_IF_ANSWERED = """
+UPDATE runs SET status = 'queued' WHERE tenant = %(tenant)s AND id = %(id)s AND status = 'waiting' AND (
+    cancel_requested OR EXISTS (
+        SELECT FROM interrupts WHERE tenant = %(tenant)s AND run_id = %(id)s AND id = ANY(%(ids)s::uuid[])
+        AND state <> 'open'))"""
+
+_ACTIVE = """
+SELECT runs.id::text, runs.seq FROM runs
+JOIN threads ON threads.tenant = runs.tenant AND threads.id = runs.thread_id AND threads.branch = runs.branch_id
+WHERE runs.tenant = %(tenant)s AND runs.thread_id = %(thread)s AND runs.status IN ('running', 'waiting')
+FOR UPDATE OF runs"""
+
+_OPEN_OF_RUN = """
+SELECT id::text, kind FROM interrupts
+WHERE tenant = %(tenant)s AND run_id = %(id)s AND state = 'open' AND expires_at > now()"""
+
+_LAPSED = """
+SELECT tenant, id::text FROM runs WHERE (tenant, id) IN (
+    SELECT tenant, run_id FROM interrupts WHERE state = 'open' AND expires_at <= now())
+ORDER BY id LIMIT %(limit)s FOR UPDATE SKIP LOCKED"""
+
+_EXPIRE = """
+UPDATE interrupts SET state = 'expired', answered_at = now()
+WHERE tenant = %(tenant)s AND run_id = %(id)s AND state = 'open' AND expires_at <= now()"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredInterrupt:
+    """Something that a run asks, and what came of it; `call` is the exact tool call that it is about, if any."""
+
+    id: str
+    run_id: str
+    key: str
+    kind: InterruptKind
+    path: str
+    reason: str
+    message: str
+    response_schema: JsonObject
+    call: JsonObject | None
+    state: InterruptState
+    payload: JsonObject | None
+    created_at: datetime | None
+    expires_at: datetime
+    answered_at: datetime | None = None
+    answered_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptAnswer:
+    """What somebody says to an interrupt."""
+
+    id: str
+    state: Literal["resolved", "cancelled"]
+    payload: JsonObject
+
+
+def asking(thread_id: str, branch_id: str, asked: Sequence[StoredInterrupt]) -> Clause:
+    """Return what writes interrupts down, and counts the questions among them, as a part of a flush."""
+    rows = [
+        {
+            "id": item.id,
+            "key": item.key,
+            "kind": item.kind,
+            "path": item.path,
+            "reason": item.reason,
+            "message": item.message,
+            "response_schema": item.response_schema,
+            "call": item.call,
+            "expires_at": item.expires_at.isoformat(),
+        }
+        for item in asked
+    ]
+    values = {
+        "asked": Jsonb(storable(rows)),
+        "clarifications": sum(item.kind == "clarification" for item in asked),
+        "asked_thread": thread_id,
+        "asked_branch": branch_id,
+    }
+    return Clause(_ASK, values)
+
+
+class InterruptRepository:
+    """Queries over interrupts. Each public method is one transaction unless it takes a connection."""
+
+    def __init__(self, engine: AsyncEngine, runs: RunRepository) -> None:
+        self._engine = engine
+        self._runs = runs
+
+    async def of_run(self, key: RunKey) -> list[StoredInterrupt]:
+        """Return everything that a run has asked, answered or not."""
+        return await self._rows(_OF_RUN, {"tenant": key.tenant, "id": key.id})
+
+    async def waiting(self, tenant: str, *, run: str | None = None, kind: str | None = None) -> list[StoredInterrupt]:
+        """Return up to 500 interrupts of a tenant's unfinished runs that can still be answered, oldest first."""
+        return await self._rows(_WAITING, {"tenant": tenant, "run": run, "kind": kind, "limit": _MOST})
+
+    async def one(self, tenant: str, interrupt: str) -> StoredInterrupt:
+        """Return an interrupt. Raises NotFoundError, for another tenant's as well."""
+        found = await self._rows(_ONE, {"tenant": tenant, "id": interrupt})
+        if not found:
+            raise NotFoundError("interrupt", interrupt)
+        return found[0]
+
+    async def answer(self, key: RunKey, answers: Sequence[InterruptAnswer], actor: str) -> None:
+        """Write the answers down, all or none, and wake the run if it waits. The same answer again changes nothing.
+
+        Raises NotFoundError for an unknown run or interrupt, ConflictError where one was answered otherwise, has
+        expired or its run is over.
+        """
+        with translated():
+            async with transaction(self._engine) as connection:
+                values = {"tenant": key.tenant, "id": key.id}
+                over = await (await connection.execute(_LOCK, values)).fetchone()
+                if over is None:
+                    raise NotFoundError("run", key.id)
+                new = await self._new(connection, values, answers)
+                if new and over[0]:
+                    raise ConflictError(f"Run {key.id} is over: it waits for nothing any more.")
+                if new:
+                    await self._write(connection, values, new, actor)
+
+    async def answer_thread(self, tenant: str, thread: str, text: str, actor: str) -> tuple[RunKey, int] | None:
+        """Let a message answer the one question that its thread's active run asks.
+
+        Returns that run and the number of its last event so far, or None where no run there waits for exactly a
+        clarification: of two messages at once, one answers.
+        """
+        with translated():
+            async with transaction(self._engine) as connection:
+                cursor = await connection.execute(_ACTIVE, {"tenant": tenant, "thread": thread})
+                active = await cursor.fetchone()
+                if active is None:
+                    return None
+                run, seq = active
+                values = {"tenant": tenant, "id": run}
+                found = await (await connection.execute(_OPEN_OF_RUN, values)).fetchall()
+                if [kind for _, kind in found] != ["clarification"]:
+                    return None
+                answer = InterruptAnswer(found[0][0], "resolved", {"answer": text})
+                await self._write(connection, values, [answer], actor)
+        return RunKey(tenant, run), seq
+
+    async def expire(self) -> int:
+        """Close what nobody answered in time and wake the runs that waited for it; return how many runs that were."""
+        with translated():
+            async with transaction(self._engine) as connection:
+                cursor = await connection.execute(_LAPSED, {"limit": _MOST})
+                lapsed = [RunKey(*row) for row in await cursor.fetchall()]
+                for key in lapsed:
+                    values = {"tenant": key.tenant, "id": key.id}
+                    await connection.execute(_EXPIRE, values)
+                    await connection.execute(_WAKE, values)
+                for tenant in {key.tenant for key in lapsed}:
+                    await self._runs.admit(connection, tenant)
+        return len(lapsed)
+
+    async def wake_if_answered(self, connection: Connection, key: RunKey, interrupts: Sequence[str]) -> None:
+        """Queue a run that was just let wait where one of its interrupts isn't open any more; admit what may go on.
+
+        Part of the transaction that lets the run wait.
+        """
+        await connection.execute(_WAKE_IF_ANSWERED, {"tenant": key.tenant, "id": key.id, "ids": list(interrupts)})
+        await self._runs.admit(connection, key.tenant)
+
+    async def _new(
+        self, connection: Connection, values: Mapping[str, Any], answers: Sequence[InterruptAnswer]
+    ) -> list[InterruptAnswer]:
+        """Return the answers that aren't there yet."""
+        cursor = await connection.execute(_ANSWERED, {**values, "ids": [item.id for item in answers]})
+        known = {row[0]: row[1:] for row in await cursor.fetchall()}
+        new: list[InterruptAnswer] = []
+        for item in answers:
+            if item.id not in known:
+                raise NotFoundError("interrupt", item.id)
+            state, payload, late = known[item.id]
+            if (state, payload) == (item.state, item.payload):
+                continue
+            if state != "open" or late:
+                raise _conflict(item.id, "expired" if state == "open" else state)
+            new.append(item)
+        return new
+
+    async def _write(
+        self, connection: Connection, values: Mapping[str, Any], answers: Sequence[InterruptAnswer], actor: str
+    ) -> None:
+        rows = [{"id": item.id, "state": item.state, "payload": item.payload} for item in answers]
+        await connection.execute(_ANSWER, {**values, "actor": actor, "answers": Jsonb(rows)})
+        await connection.execute(_WAKE, values)
+        await self._runs.admit(connection, values["tenant"])
+
+    async def _rows(self, query: str, values: Mapping[str, Any]) -> list[StoredInterrupt]:
+        with translated():
+            return [StoredInterrupt(*row) for row in await fetch_alone(self._engine, query, values)]
+
+
+def _conflict(interrupt: str, state: str) -> ConflictError:
+    how = "has expired" if state == "expired" else f"was {state} already, with another answer"
+    return ConflictError(f"The interrupt {interrupt} {how}.", "`GET /v1/approvals` shows what can be answered.")
