@@ -17,12 +17,16 @@ _EXAMPLE = '{"mcpServers": {"time": {"command": "mcp-server-time"}}}'
 
 
 class ToolOptions(BaseModel):
-    """What the admin says about one tool. `side_effect_free` is another word for the effect `read`."""
+    """What the admin says about one tool. `side_effect_free` is another word for the effect `read`.
+
+    `reconcile` names a tool of the same server that knows what became of a call whose answer was lost.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     effect: Effect | None = None
     side_effect_free: bool = False
+    reconcile: Annotated[str, Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
     def _one_effect(self) -> "ToolOptions":
@@ -42,6 +46,13 @@ class ServerOptions(BaseModel):
     timeout: Annotated[float, Field(gt=0)] | None = None  # seconds for one call
     max_sessions: Annotated[int, Field(ge=1)] = 1
     tenants: tuple[str, ...] = ()  # who sees it; nobody named means everybody
+
+    @field_validator("tools")
+    @classmethod
+    def _another_tool_reconciles(cls, tools: dict[str, ToolOptions]) -> dict[str, ToolOptions]:
+        if itself := [name for name, options in tools.items() if options.reconcile == name]:
+            raise ValueError(f"{itself[0]} can't say itself whether it was called: reconcile names another tool")
+        return tools
 
     def effect_of(self, tool: str) -> Effect:
         """Return the effect class of a tool. A server's own annotations don't count."""

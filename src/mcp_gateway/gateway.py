@@ -12,6 +12,8 @@ from mcp_gateway.directory import Directory
 from mcp_gateway.path.dispatch import Dispatch
 from mcp_gateway.path.granted import Granted
 from mcp_gateway.path.known import Known
+from mcp_gateway.path.ledger import Ledger
+from mcp_gateway.path.reconcile import Reconcile
 from mcp_gateway.path.schema_check import SchemaCheck
 from mcp_gateway.path.size_limit import SizeLimit
 from mcp_gateway.path.step import Step, cut_off
@@ -20,6 +22,7 @@ from mcp_gateway.repository import ServerRepository
 from mcp_gateway.schemas import Validators
 from mcp_gateway.sessions import Sessions
 from starling.core.clock import Deadline
+from starling.core.errors import DatabaseUnavailableError, LeaseLostError, SuspendedError
 from starling.core.settings import Limits
 from starling.core.tools import ServerListing, ToolCall, ToolGateway, ToolOutcome
 
@@ -39,6 +42,12 @@ class Gateway(ToolGateway):
         begun = perf_counter()
         try:
             outcome = await self._path(call, deadline)
+        except (
+            SuspendedError,
+            LeaseLostError,
+            DatabaseUnavailableError,
+        ):  # of its record: the call waits, or isn't ours
+            raise
         except Exception:  # noqa: BLE001 - the edge: one call, whatever happens in it, is one outcome
             _log.exception("tool call %s of %s failed in the platform", call.id, call.tool.full_name)
             outcome = cut_off(call, "internal", f"The platform failed at this call; its log says more under {call.id}.")
@@ -125,5 +134,6 @@ def _path(directory: Directory, sessions: Sessions, limits: Limits) -> Step:
     path: Step = Dispatch(directory, sessions, validators)
     path = Timeout(directory, limits.tool_call_seconds, path)
     path = SizeLimit(limits.tool_result_chars, path)
+    path = Ledger(Reconcile(directory, SchemaCheck(validators, path)), path)
     path = SchemaCheck(validators, path)
     return Granted(Known(directory, path))

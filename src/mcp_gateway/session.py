@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Final, cast
 
@@ -84,12 +84,13 @@ class Session:
             raise self._unavailable()
         return self._session
 
-    async def call(self, tool: str, arguments: dict[str, Any]) -> wire.CallToolResult:
-        """Call a tool and return what the server answered, unchecked.
+    async def call(self, tool: str, arguments: dict[str, Any], meta: Mapping[str, str]) -> wire.CallToolResult:
+        """Call a tool and return what the server answered, unchecked; `meta` goes beside the arguments.
 
         Raises ServerUnavailableError, McpError where the server refused, ValidationError where the answer isn't one.
         """
-        params = wire.CallToolRequestParams(name=tool, arguments=arguments)
+        beside = wire.RequestParams.Meta(**meta) if meta else None
+        params = wire.CallToolRequestParams(name=tool, arguments=arguments, _meta=beside)
         return await self._request(wire.CallToolRequest(params=params), wire.CallToolResult)
 
     async def page(self, cursor: str | None) -> ToolsPage:

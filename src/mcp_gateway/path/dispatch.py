@@ -1,7 +1,7 @@
 """The end of the path: the call itself, on an open session."""
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from mcp import McpError
 from mcp.types import INVALID_PARAMS, METHOD_NOT_FOUND, CallToolResult
@@ -16,7 +16,9 @@ from mcp_gateway.sessions import Sessions
 from starling.core.clock import Deadline
 from starling.core.errors import ServerUnavailableError
 from starling.core.json import JsonObject, storable, storable_text
-from starling.core.tools import ToolCall, ToolOutcome
+from starling.core.tools import Effect, ToolCall, ToolOutcome
+
+IDEMPOTENCY_KEY: Final = "starling/idempotency-key"  # in `_meta` of a request
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Dispatch:
             async with self.sessions.use(call.tool.server, server.config) as session:
                 await session.opened()
                 opened = True
-                result = await session.call(call.tool.name, arguments)
+                result = await session.call(call.tool.name, arguments, _offered(call))
         except ServerUnavailableError as error:
             return self._lost(call, error, opened=opened)
         except McpError as error:
@@ -68,6 +70,11 @@ class Dispatch:
         if data is None:
             return "there is no structured content"
         return "; ".join(faults(self.validators.get(call.tool.hash, "output", call.tool.output_schema), data, "result"))
+
+
+def _offered(call: ToolCall) -> dict[str, str]:
+    """What the server is told beside the arguments: by the key it can tell a repetition from another call."""
+    return {IDEMPOTENCY_KEY: call.key} if call.key and call.tool.effect is not Effect.READ else {}
 
 
 def _refused(call: ToolCall, error: McpError) -> ToolOutcome:
