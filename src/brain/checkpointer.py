@@ -15,6 +15,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.postgres.base import BasePostgresSaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import TASKS
 from psycopg.types.json import Jsonb
 
 from starling.infra.postgres.engine import Engine, driver, translated
@@ -33,6 +34,17 @@ checkpointed AS (
     SELECT %(thread)s, %(namespace)s, %(checkpoint_id)s, %(parent_id)s, %(checkpoint)s, %(metadata)s FROM fenced
     ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id)
     DO UPDATE SET checkpoint = EXCLUDED.checkpoint, metadata = EXCLUDED.metadata)"""
+# A run goes on from its newest checkpoint only. What the same statement inserts isn't seen by these two.
+_SUPERSEDE = """,
+superseded_blobs AS (
+    DELETE FROM checkpoint_blobs AS old USING fenced
+    WHERE old.thread_id = %(thread)s AND old.checkpoint_ns = %(namespace)s
+    AND old.version IS DISTINCT FROM %(checkpoint)s -> 'channel_versions' ->> old.channel),
+superseded AS (
+    DELETE FROM checkpoints AS old USING fenced
+    WHERE old.thread_id = %(thread)s AND old.checkpoint_ns = %(namespace)s
+    AND old.checkpoint_id <> %(checkpoint_id)s)"""
+_SPARED_BYTES = 16 * 1024  # of values: a short run never comes to it, and its end deletes everything anyway
 _BLOB_COLUMNS = ("blob_threads", "blob_namespaces", "blob_channels", "blob_versions", "blob_types", "blobs")
 
 
@@ -44,11 +56,11 @@ class _Unwritten:
     blobs: dict[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
     taken: bool = False
 
-    def clause(self) -> Clause:
-        """Return what stores it; from now on it isn't added to."""
+    def take(self) -> Mapping[str, Any]:
+        """Return what is to be stored; from now on it isn't added to."""
         self.taken = True
         columns = zip(*self.blobs.values(), strict=True) if self.blobs else ((),) * len(_BLOB_COLUMNS)
-        return Clause(_STORE, self.checkpoint | dict(zip(_BLOB_COLUMNS, map(list, columns), strict=True)))
+        return self.checkpoint | dict(zip(_BLOB_COLUMNS, map(list, columns), strict=True))
 
 
 class FencedSaver(BasePostgresSaver):
@@ -63,6 +75,7 @@ class FencedSaver(BasePostgresSaver):
         self._engine = engine
         self._writer = writer
         self._unwritten = _Unwritten(taken=True)
+        self._stored_bytes = 0  # of values, since superseded ones were deleted
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the newest checkpoint; a run in its first life has none, and isn't looked up."""
@@ -83,14 +96,15 @@ class FencedSaver(BasePostgresSaver):
     ) -> RunnableConfig:
         """Store a checkpoint together with what was told and recorded before it, and wait until that is durable.
 
-        Where there was nothing to tell, the node asked nobody: the checkpoint follows within milliseconds.
+        Where there was nothing to tell, the node asked nobody: the checkpoint follows within milliseconds. Nor is the
+        last one waited for: the run's end, which comes next, keeps what was told and has no more use for it.
         """
         place = config.get("configurable", {})
         run_id, namespace = place["thread_id"], place.get("checkpoint_ns", "")
         inline, apart = _split(checkpoint["channel_values"])
         if self._unwritten.taken:
             self._unwritten = _Unwritten()
-            self._writer.add(self._unwritten.clause)
+            self._writer.add(self._clause, until_end=True)
         versions = {channel: version for channel, version in new_versions.items() if channel in apart}
         for row in self._dump_blobs(run_id, namespace, apart, versions):
             self._unwritten.blobs[row[2]] = row
@@ -102,12 +116,23 @@ class FencedSaver(BasePostgresSaver):
             "checkpoint": Jsonb({**checkpoint, "channel_values": inline}),
             "metadata": Jsonb(get_serializable_checkpoint_metadata(config, metadata)),
         }
-        if self._writer.has_told:
+        if self._writer.has_told and _leads_on(checkpoint):
             await self._writer.flush()
         else:
             self._writer.flush_soon()
         stored = {"thread_id": run_id, "checkpoint_ns": namespace, "checkpoint_id": checkpoint["id"]}
         return {"configurable": stored}
+
+    def _clause(self) -> Clause:
+        values = self._unwritten.take()
+        inline = values["checkpoint"].obj["channel_values"].values()
+        self._stored_bytes += sum(
+            len(value) for value in (*values["blobs"], *inline) if isinstance(value, (bytes, str))
+        )
+        if self._stored_bytes <= _SPARED_BYTES:
+            return Clause(_STORE, values)
+        self._stored_bytes = 0
+        return Clause(_STORE + _SUPERSEDE, values)
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -128,6 +153,12 @@ class FencedSaver(BasePostgresSaver):
                 saver = AsyncPostgresSaver(await driver(connection), serde=self.serde)
                 async for item in saver.alist(config, filter=filter, before=before, limit=limit):
                     yield item
+
+
+def _leads_on(checkpoint: Checkpoint) -> bool:
+    """Whether a node comes next."""
+    values = checkpoint["channel_values"]
+    return bool(values.get(TASKS)) or any(name.startswith("branch:to:") for name in values)
 
 
 def _split(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

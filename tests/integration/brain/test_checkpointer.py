@@ -1,0 +1,59 @@
+"""What lies in the checkpointer's tables while a run goes on, and what a run that is interrupted finds there."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from tests.support.model_script import Answer
+from tests.support.platform import BENCH, ModelSays, Platform, calls, decision, task, verdict
+
+TASKS = 50
+_SPARED = 16 * 1024
+# of each value: its channel, its size, and whether the newest checkpoint refers to it
+_VALUES = """
+SELECT value.channel, length(value.blob), newest.checkpoint -> 'channel_versions' ->> value.channel = value.version
+FROM checkpoint_blobs AS value, (SELECT checkpoint FROM checkpoints ORDER BY checkpoint_id DESC LIMIT 1) AS newest"""
+_LEFT = "SELECT checkpoint_id FROM checkpoints UNION ALL SELECT channel FROM checkpoint_blobs"
+
+
+async def rows(url: str, query: str) -> Sequence[tuple[Any, ...]]:
+    async with await AsyncConnection.connect(url) as connection:
+        return await (await connection.execute(query.encode())).fetchall()
+
+
+def says_many_tasks(says: ModelSays, *answers: Answer) -> None:
+    says.supervisor(decision(*(task(f"t{number}", BENCH) for number in range(TASKS))))
+    for number in range(TASKS):
+        says.agent(f"t{number}", calls(("look", {"thing": f"number {number}, " * 20})))
+    says.reviewer(verdict("APPROVED"))
+    says.qa(*answers)
+
+
+async def test_what_a_newer_checkpoint_replaced_goes_while_the_run_goes_on(
+    platform: Platform, says: ModelSays, database_url: str
+) -> None:
+    says_many_tasks(says, Answer("Fine [1].", hold="for ever"))
+    key = await platform.accept("How is everything?")
+
+    async with platform.living(key):
+        await platform.model.received(1 + 2 * TASKS + 1)
+        values = await rows(database_url, _VALUES)
+
+    assert {"tasks", "results", "plan"} <= {channel for channel, _, needed in values if needed}
+    assert sum(size or 0 for _, size, needed in values if not needed) <= _SPARED
+
+
+async def test_an_interrupted_run_goes_on_from_the_checkpoint_that_is_left(
+    platform: Platform, says: ModelSays, database_url: str
+) -> None:
+    says_many_tasks(says, Answer("Half an answer", hold="for ever", hold_after=2), Answer("A whole answer [1]."))
+    key = await platform.accept("How is everything?")
+    async with platform.living(key):
+        await platform.model.received(1 + 2 * TASKS + 1)
+
+    told = await platform.finish(key)
+
+    assert (told.status, told.reply) == ("succeeded", "A whole answer [1].")
+    assert len(platform.model.requests) == 1 + 2 * TASKS + 2
+    assert await rows(database_url, _LEFT) == []
