@@ -1,9 +1,7 @@
 """One life of a run: from its claim to its end, or to wherever it was when its worker stopped."""
 
-import asyncio
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from langchain_core.runnables import RunnableConfig
@@ -20,30 +18,33 @@ from brain.governance import Governance
 from brain.graph import Star, build_star
 from brain.interrupts import Interrupts
 from brain.journal import Journal
+from brain.life import Life, Lives
 from brain.registry.cards import Roster
 from brain.registry.service import Registry
 from brain.state import GraphState, Said, initial_state
+from brain.stopping import Stopping, count
 from brain.traced import TracedGateway, TracedModels
 from starling.core.clock import Clock, Deadline
 from starling.core.errors import (
     DatabaseUnavailableError,
     DeadlineExceededError,
     LeaseLostError,
+    RunCancelledError,
     StarlingError,
     SuspendedError,
 )
 from starling.core.events import Failure, Warn
-from starling.core.llm import ModelClient, TokenUsage
-from starling.core.runs import Run
+from starling.core.llm import ModelClient
+from starling.core.runs import Run, RunResult
 from starling.core.settings import Limits
-from starling.core.tools import ToolGateway
+from starling.core.tools import NO_HALTS, Effect, Halts, ToolGateway
 from starling.core.tracing import NO_TRACER, Span, Tracer
 from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.interrupts import InterruptRepository
 from starling.infra.postgres.runs import Claim, Connection, RunKey
 from starling.infra.postgres.streams import RunReader
-from starling.infra.postgres.writer import JournalEntry, RunWriter
+from starling.infra.postgres.writer import RunWriter
 
 _ANSWER_SHARE, _ANSWER_SECONDS = 0.1, 5.0  # of a run's time, kept for its answer
 _log = logging.getLogger(__name__)
@@ -66,6 +67,8 @@ class Collaborators:
     clock: Clock
     limits: Limits
     tracer: Tracer = NO_TRACER
+    halts: Halts = NO_HALTS
+    lives: Lives = field(default_factory=Lives)
 
 
 class Brain:
@@ -74,6 +77,7 @@ class Brain:
     def __init__(self, with_: Collaborators) -> None:
         self._with = _traced(with_)
         self._star = build_star(Pipeline())
+        self._stopping = Stopping(with_.engine, with_.broadcast, with_.reader, with_.ending)
 
     async def execute(self, claim: Claim) -> None:
         """Bring a claimed run to its end.
@@ -84,26 +88,26 @@ class Brain:
         writer = RunWriter(self._with.engine, claim, self._with.broadcast)
         with self._with.broadcast.writing(claim.run.id):
             try:
-                with self._with.tracer.segment(claim.run) as segment:
-                    await self._live(claim.run, writer, segment)
+                with self._with.tracer.segment(claim.run) as segment, self._with.lives.living(claim.run) as life:
+                    _describe(segment, await self._live(claim.run, writer, life))
             finally:
                 await writer.close()
 
-    async def _live(self, run: Run, writer: RunWriter, segment: Span) -> None:
+    async def _live(self, run: Run, writer: RunWriter, life: Life) -> RunResult | None:
         deadline = Deadline(self._with.clock, _working_seconds(run.remaining_seconds))
         meter = Meter()
         state = initial_state(run.input)
         failure: Failure | None = None
         try:
-            async with asyncio.timeout(run.remaining_seconds):
+            async with life.within(run.remaining_seconds):
                 context = await self._context(run, writer, deadline, meter)
                 state = await self._run_star(context)
         except (LeaseLostError, DatabaseUnavailableError):
             raise
         except SuspendedError as suspended:
-            await self._suspend(run, writer, suspended)
-            segment.set(lambda: {"starling.status": "waiting"})
-            return
+            return await self._suspend(run, writer, suspended)
+        except RunCancelledError:
+            return await self._stopping.end(writer)
         except TimeoutError:
             failure = Failure(
                 code=DeadlineExceededError.code, message="The run's time ran out before the answer stood."
@@ -117,11 +121,8 @@ class Brain:
             writer.drop_unwritable()
             failure = Failure(code="internal", message=f"Something went wrong inside Starling (run {run.id}).")
         if failure:
-            state, failure = await self._broken_off(run, writer, failure)
-        result = await self._with.ending.end(writer, state, meter, failure)
-        segment.set(lambda: {"starling.status": result.status, "output": result.reply})
-        if result.status != "succeeded":
-            segment.fail(result.reply)
+            state, failure = await self._broken_off(writer, failure)
+        return await self._with.ending.end(writer, state, meter, failure)
 
     async def _suspend(self, run: Run, writer: RunWriter, suspended: SuspendedError) -> None:
         """Let the run wait for what it asked, held by nobody."""
@@ -138,14 +139,14 @@ class Brain:
             run.thread_id, run.config.channel, run.config.mode, run.input, run.config.limits
         )
         entries = await self._with.reader.journal(RunKey(run.tenant, run.id)) if run.fence > 1 else ()
-        _count(meter, entries)
+        count(meter, entries)
         return RunContext(
             run=run,
             writer=writer,
             journal=Journal(writer, entries),
             models=self._with.models,
             gateway=self._with.gateway,
-            roster=roster.limited(allowance.effects, _degraded(roster, self._with.gateway), run.grant),
+            roster=self._usable(run, roster, allowance.effects),
             history=history,
             allowance=allowance,
             limits=self._with.limits,
@@ -158,6 +159,14 @@ class Brain:
     async def _interrupts(self, run: Run, writer: RunWriter) -> Interrupts:
         known = await self._with.interrupts.of_run(RunKey(run.tenant, run.id)) if run.fence > 1 else ()
         return Interrupts(writer, self._with.clock, self._with.limits.interrupt_seconds, known)
+
+    def _usable(self, run: Run, roster: Roster, effects: frozenset[Effect]) -> Roster:
+        """Return what the run may choose from: what can't be used, or was switched off, says so."""
+        halts = self._with.halts
+        reasons = _degraded(roster, self._with.gateway) | dict(halts.named("server", run.tenant))
+        if reason := halts.everything(run.tenant, run.caller):
+            reasons = {server: reason for card in roster.cards.values() for server in card.servers}
+        return roster.limited(effects, reasons, run.grant).halted(halts.named("agent", run.tenant))
 
     async def _roster(self, run: Run) -> Roster:
         return await self._with.registry.roster(run.epoch, run.tenant)
@@ -177,9 +186,10 @@ class Brain:
             raise SuspendedError(*dict.fromkeys(key for item in waits for key in item.value))
         return cast("GraphState", reached)
 
-    async def _broken_off(self, run: Run, writer: RunWriter, failure: Failure) -> tuple[GraphState, Failure | None]:
+    async def _broken_off(self, writer: RunWriter, failure: Failure) -> tuple[GraphState, Failure | None]:
         """Return what the run had reached; out of time with something to answer is no failure."""
-        state = await self._last_state(run, writer)
+        state = await self._stopping.last_state(writer)
+        await self._stopping.close(writer, failure.message)
         if failure.code != DeadlineExceededError.code:
             return state, failure
         state = cut_short(state)
@@ -188,18 +198,21 @@ class Brain:
         writer.emit(Warn(code=failure.code, message=failure.message))
         return state, None
 
-    async def _last_state(self, run: Run, writer: RunWriter) -> GraphState:
-        """What a broken run had reached: its last checkpoint."""
-        found = await FencedSaver(self._with.engine, writer).stored(_config(run, self._with.limits.graph_steps))
-        values = found.checkpoint["channel_values"] if found else {}
-        return cast("GraphState", {**initial_state(run.input), **values})
-
 
 def _traced(with_: Collaborators) -> Collaborators:
     if with_.tracer is NO_TRACER:
         return with_
     models, gateway = TracedModels(with_.models, with_.tracer), TracedGateway(with_.gateway, with_.tracer)
     return replace(with_, models=models, gateway=gateway)
+
+
+def _describe(segment: Span, result: RunResult | None) -> None:
+    if result is None:
+        segment.set(lambda: {"starling.status": "waiting"})
+        return
+    segment.set(lambda: {"starling.status": result.status, "output": result.reply})
+    if result.status != "succeeded":
+        segment.fail(result.reply)
 
 
 def _working_seconds(seconds: float) -> float:
@@ -227,12 +240,3 @@ def _degraded(roster: Roster, gateway: ToolGateway) -> dict[str, str]:
         elif listing.state == "degraded":
             reasons[card.server] = listing.error
     return reasons
-
-
-def _count(meter: Meter, entries: Sequence[JournalEntry]) -> None:
-    for entry in entries:
-        if entry.kind == "answer":
-            meter.model_calls += 1
-            meter.tokens += TokenUsage(**entry.data["usage"])
-        elif entry.kind == "tool":
-            meter.tool_calls += 1

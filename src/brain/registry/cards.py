@@ -94,6 +94,11 @@ class Roster:
             chosen[name] = replace(card, tools=tools, degraded=_why_not(card, degraded))
         return Roster(chosen)
 
+    def halted(self, reasons: Mapping[str, str]) -> "Roster":
+        """Return the roster with those agents that were switched off as such; `reasons` says why, by name."""
+        found = {name: replace(self.cards[name], degraded=reasons[name]) for name in reasons if name in self.cards}
+        return Roster({**self.cards, **found}) if found else self
+
     def elements(self) -> Xml:
         """Return all cards, one a line."""
         return lines(card.element() for card in self.cards.values())

@@ -1,0 +1,128 @@
+"""How a run ends that isn't worked on any further: nothing of it is left open, and its thread goes on from there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+from brain.checkpointer import FencedSaver
+from brain.context import Meter
+from brain.ending import Ending
+from brain.state import GraphState, approved, initial_state
+from starling.core.events import Failure, ToolResult
+from starling.core.json import canonical
+from starling.core.llm import TokenUsage
+from starling.core.runs import FinalStatus, Run, RunResult
+from starling.infra.postgres.broadcast import Broadcast
+from starling.infra.postgres.engine import Engine
+from starling.infra.postgres.runs import Claim, RunKey
+from starling.infra.postgres.stopping import OpenCall, StoppingRepository
+from starling.infra.postgres.streams import RunReader
+from starling.infra.postgres.writer import Clause, JournalEntry, RunWriter
+
+CANCELLED: Final = "The run was cancelled."
+_ARGUMENT_CHARS = 300
+_OUTPUT_CHARS = 600
+
+# What nobody will answer, and what nobody knows the outcome of any more.
+_CLOSE: Final = Clause(
+    """
+closed AS (
+    UPDATE interrupts SET state = 'cancelled', answered_at = now() FROM fenced
+    WHERE interrupts.tenant = fenced.tenant AND interrupts.run_id = fenced.id AND interrupts.state = 'open'),
+doubted AS (
+    UPDATE ledger SET state = 'in_doubt' FROM fenced
+    WHERE ledger.tenant = fenced.tenant AND ledger.run_id = fenced.id AND ledger.state = 'dispatched')""",
+    {},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """Ends runs before their time, whether or not somebody worked on them."""
+
+    engine: Engine
+    broadcast: Broadcast
+    reader: RunReader
+    ending: Ending
+
+    async def stop(self, claim: Claim, status: FinalStatus = "cancelled", failure: Failure | None = None) -> RunResult:
+        """End a run that nobody executes, under a claim of one's own.
+
+        Raises LeaseLostError where somebody claimed it since, DatabaseUnavailableError.
+        """
+        writer = RunWriter(self.engine, claim, self.broadcast)
+        with self.broadcast.writing(claim.run.id):
+            try:
+                return await self.end(writer, status, failure)
+            finally:
+                await writer.close()
+
+    async def end(
+        self, writer: RunWriter, status: FinalStatus = "cancelled", failure: Failure | None = None
+    ) -> RunResult:
+        """End a run that the holder of its writer executes no further. Raises as `stop` does."""
+        why = failure.message if failure else CANCELLED
+        await writer.flush()  # what came of it until now counts
+        meter, state = await self._used(writer.run), await self.last_state(writer)
+        left = await self.close(writer, why)
+        state["reply"] = _told(why, state, left)
+        return await self.ending.end(writer, state, meter, failure, status)
+
+    async def close(self, writer: RunWriter, why: str) -> Sequence[OpenCall]:
+        """Close what is open, with the next batch: each tool call without a result gets one, and nobody is asked more.
+
+        Returns the calls that were open.
+        """
+        await writer.flush()
+        found = await StoppingRepository(self.engine).open_calls(RunKey(writer.run.tenant, writer.run.id))
+        for call in found:
+            text = f"{why} {_fate(call)}"
+            writer.emit(ToolResult(name=call.name, result=text, call_id=call.call_id, status="failed"))
+        writer.add(lambda: _CLOSE)
+        return found
+
+    async def last_state(self, writer: RunWriter) -> GraphState:
+        """Return what the run had reached: its last checkpoint."""
+        place = {"thread_id": writer.run.id, "checkpoint_ns": ""}
+        found = await FencedSaver(self.engine, writer).stored({"configurable": place})
+        values = found.checkpoint["channel_values"] if found else {}
+        return cast("GraphState", {**initial_state(writer.run.input), **values})
+
+    async def _used(self, run: Run) -> Meter:
+        meter = Meter()
+        count(meter, await self.reader.journal(RunKey(run.tenant, run.id)))
+        return meter
+
+
+def count(meter: Meter, entries: Sequence[JournalEntry]) -> None:
+    """Add what earlier lives of a run used, by its journal."""
+    for entry in entries:
+        if entry.kind == "answer":
+            meter.model_calls += 1
+            meter.tokens += TokenUsage(**entry.data["usage"])
+        elif entry.kind == "tool":
+            meter.tool_calls += 1
+
+
+def _told(why: str, state: GraphState, open_calls: Sequence[OpenCall]) -> str:
+    """Say what the run came to, for its reader and for whoever reads the conversation later."""
+    done = [f"- {outcome['task_id']}: {outcome['output'][:_OUTPUT_CHARS]}" for outcome in approved(state).values()]
+    left = [f"- {call.name} {_shown(call)}: {_fate(call)}" for call in open_calls]
+    parts = [why]
+    parts += ["Done before:", *done] if done else []
+    parts += ["Cut off:", *left] if left else []
+    return "\n".join(parts)
+
+
+def _shown(call: OpenCall) -> str:
+    return canonical(call.arguments)[:_ARGUMENT_CHARS]
+
+
+def _fate(call: OpenCall) -> str:
+    match call.ledger:
+        case "dispatched" | "in_doubt":
+            return "Whether the call was done is unknown."
+        case "intended":
+            return "The call was not made."
+        case _:
+            return "The call was cut off."

@@ -1,0 +1,41 @@
+"""What a new run means for those of its branch that haven't ended. Parts of the transaction that accepts it."""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from psycopg import AsyncConnection
+
+from starling.core.errors import ConflictError
+
+type Policy = Literal["enqueue", "reject", "interrupt"]
+"""It waits for them, isn't accepted beside them, or has them cancelled."""
+
+CANCELS: Final = "starling_cancels"  # rings where a run that somebody works on is to be cancelled
+
+_UNFINISHED = """
+SELECT id::text FROM runs
+WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND branch_id = %(branch_id)s AND ended_at IS NULL LIMIT 1"""
+
+# A waiting one becomes a queued one: if nobody comes to take it, the sweep gives it to a worker, which ends it.
+_CANCEL_EARLIER = f"""
+WITH flagged AS (
+    UPDATE runs SET cancel_requested = true, status = CASE WHEN status = 'waiting' THEN 'queued' ELSE status END
+    WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND branch_id = %(branch_id)s AND ended_at IS NULL
+    AND arrival < %(arrival)s RETURNING status)
+SELECT pg_notify('{CANCELS}', '') FROM flagged WHERE status = 'running'"""  # noqa: S608 - our own text
+
+
+async def apply_policy(connection: AsyncConnection[Any], policy: Policy, place: Mapping[str, Any]) -> None:
+    """Look after the other runs of a branch, under its lock; `place` is a row's tenant, branch and arrival.
+
+    Raises ConflictError where the policy is `reject` and one of them hasn't ended.
+    """
+    if policy == "reject":
+        found = await (await connection.execute(_UNFINISHED, place)).fetchone()
+        if found is not None:
+            raise ConflictError(
+                f"Run {found[0]} of thread {place['thread_id']!r} hasn't ended yet.",
+                "Wait for its end, or send `multitask_strategy`: `enqueue` or `interrupt`.",
+            )
+    elif policy == "interrupt":
+        await connection.execute(_CANCEL_EARLIER.encode(), place)
