@@ -16,6 +16,8 @@ from starling.core.json import JsonObject
 from starling.infra.postgres.interrupts import InterruptKind, StoredInterrupt, asking
 from starling.infra.postgres.writer import Clause, RunWriter
 
+_SAME = {"name", "args"}  # what makes two calls the same
+
 
 @dataclass(frozen=True, slots=True)
 class Wish:
@@ -58,6 +60,19 @@ class Interrupts:
         if item.state == "open":
             raise SuspendedError(item.id)
         return Answered(item.state, item.payload or {}, item.expires_at)
+
+    def knows(self, key: str) -> bool:
+        """Whether that was asked already."""
+        return key in self._known
+
+    def refusal_of(self, wish: Wish) -> Answered | None:
+        """Return the answer of somebody who refused the same call elsewhere in the run."""
+        call = wish.call and wish.call.model_dump(include=_SAME)
+        for item in self._known.values():
+            refused = item.state == "resolved" and item.kind == wish.kind and not (item.payload or {}).get("approved")
+            if refused and item.call and {name: item.call[name] for name in _SAME} == call:
+                return Answered("resolved", item.payload or {}, item.expires_at)
+        return None
 
     def _ask(self, wish: Wish) -> StoredInterrupt:
         item = StoredInterrupt(

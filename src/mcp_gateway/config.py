@@ -16,6 +16,10 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
 _EXAMPLE = '{"mcpServers": {"time": {"command": "mcp-server-time"}}}'
 
 
+type ApprovalPolicy = Literal["never", "unsafe", "always"]
+"""Which calls somebody has to approve: none, those of tools that count as unsafe, or all."""
+
+
 class ToolOptions(BaseModel):
     """What the admin says about one tool. `side_effect_free` is another word for the effect `read`.
 
@@ -26,6 +30,7 @@ class ToolOptions(BaseModel):
 
     effect: Effect | None = None
     side_effect_free: bool = False
+    approval: ApprovalPolicy | None = None
     reconcile: Annotated[str, Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
@@ -46,6 +51,7 @@ class ServerOptions(BaseModel):
     timeout: Annotated[float, Field(gt=0)] | None = None  # seconds for one call
     max_sessions: Annotated[int, Field(ge=1)] = 1
     tenants: tuple[str, ...] = ()  # who sees it; nobody named means everybody
+    approval: ApprovalPolicy = "never"  # as for `effect`, what `tools` says about one goes before it
 
     @field_validator("tools")
     @classmethod
@@ -60,6 +66,14 @@ class ServerOptions(BaseModel):
         if options is None:
             return self.effect
         return Effect.READ if options.side_effect_free else options.effect or self.effect
+
+    def approval_of(self, tool: str) -> Literal["unsafe", "always"] | None:
+        """Return why a call of a tool has to be approved, None where it hasn't."""
+        options = self.tools.get(tool)
+        policy = (options and options.approval) or self.approval
+        if policy == "unsafe":
+            return "unsafe" if self.effect_of(tool) is Effect.UNSAFE else None
+        return "always" if policy == "always" else None
 
 
 class _Server(BaseModel):

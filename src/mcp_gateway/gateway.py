@@ -9,6 +9,7 @@ from time import perf_counter
 from mcp_gateway.catalog import Catalog, Change, Late, Trial
 from mcp_gateway.config import McpConfig, ServerConfig
 from mcp_gateway.directory import Directory
+from mcp_gateway.path.approval import Approval
 from mcp_gateway.path.dispatch import Dispatch
 from mcp_gateway.path.granted import Granted
 from mcp_gateway.path.known import Known
@@ -135,5 +136,5 @@ def _path(directory: Directory, sessions: Sessions, limits: Limits) -> Step:
     path = Timeout(directory, limits.tool_call_seconds, path)
     path = SizeLimit(limits.tool_result_chars, path)
     path = Ledger(Reconcile(directory, SchemaCheck(validators, path)), path)
-    path = SchemaCheck(validators, path)
+    path = SchemaCheck(validators, Approval(directory, path))
     return Granted(Known(directory, path))

@@ -1,0 +1,69 @@
+"""Approval of single tool calls: the call that was shown is made once, or not at all."""
+
+from typing import Final
+
+from brain.interrupts import Answered, Interrupts, Wish
+from starling.core.events import ExactCall
+from starling.core.json import JsonObject
+from starling.core.tools import ToolCall, ToolOutcome
+
+NOT_APPROVED: Final = "not_approved"
+_NOTE_CHARS = 2_000
+_SCHEMA: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "approved": {"type": "boolean", "description": "Whether the call may be made."},
+        "note": {"type": "string", "maxLength": _NOTE_CHARS, "description": "Why; the agent reads it."},
+    },
+    "required": ["approved"],
+    "additionalProperties": False,
+}
+
+
+def approve(interrupts: Interrupts, call: ToolCall, reason: str) -> ToolOutcome | None:
+    """Return None where somebody approved exactly this call, else the outcome that says why it isn't made.
+
+    What was refused once isn't asked for again in the same run. Raises SuspendedError while nobody has answered.
+    """
+    wish = _wish(call, reason)
+    refusal = None if interrupts.knows(wish.key) else interrupts.refusal_of(wish)
+    answered = refusal or interrupts.answer_to(wish)
+    if answered.state == "resolved" and answered.payload["approved"]:
+        return None
+    return ToolOutcome("failed", f"{_why(answered, call)} The tool was not called.", code=NOT_APPROVED)
+
+
+def exact(call: ToolCall) -> ExactCall:
+    """Return a call as it is shown to those who decide on it."""
+    return ExactCall(
+        name=call.tool.full_name,
+        args=dict(call.arguments),
+        task_id=call.path.rpartition("/")[2].partition(".")[0],
+        path=call.path,
+        call_id=call.id,
+    )
+
+
+def _wish(call: ToolCall, reason: str) -> Wish:
+    agent = call.agent or "An agent"
+    return Wish(
+        kind="approval",
+        key=f"approval/{call.key}",
+        path=call.path,
+        reason=reason,
+        message=f"{agent} wants to call {call.tool.full_name} with exactly these arguments.",
+        response_schema=_SCHEMA,
+        call=exact(call),
+    )
+
+
+def _why(answered: Answered, call: ToolCall) -> str:
+    name = call.tool.full_name
+    match answered.state:
+        case "resolved":
+            note = str(answered.payload.get("note", "")).strip()
+            return f"The call of {name} was refused{f': {note}' if note else '.'}"
+        case "cancelled":
+            return f"The call of {name} was not approved: the question was withdrawn."
+        case "expired":
+            return f"The call of {name} was not approved: nobody answered in time."
