@@ -37,11 +37,12 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What came of a wish; `payload` is empty unless it was resolved."""
+    """What came of a wish; `payload` is empty unless it was resolved. `by` is empty where nobody answered."""
 
     state: Literal["resolved", "cancelled", "expired"]
     payload: JsonObject
     expires_at: datetime
+    by: str = ""
 
 
 class Interrupts:
@@ -59,7 +60,7 @@ class Interrupts:
         item = self._known.get(wish.key) or self._ask(wish)
         if item.state == "open":
             raise SuspendedError(item.id)
-        return Answered(item.state, item.payload or {}, item.expires_at)
+        return Answered(item.state, item.payload or {}, item.expires_at, item.answered_by or "")
 
     def knows(self, key: str) -> bool:
         """Whether that was asked already."""
