@@ -103,10 +103,8 @@ class Gateway(ToolGateway):
         Calls of a removed server are cut off; those of a changed one come to their end.
         """
         config, listings = await self._catalog.load()
-        before = self._directory.config_hashes()
         self._directory.replace(config, listings)
-        changed = {key for name, key in before.items() if name in config}
-        self._sessions.keep_only(set(self._directory.config_hashes().values()), to_end=changed)
+        self._sessions.keep_only(self._directory.config_hashes())
         return listings
 
 

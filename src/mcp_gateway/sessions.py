@@ -18,8 +18,11 @@ _CLOSE_SECONDS = 6.0
 _log = logging.getLogger(__name__)
 
 
+type _Key = tuple[str, str]  # a server's name and the hash of its unresolved configuration
+
+
 class Sessions:
-    """The sessions of every server, by the hash of its unresolved configuration.
+    """The sessions of every server.
 
     Calls share a session, for MCP answers out of order and a server may keep state in it. Where the admin allows more
     (`max_sessions`), another one opens when all are busy. Use it as an async context manager: its end closes them all.
@@ -28,7 +31,7 @@ class Sessions:
     def __init__(self, limits: Limits, environment: Mapping[str, str]) -> None:
         self._limits = limits
         self._environment = environment
-        self._open: dict[str, list[Session]] = {}
+        self._open: dict[_Key, list[Session]] = {}
         self._idle: dict[Session, asyncio.TimerHandle] = {}
         self._last: set[Session] = set()  # those that end with the calls that they have
         self._tasks = asyncio.TaskGroup()
@@ -44,7 +47,7 @@ class Sessions:
         for timer in self._idle.values():
             timer.cancel()
         for key in list(self._open):
-            self.close(key)
+            self._close(key)
         for session in self._last:
             session.stop()
         if self._owners:
@@ -71,7 +74,7 @@ class Sessions:
         finally:
             session.calls -= 1
             if not session.calls:
-                self._rest(config.hash, session)
+                self._rest((server, config.hash), session)
 
     def warm(self, server: str, config: ServerConfig) -> None:
         """Begin to open a session unless there is one. A failure shows at the first call."""
@@ -81,7 +84,7 @@ class Sessions:
             _log.info("not warmed: %s", error)
         else:
             if not session.calls and session not in self._idle:
-                self._wait_idle(config.hash, session)
+                self._wait_idle((server, config.hash), session)
 
     def open_new(self, server: str, config: ServerConfig) -> Session:
         """Open a session of one's own that nobody else is given; the caller stops it."""
@@ -93,21 +96,26 @@ class Sessions:
         owner.add_done_callback(self._owners.discard)
         return session
 
-    def close(self, key: str) -> None:
-        """Begin to close every session of one configuration."""
+    def keep_only(self, configs: Mapping[str, str]) -> None:
+        """Begin to close the sessions of all configurations but these, given by server as hashes.
+
+        Those of a server that has another one now finish the calls that they have, unless the server goes later.
+        """
+        for key in self._open.keys() - configs.items():
+            if key[0] in configs:
+                self._last.update(session for session in self._open[key] if session.usable and session.calls)
+                self._open[key] = [session for session in self._open[key] if session not in self._last]
+            self._close(key)
+        for session in [session for session in self._last if session.server not in configs]:
+            self._last.discard(session)
+            session.stop()
+
+    def _close(self, key: _Key) -> None:
         for session in self._open.pop(key, []):
             session.stop()
 
-    def keep_only(self, keys: set[str], *, to_end: set[str]) -> None:
-        """Begin to close the sessions of every other configuration; those `to_end` finish the calls that they have."""
-        for key in self._open.keys() - keys:
-            if key in to_end:
-                self._last.update(session for session in self._open[key] if session.usable and session.calls)
-                self._open[key] = [session for session in self._open[key] if session not in self._last]
-            self.close(key)
-
     def _pick(self, server: str, config: ServerConfig) -> Session:
-        key = config.hash
+        key = server, config.hash
         usable = [session for session in self._open.get(key, []) if session.usable]
         least = min(usable, key=lambda session: session.calls, default=None)
         if least is None or (least.calls and len(usable) < self._cap(config)):
@@ -119,18 +127,18 @@ class Sessions:
     def _cap(self, config: ServerConfig) -> int:
         return min(config.options.max_sessions, self._limits.sessions_per_server)
 
-    def _rest(self, key: str, session: Session) -> None:
+    def _rest(self, key: _Key, session: Session) -> None:
         if session in self._last:
             self._last.discard(session)
             session.stop()
         elif session.usable:
             self._wait_idle(key, session)
 
-    def _wait_idle(self, key: str, session: Session) -> None:
+    def _wait_idle(self, key: _Key, session: Session) -> None:
         loop = asyncio.get_running_loop()
         self._idle[session] = loop.call_later(self._limits.session_idle_seconds, self._expire, key, session)
 
-    def _expire(self, key: str, session: Session) -> None:
+    def _expire(self, key: _Key, session: Session) -> None:
         self._idle.pop(session, None)
         session.stop()
         if key in self._open:

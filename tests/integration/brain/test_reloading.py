@@ -221,8 +221,9 @@ async def test_runs_go_on_while_servers_are_reloaded(
     assert await platform.store.epochs.active_number() == 5
 
 
+@pytest.mark.parametrize("changed_before", [False, True])
 async def test_a_call_in_flight_hears_that_its_server_was_removed(
-    platform: Platform, says: ModelSays, workbench: Workbench, make: Callable[..., McpConfig]
+    platform: Platform, workbench: Workbench, make: Callable[..., McpConfig], changed_before: bool
 ) -> None:
     place = new_id()
     gateway = platform.workshop.gateway
@@ -232,6 +233,9 @@ async def test_a_call_in_flight_hears_that_its_server_was_removed(
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(call(gateway, listing, "wait", place=place))
         await wait_for(lambda: f"wait {place}" in workbench.done())
+        if changed_before:
+            await platform.store.registry.reload(make(bench={"timeout": 7}, shop={"effect": "unsafe"}), ADMIN)
+            await gateway.refresh()
         await platform.store.registry.reload(make(shop={"effect": "unsafe"}), ADMIN)
 
     assert (waiting.result().code, waiting.result().text) == (
