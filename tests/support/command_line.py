@@ -9,7 +9,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
@@ -71,11 +71,7 @@ class Home:
     def running(self, *arguments: str | Path) -> Generator["Service"]:
         """Run a service until the block ends, from the moment when it says that it is ready."""
         with self.started(*arguments, "--json") as process:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            line = process.stdout.readline()
-            assert line, process.stderr.read()
-            yield Service(process, json.loads(line))
+            yield Service.ready(process)
 
 
 @dataclass(frozen=True)
@@ -84,6 +80,15 @@ class Service:
 
     process: subprocess.Popen[str]
     said: Mapping[str, Any]
+
+    @classmethod
+    def ready(cls, process: subprocess.Popen[str]) -> Self:
+        """Wait until a service that was started with `--json` says that it is ready."""
+        assert process.stdout is not None
+        assert process.stderr is not None
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        return cls(process, json.loads(line))
 
     @property
     def url(self) -> str:

@@ -30,3 +30,11 @@ async def read_events(response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
         elif fields:
             yield Event(int(fields["id"]), fields["event"], json.loads(fields["data"]))
             fields = {}
+
+
+async def ask(url: str, text: str, thread_id: str) -> list[Event]:
+    """Send a request to an API and return its whole stream."""
+    body = {"input": text, "thread_id": thread_id}
+    async with aiohttp.ClientSession(url) as client, client.post("/v1/agent/run", json=body) as response:
+        assert response.status == 200, await response.text()
+        return [event async for event in read_events(response)]

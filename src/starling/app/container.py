@@ -137,6 +137,7 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
         await stack.enter_async_context(delivering(settings, store.engine))
         metrics = store.scrape.metrics
         metrics.sessions.set_function(lambda: gateway.open_sessions)
+        metrics.known_epoch.set_function(lambda: freshness.epoch)
         brain = Brain(
             Collaborators(
                 engine=store.engine,

@@ -76,6 +76,11 @@ class Metrics:
             "starling_sessions_open", "Sessions with MCP servers, opening ones too.", registry=registry
         )
         self.epoch = Gauge("starling_epoch", "The active epoch.", registry=registry)
+        self.known_epoch = Gauge(
+            "starling_known_epoch",
+            "The epoch that this process' tools are of; 0 where it calls none.",
+            registry=registry,
+        )
         self.unfinished = Gauge("starling_runs", "Unfinished runs of the database.", ["status"], registry=registry)
         self.oldest = Gauge(
             "starling_oldest_queued_seconds", "How long the first in line has waited.", registry=registry

@@ -1,0 +1,202 @@
+"""Twenty runs stream while thirty reloads add, change and remove servers, on two API processes and two workers."""
+
+import asyncio
+import random
+import re
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import cycle
+from pathlib import Path
+from statistics import median
+from time import monotonic
+from typing import Any
+
+import aiohttp
+import pytest
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from mcp_gateway.gateway import open_gateway
+from mcp_gateway.repository import ServerRepository
+from starling.core.settings import Limits
+from starling.infra.postgres.tables import runs
+from tests.support.command_line import Service, new_home
+from tests.support.gateway import call, named, wait_for
+from tests.support.model_script import Answer, Rule, Script, When
+from tests.support.model_server import ModelServer
+from tests.support.platform import Workbench, calls, decision, running_workbench, task, verdict
+from tests.support.sse import Event, ask
+
+pytestmark = pytest.mark.timeout(180)
+
+STEADY, LEAVING = "mcp_agent_steady", "mcp_agent_leaving"
+USUALLY, AT_MOST = 1.0, 5.0  # seconds until all processes agree; the latter on a machine that does much else
+REMOVED_BY = 5  # the reload that takes `leaving` away
+SCRIPT = Script(
+    Rule(decision(), When(schema="supervisor_decision", contains="leaving was removed")),
+    Rule(
+        decision(task("t1", STEADY, "stay"), task("t2", STEADY, "look about", ["t1"])),
+        When(schema="supervisor_decision", contains="Stay."),
+    ),
+    Rule(
+        decision(task("t1", LEAVING, "stay too long"), task("t2", STEADY, "look about")),
+        When(schema="supervisor_decision", contains="Be caught."),
+    ),
+    Rule(
+        decision(task("t1", STEADY, "stay"), task("t2", LEAVING, "look back", ["t1"])),
+        When(schema="supervisor_decision", contains="Come late."),
+    ),
+    Rule(verdict("APPROVED"), When(schema="verdict")),
+    Rule(Answer("That is all there is.", hold="the end", hold_after=2), When(contains="You write the final answer")),
+    Rule(calls(("wait", {"place": "here"})), When(contains='<task id="t1">')),
+    Rule(calls(("look", {"thing": "sky"})), When(contains='<task id="t2">')),
+)
+ASKED = ("Stay.",) * 14 + ("Be caught.",) * 3 + ("Come late.",) * 3
+OBSERVED: Mapping[str, Sequence[str]] = {  # what their calls of `leaving` come to, the first time
+    "Stay.": [],
+    "Be caught.": ["The server leaving was removed while it was called."],
+    "Come late.": ["The server leaving was removed. The tool was not called."],
+}
+
+
+@dataclass(frozen=True)
+class Town:
+    """Two API processes and two workers."""
+
+    apis: Sequence[str]
+    workers: Sequence[str]
+    client: aiohttp.ClientSession
+
+    @cached_property
+    def turns(self) -> Iterator[str]:
+        """The one API process and the other, in turns."""
+        return cycle(self.apis)
+
+    async def reload(self, servers: Mapping[str, Any]) -> int:
+        """Reload at one of the API processes; return the epoch that this made."""
+        address = f"{next(self.turns)}/v1/registry/reload"
+        async with self.client.post(address, json={"mcpServers": servers}) as response:
+            report = await response.json()
+            assert (response.status, report["warnings"]) == (200, {}), report
+            return report["epoch"]
+
+    async def agree_on(self, epoch: int) -> float:
+        """Return after how many seconds all four processes go by this epoch."""
+        begun = monotonic()
+        while await self._epochs() != {epoch}:
+            assert monotonic() - begun < AT_MOST
+        return monotonic() - begun
+
+    async def _epochs(self) -> set[int]:
+        return {*await asyncio.gather(*map(self._asked, self.apis), *map(self._known, self.workers))}
+
+    async def _asked(self, api: str) -> int:
+        async with self.client.get(f"{api}/ready") as response:
+            return (await response.json())["epoch"]
+
+    async def _known(self, worker: str) -> int:
+        async with self.client.get(f"{worker}/metrics") as response:
+            found = re.search(r"^starling_known_epoch (\d+)", await response.text(), re.MULTILINE)
+            assert found
+            return int(found[1])
+
+
+@pytest.fixture
+async def model() -> AsyncGenerator[ModelServer]:
+    async with ModelServer(SCRIPT) as server:
+        yield server
+
+
+@pytest.fixture
+async def town(database_url: str, model: ModelServer) -> AsyncGenerator[Town]:
+    """All four, started side by side."""
+    variables = {
+        "DATABASE_URL": database_url,
+        "STARLING_WORKER_PORT": "0",
+        "STARLING_MODEL": "openai:scripted",
+        "OPENAI_BASE_URL": model.url,
+        "OPENAI_API_KEY": "none",
+        "STARLING_LIMITS": '{"tool_call_seconds": 100}',
+    }
+    commands = (("serve", "--port", "0"), ("worker",)) * 2
+    with new_home(**variables) as home, ExitStack() as stack:
+        begun = [stack.enter_context(home.started(*command, "--json")) for command in commands]
+        services = [await asyncio.to_thread(Service.ready, process) for process in begun]
+        async with aiohttp.ClientSession() as client:
+            yield Town([api.url for api in services[::2]], [worker.url for worker in services[1::2]], client)
+
+
+@pytest.fixture
+def workbench(tmp_path: Path) -> Generator[Workbench]:
+    """The one server behind all names."""
+    with running_workbench(tmp_path / "done") as workbench:
+        yield workbench
+
+
+def shapes(workbench: Workbench) -> list[dict[str, Any]]:
+    """Return 30 documents, each unlike the one before: others come and go, `steady` changes, `leaving` goes."""
+    dice = random.Random(0)
+
+    def server(number: int, **options: object) -> dict[str, Any]:
+        return {"url": workbench.url, "x-starling": {"effect": "read", "timeout": 100 + number, **options}}
+
+    return [
+        {name: server(0, description=f"Ours since {dice.randint(0, 2)}.") for name in dice.sample("abcd", 2)}
+        | {"steady": server(number, description=dice.choice(["Ours.", "Theirs."]))}
+        | ({"leaving": server(0)} if number < REMOVED_BY else {})
+        for number in range(1, 31)
+    ]
+
+
+async def pass_by(engine: AsyncEngine) -> None:
+    """Let everybody go on who waits at the workbench."""
+    async with open_gateway(ServerRepository(engine), Limits(), {}) as gateway:
+        await call(gateway, named(await gateway.refresh(), "steady"), "go", place="here")
+
+
+def of(stream: Sequence[Event], kind: str) -> list[dict[str, Any]]:
+    return [event.data for event in stream if event.type == kind]
+
+
+async def missing(engine: AsyncEngine, stream: Sequence[Event]) -> dict[str, str]:
+    """Return which parts a run's answer says it lacks, and why."""
+    async with engine.connect() as connection:
+        result = await connection.scalar(select(runs.c.result).where(runs.c.id == stream[0].data["run_id"]))
+    assert result is not None
+    return {part["part"]: part["reason"] for part in result["degraded"]}
+
+
+async def test_only_runs_that_use_a_removed_server_notice_reloads(
+    town: Town, model: ModelServer, engine: AsyncEngine, workbench: Workbench
+) -> None:
+    documents = iter(shapes(workbench))
+    first = await town.reload({name: workbench.as_server("read") for name in ("steady", "leaving")})
+    await town.agree_on(first)
+
+    async def reload(times: int) -> list[float]:
+        return [await town.agree_on(await town.reload(next(documents))) for _ in range(times)]
+
+    async with asyncio.TaskGroup() as group:
+        asked = [group.create_task(ask(next(town.turns), text, f"t{number}")) for number, text in enumerate(ASKED)]
+        await wait_for(lambda: workbench.done().count("wait here") == len(ASKED), seconds=60)
+        seconds = await reload(10)  # while they all wait for a tool
+        await pass_by(engine)
+        seconds += await reload(20)  # while they go on, up to the middle of their answers
+        model.release("the end")
+    told = [stream.result() for stream in asked]
+    print(f"all four agreed after {median(seconds):.3f} s in the median, {max(seconds):.3f} s at most")
+
+    assert len(seconds) == 30
+    assert median(seconds) <= USUALLY
+    assert [stream[-1].data["status"] for stream in told] == ["succeeded"] * len(ASKED)
+    assert {stream[0].data["epoch"] for stream in told} == {first}
+    for text, stream in zip(ASKED, told, strict=True):
+        assert [event.id for event in stream] == list(range(1, len(stream) + 1))
+        assert of(stream, "warning") == of(stream, "error") == []
+        failed = [data["result"] for data in of(stream, "tool_result") if data["status"] == "failed"]
+        unanswered = await missing(engine, stream)
+        assert failed[:1] == OBSERVED[text]
+        assert len(unanswered) == len(OBSERVED[text])
+        assert all("The server leaving was removed" in reason for reason in (*failed, *unanswered.values()))
