@@ -8,38 +8,42 @@ from brain.context import RunContext
 from starling.core.events import Thinking
 
 _GROUP_SECONDS = 0.05
-_GROUP_CHARS = 512
+_GROUP_BYTES = 512  # of UTF-8
 
 
 class TypingOut:
-    """Emits what it is given as `thinking` events, at most 50 ms or 512 characters behind."""
+    """Emits what it is given as `thinking` events of at most 512 bytes, at most 50 ms behind."""
 
     def __init__(self, context: RunContext, message_id: str) -> None:
         self._context = context
         self._message_id = message_id
         self._restarts = 0
-        self._held: list[str] = []
+        self._held = bytearray()
         self._timer: asyncio.TimerHandle | None = None
 
     def write(self, text: str, *, restart: bool = False) -> None:
         """Add text; `restart` begins a new message, which replaces what was typed before."""
         if restart:
-            self._emit()
+            self._emit_all()
             self._restarts += 1
-        self._held.append(text)
-        if sum(map(len, self._held)) >= _GROUP_CHARS:
-            self._emit()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_GROUP_SECONDS, self._emit)
+        self._held += text.encode("utf-8", "surrogatepass")
+        while len(self._held) >= _GROUP_BYTES:
+            self._emit(_whole_characters(self._held, _GROUP_BYTES))
+        if self._held and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_GROUP_SECONDS, self._emit_all)
 
-    def _emit(self) -> None:
+    def _emit_all(self) -> None:
+        if self._held:
+            self._emit(len(self._held))
+
+    def _emit(self, count: int) -> None:
         if self._timer:
             self._timer.cancel()
             self._timer = None
-        if text := "".join(self._held):
-            self._held.clear()
-            suffix = f".{self._restarts}" if self._restarts else ""
-            self._context.emit(Thinking(content=text, message_id=self._message_id + suffix))
+        content = self._held[:count].decode("utf-8", "surrogatepass")
+        del self._held[:count]
+        suffix = f".{self._restarts}" if self._restarts else ""
+        self._context.emit(Thinking(content=content, message_id=self._message_id + suffix))
 
     def __enter__(self) -> Self:
         return self
@@ -47,4 +51,11 @@ class TypingOut:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._emit()
+        self._emit_all()
+
+
+def _whole_characters(text: bytearray, most: int) -> int:
+    """Return how many bytes, at most `most`, end with a whole character."""
+    while most < len(text) and text[most] & 0xC0 == 0x80:  # it goes on there
+        most -= 1
+    return most

@@ -188,8 +188,7 @@ class Platform:
 
     async def accept(self, text: str, *, thread: str = "thread", **config: Any) -> RunKey:
         request = RunRequest.model_validate({"input": text, "thread_id": thread, "config": config})
-        key, _ = await self.store.intake.accept(CALLER, request)
-        return key
+        return (await self.store.intake.accept(CALLER, request)).key
 
     async def claim(self, key: RunKey, *, run_seconds: float | None = None) -> Claim:
         limits = self.settings.limits

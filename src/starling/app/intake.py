@@ -9,13 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from starling.app.logs import note_in_logs
 from starling.core.errors import InvalidRequestError
-from starling.core.events import StoredEvent
+from starling.core.events import RunStarted, StoredEvent
 from starling.core.ids import new_id, trace_id_of
-from starling.core.json import storable_text
+from starling.core.json import digest, storable, storable_text
 from starling.core.principal import Principal
-from starling.core.runs import RunConfig
+from starling.core.runs import RunConfig, RunStatus
 from starling.core.settings import Limits
 from starling.infra.postgres.broadcast import Listener
+from starling.infra.postgres.idempotency import IdempotencyKey
 from starling.infra.postgres.runs import NewRun, RunKey, RunRepository
 from starling.infra.postgres.streams import RunReader
 
@@ -52,6 +53,16 @@ type EventBatches = AsyncGenerator[Sequence[StoredEvent]]
 
 
 @dataclass(frozen=True, slots=True)
+class Accepted:
+    """The run that a request led to: its first event, where it stood then, and its stream from the start."""
+
+    key: RunKey
+    started: RunStarted
+    status: RunStatus
+    events: EventBatches
+
+
+@dataclass(frozen=True, slots=True)
 class Intake:
     """Makes runs out of requests."""
 
@@ -60,23 +71,17 @@ class Intake:
     limits: Limits
     graph_version: int
 
-    async def accept(self, principal: Principal, request: RunRequest) -> tuple[RunKey, EventBatches]:
-        """Write the run down and return its key and its stream: from then on it is done or told to have failed.
+    async def accept(self, principal: Principal, request: RunRequest, idempotency_key: str | None = None) -> Accepted:
+        """Write the run down and return it with its stream: from then on it is done or told to have failed.
 
-        Raises InvalidRequestError, DatabaseUnavailableError.
+        The same request with the same idempotency key leads to the same run.
+        Raises InvalidRequestError, IdempotencyKeyReusedError, DatabaseUnavailableError.
         """
-        text = storable_text(request.input).strip()
-        if not text:
-            raise InvalidRequestError("`input` is empty.", "Say what you want to have done.")
-        if len(text) > self.limits.input_chars:
-            raise InvalidRequestError(
-                f"`input` has {len(text)} characters; {self.limits.input_chars} are allowed.",
-                "Shorten it, or raise `limits.input_chars`.",
-            )
+        text = self._checked(request.input)
         run_id = new_id()
         key = RunKey(principal.tenant, run_id)
         listener = self.reader.listener(key, after=1)
-        first = await self.runs.accept(
+        acceptance = await self.runs.accept(
             NewRun(
                 key=key,
                 thread_id=storable_text(request.thread_id),
@@ -86,13 +91,35 @@ class Intake:
                 correlation_id=storable_text(request.correlation_id or run_id),
                 trace_id=trace_id_of(run_id),
                 graph_version=self.graph_version,
+                idempotency=_idempotency(idempotency_key, request),
             )
         )
-        note_in_logs(run_id=run_id, trace_id=first.trace_id, correlation_id=first.correlation_id)
-        return key, self._stream(key, StoredEvent(1, first.type, first.model_dump(mode="json")), listener)
+        started = acceptance.started
+        note_in_logs(run_id=started.run_id, trace_id=started.trace_id, correlation_id=started.correlation_id)
+        if started.run_id == run_id:
+            events = self._stream(key, StoredEvent(1, started.type, started.model_dump(mode="json")), listener)
+            return Accepted(key, started, acceptance.status, events)
+        key = RunKey(principal.tenant, started.run_id)
+        return Accepted(key, started, acceptance.status, self.reader.following(key))
+
+    def _checked(self, text: str) -> str:
+        text = storable_text(text).strip()
+        if not text:
+            raise InvalidRequestError("`input` is empty.", "Say what you want to have done.")
+        if len(text) > self.limits.input_chars:
+            raise InvalidRequestError(
+                f"`input` has {len(text)} characters; {self.limits.input_chars} are allowed.",
+                "Shorten it, or raise `limits.input_chars`.",
+            )
+        return text
 
     async def _stream(self, key: RunKey, first: StoredEvent, listener: Listener) -> EventBatches:
         yield [first]
         async with aclosing(self.reader.batches(key, listener)) as batches:
             async for batch in batches:
                 yield batch
+
+
+def _idempotency(key: str | None, request: RunRequest) -> IdempotencyKey | None:
+    """Return a key with what it is to stand for; names that routes have for fields make no other request of it."""
+    return IdempotencyKey(key, digest(storable(request.model_dump(mode="json")))) if key else None

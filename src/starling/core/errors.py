@@ -33,6 +33,20 @@ class InvalidRequestError(StarlingError):
     code = "invalid_request"
 
 
+class IdempotencyKeyReusedError(InvalidRequestError):
+    """An idempotency key that stands for one request came with another one."""
+
+    code = "idempotency_key_reused"
+
+    def __init__(self, key: str, run_id: str) -> None:
+        super().__init__(
+            f"The idempotency key {key!r} stands for another request, which made run {run_id}.",
+            "Send a new key with a new request, and the same request with the same key.",
+        )
+        self.key = key
+        self.run_id = run_id
+
+
 class NotFoundError(StarlingError):
     """The named thing doesn't exist for this tenant."""
 

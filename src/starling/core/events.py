@@ -176,7 +176,7 @@ class InDoubt(Interrupt):
 
 
 class Gap(Event):
-    """Events that are no longer kept. It has no number of its own: what follows has."""
+    """Events that are no longer kept. A stream gives it the number of the last of them: reading goes on after it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
 

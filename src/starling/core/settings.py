@@ -58,6 +58,8 @@ class Limits(BaseModel):
     crashes_per_run: int = Field(default=3, ge=1)  # then the run is parked
     drain_seconds: float = Field(default=20, ge=0)  # that a worker that is told to stop lets steps come to their end
     interrupt_seconds: float = Field(default=86_400, gt=0)  # that a run waits for an answer
+    stream_ping_seconds: float = Field(default=15, gt=0)  # between signs of life in a stream
+    stream_write_seconds: float = Field(default=30, gt=0)  # that the reader of a stream may take nothing
     max_clarifications: int = Field(default=2, ge=0)
     sessions_per_server: int = Field(default=4, ge=1)
     session_idle_seconds: float = Field(default=600, gt=0)

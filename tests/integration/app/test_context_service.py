@@ -77,10 +77,10 @@ async def platform(database_url: str, folder: Path, port: int) -> AsyncGenerator
 
 async def asked(store: Store) -> RunKey:
     request = RunRequest(input="Hello", thread_id="t", correlation_id="corr-1")
-    key, events = await store.intake.accept(CALLER, request)
-    async for _ in events:
+    accepted = await store.intake.accept(CALLER, request)
+    async for _ in accepted.events:
         pass
-    return key
+    return accepted.key
 
 
 def shown(event: Mapping[str, Any]) -> tuple[str, str, str, str]:

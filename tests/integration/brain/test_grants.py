@@ -26,9 +26,8 @@ from tests.support.platform import (
 async def ask_with(platform: Platform, grant: Grant) -> Told:
     """Make a run for a caller with a grant."""
     request = RunRequest(input="How is the disk?", thread_id=new_id())
-    key, events = await platform.store.intake.accept(replace(CALLER, grant=grant), request)
-    await events.aclose()
-    return await platform.finish(key)
+    accepted = await platform.store.intake.accept(replace(CALLER, grant=grant), request)
+    return await platform.finish(accepted.key)
 
 
 async def test_a_run_sees_only_the_specialists_that_its_key_reaches(platform: Platform, says: ModelSays) -> None:

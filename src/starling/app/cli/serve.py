@@ -33,7 +33,8 @@ def serve(
     Uses the database that DATABASE_URL names, else the one of the `starling up` that runs here.
     """
     settings = service_settings_of(context, host=host, port=port)
-    with terminable(), bind(settings.host, settings.port) as listener:
+    patience = settings.limits.stream_write_seconds
+    with terminable(), bind(settings.host, settings.port, write_seconds=patience) as listener:
         run_until_stopped(_run(settings, find_database(settings), listener, as_json=as_json))
 
 

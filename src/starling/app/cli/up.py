@@ -48,7 +48,12 @@ def up(
     given = {"mcp_config": mcp_config, "host": host, "port": port, "watch_mcp_config": watch}
     settings = with_servers_found_here(service_settings_of(context, **given))
     check(settings)
-    with terminable(), bind(settings.host, settings.port) as listener, own_database(settings) as database:
+    patience = settings.limits.stream_write_seconds
+    with (
+        terminable(),
+        bind(settings.host, settings.port, write_seconds=patience) as listener,
+        own_database(settings) as database,
+    ):
         run_until_stopped(_run(settings, database, listener, as_json=as_json))
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, cast
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Request
 
 from starling.app.container import Store
 from starling.app.http.security import Requires, visitor
@@ -26,6 +26,17 @@ async def _store(request: Request) -> Store:
 
 
 type FromStore = Annotated[Store, Depends(_store)]
+
+type IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=255,
+        pattern=r"^[ -~]+$",
+        description="Yours, printable ASCII. The same request with the same key leads to the same run, however often.",
+        examples=["order-4711"],
+    ),
+]
 
 # Each route declares by one of these who may call it; a test looks at all of them.
 type Caller = Annotated[Principal, Depends(Requires(Scope.RUN))]

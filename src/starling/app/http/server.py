@@ -22,11 +22,16 @@ class _Server(uvicorn.Server):
         yield
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens. Raises ConfigurationError where the port is taken or the host isn't ours."""
+def bind(host: str, port: int, *, write_seconds: float = 30.0) -> socket.socket:
+    """Return a socket that listens; a peer that takes nothing of what is sent for `write_seconds` is cut off.
+
+    Raises ConfigurationError where the port is taken or the host isn't ours.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio sets no TCP_NODELAY
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: connections inherit it
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(write_seconds * 1000))
     try:
         listener.bind((host.strip("[]"), port))
     except OSError as error:

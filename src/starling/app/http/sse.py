@@ -6,17 +6,18 @@ from collections.abc import AsyncIterator, Sequence
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from starling.core.events import StoredEvent
-
-_PING_SECONDS = 15
-_WRITE_SECONDS = 30.0
+from starling.core.settings import Limits
 
 
-def event_stream(batches: AsyncIterator[Sequence[StoredEvent]]) -> EventSourceResponse:
-    """Return the streaming response; a reader that takes nothing for 30 s is cut off."""
+def event_stream(batches: AsyncIterator[Sequence[StoredEvent]], limits: Limits) -> EventSourceResponse:
+    """Return the streaming response; a reader that takes nothing for `stream_write_seconds` is cut off.
+
+    The socket keeps the same limit, and drops what such a reader never took.
+    """
     return EventSourceResponse(
         (b"".join(map(_sent, batch)) async for batch in batches),
-        ping=_PING_SECONDS,
-        send_timeout=_WRITE_SECONDS,
+        ping=limits.stream_ping_seconds,
+        send_timeout=limits.stream_write_seconds,
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 

@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from psycopg import OperationalError
 
-from starling.core.events import StoredEvent
+from starling.core.events import Gap, StoredEvent
 from starling.infra.postgres.bell import listening_connection
 
 CHANNEL = "starling_runs"
@@ -51,6 +51,15 @@ class Listener:
             elif event.seq > self._last:
                 self.behind = True
         self._bell.set()
+
+    def read(self, page: Iterable[StoredEvent]) -> None:
+        """Take in what was read from the database: numbers that are missing there are no longer kept."""
+        for event in page:
+            if event.seq > self._last + 1 and len(self._held) < _MOST_HELD:
+                gap = Gap(first=self._last + 1, last=event.seq - 1)
+                self._held.append(StoredEvent(gap.last, gap.type, gap.model_dump()))
+                self._last = gap.last
+            self.hear([event])
 
     def hear_of(self, seq: int) -> None:
         """Learn that the stream has grown up to `seq`."""

@@ -1,14 +1,18 @@
-"""The latest runs of a tenant, for a person to choose from."""
+"""The runs of a tenant, for a person to choose from, and all that there is to know of one of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 
-from starling.core.runs import RunStatus
+from starling.core.errors import NotFoundError
+from starling.core.events import Failure
+from starling.core.runs import RunResult, RunStatus
 from starling.infra.postgres.engine import Engine, translated
-from starling.infra.postgres.tables import runs
+from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.tables import events, runs
 
 _INPUT_CHARS = 500
 
@@ -25,23 +29,85 @@ class RunSummary:
     input: str
 
 
-async def latest_runs(engine: Engine, tenant: str, *, limit: int) -> Sequence[RunSummary]:
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs: those of a thread, of a status, and made before the run with an id."""
+
+    thread_id: str | None = None
+    status: RunStatus | None = None
+    before: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunDetails:
+    """A run as it stands; `events` is the number of its last event so far, `failure` what ended it before its time."""
+
+    id: str
+    thread_id: str
+    trace_id: str
+    epoch: int
+    correlation_id: str
+    status: RunStatus
+    input: str
+    events: int
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    result: RunResult | None
+    failure: Failure | None
+
+
+_ALL = RunFilter()
+
+
+async def latest_runs(engine: Engine, tenant: str, *, limit: int, which: RunFilter = _ALL) -> Sequence[RunSummary]:
     """Return the latest runs, newest first. Raises DatabaseUnavailableError."""
     seconds = func.extract("epoch", func.coalesce(runs.c.ended_at, func.now()) - runs.c.created_at)
+    beginning = func.left(runs.c.input, _INPUT_CHARS)
     query = (
-        select(
-            runs.c.id,
-            runs.c.thread_id,
-            runs.c.status,
-            runs.c.created_at,
-            seconds,
-            func.left(runs.c.input, _INPUT_CHARS),
-        )
-        .where(runs.c.tenant == tenant)
-        .order_by(runs.c.created_at.desc(), runs.c.id.desc())
+        select(runs.c.id, runs.c.thread_id, runs.c.status, runs.c.created_at, seconds, beginning)
+        .where(*_conditions(tenant, which))
+        .order_by(runs.c.id.desc())  # they sort as the runs were made
         .limit(limit)
     )
     with translated():
         async with engine.connect() as connection:
             found = await connection.execute(query)
             return [RunSummary(*row[:2], RunStatus(row.status), row.created_at, float(row[4]), row[5]) for row in found]
+
+
+async def run_details(engine: Engine, key: RunKey) -> RunDetails:
+    """Return a run. Raises NotFoundError, for another tenant's as well, and DatabaseUnavailableError."""
+    why = (
+        select(events.c.data)
+        .where(events.c.tenant == runs.c.tenant, events.c.run_id == runs.c.id, events.c.type == "error")
+        .where(events.c.data["task_id"].astext.is_(None), runs.c.ended_at.is_not(None))
+        .order_by(events.c.seq.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    names = ("id", "thread_id", "trace_id", "epoch", "correlation_id", "status", "input")
+    columns = [runs.c[name] for name in (*names, "created_at", "started_at", "ended_at", "result")]
+    query = select(*columns, runs.c.seq.label("events"), why.label("failure"))
+    with translated():
+        async with engine.connect() as connection:
+            found = await connection.execute(query.where(runs.c.tenant == key.tenant, runs.c.id == key.id))
+            row = found.mappings().one_or_none()
+    if row is None:
+        raise NotFoundError("run", key.id)
+    values: dict[str, Any] = dict(row)
+    values["status"] = RunStatus(row["status"])
+    values["result"] = RunResult.model_validate(row["result"]) if row["result"] else None
+    values["failure"] = Failure.model_validate(row["failure"]) if row["failure"] else None
+    return RunDetails(**values)
+
+
+def _conditions(tenant: str, which: RunFilter) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = [runs.c.tenant == tenant]
+    if which.thread_id is not None:
+        conditions.append(runs.c.thread_id == which.thread_id)
+    if which.status is not None:
+        conditions.append(runs.c.status == which.status)
+    if which.before is not None:
+        conditions.append(runs.c.id < which.before)
+    return conditions

@@ -5,12 +5,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from psycopg import AsyncConnection
+from psycopg.errors import UniqueViolation
 from psycopg.types.json import Jsonb
 from sqlalchemy.ext.asyncio import AsyncEngine
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
+from starling.core.errors import DatabaseUnavailableError, IdempotencyKeyReusedError, NotFoundError
 from starling.core.events import RunStarted
-from starling.core.runs import Run, RunConfig
-from starling.infra.postgres.engine import transaction, translated
+from starling.core.runs import Run, RunConfig, RunStatus
+from starling.infra.postgres.engine import execute_alone, transaction, translated
+from starling.infra.postgres.idempotency import Holder, IdempotencyKey, reserve
 from starling.infra.postgres.outbox import TELL_OF_RUN, telling
 
 type Connection = AsyncConnection[Any]
@@ -38,7 +42,18 @@ class NewRun:
     correlation_id: str
     trace_id: str
     graph_version: int
+    idempotency: IdempotencyKey | None = None
 
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """The run that a request led to, an old one where its idempotency key says so: its first event, where it stands."""
+
+    started: RunStarted
+    status: RunStatus = RunStatus.QUEUED
+
+
+_PATIENCE_SECONDS = 5.0  # with a Postgres that is away, before a request is refused
 
 # Opens the thread with its first run, and locks the branch until the transaction ends: acceptances and endings on
 # one branch see each other.
@@ -72,6 +87,9 @@ told AS ("""  # noqa: S608 - our own text
 SELECT admitted_at IS NOT NULL FROM written"""
 )
 
+_ACCEPTED = """
+SELECT thread_id, trace_id, epoch, correlation_id, status FROM runs WHERE tenant = %(tenant)s AND id = %(id)s"""
+
 # A head of its branch is the oldest unfinished run there. The cap is soft: two endings at once may both miss a
 # run that stands behind it, and the sweep admits that one.
 _ADMIT = """
@@ -99,28 +117,84 @@ class Claim:
 class RunRepository:
     """Queries over the run row. Each public method is one transaction unless it takes a connection."""
 
-    def __init__(self, engine: AsyncEngine, defer: Defer, *, cap: int) -> None:
+    def __init__(
+        self, engine: AsyncEngine, defer: Defer, *, cap: int, patience_seconds: float = _PATIENCE_SECONDS
+    ) -> None:
         self._engine = engine
         self._defer = defer
         self._cap = cap
+        self._patience = patience_seconds
 
-    async def accept(self, new: NewRun) -> RunStarted:
+    async def accept(self, new: NewRun) -> Acceptance:
         """Write the run row, its input and its first event at once; queue it if it is runnable.
 
-        Raises DatabaseUnavailableError; then nothing was accepted.
+        A commit whose answer was lost is looked for and not repeated: the run's id is its own key.
+        Raises IdempotencyKeyReusedError; DatabaseUnavailableError where Postgres stayed away.
         """
-        key = {"tenant": new.key.tenant, "id": new.key.id, "thread_id": new.thread_id}
+        try:
+            return await self._accept(new)
+        except DatabaseUnavailableError:
+            return await self._accept_patiently(new)
+
+    async def _accept(self, new: NewRun) -> Acceptance:
+        holder = None
         with translated():
             async with transaction(self._engine) as connection, connection.pipeline():
-                place = await connection.execute(_STAND_IN_LINE, key)
-                branch_id, arrival, epoch = _one(await place.fetchone())
-                first = _first_event(new, epoch or 0)
-                row = _row(new, first) | {"branch_id": branch_id, "arrival": arrival, "cap": self._cap} | telling()
-                inserted = await connection.execute(_INSERT_RUN, key | row)
-                (admitted,) = _one(await inserted.fetchone())
-                if admitted:
-                    await self._defer(connection, [new.key])
+                if new.idempotency:
+                    holder = await reserve(connection, new.key.tenant, new.idempotency, new.key.id)
+                if holder is None or holder.run_id == new.key.id:
+                    return Acceptance(await self._write(connection, new))
+        return await self._repeated(new, holder)
+
+    async def _write(self, connection: Connection, new: NewRun) -> RunStarted:
+        key = {"tenant": new.key.tenant, "id": new.key.id, "thread_id": new.thread_id}
+        place = await connection.execute(_STAND_IN_LINE, key)
+        branch_id, arrival, epoch = _one(await place.fetchone())
+        first = _first_event(new, epoch or 0)
+        row = _row(new, first) | {"branch_id": branch_id, "arrival": arrival, "cap": self._cap} | telling()
+        inserted = await connection.execute(_INSERT_RUN, key | row)
+        (admitted,) = _one(await inserted.fetchone())
+        if admitted:
+            await self._defer(connection, [new.key])
         return first
+
+    async def _repeated(self, new: NewRun, holder: Holder) -> Acceptance:
+        """Return the run of an earlier request with the same idempotency key."""
+        if new.idempotency and holder.request_hash != new.idempotency.request_hash:
+            raise IdempotencyKeyReusedError(new.idempotency.text, holder.run_id)
+        if earlier := await self._accepted(RunKey(new.key.tenant, holder.run_id)):
+            return earlier
+        raise NotFoundError("run", holder.run_id, "The idempotency key stood for it; use another one.")
+
+    async def _accept_patiently(self, new: NewRun) -> Acceptance:
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(DatabaseUnavailableError),
+            stop=stop_after_delay(self._patience),
+            wait=wait_random_exponential(multiplier=0.1, max=1.0),
+            reraise=True,
+        )
+        return await retrying(self._find_or_accept, new)
+
+    async def _find_or_accept(self, new: NewRun) -> Acceptance:
+        if found := await self._accepted(new.key):
+            return found
+        try:
+            return await self._accept(new)
+        except UniqueViolation:  # the commit that was in doubt came through after all
+            if found := await self._accepted(new.key):
+                return found
+            raise
+
+    async def _accepted(self, key: RunKey) -> Acceptance | None:
+        with translated():
+            row = await execute_alone(self._engine, _ACCEPTED, {"tenant": key.tenant, "id": key.id})
+        if row is None:
+            return None
+        thread_id, trace_id, epoch, correlation_id, status = row
+        started = RunStarted(
+            run_id=key.id, thread_id=thread_id, trace_id=trace_id, epoch=epoch, correlation_id=correlation_id
+        )
+        return Acceptance(started, RunStatus(status))
 
     async def admit(self, connection: Connection, tenant: str) -> None:
         """Queue the runs of a tenant that became runnable. Part of the transaction that ended a run."""

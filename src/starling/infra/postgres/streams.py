@@ -46,7 +46,7 @@ class RunReader:
         return self._broadcast.listener(key.id, after, behind=False)
 
     async def follow(self, key: RunKey, *, after: int = 0) -> AsyncGenerator[StoredEvent]:
-        """Yield the run's events from `after` on, as they come, up to `done`."""
+        """Yield the run's events from `after` on, as they come, up to `done`; a `gap` for those no longer kept."""
         async with aclosing(self.batches(key, self._broadcast.listener(key.id, after))) as batches:
             async for batch in batches:
                 for event in batch:
@@ -72,7 +72,7 @@ class RunReader:
         """Read what the listener missed; whether there will never be more."""
         heard.behind = False
         page = await self.events(key, after=heard.last)
-        heard.hear(page)
+        heard.read(page)
         heard.behind |= len(page) == _PAGE
         return not page and await self._ended_by(key, heard.last)
 
@@ -136,8 +136,9 @@ class RunReader:
 
     async def _ended_by(self, key: RunKey, after: int) -> bool:
         """Whether the run is over and `after` is at or beyond its last event."""
-        query = select(runs.c.seq, runs.c.ended_at).where(runs.c.tenant == key.tenant, runs.c.id == key.id)
+        columns = (runs.c.seq, runs.c.trimmed, runs.c.ended_at)
+        query = select(*columns).where(runs.c.tenant == key.tenant, runs.c.id == key.id)
         with translated():
             async with self._engine.connect() as connection:
                 row = (await connection.execute(query)).one_or_none()
-        return row is None or (row.ended_at is not None and row.seq <= after)
+        return row is None or (row.ended_at is not None and row.seq <= max(after, row.trimmed))

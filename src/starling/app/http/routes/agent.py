@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import AliasChoices, BaseModel, Field
 from sse_starlette import EventSourceResponse
 
-from starling.app.http.api import Caller, FromStore
+from starling.app.http.api import Caller, FromStore, IdempotencyKey
 from starling.app.http.problems import Problem
 from starling.app.http.sse import event_stream
 from starling.app.intake import Name, RunRequest
@@ -48,19 +48,23 @@ class ProcessResult(BaseModel):
     response_class=EventSourceResponse,
     responses={200: {"content": {"text/event-stream": {}}, "description": "The run's events, up to `done`."}},
 )
-async def run(request: RunRequest, store: FromStore, caller: Caller) -> EventSourceResponse:
+async def run(
+    request: RunRequest, store: FromStore, caller: Caller, idempotency_key: IdempotencyKey = None
+) -> EventSourceResponse:
     """Accept a run and stream its events. Going away doesn't stop the run: read on at `/v1/runs/{id}/events`."""
-    _, events = await store.intake.accept(caller, request)
-    return event_stream(events)
+    accepted = await store.intake.accept(caller, request, idempotency_key)
+    return event_stream(accepted.events, store.intake.limits)
 
 
 @router.post("/process", summary="Ask, and wait for the whole result")
-async def process(request: ProcessRequest, store: FromStore, caller: Caller) -> ProcessResult:
-    """Accept a run, wait for its end and return everything that it came to."""
-    key, events = await store.intake.accept(caller, request)
-    async for _ in events:
+async def process(
+    request: ProcessRequest, store: FromStore, caller: Caller, idempotency_key: IdempotencyKey = None
+) -> ProcessResult:
+    """Accept a run, wait for its end and return everything that it came to. Going away doesn't stop the run."""
+    accepted = await store.intake.accept(caller, request, idempotency_key)
+    async for _ in accepted.events:
         pass
-    return ProcessResult.model_validate(await _whole(store.reader, key))
+    return ProcessResult.model_validate(await _whole(store.reader, accepted.key))
 
 
 async def _whole(reader: RunReader, key: RunKey) -> dict[str, Any]:

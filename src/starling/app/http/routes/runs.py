@@ -1,19 +1,227 @@
-"""Reading runs."""
+"""Runs in the background: asked for, looked at, read."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Self
 from uuid import UUID
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
 from sse_starlette import EventSourceResponse
 
-from starling.app.http.api import Caller, FromStore
+from starling.app.http.api import Caller, FromStore, IdempotencyKey
 from starling.app.http.problems import Problem
 from starling.app.http.sse import event_stream
+from starling.app.intake import Accepted, Name, RunRequest
+from starling.core.runs import RunResult, RunStatus
+from starling.infra.postgres.interrupts import InterruptKind, StoredInterrupt
+from starling.infra.postgres.run_list import RunDetails, RunFilter, RunSummary, latest_runs, run_details
 from starling.infra.postgres.runs import RunKey
 
-router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": Problem}})
+router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": Problem}, 503: {"model": Problem}})
 
 _LARGEST = 2**63 - 1
+_ID = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
+_MOMENT = "2026-11-20T11:12:01.250000Z"
+_ACCEPTED: dict[str, Any] = {
+    "run_id": _ID,
+    "thread_id": "t-1",
+    "status": "queued",
+    "trace_id": "de2196c9a4c5d6e7f8091a2b3c4d5e6f",
+    "correlation_id": _ID,
+}
+_ENDED: dict[str, Any] = _ACCEPTED | {
+    "status": "succeeded",
+    "epoch": 3,
+    "input": "What time is it in Lima?",
+    "events": 10,
+    "created_at": _MOMENT,
+    "started_at": _MOMENT,
+    "ended_at": _MOMENT,
+    "result": {"status": "succeeded", "reply": "It is 06:12 in Lima [1]."},
+    "why": None,
+    "interrupts": [],
+}
+_PAGE: dict[str, Any] = {
+    "runs": [
+        {
+            "run_id": _ID,
+            "thread_id": "t-1",
+            "status": "running",
+            "created_at": _MOMENT,
+            "seconds": 0.8,
+            "input": "What time is it in Lima?",
+        }
+    ],
+    "next": None,
+}
+
+
+class RunAccepted(BaseModel):
+    """A run that is written down: it goes on by itself."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_ACCEPTED]})
+
+    run_id: str
+    thread_id: str
+    status: RunStatus
+    trace_id: str
+    correlation_id: str
+
+    @classmethod
+    def of(cls, accepted: Accepted) -> Self:
+        """Return the run as it is told of."""
+        started = accepted.started
+        return cls(
+            run_id=started.run_id,
+            thread_id=started.thread_id,
+            status=accepted.status,
+            trace_id=started.trace_id,
+            correlation_id=started.correlation_id,
+        )
+
+
+class OpenInterrupt(BaseModel):
+    """What the run asks: `call` is the exact tool call that it is about, if any."""
+
+    id: str
+    kind: InterruptKind
+    reason: str
+    message: str
+    responseSchema: dict[str, Any]  # noqa: N815 - as in the event
+    expiresAt: datetime | None  # noqa: N815
+    call: dict[str, Any] | None
+
+    @classmethod
+    def of(cls, found: StoredInterrupt) -> Self:
+        """Return an interrupt as it is sent."""
+        return cls(
+            id=found.id,
+            kind=found.kind,
+            reason=found.reason,
+            message=found.message,
+            responseSchema=dict(found.response_schema),
+            expiresAt=found.expires_at,
+            call=dict(found.call) if found.call else None,
+        )
+
+
+class Why(BaseModel):
+    """What ended a run before its time."""
+
+    code: str
+    message: str
+
+
+class RunState(RunAccepted):
+    """A run as it stands."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_ENDED]})
+
+    epoch: int
+    input: str
+    events: int = Field(description="The number of the last event so far.")
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    result: RunResult | None = Field(description="Once the run has ended.")
+    why: Why | None = Field(description="What ended the run before its time, if anything did.")
+    interrupts: list[OpenInterrupt] = Field(description="What the run waits for.")
+
+    @classmethod
+    def at(cls, run: RunDetails, waiting: Sequence[StoredInterrupt]) -> Self:
+        """Return a run as it is sent."""
+        return cls(
+            run_id=run.id,
+            thread_id=run.thread_id,
+            status=run.status,
+            trace_id=run.trace_id,
+            correlation_id=run.correlation_id,
+            epoch=run.epoch,
+            input=run.input,
+            events=run.events,
+            created_at=run.created_at,
+            started_at=run.started_at,
+            ended_at=run.ended_at,
+            result=run.result,
+            why=Why(code=run.failure.code, message=run.failure.message) if run.failure else None,
+            interrupts=[OpenInterrupt.of(found) for found in waiting],
+        )
+
+
+class ListedRun(BaseModel):
+    """A run in the list. `seconds` counts to its end, or to now; `input` is its beginning."""
+
+    run_id: str
+    thread_id: str
+    status: RunStatus
+    created_at: datetime
+    seconds: float
+    input: str
+
+    @classmethod
+    def of(cls, run: RunSummary) -> Self:
+        """Return a run as it is listed."""
+        return cls(
+            run_id=run.id,
+            thread_id=run.thread_id,
+            status=run.status,
+            created_at=run.created_at,
+            seconds=run.seconds,
+            input=run.input,
+        )
+
+
+class RunPage(BaseModel):
+    """Runs, newest first. `next` is what `before` has to be for those that follow, null at the end."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_PAGE]})
+
+    runs: list[ListedRun]
+    next: str | None
+
+
+@router.post(
+    "",
+    status_code=202,
+    summary="Ask, and come back for the answer",
+    responses={
+        202: {"headers": {"Location": {"description": "Where the run is.", "schema": {"type": "string"}}}},
+        422: {"model": Problem},
+    },
+)
+async def begin(
+    request: RunRequest, response: Response, store: FromStore, caller: Caller, idempotency_key: IdempotencyKey = None
+) -> RunAccepted:
+    """Accept a run. Look at it under `Location`, or read along at `/v1/runs/{id}/events`."""
+    accepted = await store.intake.accept(caller, request, idempotency_key)
+    response.headers["Location"] = f"{router.prefix}/{accepted.key.id}"
+    return RunAccepted.of(accepted)
+
+
+@router.get("", summary="Which runs are there?", responses={422: {"model": Problem}})
+async def latest(
+    store: FromStore,
+    caller: Caller,
+    *,
+    thread_id: Annotated[Name | None, Query(description="Only those of this conversation.")] = None,
+    status: Annotated[RunStatus | None, Query(description="Only those that stand so.")] = None,
+    before: Annotated[UUID | None, Query(description="Only those that were made before this run.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 20,
+) -> RunPage:
+    """List runs, newest first."""
+    which = RunFilter(thread_id, status, str(before) if before else None)
+    found = await latest_runs(store.engine, caller.tenant, limit=limit + 1, which=which)
+    shown = found[:limit]
+    return RunPage(runs=[ListedRun.of(run) for run in shown], next=shown[-1].id if len(found) > limit else None)
+
+
+@router.get("/{run_id}", summary="How does a run stand?")
+async def show(run_id: UUID, store: FromStore, caller: Caller) -> RunState:
+    """Tell where a run stands, what it waits for and, once it has ended, what came of it."""
+    run = await run_details(store.engine, RunKey(caller.tenant, str(run_id)))
+    ended = run.ended_at is not None
+    return RunState.at(run, () if ended else await store.interrupts.waiting(caller.tenant, run=run.id))
 
 
 @router.get(
@@ -28,10 +236,13 @@ async def events(
     caller: Caller,
     last_event_id: Annotated[str, Header(description="The id of the last event that you have.")] = "",
 ) -> EventSourceResponse:
-    """Stream the run's events after `Last-Event-ID`, from the first one without it or where it is no number."""
+    """Stream the run's events after `Last-Event-ID`, from the first one without it or where it is no number.
+
+    Where events aren't kept any more, one `gap` stands for them.
+    """
     key = RunKey(caller.tenant, str(run_id))
     await store.reader.record(key)  # 404 before the stream begins
-    return event_stream(store.reader.following(key, after=_number(last_event_id)))
+    return event_stream(store.reader.following(key, after=_number(last_event_id)), store.intake.limits)
 
 
 def _number(text: str) -> int:
