@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.errors import DatabaseUnavailableError
 from starling.infra.postgres.embedded import EmbeddedPostgres
 from starling.infra.postgres.engine import ConnectionLimits, connected, driver, open_engine, translated
+from tests.support.faults import frozen
 
 SECRET = "s3cret-of-the-test"
 
@@ -93,6 +94,17 @@ async def test_a_connection_cut_in_use_says_so_and_the_next_works(engine: AsyncE
         await cut()
 
     assert await _answer(engine) == 42
+
+
+async def test_a_frozen_server_is_not_waited_for(own_server: EmbeddedPostgres) -> None:
+    engine = open_engine(own_server.url, ConnectionLimits(statement_seconds=0.5, network_seconds=0.5))
+    before = await _answer(engine)
+
+    with frozen(own_server.pid), pytest.raises(DatabaseUnavailableError, match="within 1 s"), translated():
+        await _answer(engine)
+
+    assert await _answer(engine) == before
+    await engine.dispose()
 
 
 async def test_an_absent_server_is_named_without_the_password() -> None:

@@ -8,6 +8,8 @@ from typing import Any
 from psycopg import AsyncConnection, OperationalError
 from psycopg.sql import SQL, Identifier
 
+from starling.infra.postgres.bounded import KEEPALIVE
+
 _RECONNECT_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
@@ -35,7 +37,7 @@ async def listening_connection(url: str) -> AsyncConnection[Any]:
 
     The connection is in autocommit, to be closed by the caller.
     """
-    connect = AsyncConnection.connect(url, autocommit=True, connect_timeout=10)
+    connect = AsyncConnection.connect(url, autocommit=True, connect_timeout=10, tcp_user_timeout=10_000, **KEEPALIVE)
     connecting = asyncio.get_running_loop().create_task(connect)
     try:
         return await asyncio.shield(connecting)

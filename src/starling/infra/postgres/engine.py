@@ -5,6 +5,7 @@ import contextlib
 import select
 from collections.abc import AsyncGenerator, Generator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import psycopg
@@ -19,13 +20,13 @@ from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.util import greenlet_spawn
 
 from starling.core.errors import ConfigurationError, DatabaseUnavailableError
+from starling.infra.postgres.bounded import KEEPALIVE, BoundedConnection
 
 type Engine = AsyncEngine
 """The engine, for those who only hand it on."""
 
 _SCHEMES = ("postgresql", "postgres")
 _PREPARE_AFTER = 3  # uses of a statement on one connection
-_KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 5, "keepalives_count": 3}
 _REMEDY = "Check that Postgres runs and that DATABASE_URL is right."
 _LIMITS_OF_TRANSACTION = """
 SELECT set_config('statement_timeout', '{}', true), set_config('lock_timeout', '{}', true),
@@ -50,6 +51,11 @@ class ConnectionLimits:
     behind_pooler: bool = False
 
     @property
+    def answer_seconds(self) -> float:
+        """Return how long to wait for a server that doesn't keep its own limits, because it was frozen."""
+        return self.statement_seconds + self.network_seconds
+
+    @property
     def milliseconds(self) -> tuple[int, int, int]:
         """Return the limits that the server keeps: of a statement, of a lock, of an idle transaction."""
         seconds = (self.statement_seconds, self.lock_seconds, self.idle_in_transaction_seconds)
@@ -66,7 +72,7 @@ def open_engine(url: str, limits: ConnectionLimits = _DEFAULT) -> AsyncEngine:
     """
     engine = create_async_engine(
         _parse(url),
-        connect_args=_arguments(url, limits),
+        connect_args={"async_creator_fn": partial(_connect, limits.answer_seconds), **_arguments(url, limits)},
         pool_size=limits.size,
         max_overflow=0,
         pool_timeout=limits.free_seconds,
@@ -139,7 +145,8 @@ async def connected(url: str, limits: ConnectionLimits = _DEFAULT) -> AsyncGener
     """Hold one connection outside any pool, in autocommit. Raises DatabaseUnavailableError, also from the block."""
     address = _parse(url).set(drivername="postgresql").render_as_string(hide_password=False)
     with translated():
-        async with await AsyncConnection.connect(address, autocommit=True, **_arguments(url, limits)) as connection:
+        arguments = _arguments(url, limits)
+        async with await _connect(limits.answer_seconds, address, autocommit=True, **arguments) as connection:
             yield connection
 
 
@@ -170,6 +177,12 @@ def first_line(error: BaseException | None) -> str:
     return str(error).strip().partition("\n")[0].rstrip(".")
 
 
+async def _connect(answer_seconds: float, address: str = "", **arguments: Any) -> BoundedConnection:
+    connection = await BoundedConnection.connect(address, **arguments)
+    connection.answer_seconds = answer_seconds
+    return connection
+
+
 def _parse(url: str) -> URL:
     """Return the address with our driver. No message of ours repeats it: it holds a password."""
     try:
@@ -195,7 +208,7 @@ def _arguments(url: str, limits: ConnectionLimits) -> dict[str, Any]:
         "application_name": "starling",
         "connect_timeout": limits.connect_seconds,
         "tcp_user_timeout": int(limits.network_seconds * 1000),
-        **_KEEPALIVE,
+        **KEEPALIVE,
     }
     query = _parse(url).query
     arguments = {name: value for name, value in arguments.items() if name not in query}

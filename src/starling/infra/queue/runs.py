@@ -10,6 +10,7 @@ import procrastinate
 from procrastinate.exceptions import ProcrastinateException
 from psycopg_pool import AsyncConnectionPool
 
+from starling.infra.postgres.bounded import KEEPALIVE, BoundedConnection
 from starling.infra.postgres.engine import check_alive
 from starling.infra.postgres.runs import Connection, RunKey
 
@@ -23,6 +24,7 @@ _ABORT_SECONDS = 1.0
 _RESTART_SECONDS = 0.5
 _POOL_SIZE = 3
 _POOL_SECONDS = 5.0
+_OPTIONS = "-c synchronous_commit=off -c statement_timeout=30s -c lock_timeout=10s"
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +85,7 @@ async def open_queue(url: str) -> AsyncGenerator[RunQueue]:
         min_size=1,
         max_size=_POOL_SIZE,
         timeout=_POOL_SECONDS,
-        kwargs={"connect_timeout": 5, "options": "-c synchronous_commit=off"},
+        kwargs={"connect_timeout": 5, "tcp_user_timeout": 10_000, "options": _OPTIONS, **KEEPALIVE},
     )
     app = procrastinate.App(connector=connector)
     queue = RunQueue(app)
@@ -93,4 +95,4 @@ async def open_queue(url: str) -> AsyncGenerator[RunQueue]:
 
 def _pool(**arguments: Any) -> AsyncConnectionPool[Any]:
     arguments["check"] = check_alive  # theirs asks the server each time
-    return AsyncConnectionPool(**arguments)
+    return AsyncConnectionPool(connection_class=BoundedConnection, **arguments)
