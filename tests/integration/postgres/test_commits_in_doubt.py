@@ -1,0 +1,206 @@
+"""A connection that dies around a commit: what was acknowledged is there once, whatever was heard of it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.core.errors import DatabaseUnavailableError, IdempotencyKeyReusedError
+from starling.core.events import Done, Thinking, Usage
+from starling.core.ids import new_id
+from starling.core.runs import RunResult, RunStatus
+from starling.infra.postgres.broadcast import Broadcast
+from starling.infra.postgres.engine import open_engine
+from starling.infra.postgres.idempotency import IdempotencyKey
+from starling.infra.postgres.leases import Leases
+from starling.infra.postgres.runs import Connection, NewRun, RunKey, RunRepository
+from starling.infra.postgres.streams import RunReader
+from starling.infra.postgres.tables import events, idempotency_keys, runs
+from starling.infra.postgres.writer import RunWriter
+from tests.support.runs import a_run, claimed, defer_nothing
+from tests.support.tcp_proxy import Moment, ProxiedDatabase, proxied
+
+MOMENTS: Sequence[Moment] = ("before", "during", "after")
+KEY = IdempotencyKey("order-1", "hash")
+FLUSH = b"WITH fenced AS"
+
+
+@dataclass
+class Shaky:
+    """A repository whose way to Postgres can be cut, and a reader that sees Postgres itself."""
+
+    database: ProxiedDatabase
+    engine: AsyncEngine
+    direct: AsyncEngine
+    queued: list[RunKey] = field(default_factory=list[RunKey])
+
+    def __post_init__(self) -> None:
+        self.repository = RunRepository(self.engine, self._defer, cap=8)
+        self.leases = Leases(self.direct, self._defer, self.repository.admit)
+        self.reader = RunReader(self.direct, Broadcast(), poll_seconds=0.05)
+
+    async def _defer(self, connection: Connection, keys: Sequence[RunKey]) -> None:
+        self.queued += keys
+
+    async def writer(self, key: RunKey) -> RunWriter:
+        return RunWriter(self.engine, await claimed(self.leases, key), Broadcast())
+
+    async def accepted(self) -> list[tuple[str, int]]:
+        """The runs that there are, and how many events each has."""
+        query = (
+            select(runs.c.id, func.count(events.c.seq))
+            .join(events, (events.c.run_id == runs.c.id) & (events.c.tenant == runs.c.tenant), isouter=True)
+            .group_by(runs.c.id)
+        )
+        async with self.direct.connect() as connection:
+            return [(row[0], row[1]) for row in await connection.execute(query)]
+
+    async def arrivals(self) -> list[int]:
+        async with self.direct.connect() as connection:
+            return list(await connection.scalars(select(runs.c.arrival).order_by(runs.c.arrival)))
+
+    async def told(self, key: RunKey) -> list[tuple[int, str]]:
+        return [(event.seq, event.data.get("content", event.type)) for event in await self.reader.events(key)]
+
+
+@pytest.fixture
+async def shaky(database_url: str, engine: AsyncEngine) -> AsyncGenerator[Shaky]:
+    async with proxied(database_url) as database:
+        through = open_engine(database.url)
+        yield Shaky(database, through, engine)
+        await through.dispose()
+
+
+def with_key(new: NewRun, key: IdempotencyKey = KEY) -> NewRun:
+    return replace(new, idempotency=key)
+
+
+def say(text: str) -> Thinking:
+    return Thinking(content=text, message_id="m")
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_run_is_accepted_once_whenever_its_connection_dies(shaky: Shaky, moment: Moment) -> None:
+    new = a_run()
+    shaky.database.proxy.cut(moment)
+
+    accepted = await shaky.repository.accept(new)
+
+    assert shaky.database.proxy.cuts == 1
+    assert (accepted.started.run_id, accepted.started.trace_id) == (new.key.id, new.trace_id)
+    assert await shaky.accepted() == [(new.key.id, 1)]
+    assert await shaky.arrivals() == [1]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_an_idempotency_key_stands_for_that_one_run(shaky: Shaky, moment: Moment) -> None:
+    new = a_run()
+    shaky.database.proxy.cut(moment)
+
+    first = await shaky.repository.accept(with_key(new))
+    again = await shaky.repository.accept(with_key(a_run()))
+
+    assert first.started.run_id == again.started.run_id == new.key.id
+    assert await shaky.accepted() == [(new.key.id, 1)]
+
+
+async def test_connections_that_die_again_and_again_are_survived_too(shaky: Shaky) -> None:
+    new = a_run()
+    shaky.database.proxy.cut("before", times=2)
+
+    await shaky.repository.accept(new)
+
+    assert shaky.database.proxy.cuts == 2
+    assert await shaky.accepted() == [(new.key.id, 1)]
+
+
+async def test_a_postgres_that_stays_away_refuses_the_request(shaky: Shaky) -> None:
+    impatient = RunRepository(shaky.engine, defer_nothing, cap=8, patience_seconds=0.3)
+    await shaky.database.proxy.stop()
+
+    with pytest.raises(DatabaseUnavailableError):
+        await impatient.accept(a_run())
+
+    assert await shaky.accepted() == []
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_batch_is_written_once_whenever_its_connection_dies(shaky: Shaky, moment: Moment) -> None:
+    new = a_run()
+    await shaky.repository.accept(new)
+    writer = await shaky.writer(new.key)
+    shaky.database.proxy.cut(moment, FLUSH)
+    writer.emit(say("one"))
+    writer.emit(say("two"))
+
+    await writer.flush()
+    writer.emit(say("three"))
+    await writer.flush()
+
+    assert shaky.database.proxy.cuts == 1
+    assert await shaky.told(new.key) == [(1, "run_started"), (2, "one"), (3, "two"), (4, "three")]
+    await writer.close()
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_run_ends_once_and_admits_the_next_whenever_its_connection_dies(shaky: Shaky, moment: Moment) -> None:
+    new, following = a_run(), a_run()
+    await shaky.repository.accept(new)
+    await shaky.repository.accept(following)
+    writer = await shaky.writer(new.key)
+    shaky.database.proxy.cut(moment)
+
+    await writer.end(
+        RunResult(status="succeeded", reply="Done."),
+        Done(usage=Usage(), status="succeeded", reply="Done."),
+        shaky.repository,
+    )
+
+    assert shaky.database.proxy.cuts == 1
+    assert await shaky.told(new.key) == [(1, "run_started"), (2, "done")]
+    assert (await shaky.reader.record(new.key)).status is RunStatus.SUCCEEDED
+    assert set(shaky.queued) == {new.key, following.key}
+    assert await claimed(shaky.leases, following.key)
+    await writer.close()
+
+
+async def test_requests_with_one_key_at_once_make_one_run(shaky: Shaky) -> None:
+    new = [a_run(thread=f"thread {number}") for number in range(8)]
+
+    accepted = await asyncio.gather(*(shaky.repository.accept(with_key(run)) for run in new))
+
+    (only,) = {acceptance.started.run_id for acceptance in accepted}
+    assert await shaky.accepted() == [(only, 1)]
+
+
+async def test_a_key_belongs_to_its_tenant(shaky: Shaky) -> None:
+    ours, theirs = a_run(), a_run(tenant="other")
+
+    accepted = [await shaky.repository.accept(with_key(run)) for run in (ours, theirs)]
+
+    assert [acceptance.started.run_id for acceptance in accepted] == [ours.key.id, theirs.key.id]
+
+
+async def test_another_request_with_the_key_is_refused_and_changes_nothing(shaky: Shaky) -> None:
+    new = a_run()
+    await shaky.repository.accept(with_key(new))
+
+    with pytest.raises(IdempotencyKeyReusedError):
+        await shaky.repository.accept(with_key(a_run(), IdempotencyKey(KEY.text, "other")))
+
+    assert await shaky.accepted() == [(new.key.id, 1)]
+    assert await shaky.arrivals() == [1]
+
+
+async def test_a_request_that_is_refused_leaves_its_key_free(shaky: Shaky) -> None:
+    new = a_run(new_id())
+    await shaky.repository.accept(new)
+
+    with pytest.raises(Exception, match="runs_pkey"):
+        await shaky.repository.accept(with_key(new))
+
+    async with shaky.direct.connect() as connection:
+        assert await connection.scalar(select(func.count()).select_from(idempotency_keys)) == 0
