@@ -1,0 +1,222 @@
+"""Reading streams: at any process, from any point, each event once; what isn't kept any more shows as a gap."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import pytest
+from psycopg import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.core.events import ANY_EVENT, Done, StoredEvent, Thinking, Usage
+from starling.core.runs import RunResult
+from starling.infra.postgres.broadcast import Broadcast, open_broadcast
+from starling.infra.postgres.leases import Leases
+from starling.infra.postgres.runs import RunKey, RunRepository
+from starling.infra.postgres.streams import RunReader
+from starling.infra.postgres.writer import RunWriter
+from tests.support.runs import a_run, claimed, defer_nothing
+
+RECONNECTS = 30
+NET = 0.2  # seconds between looks at the database, where the bell isn't to be relied upon
+_LISTENING = """
+SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN starling_runs%'"""
+
+
+@dataclass
+class Writing:
+    """A run that is being written by a process that nobody reads at."""
+
+    key: RunKey
+    writer: RunWriter
+    repository: RunRepository
+
+    async def say(self, *texts: str) -> None:
+        for text in texts:
+            self.writer.emit(Thinking(content=text, message_id="m"))
+        await self.writer.flush()
+
+    async def end(self) -> None:
+        result = RunResult(status="succeeded", reply="Done.")
+        await self.writer.end(result, Done(usage=Usage(), status="succeeded", reply="Done."), self.repository)
+
+
+@pytest.fixture
+async def writing(engine: AsyncEngine) -> AsyncGenerator[Writing]:
+    repository = RunRepository(engine, defer_nothing, cap=8)
+    new = a_run()
+    await repository.accept(new)
+    claim = await claimed(Leases(engine, defer_nothing, repository.admit), new.key)
+    writer = RunWriter(engine, claim, Broadcast())
+    yield Writing(new.key, writer, repository)
+    await writer.close()
+
+
+async def trim(url: str, key: RunKey, up_to: int) -> None:
+    """Forget a run's events, as retention does."""
+    async with await AsyncConnection.connect(url) as connection:
+        await connection.execute(b"DELETE FROM events WHERE run_id = %s AND seq <= %s", (key.id, up_to))
+        await connection.execute(b"UPDATE runs SET trimmed = %s WHERE id = %s", (up_to, key.id))
+
+
+async def read(reader: RunReader, key: RunKey, after: int = 0) -> list[StoredEvent]:
+    async with asyncio.timeout(20):
+        return [event async for event in reader.follow(key, after=after)]
+
+
+def told(events: Sequence[StoredEvent]) -> list[tuple[int, str]]:
+    return [(event.seq, event.type) for event in events]
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_pieces_read_at_two_processes_are_the_whole_stream_once(
+    writing: Writing, engine: AsyncEngine, database_url: str, seed: int
+) -> None:
+    """The reader goes away after any number of events and comes back at either process, while the run goes on."""
+    chance = random.Random(seed)
+    async with AsyncExitStack() as stack, asyncio.timeout(50), asyncio.TaskGroup() as group:
+        bells = [await stack.enter_async_context(open_broadcast(database_url)) for _ in range(2)]
+        readers = [RunReader(engine, bell, poll_seconds=NET) for bell in bells]
+        group.create_task(_goes_on(writing, random.Random(seed + 1000)))
+        pieces: list[StoredEvent] = []
+        for _ in range(RECONNECTS):
+            most = chance.randint(0, 12)
+            pieces += await _piece(chance.choice(readers), writing.key, pieces[-1].seq if pieces else 0, most)
+        pieces += await read(readers[0], writing.key, pieces[-1].seq if pieces else 0)
+
+    whole = await read(RunReader(engine, Broadcast()), writing.key)
+    assert [event.seq for event in whole] == list(range(1, len(whole) + 1))
+    assert pieces == whole
+    assert whole[-1].type == "done"
+
+
+async def _goes_on(writing: Writing, chance: random.Random) -> None:
+    for number in range(120):
+        await writing.say(*(f"{number}.{part}" for part in range(chance.randint(1, 5))))
+        await asyncio.sleep(0)
+    await writing.end()
+
+
+async def _piece(reader: RunReader, key: RunKey, after: int, most: int) -> list[StoredEvent]:
+    taken: list[StoredEvent] = []
+    stream = reader.follow(key, after=after)
+    while len(taken) < most and (event := await anext(stream, None)):
+        taken.append(event)
+    await stream.aclose()
+    return taken
+
+
+async def test_what_is_no_longer_kept_is_one_gap_and_the_end_is_still_told(
+    writing: Writing, engine: AsyncEngine, database_url: str
+) -> None:
+    await writing.say(*"abcdef")
+    await writing.end()  # number 8
+    await trim(database_url, writing.key, 5)
+    reader = RunReader(engine, Broadcast())
+
+    whole, later, at_the_edge = [await read(reader, writing.key, after) for after in (0, 3, 5)]
+
+    assert told(whole) == [(5, "gap"), (6, "thinking"), (7, "thinking"), (8, "done")]
+    assert whole[0].data == {"type": "gap", "from": 1, "to": 5}
+    assert ANY_EVENT.validate_python(whole[0].data).type == "gap"
+    assert later[0].data == {"type": "gap", "from": 4, "to": 5}
+    assert later[1:] == whole[1:]
+    assert at_the_edge == whole[1:]
+
+
+async def test_reading_goes_on_after_a_gap_by_its_number(
+    writing: Writing, engine: AsyncEngine, database_url: str
+) -> None:
+    await writing.say(*"abcdef")
+    await writing.end()
+    await trim(database_url, writing.key, 7)
+    reader = RunReader(engine, Broadcast())
+
+    (gap,) = await _piece(reader, writing.key, 0, 1)
+
+    assert told(await read(reader, writing.key, gap.seq)) == [(8, "done")]
+
+
+async def test_a_run_that_goes_on_is_read_over_a_gap(writing: Writing, engine: AsyncEngine, database_url: str) -> None:
+    await writing.say(*"abc")  # numbers 2 to 4
+    await trim(database_url, writing.key, 3)
+    stream = RunReader(engine, Broadcast(), poll_seconds=NET).follow(writing.key)
+
+    first = [await anext(stream), await anext(stream)]
+    await writing.end()
+    rest = [event async for event in stream]
+
+    assert told([*first, *rest]) == [(3, "gap"), (4, "thinking"), (5, "done")]
+
+
+@pytest.mark.parametrize("after", [2, 3, 10**6, 2**63 - 1])
+async def test_after_the_last_event_of_an_ended_run_there_is_nothing(
+    writing: Writing, engine: AsyncEngine, after: int
+) -> None:
+    await writing.end()  # number 2
+
+    assert await read(RunReader(engine, Broadcast()), writing.key, after) == []
+
+
+async def test_a_reader_far_beyond_a_run_that_goes_on_is_let_go_at_its_end(
+    writing: Writing, engine: AsyncEngine
+) -> None:
+    reading = asyncio.get_running_loop().create_task(
+        read(RunReader(engine, Broadcast(), poll_seconds=NET), writing.key, 10**9)
+    )
+    await writing.say("a")
+    await writing.end()
+
+    assert await reading == []
+
+
+async def test_a_stream_that_is_not_kept_at_all_ends(writing: Writing, engine: AsyncEngine, database_url: str) -> None:
+    await writing.say("a")
+    await writing.end()
+    await trim(database_url, writing.key, 3)
+
+    assert await read(RunReader(engine, Broadcast()), writing.key) == []
+
+
+async def test_another_tenants_stream_is_nobodys(writing: Writing, engine: AsyncEngine) -> None:
+    await writing.end()
+
+    assert await read(RunReader(engine, Broadcast()), RunKey("other", writing.key.id)) == []
+
+
+async def test_a_reader_hears_of_more_although_its_listening_connection_was_ended(
+    writing: Writing, engine: AsyncEngine, database_url: str
+) -> None:
+    async with asyncio.timeout(30), open_broadcast(database_url) as elsewhere:
+        stream = RunReader(engine, elsewhere, poll_seconds=600).follow(writing.key)  # the poll doesn't help it
+        await anext(stream)
+        first = await _listening(database_url, other_than=0)
+        async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
+            await connection.execute(b"SELECT pg_terminate_backend(%s)", (first,))
+        await writing.say("while nobody listened")
+
+        heard = await anext(stream)
+        await _listening(database_url, other_than=first)
+        await writing.say("while somebody listens again")
+
+        assert heard.data["content"] == "while nobody listened"
+        assert (await anext(stream)).data["content"] == "while somebody listens again"
+
+
+async def test_a_reader_whom_no_bell_reaches_looks_from_time_to_time(writing: Writing, engine: AsyncEngine) -> None:
+    stream = RunReader(engine, Broadcast(), poll_seconds=NET).follow(writing.key)
+    await anext(stream)
+    await writing.say("a")
+
+    assert (await anext(stream)).data["content"] == "a"
+
+
+async def _listening(url: str, *, other_than: int) -> int:
+    """Return the process id of a connection that listens, as soon as there is one."""
+    async with await AsyncConnection.connect(url, autocommit=True) as connection:
+        while True:
+            rows = await (await connection.execute(_LISTENING.encode())).fetchall()
+            if found := [pid for (pid,) in rows if pid != other_than]:
+                return found[0]
