@@ -9,6 +9,7 @@ from brain.conversation.repository import ConversationRepository
 from brain.ending import Ending
 from brain.executor import Brain, Collaborators
 from brain.governance import TableGovernance
+from brain.life import Lives
 from brain.registry.custom.repository import AgentRepository
 from brain.registry.custom.service import CustomAgents
 from brain.registry.repository import EpochRepository
@@ -18,6 +19,7 @@ from mcp_gateway.config import read_config
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.repository import ServerRepository
 from starling.app.agents import AgentService
+from starling.app.cancelling import Cancellation, Cancelling
 from starling.app.database import Database
 from starling.app.delivery import delivering
 from starling.app.freshness import Freshness
@@ -68,6 +70,7 @@ class Store:
     scrape: Scrape
     direct_url: str  # past any transaction pooler
     keys: Keys
+    cancellation: Cancellation
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,7 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
             scrape=Scrape.of(metrics, partial(backlog, engine), epochs.active_number),
             direct_url=database.direct_url,
             keys=Keys(KeyRepository(engine), SystemClock()),
+            cancellation=Cancellation.over(engine, broadcast, runs),
         )
 
 
@@ -138,6 +142,9 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
         metrics = store.scrape.metrics
         metrics.sessions.set_function(lambda: gateway.open_sessions)
         metrics.known_epoch.set_function(lambda: freshness.epoch)
+        lives = Lives()
+        cancelling = Cancelling(store.cancellation.repository, lives)
+        await stack.enter_async_context(cancelling.listening(store.direct_url))
         brain = Brain(
             Collaborators(
                 engine=store.engine,
@@ -153,6 +160,7 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
                 clock=SystemClock(),
                 limits=settings.limits,
                 tracer=await stack.enter_async_context(open_tracer(settings)),
+                lives=lives,
             )
         )
         worker = Worker(

@@ -9,6 +9,7 @@ import typer
 
 from starling.app.cli.configuring import settings_of
 from starling.app.cli.display import Display
+from starling.app.cli.lazy import Lazy, lazy_group
 from starling.app.cli.output import results, say, say_json, say_table
 from starling.app.cli.stopping import run_until_stopped
 from starling.app.records import open_records
@@ -19,7 +20,11 @@ from starling.core.settings import Settings
 from starling.infra.postgres.run_list import RunSummary
 from starling.infra.postgres.runs import RunKey
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
+app = typer.Typer(
+    cls=lazy_group({"cancel": Lazy("starling.app.cli.cancel", "Cancel a run.")}),
+    add_completion=False,
+    no_args_is_help=True,
+)
 
 _INPUT_CHARS = 80
 _DESCRIPTION_CHARS = 120

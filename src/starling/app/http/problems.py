@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starling.app.http.description import PROBLEM_TYPE, describe_problems
 from starling.core.errors import (
     ConfigurationError,
+    ConflictError,
     DatabaseUnavailableError,
     DatabaseUnsuitableError,
     ForbiddenError,
@@ -32,6 +33,7 @@ _STATUS: Final[Mapping[type[StarlingError], int]] = {
     RateLimitedError: 429,
     InvalidRequestError: 422,
     NotFoundError: 404,
+    ConflictError: 409,
     ConfigurationError: 500,
     DatabaseUnavailableError: 503,
     DatabaseUnsuitableError: 503,
