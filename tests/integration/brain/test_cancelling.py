@@ -1,0 +1,269 @@
+"""A run that somebody cancels ends once, with nothing left open, and its thread goes on."""
+
+import asyncio
+import random
+
+import pytest
+from psycopg import AsyncConnection
+
+from starling.core.errors import LeaseLostError, NotFoundError
+from starling.core.ids import new_id
+from starling.core.runs import RunStatus
+from starling.infra.postgres.runs import RunKey
+from tests.support.gateway import wait_for
+from tests.support.model_script import Answer
+from tests.support.platform import BENCH, SHOP, ModelSays, Platform, Told, Workbench, calls, decision, task, verdict
+
+CANCELLED = RunStatus.CANCELLED
+RACES = 200
+ASK = """
+INSERT INTO interrupts (tenant, id, run_id, key, kind, path, reason, message, response_schema)
+SELECT tenant, gen_random_uuid(), id, 'k', 'clarification', 'supervisor', '', 'Which one?', '{}' FROM runs"""
+
+
+async def seen(platform: Platform, key: RunKey, kind: str, count: int = 1) -> None:
+    """Return when the run's stream has so many durable events of a kind."""
+    async for event in platform.store.reader.follow(key):
+        count -= event.type == kind
+        if count == 0:
+            return
+
+
+async def cancelled(platform: Platform, key: RunKey, life: asyncio.Task[None]) -> Told:
+    """Cancel a run that is worked on and wait for its end."""
+    assert await platform.store.cancellation.cancel(key) in (RunStatus.RUNNING, CANCELLED)
+    await life
+    return await platform.told(key)
+
+
+def unanswered(told: Told) -> set[str]:
+    """The tool calls that were announced and never answered, or answered more than once."""
+    started = [call["call_id"] for call in told.of("tool_start")]
+    answered = [call["call_id"] for call in told.of("tool_result")]
+    return set(started) ^ set(answered) if len(answered) == len(set(answered)) else set(answered)
+
+
+async def rows(url: str, query: str) -> list[tuple[object, ...]]:
+    async with await AsyncConnection.connect(url, autocommit=True) as connection:
+        cursor = await connection.execute(query.encode())
+        return await cursor.fetchall() if cursor.description else []
+
+
+async def goes_on(platform: Platform, says: ModelSays) -> bool:
+    """Whether the thread takes another turn, which is told what became of the last one."""
+    asked = len(platform.model.requests)
+    says.rules.clear()
+    says.supervisor(decision(reply="Here I am."))
+    told = await platform.ask("And now?")
+    return told.reply == "Here I am." and "The run was cancelled." in str(platform.model.bodies[asked])
+
+
+async def test_a_queued_run_ends_at_once(platform: Platform, says: ModelSays) -> None:
+    key = await platform.accept("Hi.")
+
+    status = await platform.store.cancellation.cancel(key)
+
+    told = await platform.told(key)
+    assert (status, told.kinds) == (CANCELLED, ["run_started", "done"])
+    assert (told.status, told.reply) == ("cancelled", "The run was cancelled.")
+    assert platform.model.requests == []
+    assert await goes_on(platform, says)
+
+
+async def test_a_run_behind_others_ends_before_them(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(decision(reply="Hello."))
+    first, second, third = [await platform.accept("Hi.") for _ in range(3)]
+
+    assert await platform.store.cancellation.cancel(second) is CANCELLED
+
+    assert [(await platform.finish(key)).status for key in (first, third)] == ["succeeded", "succeeded"]
+
+
+async def test_a_model_call_is_cut_off(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(Answer("", hold="for ever"))
+    key = await platform.accept("Hi.")
+    async with platform.living(key) as life:
+        await platform.model.received(1)
+        told = await cancelled(platform, key, life)
+
+    assert told.status == "cancelled"
+    assert await goes_on(platform, says)
+
+
+async def test_a_read_that_is_cut_off_is_answered(platform: Platform, says: ModelSays) -> None:
+    place = new_id()
+    says.supervisor(decision(task("t1", BENCH)))
+    says.agent("t1", calls(("look", {"thing": "disk"}), ("wait", {"place": place})))
+    key = await platform.accept("Look and wait.")
+    async with platform.living(key) as life:
+        await seen(platform, key, "tool_result")
+        told = await cancelled(platform, key, life)
+
+    *_, answer = told.of("tool_result")
+    assert (answer["name"], answer["status"]) == ("bench.wait", "failed")
+    assert answer["result"] == "The run was cancelled. The call was cut off."
+    assert unanswered(told) == set()
+    assert f'bench.wait {{"place":"{place}"}}: The call was cut off.' in told.reply
+    assert await goes_on(platform, says)
+
+
+async def test_a_change_that_is_cut_off_is_of_unknown_outcome(
+    platform: Platform, says: ModelSays, workbench: Workbench
+) -> None:
+    place = new_id()
+    says.supervisor(decision(task("t1", BENCH), task("t2", SHOP, after=["t1"])))
+    says.agent("t1", calls(("look", {"thing": "disk"})))
+    says.agent("t2", calls(("wait", {"place": place})))
+    says.reviewer(verdict("APPROVED"))
+    key = await platform.accept("Look, and wait in the shop.")
+    async with platform.living(key) as life:
+        await seen(platform, key, "tool_start", 2)
+        await wait_for(lambda: f"wait {place}" in workbench.done())
+        told = await cancelled(platform, key, life)
+
+    *_, answer = told.of("tool_result")
+    assert answer["result"].startswith("The run was cancelled.")
+    assert "Done before:\n- t1: the disk is fine" in told.reply
+    assert unanswered(told) == set()
+    assert await goes_on(platform, says)
+
+
+async def test_an_answer_that_is_being_written_ends_in_the_middle(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(decision(task("t1", BENCH)))
+    says.agent("t1", calls(("look", {"thing": "disk"})))
+    says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("Half an answer", hold="for ever", hold_after=2))
+    key = await platform.accept("How is the disk?")
+    async with platform.living(key) as life:
+        await seen(platform, key, "thinking")
+        told = await cancelled(platform, key, life)
+
+    assert told.status == "cancelled"
+    assert "the disk is fine" in told.reply
+    assert (told.done["usage"]["model_calls"], told.done["usage"]["tool_calls"]) == (3, 1)
+    assert await goes_on(platform, says)
+
+
+async def test_what_a_run_waited_for_is_closed(platform: Platform, says: ModelSays, database_url: str) -> None:
+    key = await platform.accept("Hi.")
+    await rows(database_url, "UPDATE runs SET status = 'waiting', fence = 1")
+    await rows(database_url, ASK)
+
+    status = await platform.store.cancellation.cancel(key)
+
+    assert status is CANCELLED
+    assert await rows(database_url, "SELECT state FROM interrupts") == [("cancelled",)]
+    assert (await platform.told(key)).status == "cancelled"
+    assert await goes_on(platform, says)
+
+
+async def test_an_ended_run_stays_as_it_is(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(decision(reply="Hello."))
+    told = await platform.ask("Hi.")
+
+    statuses = [await platform.store.cancellation.cancel(told.key) for _ in range(2)]
+
+    assert statuses == [RunStatus.SUCCEEDED] * 2
+    assert await platform.told(told.key) == told
+
+
+async def test_another_tenants_run_is_not_there(platform: Platform) -> None:
+    key = await platform.accept("Hi.")
+
+    with pytest.raises(NotFoundError):
+        await platform.store.cancellation.cancel(RunKey("other", key.id))
+
+    assert await platform.store.cancellation.cancel(key) is CANCELLED
+
+
+async def test_a_run_whose_worker_died_ends_at_once_and_the_dead_one_can_write_nothing(
+    platform: Platform, says: ModelSays, database_url: str
+) -> None:
+    says.supervisor(Answer("", hold="for ever"))
+    key = await platform.accept("Hi.")
+    async with platform.living(key) as life:
+        await platform.model.received(1)
+        await rows(database_url, "UPDATE runs SET lease_until = now() - interval '1 second'")
+        status = await platform.store.cancellation.cancel(key)
+        told = await platform.told(key)
+        platform.model.release("for ever")
+        with pytest.raises(LeaseLostError):
+            await life
+
+    assert (status, told.status) == (CANCELLED, "cancelled")
+    assert await platform.told(key) == told
+
+
+async def test_a_flag_between_two_lives_is_heeded_before_anything_else(
+    platform: Platform, says: ModelSays, database_url: str
+) -> None:
+    says.supervisor(Answer("", hold="for ever"))
+    key = await platform.accept("Hi.")
+    async with platform.living(key):
+        await platform.model.received(1)
+    await rows(database_url, "UPDATE runs SET cancel_requested = true")
+
+    told = await platform.finish(key)
+
+    assert (told.status, len(platform.model.requests)) == ("cancelled", 1)
+
+
+async def test_a_run_that_is_about_to_be_let_wait_ends_instead(
+    platform: Platform, says: ModelSays, database_url: str
+) -> None:
+    says.supervisor(Answer("", hold="for ever"))
+    key = await platform.accept("Hi.")
+    claim = await platform.claim(key)
+
+    statuses = [await platform.store.cancellation.cancel(key) for _ in range(2)]
+    await platform.brain.execute(claim)
+
+    assert statuses == [RunStatus.RUNNING] * 2
+    assert (await platform.told(key)).status == "cancelled"
+    assert await rows(database_url, "SELECT status FROM runs") == [("cancelled",)]
+
+
+async def test_many_who_cancel_one_run_end_it_once(platform: Platform) -> None:
+    key = await platform.accept("Hi.")
+
+    statuses = await asyncio.gather(*(platform.store.cancellation.cancel(key) for _ in range(6)))
+
+    assert CANCELLED in statuses
+    assert (await platform.told(key)).kinds == ["run_started", "done"]
+
+
+@pytest.mark.timeout(300)
+async def test_cancelling_races_with_the_end_in_every_way(
+    platform: Platform, says: ModelSays, database_url: str
+) -> None:
+    dice = random.Random(7)
+    says.supervisor(decision(task("t1", SHOP)))
+    says.agent("t1", calls(("change", {"thing": "door"})))
+    says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("Changed [1]."))
+    await platform.ask("Change the door.")
+    clock = asyncio.get_running_loop().time
+    begun = clock()
+    await platform.ask("Change the door.")
+    seconds = 1.2 * (clock() - begun)
+
+    async def race() -> Told:
+        key = await platform.accept("Change the door.")
+        life = asyncio.get_running_loop().create_task(platform.finish(key))
+        await asyncio.sleep(dice.uniform(0, seconds))
+        await platform.store.cancellation.cancel(key)
+        await life
+        return await platform.told(key)
+
+    outcomes = [await race() for _ in range(RACES)]
+
+    assert "cancelled" in {told.status for told in outcomes} <= {"succeeded", "cancelled"}
+    assert [told.kinds.count("done") for told in outcomes] == [1] * RACES
+    assert [unanswered(told) for told in outcomes] == [set()] * RACES
+    assert await rows(database_url, "SELECT count(*) FROM runs WHERE ended_at IS NULL") == [(0,)]
+    line = await rows(database_url, "SELECT position, t, run_id FROM states ORDER BY position")
+    assert [position for position, *_ in line] == list(range(1, len(line) + 1))
+    assert [kind for _, kind, _ in line].count("FinishedState") == RACES + 2
+    says.rules.clear()
+    says.supervisor(decision(reply="Here I am."))
+    assert (await platform.ask("And now?")).reply == "Here I am."
