@@ -57,12 +57,12 @@ class Cancellation:
         return await self.repository.status(key)
 
     async def make_way(self, key: RunKey) -> None:
-        """End what stands before a run in its line and was cancelled in its favour, but for what is worked on.
-
-        Raises DatabaseUnavailableError.
-        """
-        for earlier in await self.repository.flagged_before(key):
-            await self.cancel(earlier)
+        """End what stands before a run in its line and was cancelled in its favour; workers end what they work on."""
+        try:
+            for earlier in await self.repository.flagged_before(key):
+                await self.cancel(earlier)
+        except DatabaseUnavailableError as error:
+            _log.warning("what stands before run %s ends when its turn comes: %s", key.id, error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,7 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
         runs = RunRepository(engine, queue.defer, cap=settings.limits.runs_per_tenant)
         reader = RunReader(engine, broadcast)
         epochs = EpochRepository(engine)
+        cancellation = Cancellation.over(engine, broadcast, runs)
         rosters = Registry(epochs, CustomAgents(AgentRepository(engine)))
         yield Store(
             engine=engine,
@@ -116,11 +117,11 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
             registry=RegistryService(engine, epochs, settings.limits),
             rosters=rosters,
             agents=AgentService.over(engine, rosters, settings),
-            intake=Intake(runs, reader, settings.limits, GRAPH_VERSION),
+            intake=Intake(runs, reader, settings.limits, GRAPH_VERSION, cancellation.make_way),
             scrape=Scrape.of(metrics, partial(backlog, engine), epochs.active_number),
             direct_url=database.direct_url,
             keys=Keys(KeyRepository(engine), SystemClock()),
-            cancellation=Cancellation.over(engine, broadcast, runs),
+            cancellation=cancellation,
         )
 
 

@@ -1,6 +1,6 @@
 """Accepting requests: whoever asks, over HTTP or the command line, comes through here."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated
@@ -17,6 +17,7 @@ from starling.core.runs import RunConfig, RunStatus
 from starling.core.settings import Limits
 from starling.infra.postgres.broadcast import Listener
 from starling.infra.postgres.idempotency import IdempotencyKey
+from starling.infra.postgres.policies import Policy
 from starling.infra.postgres.runs import NewRun, RunKey, RunRepository
 from starling.infra.postgres.streams import RunReader
 
@@ -46,6 +47,13 @@ class RunRequest(BaseModel):
         Name | None, Field(description="Comes back in `run_started`, the result, logs and traces.")
     ] = None
     config: RunConfig = RunConfig()
+    multitask_strategy: Annotated[
+        Policy,
+        Field(
+            description="While another run of the thread hasn't ended: `enqueue` waits for it, `reject` answers 409, "
+            "`interrupt` cancels it."
+        ),
+    ] = "enqueue"
 
 
 type EventBatches = AsyncGenerator[Sequence[StoredEvent]]
@@ -70,12 +78,13 @@ class Intake:
     reader: RunReader
     limits: Limits
     graph_version: int
+    make_way: Callable[[RunKey], Awaitable[None]]  # ends what was cancelled in favour of a run
 
     async def accept(self, principal: Principal, request: RunRequest, idempotency_key: str | None = None) -> Accepted:
         """Write the run down and return it with its stream: from then on it is done or told to have failed.
 
         The same request with the same idempotency key leads to the same run.
-        Raises InvalidRequestError, IdempotencyKeyReusedError, DatabaseUnavailableError.
+        Raises InvalidRequestError, ConflictError, IdempotencyKeyReusedError, DatabaseUnavailableError.
         """
         text = self._checked(request.input)
         run_id = new_id()
@@ -92,11 +101,14 @@ class Intake:
                 trace_id=trace_id_of(run_id),
                 graph_version=self.graph_version,
                 idempotency=_idempotency(idempotency_key, request),
+                policy=request.multitask_strategy,
             )
         )
         started = acceptance.started
         note_in_logs(run_id=started.run_id, trace_id=started.trace_id, correlation_id=started.correlation_id)
         if started.run_id == run_id:
+            if request.multitask_strategy == "interrupt":
+                await self.make_way(key)
             events = self._stream(key, StoredEvent(1, started.type, started.model_dump(mode="json")), listener)
             return Accepted(key, started, acceptance.status, events)
         key = RunKey(principal.tenant, started.run_id)

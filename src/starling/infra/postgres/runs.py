@@ -16,6 +16,7 @@ from starling.core.runs import Run, RunConfig, RunStatus
 from starling.infra.postgres.engine import execute_alone, transaction, translated
 from starling.infra.postgres.idempotency import Holder, IdempotencyKey, reserve
 from starling.infra.postgres.outbox import TELL_OF_RUN, telling
+from starling.infra.postgres.policies import Policy, apply_policy
 
 type Connection = AsyncConnection[Any]
 type Defer = Callable[[Connection, Sequence["RunKey"]], Awaitable[None]]
@@ -43,6 +44,7 @@ class NewRun:
     trace_id: str
     graph_version: int
     idempotency: IdempotencyKey | None = None
+    policy: Policy = "enqueue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ class RunRepository:
         """Write the run row, its input and its first event at once; queue it if it is runnable.
 
         A commit whose answer was lost is looked for and not repeated: the run's id is its own key.
-        Raises IdempotencyKeyReusedError; DatabaseUnavailableError where Postgres stayed away.
+        Raises ConflictError, IdempotencyKeyReusedError; DatabaseUnavailableError where Postgres stayed away.
         """
         try:
             return await self._accept(new)
@@ -150,6 +152,8 @@ class RunRepository:
         key = {"tenant": new.key.tenant, "id": new.key.id, "thread_id": new.thread_id}
         place = await connection.execute(_STAND_IN_LINE, key)
         branch_id, arrival, epoch = _one(await place.fetchone())
+        if new.policy != "enqueue":
+            await apply_policy(connection, new.policy, key | {"branch_id": branch_id, "arrival": arrival})
         first = _first_event(new, epoch or 0)
         row = _row(new, first) | {"branch_id": branch_id, "arrival": arrival, "cap": self._cap} | telling()
         inserted = await connection.execute(_INSERT_RUN, key | row)

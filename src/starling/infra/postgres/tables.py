@@ -190,7 +190,9 @@ ledger = Table(  # a row for each call that may change something
     Column("state", Text, nullable=False),  # intended, dispatched, succeeded, failed or in_doubt
     Column("outcome", JSONB(none_as_null=True)),
     Column("correlation_id", Text, nullable=False),
-    Column("fence", BigInteger, nullable=False, server_default="0"),  # of the life that sent it last, 0 before it was sent
+    Column(
+        "fence", BigInteger, nullable=False, server_default="0"
+    ),  # of the life that sent it last, 0 before it was sent
     _moment("created_at"),
     _moment("dispatched_at", nullable=True),
     _moment("settled_at", nullable=True),

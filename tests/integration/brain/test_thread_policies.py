@@ -1,0 +1,101 @@
+"""What a new run means for the one that its thread works on already."""
+
+import asyncio
+
+import pytest
+from psycopg import AsyncConnection
+
+from starling.app.intake import RunRequest
+from starling.app.worker import working
+from starling.core.errors import ConflictError
+from starling.infra.postgres.policies import Policy
+from starling.infra.postgres.runs import RunKey
+from tests.support.model_script import Answer
+from tests.support.platform import CALLER, ModelSays, Platform, decision
+
+
+async def accept(platform: Platform, policy: Policy, thread: str = "thread") -> RunKey:
+    request = RunRequest(input="Hi.", thread_id=thread, multitask_strategy=policy)
+    return (await platform.store.intake.accept(CALLER, request)).key
+
+
+async def statuses(url: str) -> list[str]:
+    """The status of each run, in the order of their arrival."""
+    async with await AsyncConnection.connect(url, autocommit=True) as connection:
+        cursor = await connection.execute("SELECT status FROM runs ORDER BY arrival")
+        return [status for (status,) in await cursor.fetchall()]
+
+
+async def test_without_a_word_runs_of_a_thread_wait_for_each_other(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(decision(reply="Hello."))
+    keys = [await platform.accept("Hi.") for _ in range(3)]
+
+    told = [await platform.finish(key) for key in keys]
+
+    assert [item.status for item in told] == ["succeeded"] * 3
+
+
+async def test_a_run_is_rejected_beside_an_unfinished_one(
+    platform: Platform, says: ModelSays, database_url: str
+) -> None:
+    says.supervisor(decision(reply="Hello."))
+    first = await accept(platform, "reject")
+
+    with pytest.raises(ConflictError, match=first.id):
+        await accept(platform, "reject")
+    elsewhere = await accept(platform, "reject", thread="other")
+    await platform.finish(first)
+    after = await accept(platform, "reject")
+
+    assert (await platform.finish(elsewhere)).status == (await platform.finish(after)).status == "succeeded"
+    assert await statuses(database_url) == ["succeeded"] * 3
+
+
+async def test_of_many_at_once_all_but_one_are_rejected(platform: Platform, database_url: str) -> None:
+    outcomes = await asyncio.gather(*(accept(platform, "reject") for _ in range(8)), return_exceptions=True)
+
+    assert sorted(isinstance(outcome, ConflictError) for outcome in outcomes) == [False] + [True] * 7
+    assert await statuses(database_url) == ["queued"]
+
+
+async def test_a_run_interrupts_what_runs_and_what_is_queued_and_goes_next(
+    platform: Platform, says: ModelSays, database_url: str
+) -> None:
+    says.supervisor(Answer("", hold="for ever"), decision(reply="Hello."))
+    first = await accept(platform, "enqueue")
+    async with platform.living(first) as life:
+        await platform.model.received(1)
+        await accept(platform, "enqueue")
+        last = await accept(platform, "interrupt")
+        await life
+
+    told = await platform.finish(last)
+
+    assert told.reply == "Hello."
+    assert await statuses(database_url) == ["cancelled", "cancelled", "succeeded"]
+    assert "The run was cancelled." in str(platform.model.bodies[-1])
+
+
+async def test_a_run_interrupts_one_that_waits(platform: Platform, says: ModelSays, database_url: str) -> None:
+    says.supervisor(decision(reply="Hello."))
+    await accept(platform, "enqueue")
+    async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
+        await connection.execute("UPDATE runs SET status = 'waiting', admitted_at = NULL, fence = 1")
+
+    last = await accept(platform, "interrupt")
+
+    assert (await platform.finish(last)).reply == "Hello."
+    assert await statuses(database_url) == ["cancelled", "succeeded"]
+
+
+async def test_many_that_interrupt_each_other_all_end_and_the_last_one_is_answered(
+    platform: Platform, says: ModelSays, database_url: str
+) -> None:
+    says.supervisor(decision(reply="Hello."))
+    async with working(platform.workshop.worker):
+        keys = await asyncio.gather(*(accept(platform, "interrupt") for _ in range(10)))
+        told = [await platform.told(key) for key in keys]
+
+    assert {item.status for item in told} <= {"succeeded", "cancelled"}
+    found = await statuses(database_url)
+    assert (len(found), found[-1]) == (10, "succeeded")
