@@ -1,0 +1,51 @@
+"""Cancelling over HTTP: what it answers, and that a run ends once."""
+
+import pytest
+
+from starling.core.ids import new_id
+from tests.integration.http.conftest import LiveApi
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_an_ended_run_stays_as_it_is(api: LiveApi) -> None:
+    events = await api.ask("How full is this disk?")
+    run_id = events[0].data["run_id"]
+
+    for _ in range(2):
+        async with api.client.post(f"/v1/runs/{run_id}/cancel") as response:
+            answer = response.status, await response.json()
+
+        assert answer == (200, {"run_id": run_id, "status": "succeeded"})
+
+
+async def test_a_run_of_this_moment_ends_as_cancelled_or_as_what_it_came_to(api: LiveApi) -> None:
+    body = {"input": "How full is this disk?", "thread_id": new_id()}
+    async with api.client.post("/v1/runs", json=body) as response:
+        run_id = (await response.json())["run_id"]
+
+    async with api.client.post(f"/v1/runs/{run_id}/cancel") as response:
+        status, document = response.status, await response.json()
+    async with api.client.get(f"/v1/runs/{run_id}/events") as response:
+        text = await response.text()
+
+    assert status == (202 if document["status"] == "running" else 200)
+    assert text.count("event: done") == 1
+
+
+async def test_a_run_that_is_not_there_cannot_be_cancelled(api: LiveApi) -> None:
+    async with api.client.post(f"/v1/runs/{new_id()}/cancel") as response:
+        assert (response.status, (await response.json())["code"]) == (404, "not_found")
+
+
+async def test_a_rejected_request_is_a_conflict(api: LiveApi) -> None:
+    body = {"input": "How full is this disk?", "thread_id": new_id(), "multitask_strategy": "reject"}
+    statuses: list[int] = []
+    for _ in range(10):
+        async with api.client.post("/v1/runs", json=body) as response:
+            statuses.append(response.status)
+            code = (await response.json()).get("code")
+
+    assert statuses[0] == 202
+    assert set(statuses) <= {202, 409}
+    assert 409 not in statuses[-1:] or code == "conflict"
