@@ -1,0 +1,216 @@
+"""Runs in the background, and requests that are sent more than once."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from pydantic import SecretStr
+
+from starling.app.container import Database, open_store
+from starling.app.http.app import make_app
+from starling.app.http.security import open_access
+from starling.app.http.server import bind, serving
+from starling.core.ids import new_id
+from starling.core.settings import Settings
+from tests.integration.http.conftest import LiveApi
+from tests.support.sse import Event, read_events
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+QUESTION = "How full is this disk?"
+ASKING = ("/v1/runs", "/v1/agent/run", "/process")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def second_url(api: LiveApi, module_database_url: str) -> AsyncGenerator[str]:
+    """The address of another API over the same database, without a worker."""
+    del api
+    settings = Settings(database_url=SecretStr(module_database_url))
+    async with (
+        open_store(settings, Database(module_database_url, module_database_url)) as store,
+        open_access(settings, store.keys) as access,
+        serving(make_app(store, "test", access), bind("127.0.0.1", 0)) as url,
+    ):
+        yield url
+
+
+def request(**more: Any) -> dict[str, Any]:
+    return {"input": QUESTION, "thread_id": new_id(), **more}
+
+
+async def begin(api: LiveApi, body: dict[str, Any], key: str | None = None, url: str = "") -> dict[str, Any]:
+    headers = {"Idempotency-Key": key} if key else {}
+    async with api.client.post(f"{url or api.url}/v1/runs", json=body, headers=headers) as response:
+        assert response.status == 202, await response.text()
+        return await response.json()
+
+
+async def get(api: LiveApi, path: str, **query: Any) -> dict[str, Any]:
+    async with api.client.get(path, params=query) as response:
+        assert response.status == 200, await response.text()
+        return await response.json()
+
+
+async def stream_of(api: LiveApi, run_id: str, url: str = "") -> list[Event]:
+    async with api.client.get(f"{url or api.url}/v1/runs/{run_id}/events") as response:
+        assert response.status == 200, await response.text()
+        return [event async for event in read_events(response)]
+
+
+async def sent(api: LiveApi, path: str, body: dict[str, Any], key: str) -> tuple[int, dict[str, Any]]:
+    async with api.client.post(path, json=body, headers={"Idempotency-Key": key}) as response:
+        if response.content_type == "text/event-stream":
+            return response.status, (await anext(read_events(response))).data
+        return response.status, await response.json()
+
+
+async def test_a_run_goes_on_in_the_background_and_says_where_it_stands(api: LiveApi) -> None:
+    body = request(correlation_id="c-1")
+
+    async with api.client.post("/v1/runs", json=body) as response:
+        begun = await response.json()
+    events = await stream_of(api, begun["run_id"])
+    state = await get(api, response.headers["Location"])
+
+    assert response.status == 202
+    assert response.headers["Location"] == f"/v1/runs/{begun['run_id']}"
+    assert begun["status"] == "queued"
+    assert (begun["thread_id"], begun["correlation_id"]) == (body["thread_id"], "c-1")
+    assert {state[name] == begun[name] for name in begun if name != "status"} == {True}
+    assert (state["status"], state["input"], state["events"]) == ("succeeded", QUESTION, len(events))
+    assert state["result"]["reply"] == events[-1].data["reply"]
+    assert state["created_at"] <= state["started_at"] <= state["ended_at"]
+    assert (state["why"], state["interrupts"]) == (None, [])
+
+
+async def test_a_run_can_be_read_at_another_process(api: LiveApi, second_url: str) -> None:
+    begun = await begin(api, request(), url=second_url)
+
+    here, there = await asyncio.gather(stream_of(api, begun["run_id"]), stream_of(api, begun["run_id"], url=second_url))
+
+    assert here == there
+    assert here[-1].data["status"] == "succeeded"
+
+
+async def test_runs_are_listed_newest_first_page_by_page(api: LiveApi) -> None:
+    thread = new_id()
+    made = [(await begin(api, request(thread_id=thread)))["run_id"] for _ in range(5)]
+    await begin(api, request())
+
+    first = await get(api, "/v1/runs", thread_id=thread, limit=2)
+    second = await get(api, "/v1/runs", thread_id=thread, limit=2, before=first["next"])
+    last = await get(api, "/v1/runs", thread_id=thread, limit=2, before=second["next"])
+
+    assert [run["run_id"] for page in (first, second, last) for run in page["runs"]] == made[::-1]
+    assert last["next"] is None
+    assert first["runs"][0]["input"] == QUESTION
+
+
+async def test_runs_are_listed_by_where_they_stand(api: LiveApi) -> None:
+    thread = new_id()
+    run = (await begin(api, request(thread_id=thread)))["run_id"]
+    await stream_of(api, run)
+
+    assert [
+        found["run_id"] for found in (await get(api, "/v1/runs", thread_id=thread, status="succeeded"))["runs"]
+    ] == [run]
+    assert (await get(api, "/v1/runs", thread_id=thread, status="failed"))["runs"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (f"/v1/runs/{new_id()}", 404),
+        (f"/v1/runs/{new_id()}/events", 404),
+        ("/v1/runs/nothing", 422),
+        ("/v1/runs?before=nothing", 422),
+        ("/v1/runs?status=gone", 422),
+        ("/v1/runs?limit=0", 422),
+        ("/v1/runs?limit=100000", 422),
+    ],
+)
+async def test_what_there_is_not_is_told_so(api: LiveApi, path: str, status: int) -> None:
+    async with api.client.get(path) as response:
+        assert response.status == status
+        assert response.content_type == "application/problem+json"
+
+
+async def test_the_same_request_with_the_same_key_is_one_run_wherever_it_is_sent(api: LiveApi, second_url: str) -> None:
+    body, key = request(), new_id()
+
+    first = await begin(api, body, key)
+    again = await begin(api, body, key, url=second_url)
+    _, started = await sent(api, "/v1/agent/run", body, key)
+    status, result = await sent(api, "/process", body, key)
+    other_names = {"message": body["input"], "session_id": body["thread_id"]}
+    _, same = await sent(api, "/process", other_names, key)
+
+    assert {run["run_id"] for run in (first, again, started, result, same)} == {first["run_id"]}
+    assert again["trace_id"] == first["trace_id"]
+    assert status == 200
+    assert result == same
+    assert result["status"] == "succeeded"
+    assert len((await get(api, "/v1/runs", thread_id=body["thread_id"]))["runs"]) == 1
+
+
+async def test_a_stream_that_is_asked_for_again_is_told_from_the_start(api: LiveApi) -> None:
+    body, headers = request(), {"Idempotency-Key": new_id()}
+
+    streams: list[list[Event]] = []
+    for _ in range(2):
+        async with api.client.post("/v1/agent/run", json=body, headers=headers) as response:
+            streams.append([event async for event in read_events(response)])
+
+    assert streams[0] == streams[1]
+    assert streams[0][0].type == "run_started"
+    assert streams[0][-1].type == "done"
+
+
+async def test_requests_with_one_key_at_once_are_one_run(api: LiveApi, second_url: str) -> None:
+    body, key = request(), new_id()
+
+    waiting = asyncio.get_running_loop().create_task(sent(api, "/process", body, key))
+    begun = await asyncio.gather(*(begin(api, body, key, url) for url in (api.url, second_url) * 4))
+    _, result = await waiting
+
+    assert {run["run_id"] for run in begun} == {result["run_id"]}
+    assert len((await get(api, "/v1/runs", thread_id=body["thread_id"]))["runs"]) == 1
+
+
+@pytest.mark.parametrize("path", ASKING)
+async def test_a_key_doesnt_stand_for_another_request(api: LiveApi, path: str) -> None:
+    body, key = request(), new_id()
+    await begin(api, body, key)
+
+    for other in (body | {"input": "Hello."}, body | {"config": {"mode": "CONSERVATIVE"}}, request()):
+        status, problem = await sent(api, path, other, key)
+
+        assert (status, problem["code"]) == (422, "idempotency_key_reused")
+
+
+@pytest.mark.parametrize("path", ASKING)
+@pytest.mark.parametrize("key", ["", "x" * 256, "schlüssel", "a\tb"])
+async def test_a_key_that_is_none_is_refused(api: LiveApi, path: str, key: str) -> None:
+    status, problem = await sent(api, path, request(), key)
+
+    assert (status, problem["code"]) == (422, "invalid_request")
+
+
+async def test_a_key_of_255_characters_is_one(api: LiveApi) -> None:
+    key = "~" + " k" * 127
+
+    assert (await begin(api, body := request(), key))["run_id"] == (await begin(api, body, key))["run_id"]
+
+
+async def test_a_run_goes_on_when_whoever_waits_for_its_result_leaves(api: LiveApi) -> None:
+    body = request()
+    waiting = asyncio.get_running_loop().create_task(sent(api, "/process", body, new_id()))
+    runs: list[dict[str, Any]] = []
+    while not runs:
+        runs = (await get(api, "/v1/runs", thread_id=body["thread_id"]))["runs"]
+
+    waiting.cancel()
+
+    assert (await stream_of(api, runs[0]["run_id"]))[-1].data["status"] == "succeeded"

@@ -1,0 +1,179 @@
+"""Readers of streams: signs of life for the patient, an end for those who take nothing, and what a run waits for."""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import aiohttp
+import psutil
+import pytest
+import pytest_asyncio
+from psycopg import AsyncConnection
+from psycopg.types.json import Jsonb
+from pydantic import SecretStr
+
+from starling.app.container import Database, Store, open_store
+from starling.app.http.app import make_app
+from starling.app.http.security import open_access
+from starling.app.http.server import bind, serving
+from starling.app.intake import RunRequest
+from starling.core.events import Done, Failure, Thinking, Usage
+from starling.core.ids import new_id
+from starling.core.runs import RunResult
+from starling.core.settings import Limits, Settings
+from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.writer import RunWriter
+from tests.support.platform import CALLER
+from tests.support.runs import claimed
+from tests.support.sse import read_events
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LIMITS = Limits(stream_ping_seconds=0.05, stream_write_seconds=5)
+PIECE = "x" * 4_000
+PIECES = 6_000  # more than all buffers on the way hold
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """An API whose runs nobody works on but the test."""
+
+    url: str
+    client: aiohttp.ClientSession
+    store: Store
+    database_url: str
+
+    async def accept(self) -> RunKey:
+        return (await self.store.intake.accept(CALLER, RunRequest(input="Hi.", thread_id=new_id()))).key
+
+    async def writer(self, key: RunKey) -> RunWriter:
+        return RunWriter(self.store.engine, await claimed(self.store.leases, key), self.store.broadcast)
+
+    async def end(self, writer: RunWriter, reply: str = "Done.", failure: Failure | None = None) -> None:
+        status = "failed" if failure else "succeeded"
+        if failure:
+            writer.emit(failure)
+        result = RunResult(status=status, reply=reply)
+        await writer.end(result, Done(usage=Usage(), status=status, reply=reply), self.store.runs)
+        await writer.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def quiet(module_database_url: str) -> AsyncGenerator[Quiet]:
+    settings = Settings(database_url=SecretStr(module_database_url), limits=LIMITS)
+    listener = bind("127.0.0.1", 0, write_seconds=LIMITS.stream_write_seconds)
+    async with (
+        open_store(settings, Database(module_database_url, module_database_url)) as store,
+        open_access(settings, store.keys) as access,
+        serving(make_app(store, "test", access), listener) as url,
+        aiohttp.ClientSession(url) as client,
+    ):
+        yield Quiet(url, client, store, module_database_url)
+
+
+@contextmanager
+def a_reader_that_takes_nothing(url: str, path: str) -> Generator[socket.socket]:
+    host, _, port = url.removeprefix("http://").partition(":")
+    with socket.socket() as reader:
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        reader.connect((host, int(port)))
+        reader.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        yield reader
+
+
+def is_served(reader: socket.socket) -> bool:
+    """Whether this process still holds the other end of a reader's connection."""
+    port = reader.getsockname()[1]
+    return any(found.raddr and found.raddr.port == port for found in psutil.Process().net_connections("tcp"))
+
+
+def what_is_left(reader: socket.socket) -> bytes:
+    """Take what still comes, up to the end of the connection."""
+    taken = bytearray()
+    reader.settimeout(10)
+    try:
+        while piece := reader.recv(65_536):
+            taken += piece
+    except ConnectionResetError:
+        pass
+    return bytes(taken)
+
+
+async def test_a_stream_in_which_nothing_happens_gives_signs_of_life(quiet: Quiet) -> None:
+    key = await quiet.accept()
+    lines: list[str] = []
+
+    async with asyncio.timeout(20), quiet.client.get(f"/v1/runs/{key.id}/events") as response:
+        while sum(line.startswith(":") for line in lines) < 3:
+            lines.append((await response.content.readline()).decode())
+
+    assert lines[:2] == ["id: 1\n", "event: run_started\n"]
+    assert not any(line.startswith(("id", "event")) for line in lines[2:])
+
+
+async def test_a_reader_that_takes_nothing_is_cut_off_and_others_read_on(quiet: Quiet) -> None:
+    key = await quiet.accept()
+    path = f"/v1/runs/{key.id}/events"
+    with a_reader_that_takes_nothing(quiet.url, path) as sleeper:
+        async with quiet.client.get(path) as response:
+            events = read_events(response)
+            await anext(events)
+            writing = asyncio.get_running_loop().create_task(_write_much(quiet, key))
+            rest = [event.id async for event in events]
+            await writing
+        assert rest == list(range(2, PIECES + 3))
+
+        while is_served(sleeper):
+            async with quiet.client.get("/health") as response:
+                assert response.status == 200
+
+        left = await asyncio.to_thread(what_is_left, sleeper)
+
+    assert b"event: done" not in left
+    async with quiet.client.get(path, headers={"Last-Event-ID": str(PIECES + 1)}) as response:
+        assert [event.type async for event in read_events(response)] == ["done"]
+
+
+async def _write_much(quiet: Quiet, key: RunKey) -> None:
+    writer = await quiet.writer(key)
+    for number in range(PIECES):
+        writer.emit(Thinking(content=PIECE, message_id="m"))
+        if number % 100 == 0:
+            await writer.flush()
+    await quiet.end(writer)
+
+
+async def test_a_run_that_failed_says_why(quiet: Quiet) -> None:
+    key = await quiet.accept()
+    failure = Failure(code="deadline_exceeded", message="The run's time is used up.")
+    writer = await quiet.writer(key)
+    writer.emit(Failure(code="outcome_unknown", message="Of one task.", task_id="t1"))
+    await quiet.end(writer, failure.message, failure)
+
+    async with quiet.client.get(f"/v1/runs/{key.id}") as response:
+        state = await response.json()
+
+    assert state["status"] == "failed"
+    assert state["why"] == {"code": failure.code, "message": failure.message}
+
+
+async def test_a_run_says_what_it_waits_for(quiet: Quiet) -> None:
+    key = await quiet.accept()
+    interrupt = new_id()
+    schema = {"type": "object", "properties": {"answer": {"type": "string"}}}
+    async with await AsyncConnection.connect(quiet.database_url) as connection:
+        for state, row in (("open", interrupt), ("resolved", new_id())):
+            await connection.execute(
+                b"INSERT INTO interrupts (tenant, id, run_id, key, kind, path, reason, message, response_schema, state,"
+                b" expires_at) VALUES (%s, %s, %s, %s, 'clarification', 'supervisor', 'unclear', 'Which?', %s, %s,"
+                b" now() + interval '1 day')",
+                (key.tenant, row, key.id, row, Jsonb(schema), state),
+            )
+
+    async with quiet.client.get(f"/v1/runs/{key.id}") as response:
+        (found,) = (await response.json())["interrupts"]
+
+    assert (found["id"], found["kind"], found["message"]) == (interrupt, "clarification", "Which?")
+    assert found["responseSchema"] == schema
