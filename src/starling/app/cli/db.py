@@ -1,13 +1,17 @@
-"""`starling db`: the database's schema."""
+"""`starling db`: the database's schema, and what is removed from it."""
 
+from datetime import UTC
 from typing import Annotated
 
 import typer
 
 from starling.app.cli.configuring import settings_of
-from starling.app.cli.output import progress, say, say_json
+from starling.app.cli.output import progress, say, say_json, say_table
 from starling.app.cli.stopping import run_until_stopped
 from starling.app.database import find_database
+from starling.app.pruning import age_of
+from starling.app.pruning import prune as prune_database
+from starling.infra.postgres.retention import Forgotten, Selection
 from starling.infra.postgres.schema import upgrade as upgrade_schema
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -31,3 +35,50 @@ def upgrade(
         say_json({"schema": revision})
     else:
         say(f"The database has schema {revision}.")
+
+
+@app.command()
+def prune(
+    context: typer.Context,
+    older_than: Annotated[str, typer.Option(help="How long ago a run has to have ended: 45m, 12h, 30d, 8w.")],
+    tenant: Annotated[str | None, typer.Option(help="Whose; without it, everybody's.")] = None,
+    audit: Annotated[bool, typer.Option("--audit", help="The audit trail too: who changed what.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Remove what ended runs left, beside runs that go on. Results, last events and conversations stay."""
+    which = Selection(age_of(older_than), tenant, audit)
+    with progress("Looking …" if dry_run else "Removing …"):
+        forgotten = run_until_stopped(prune_database(settings_of(context), which, dry_run=dry_run))
+    if as_json:
+        say_json(_document(forgotten, dry_run=dry_run))
+        return
+    if forgotten.total:
+        said = "Would remove" if dry_run else "Removed"
+        say(f"{said} what was left before {_moment(forgotten)}, by {forgotten.runs} runs:")
+        say_table(("TABLE", "ROWS"), [(table, str(count)) for table, count in forgotten.rows.items()])
+    else:
+        say(f"Nothing to remove. {_why_nothing(forgotten)}")
+    if forgotten.unsettled:
+        say(f"{forgotten.unsettled} calls stay: nobody knows yet whether they were made.")
+
+
+def _document(forgotten: Forgotten, *, dry_run: bool) -> dict[str, object]:
+    return {
+        "dry_run": dry_run,
+        "before": forgotten.before.isoformat(),
+        "runs": forgotten.runs,
+        "removed": dict(forgotten.rows),
+        "calls_kept": forgotten.unsettled,
+        "why_nothing": "" if forgotten.total else _why_nothing(forgotten),
+    }
+
+
+def _why_nothing(forgotten: Forgotten) -> str:
+    if forgotten.ended:
+        return f"What the {forgotten.ended} runs left that ended before {_moment(forgotten)} was removed earlier."
+    return f"No run ended before {_moment(forgotten)}."
+
+
+def _moment(forgotten: Forgotten) -> str:
+    return f"{forgotten.before.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

@@ -11,6 +11,7 @@ from starling.core.json import JsonObject
 from starling.infra.postgres.engine import driver, translated
 
 SOURCE: Final = "starling"
+DELIVERY_DAYS: Final = 7  # then nobody is told any more
 
 # For rows of `runs` that the same statement has just written: a run was accepted, or it ended.
 TELL_OF_RUN = """
@@ -71,7 +72,7 @@ def telling() -> dict[str, str]:
 class Outbox:
     """Audit events that nobody was told of yet. Those that are `days` old are told to nobody any more."""
 
-    def __init__(self, engine: AsyncEngine, days: int = 7) -> None:
+    def __init__(self, engine: AsyncEngine, days: int = DELIVERY_DAYS) -> None:
         self._engine = engine
         self._days = days
 

@@ -1,0 +1,251 @@
+"""What ended runs left goes by age, beside runs that go on, and readers learn of it once."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import count
+from random import Random
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.core.events import Done, Failure, StoredEvent, Usage, Warn
+from starling.core.runs import FinalStatus, RunResult, Step
+from starling.infra.postgres.broadcast import Broadcast
+from starling.infra.postgres.retention import Forgotten, Retention, Selection
+from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.streams import RunReader
+from starling.infra.postgres.writer import JournalEntry, RunWriter
+from tests.support.line import CAP, Line
+from tests.support.runs import claimed
+
+MONTH = timedelta(days=30)
+OLD = Selection(MONTH)
+SEEDS = range(3)
+_threads = count()
+
+
+@dataclass
+class Archive:
+    """Runs that write and end, some of them long ago."""
+
+    engine: AsyncEngine
+    line: Line
+
+    async def begun(self, warnings: int, *, tenant: str = "default") -> RunWriter:
+        """Return the writer of a run that goes on and has written something of everything."""
+        key = await self.line.accept(thread=f"thread {next(_threads)}", tenant=tenant)
+        writer = RunWriter(self.engine, await claimed(self.line.leases, key), Broadcast())
+        writer.step(Step(type="plan", description="Planned.", metadata={}))
+        writer.record(JournalEntry("t1", "answer", 0, 0, "hash", {}))
+        for number in range(warnings):
+            writer.emit(Warn(code="noticed", message=str(number)))
+            await writer.flush()
+        return writer
+
+    async def end(self, writer: RunWriter, *, failure: Failure | None = None) -> RunKey:
+        if failure:
+            writer.emit(failure)
+        status: FinalStatus = "failed" if failure else "succeeded"
+        result, last = RunResult(status=status, reply="Done."), Done(usage=Usage(), status=status, reply="Done.")
+        await writer.end(result, last, self.line.repository)
+        await writer.close()
+        return RunKey(writer.run.tenant, writer.run.id)
+
+    async def old(self, warnings: int = 3, *, tenant: str = "default", failure: Failure | None = None) -> RunKey:
+        """Return a run that ended two months ago."""
+        key = await self.end(await self.begun(warnings, tenant=tenant), failure=failure)
+        await self.execute("UPDATE runs SET ended_at = ended_at - interval '60 days' WHERE id = :id", id=key.id)
+        return key
+
+    async def execute(self, statement: str, **values: object) -> None:
+        async with self.engine.begin() as connection:
+            await connection.execute(text(statement), values)
+
+    async def rows(self, table: str) -> int:
+        async with self.engine.connect() as connection:
+            return (await connection.execute(text(f"SELECT count(*) FROM {table}"))).scalar_one()  # noqa: S608
+
+    async def read(self, key: RunKey, after: int = 0) -> list[StoredEvent]:
+        """Return what a reader is told of a run that has ended."""
+        return [event async for event in RunReader(self.engine, Broadcast()).follow(key, after=after)]
+
+    async def prune(self, which: Selection = OLD) -> Forgotten:
+        return await Retention(self.engine, runs_at_once=2, rows_at_once=2).prune(which)
+
+    async def add_call(self, key: RunKey, state: str) -> None:
+        columns = "tenant, run_id, key, path, position, index, tool, effect, arguments, state, correlation_id"
+        values = ":tenant, :id, :state, 't1', 0, 0, 's.t', 'unsafe', '{}', :state, 'c'"
+        await self.execute(f"INSERT INTO ledger ({columns}) VALUES ({values})", state=state, **vars_of(key))  # noqa: S608
+
+
+def vars_of(key: RunKey) -> dict[str, str]:
+    return {"tenant": key.tenant, "id": key.id}
+
+
+def told(events: Sequence[StoredEvent]) -> list[tuple[int, str]]:
+    return [(event.seq, event.type) for event in events]
+
+
+@pytest.fixture
+async def archive(engine: AsyncEngine) -> Archive:
+    return Archive(engine, Line(engine))
+
+
+async def test_of_an_old_run_its_end_stays_and_readers_see_one_gap(archive: Archive) -> None:
+    key = await archive.old(3)
+
+    forgotten = await archive.prune()
+
+    assert (forgotten.runs, forgotten.ended, forgotten.unsettled) == (1, 1, 0)
+    assert forgotten.rows == {"events": 4, "steps": 1, "journal": 1}
+    for after in range(4):
+        gap, done = await archive.read(key, after)
+        assert (gap.type, gap.data["from"], gap.data["to"]) == ("gap", after + 1, 4)
+        assert (done.seq, done.type) == (5, "done")
+    assert told(await archive.read(key, 4)) == [(5, "done")]
+    assert (await RunReader(archive.engine, Broadcast()).record(key)).result is not None
+
+
+async def test_what_a_run_failed_of_stays_with_its_end(archive: Archive) -> None:
+    key = await archive.old(2, failure=Failure(code="internal", message="It broke."))
+
+    await archive.prune()
+
+    assert told(await archive.read(key)) == [(3, "gap"), (4, "error"), (5, "done")]
+
+
+async def test_what_is_young_and_what_goes_on_stays(archive: Archive) -> None:
+    young = await archive.end(await archive.begun(2))
+    running = await archive.begun(2)
+    await archive.execute("UPDATE runs SET created_at = created_at - interval '60 days'")
+
+    forgotten = await archive.prune()
+
+    assert (forgotten.total, forgotten.ended) == (0, 0)
+    assert len(await archive.read(young)) == 4
+    await archive.end(running)
+
+
+async def test_a_second_time_there_is_nothing_left_to_remove(archive: Archive) -> None:
+    await archive.old()
+    await archive.prune()
+
+    forgotten = await archive.prune()
+
+    assert (forgotten.runs, forgotten.rows, forgotten.ended) == (0, {}, 1)
+
+
+async def test_looking_counts_what_pruning_removes_and_removes_nothing(archive: Archive) -> None:
+    keys = [await archive.old() for _ in range(5)]
+    await archive.add_call(keys[0], "succeeded")
+    await archive.execute("UPDATE audit_events SET created_at = created_at - interval '60 days'")
+    retention = Retention(archive.engine)
+
+    looked, again = await retention.look(OLD), await retention.look(OLD)
+    forgotten = await retention.prune(OLD)
+
+    assert looked.rows == again.rows == forgotten.rows
+    assert looked.runs == forgotten.runs == 5
+    assert looked.rows.keys() == {"events", "steps", "journal", "ledger", "audit_events"}
+
+
+async def test_a_call_whose_end_nobody_knows_stays_until_it_is_settled(archive: Archive) -> None:
+    key = await archive.old()
+    for state in ("intended", "succeeded", "failed", "dispatched", "in_doubt"):
+        await archive.add_call(key, state)
+
+    first = await archive.prune()
+    await archive.execute("UPDATE ledger SET settled_at = now() WHERE state = 'in_doubt'")
+    second = await archive.prune()
+
+    assert (first.rows["ledger"], first.unsettled) == (3, 2)
+    assert (second.rows, second.unsettled) == ({"ledger": 1}, 1)
+
+
+async def test_only_the_named_tenants_runs_are_pruned(archive: Archive) -> None:
+    ours, theirs = await archive.old(tenant="ours"), await archive.old(tenant="theirs")
+
+    forgotten = await archive.prune(Selection(MONTH, tenant="ours"))
+
+    assert (forgotten.runs, forgotten.ended) == (1, 1)
+    assert len(await archive.read(ours)) == 2
+    assert len(await archive.read(theirs)) == 5
+
+
+async def test_an_idempotency_key_goes_with_its_run_only(archive: Archive) -> None:
+    old, running = await archive.old(), await archive.begun(1)
+    statement = """INSERT INTO idempotency_keys (tenant, key, request_hash, run_id, created_at)
+        VALUES (:tenant, :key, 'hash', :id, now() - interval '60 days')"""
+    for key in (old, RunKey(running.run.tenant, running.run.id)):
+        await archive.execute(statement, key=f"key of {key.id}", **vars_of(key))
+
+    forgotten = await archive.prune()
+
+    assert forgotten.rows["idempotency_keys"] == await archive.rows("idempotency_keys") == 1
+    await archive.end(running)
+
+
+async def test_what_others_are_still_to_be_told_of_stays_for_its_time(archive: Archive) -> None:
+    for _ in range(3):
+        await archive.old()
+    await archive.execute("UPDATE audit_events SET created_at = created_at - interval '2 days'")
+    await archive.execute("UPDATE audit_events SET delivered_at = now() WHERE event_type = 'run_started'")
+
+    forgotten = await archive.prune(Selection(timedelta(days=1)))
+
+    assert forgotten.rows["audit_events"] == await archive.rows("audit_events") == 3
+
+
+async def test_the_audit_trail_goes_only_where_it_is_asked_for(archive: Archive) -> None:
+    await archive.execute("""INSERT INTO audit (tenant, id, actor, origin, action, target, detail, created_at)
+        VALUES ('*', gen_random_uuid(), 'local', 'cli', 'key.create', 'k', '{}', now() - interval '60 days')""")
+
+    assert (await archive.prune()).rows == {}
+    assert (await archive.prune(Selection(MONTH, audit=True))).rows == {"audit": 1}
+
+
+async def test_a_run_that_somebody_holds_is_left_for_the_next_time(archive: Archive) -> None:
+    held, other = await archive.old(), await archive.old()
+    async with archive.engine.begin() as connection:
+        await connection.execute(text("SELECT FROM runs WHERE id = :id FOR UPDATE"), {"id": held.id})
+
+        forgotten = await archive.prune()
+
+    assert forgotten.runs == 1
+    assert len(await archive.read(held)) == 5
+    assert len(await archive.read(other)) == 2
+
+
+async def test_a_reader_that_is_in_the_middle_goes_on_with_one_gap(archive: Archive) -> None:
+    key = await archive.old(3)
+    reader = RunReader(archive.engine, Broadcast())
+    begun = await reader.events(key)
+
+    await archive.prune()
+
+    assert told(await archive.read(key, begun[1].seq)) == [(4, "gap"), (5, "done")]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_pruning_beside_runs_that_go_on_loses_nothing_of_them(archive: Archive, seed: int) -> None:
+    random = Random(seed)
+    old = [await archive.old(random.randrange(6)) for _ in range(random.randrange(1, 8))]
+    sizes = [random.randrange(1, 20) for _ in range(CAP)]
+
+    async def live(warnings: int) -> RunKey:
+        return await archive.end(await archive.begun(warnings))
+
+    pruning = asyncio.gather(archive.prune(), archive.prune())
+    ended = await asyncio.gather(*map(live, sizes))
+    pruned, again = await pruning
+
+    assert pruned.runs + again.runs == len(old)
+    for key in old:
+        events = await archive.read(key)
+        assert [event.type for event in events] == ["gap", "done"]
+        assert events[0].data["to"] + 1 == events[1].seq
+    for key, warnings in zip(ended, sizes, strict=True):
+        assert [event.seq for event in await archive.read(key)] == list(range(1, warnings + 3))
