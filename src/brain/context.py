@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from brain.budget import Budget, Meter
 from brain.governance import Allowance
 from brain.interrupts import Interrupts
 from brain.journal import Journal, dump_reply, load_reply, request_hash, storable_reply
@@ -12,8 +13,8 @@ from brain.state import Said
 from brain.troubles import Troubles
 from starling.core.clock import Deadline
 from starling.core.errors import DeadlineExceededError, LLMInvalidResponse
-from starling.core.events import AnyEvent, Usage, Warn
-from starling.core.llm import ModelClient, ModelReply, ModelRequest, TextDelta, TokenUsage
+from starling.core.events import AnyEvent, Warn
+from starling.core.llm import ModelClient, ModelReply, ModelRequest, TextDelta
 from starling.core.runs import Run, Step
 from starling.core.settings import Limits
 from starling.core.tools import ToolGateway
@@ -21,6 +22,7 @@ from starling.core.tracing import NO_TRACER, Tracer
 from starling.infra.postgres.writer import RunWriter
 
 OUT_OF_TIME: Final = "The run's time ran out."
+OUT_OF_BUDGET: Final = "The run's budget is used up."
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +35,6 @@ class Answer:
     reply: ModelReply
     replayed: bool
     fault: str = ""
-
-
-@dataclass(slots=True)
-class Meter:
-    """What the run used so far, over all its lives."""
-
-    tokens: TokenUsage = TokenUsage()
-    model_calls: int = 0
-    tool_calls: int = 0
-
-    def usage(self) -> Usage:
-        """Return the usage as the stream tells it."""
-        return Usage(
-            tokens=self.tokens.total,
-            input_tokens=self.tokens.input_tokens,
-            output_tokens=self.tokens.output_tokens,
-            model_calls=self.model_calls,
-            tool_calls=self.tool_calls,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +53,7 @@ class RunContext:
     deadline: Deadline
     interrupts: Interrupts
     meter: Meter = field(default_factory=Meter)
+    budget: Budget = field(default_factory=Budget)
     troubles: Troubles = field(default_factory=Troubles)
     tracer: Tracer = NO_TRACER
 
@@ -85,13 +69,13 @@ class RunContext:
     async def ask(self, path: str, position: int, request: ModelRequest) -> Answer:
         """Return the recorded answer at this place, else ask the model and record what it says.
 
-        Raises ModelError, JournalDivergedError, DeadlineExceededError.
+        Raises ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError, SuspendedError.
         """
         key = request_hash(request)
         recorded = self.journal.find(path, "answer", position, request_hash=key)
         if recorded is not None:
             return Answer(load_reply(recorded), replayed=True, fault=recorded.get("fault", ""))
-        reply = storable_reply(await self.models.respond(self._within_budget(request)))
+        reply = storable_reply(await self.models.respond(self._within_budget(path, request)))
         self._record(path, position, key, request, reply)
         return Answer(reply, replayed=False)
 
@@ -111,7 +95,7 @@ class RunContext:
         if recorded is not None:
             yield Answer(load_reply(recorded), replayed=True)
             return
-        async for item in self.models.stream_respond(self._within_budget(request)):
+        async for item in self.models.stream_respond(self._within_budget(path, request)):
             if isinstance(item, ModelReply):
                 reply = storable_reply(item)
                 self._record(path, position, key, request, reply)
@@ -120,9 +104,10 @@ class RunContext:
             yield item
         raise LLMInvalidResponse(self.models.describe(request.role), "the stream ended without an answer")
 
-    def _within_budget(self, request: ModelRequest) -> ModelRequest:
+    def _within_budget(self, path: str, request: ModelRequest) -> ModelRequest:
         if self.deadline.passed:
             raise DeadlineExceededError(OUT_OF_TIME)
+        self.budget.check(self.meter, self.interrupts, path)
         return replace(request, timeout=self.deadline.cap(self.limits.model_call_seconds))
 
     def _record(

@@ -49,6 +49,13 @@ class Decision(_Document):
         return value
 
 
+class OpenDecision(Decision):
+    """A decision that may be a question instead."""
+
+    question: str = ""
+    options: list[str] = []
+
+
 class Verdict(_Document):
     """The review of one attempt."""
 
@@ -60,4 +67,5 @@ class Verdict(_Document):
 
 
 DECISION = ResponseSchema("supervisor_decision", Decision.model_json_schema())
+OPEN_DECISION = ResponseSchema("supervisor_decision", OpenDecision.model_json_schema(mode="serialization"))
 VERDICT = ResponseSchema("verdict", Verdict.model_json_schema())

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ValidationError
 
 from brain.context import Answer, RunContext
 from brain.prompts import element, lines
-from starling.core.errors import DeadlineExceededError, LLMInvalidResponse, ModelError
+from starling.core.errors import BudgetExhaustedError, DeadlineExceededError, LLMInvalidResponse, ModelError
 from starling.core.json import storable
 from starling.core.llm import Message, ModelRequest
 
@@ -43,7 +43,7 @@ async def ask_for_document[D: BaseModel](
         context.warn("llm_invalid_response", f"{answer.reply.model} answered with an invalid document: {wrong[0]}")
     try:
         answer = await context.ask_tolerantly(path, position + 1, _sent_back(request, answer, wrong))
-    except (ModelError, DeadlineExceededError):
+    except (ModelError, DeadlineExceededError, BudgetExhaustedError):
         if first is None:
             raise
         return first

@@ -1,5 +1,6 @@
 """How a run ends: its result, its last event, what stays on its branch and what goes."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,8 +11,11 @@ from brain.conversation.states import (
     AgentResultState,
     AssistantMessageState,
     BaseState,
+    Envelope,
     FinishedState,
     UserMessageState,
+    UserResponseState,
+    WaitingState,
     encode,
 )
 from brain.state import GraphState, approved
@@ -57,7 +61,7 @@ class Ending:
         ts = self.clock.now().timestamp()
         states = [encode(item, ts) for item in _states(writer.run, state, result)]
         last = Done(usage=result.usage, status=result.status, reply=result.reply)
-        await writer.end(result, last, self.repository, [_FORGET, pushing(writer.run, states)])
+        await writer.end(result, last, self.repository, [_FORGET, _pushing(writer.run, state, result, states)])
         return result
 
 
@@ -65,7 +69,7 @@ def _result(state: GraphState, failure: Failure | None, meter: Meter, status: Fi
     broken = failure.message if failure else state["failure"]
     reply = state["reply"] or broken or "There is no answer."
     return RunResult(
-        status=status or _status(state, broken),
+        status=status or ("budget_exhausted" if meter.exhausted and not failure else _status(state, broken)),
         reply=reply,
         plan=state["plan"],
         citations=[Citation.model_validate(item) for item in state["citations"]],
@@ -75,6 +79,12 @@ def _result(state: GraphState, failure: Failure | None, meter: Meter, status: Fi
     )
 
 
+def _pushing(run: Run, state: GraphState, result: RunResult, states: Sequence[Envelope]) -> Clause:
+    """What stays on the branch. A run that succeeds without a question lets the next one ask as often as ever."""
+    unasked = result.status == "succeeded" and not state.get("clarifications")
+    return pushing(run, states, last_agent=state["tasks"][-1]["agent"] if state["tasks"] else None, unasked=unasked)
+
+
 def _status(state: GraphState, broken: str) -> FinalStatus:
     """A reply of the supervisor's own is an answer too, whatever it had to leave out."""
     left_out = bool(state["degraded"]) and not state["routing"].get("direct")
@@ -82,9 +92,18 @@ def _status(state: GraphState, broken: str) -> FinalStatus:
     return "failed" if broken or nothing_done else "succeeded"
 
 
+def _clarified(run: Run, state: GraphState) -> Iterator[BaseState]:
+    """Give the questions of a run, that they were waited for, and their answers."""
+    for item in state.get("clarifications", []):
+        yield AssistantMessageState(content=item["question"])
+        yield WaitingState(kind="user_input", deadline=item["deadline"], correlation_id=run.id)
+        if item["answer"]:
+            yield UserResponseState(text=item["answer"])
+
+
 def _states(run: Run, state: GraphState, result: RunResult) -> list[BaseState]:
     """What the run leaves on its branch."""
-    pushed: list[BaseState] = [UserMessageState(text=run.input)]
+    pushed: list[BaseState] = [UserMessageState(text=run.input), *_clarified(run, state)]
     tasks = {task["id"]: task for task in state["tasks"]}
     for outcome in state["results"]:
         correlation = f"{run.id}/{outcome['task_id']}"

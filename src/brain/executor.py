@@ -9,6 +9,7 @@ from langgraph.errors import GraphRecursionError
 
 from brain.agents.pipeline import Pipeline
 from brain.answer import cut_short
+from brain.budget import Budget
 from brain.checkpointer import FencedSaver
 from brain.context import Meter, RunContext
 from brain.conversation.render import SHOWN, render
@@ -153,6 +154,7 @@ class Brain:
             deadline=deadline,
             interrupts=await self._interrupts(run, writer),
             meter=meter,
+            budget=Budget(run.config.limits.tokens),
             tracer=self._with.tracer,
         )
 

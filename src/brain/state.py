@@ -65,6 +65,19 @@ class DegradedPart(TypedDict):
     task_id: NotRequired[str]
 
 
+class Clarified(TypedDict):
+    """A question to the user and its answer, empty unless `state` is `resolved`; asked by which decision.
+
+    It could be answered until `deadline`, in seconds since the epoch.
+    """
+
+    decision: int
+    question: str
+    answer: str
+    state: Literal["resolved", "cancelled", "expired"]
+    deadline: float
+
+
 class Routing(TypedDict):
     """What the circuit breaker and the limits count; `direct` where the last decision was a reply of its own."""
 
@@ -97,7 +110,7 @@ def latest[T](known: T, news: T) -> T:
 
 
 class GraphState(TypedDict):
-    """What persists through a run of a star. `initial_state` gives every key its first value."""
+    """What persists through a run of a star. `initial_state` gives every key that is required its first value."""
 
     input_request: str
     messages: Annotated[list[Said], operator.add]
@@ -112,6 +125,9 @@ class GraphState(TypedDict):
     routing: Annotated[Routing, latest]
     reply: str
     failure: str
+    clarifications: NotRequired[
+        Annotated[list[Clarified], operator.add]
+    ]  # nothing is stored for a run that asks nothing
 
 
 class Dispatch(TypedDict):

@@ -13,6 +13,7 @@ from brain.registry.cards import AgentCard
 from brain.state import Dispatch, TaskOutcome, ToolUse
 from brain.typing_out import TypingOut
 from starling.core.errors import (
+    BudgetExhaustedError,
     DeadlineExceededError,
     JournalDivergedError,
     ModelError,
@@ -23,6 +24,7 @@ from starling.core.events import TaskResult, TaskStart
 from starling.core.tracing import Attributes, SpanKind
 
 _SUMMARY_CHARS = 280
+_FAILURES = (ModelError, JournalDivergedError, OutcomeUnknownError, DeadlineExceededError, BudgetExhaustedError)
 
 type Runtimes = Callable[[AgentCard], AgentRuntime]
 
@@ -72,7 +74,7 @@ class Pipeline:
                 if produced.unable:
                     break
                 work.messages.append(feedback(judgement.reasons))
-        except (ModelError, JournalDivergedError, OutcomeUnknownError, DeadlineExceededError) as error:
+        except _FAILURES as error:
             context.warn(error.code, str(error), work.task_id)
             reason, unknown = _reason(context, error), isinstance(error, OutcomeUnknownError)
         return _failed(dispatch, reason or "It was rejected without a reason.", attempts=attempt, unknown=unknown)

@@ -50,7 +50,11 @@ class Work:
 
 
 class AgentRuntime(Protocol):
-    """Executes attempts. Raises ModelError, JournalDivergedError, OutcomeUnknownError, DeadlineExceededError."""
+    """Executes attempts.
+
+    Raises ModelError, JournalDivergedError, OutcomeUnknownError, DeadlineExceededError, BudgetExhaustedError, and
+    SuspendedError where somebody has to answer first.
+    """
 
     async def attempt(self, work: Work) -> Produced:
         """Make one attempt from `work.messages` on; what was said is added to them."""

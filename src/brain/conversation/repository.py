@@ -11,7 +11,9 @@ from starling.infra.postgres.writer import Clause
 
 _PUSH = """
 moved AS (
-    UPDATE branches SET tip = tip + %(pushed)s FROM fenced
+    UPDATE branches SET tip = tip + %(pushed)s, last_agent = coalesce(%(last_agent)s, last_agent),
+        clarifications = CASE WHEN %(unasked)s THEN 0 ELSE clarifications END
+    FROM fenced
     WHERE branches.tenant = fenced.tenant AND branches.thread_id = %(thread_id)s AND branches.id = %(branch_id)s
     RETURNING branches.tenant, branches.thread_id, branches.id, tip - %(pushed)s AS tip),
 pushed AS (
@@ -22,12 +24,14 @@ pushed AS (
         WITH ORDINALITY AS item (v, t, ts, data, compressed, ordinality))"""
 
 
-def pushing(run: Run, envelopes: Sequence[Envelope]) -> Clause:
-    """Return what appends states to the run's branch, as a part of a flush."""
+def pushing(run: Run, envelopes: Sequence[Envelope], *, last_agent: str | None = None, unasked: bool = False) -> Clause:
+    """Return what appends states to the run's branch, as a part of a flush; where `unasked`, questions count anew."""
     values = {
         "thread_id": run.thread_id,
         "branch_id": run.branch_id,
         "pushed": len(envelopes),
+        "last_agent": last_agent,
+        "unasked": unasked,
         "v": [item.v for item in envelopes],
         "t": [item.t for item in envelopes],
         "ts": [item.ts for item in envelopes],

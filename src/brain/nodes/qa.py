@@ -11,7 +11,7 @@ from brain.interrupts import suspending
 from brain.prompts import Xml, element, lines, prompt
 from brain.state import GraphState, Said, TaskOutcome, Update, approved
 from brain.typing_out import TypingOut
-from starling.core.errors import DeadlineExceededError, JournalDivergedError, ModelError
+from starling.core.errors import BudgetExhaustedError, DeadlineExceededError, JournalDivergedError, ModelError
 from starling.core.llm import Message, ModelRequest, ModelRole
 
 _PATH = "qa/1"
@@ -57,7 +57,7 @@ async def _written(context: RunContext, state: GraphState, outcomes: Sequence[Ta
         if reply:
             return reply
         context.warn("llm_invalid_response", "The final answer came back empty.")
-    except (ModelError, JournalDivergedError, DeadlineExceededError) as error:
+    except (ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError) as error:
         context.warn(error.code, str(error))
     reply = plain_answer(outcomes, state["degraded"])
     _type_out(context, reply, f"{_message_id(context)}.plain")  # replaces what was typed before the failure

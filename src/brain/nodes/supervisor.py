@@ -7,8 +7,9 @@ from typing import Any
 
 from langgraph.runtime import Runtime
 
-from brain.context import OUT_OF_TIME, RunContext
-from brain.decision import DECISION, Decision
+from brain.clarification import MAY_ASK, MUST_ASSUME, ask, elements, may_ask, question_of, taken_in, with_answer
+from brain.context import OUT_OF_BUDGET, OUT_OF_TIME, RunContext
+from brain.decision import DECISION, OPEN_DECISION, Decision, OpenDecision
 from brain.documents import ask_for_document
 from brain.interrupts import suspending
 from brain.plan import UNREACHED, Ground, Rejected, accepted_tasks, faults, progress_of, without_dead_ends
@@ -26,7 +27,7 @@ from brain.state import (
     merge_tasks,
     ready_tasks,
 )
-from starling.core.errors import DeadlineExceededError, JournalDivergedError, ModelError
+from starling.core.errors import BudgetExhaustedError, DeadlineExceededError, JournalDivergedError, ModelError
 from starling.core.events import Plan, PlannedTask, Route, SelectedAgent
 from starling.core.llm import ModelRequest, ModelRole
 from starling.core.runs import Step
@@ -35,6 +36,14 @@ from starling.core.tracing import Attributes, SpanKind
 _RESULT_CHARS = 1_500
 _RETRIES = 2
 _STEPS_AROUND = 3  # preprocess, the last look of the supervisor, and qa
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The roster, and whether the decision may be a question."""
+
+    agents: Xml
+    may_ask: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,8 @@ class Supervisor:
         routing = state["routing"]
         if routing["decisions"] and context.deadline.passed:
             return _finish(state, OUT_OF_TIME)
+        if routing["decisions"] and context.meter.exhausted:
+            return _finish(state, OUT_OF_BUDGET)
         if routing["decisions"] and not _to_decide(state):
             return _go_on(context, state)
         if routing["decisions"] >= context.allowance.supervisor_calls:
@@ -79,16 +90,26 @@ async def _decide(context: RunContext, state: GraphState) -> Update:
     number = state["routing"]["decisions"] + 1
     path = f"supervisor/{number}"
     ground = _ground(context, state)
-    request = _request(context, state, path)
+    seen = _seen(context, state, path)
+    request = _request(context, state, seen)
+    document = OpenDecision if seen.may_ask else Decision
     with context.tracer.span("supervisor", SpanKind.AGENT, lambda: _asked(state, number)) as span:
         try:
-            decision = await ask_for_document(context, path, 0, request, Decision, lambda said: faults(said, ground))
-        except (ModelError, JournalDivergedError, DeadlineExceededError) as error:
+            decision = await ask_for_document(context, path, 0, request, document, lambda said: faults(said, ground))
+        except (ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError) as error:
             span.fail(str(error))
             context.warn(error.code, str(error))
             return _give_up(context, state, str(error))
         span.set(lambda: _decided(decision))
+    if isinstance(decision, OpenDecision) and question_of(decision):
+        return await _clarified(context, state, decision, path)
     return _apply(context, state, decision, path)
+
+
+async def _clarified(context: RunContext, state: GraphState, decision: OpenDecision, path: str) -> Update:
+    """Decide again, knowing the user's answer. Raises SuspendedError while there is none."""
+    update = taken_in(state, decision, ask(context, decision, path))
+    return update | await _decide(context, with_answer(state, update))
 
 
 def _asked(state: GraphState, number: int) -> Attributes:
@@ -115,33 +136,35 @@ def _rounds_left(context: RunContext, state: GraphState) -> int:
     return (context.limits.graph_steps - _STEPS_AROUND) // 2 - state["routing"].get("rounds", 0)
 
 
-def _request(context: RunContext, state: GraphState, path: str) -> ModelRequest:
+def _request(context: RunContext, state: GraphState, seen: _Seen) -> ModelRequest:
     allowance = context.allowance
     messages = prompt("supervisor").fill(
         user_request=state["input_request"],
         session_history=_history(state["messages"]),
-        agents=_agents(context, path),
+        asking=MAY_ASK if seen.may_ask else MUST_ASSUME,
+        clarifications=elements(state.get("clarifications", [])),
+        agents=seen.agents,
         current_plan=lines(map(_task_element, state["tasks"])),
         state_context=_state_context(context, state),
     )
     return ModelRequest(
         role=allowance.role(ModelRole.REASONING),
         messages=messages,
-        response=DECISION,
+        response=OPEN_DECISION if seen.may_ask else DECISION,
         temperature=allowance.supervisor_temperature,
         max_tokens=allowance.max_tokens,
         prompt=prompt("supervisor").used,
     )
 
 
-def _agents(context: RunContext, path: str) -> Xml:
-    """The roster as it was when this decision was first asked for, so that a resumed run asks the same."""
+def _seen(context: RunContext, state: GraphState, path: str) -> _Seen:
+    """What held when this decision was first asked for, so that a resumed run asks the same."""
     recorded = context.journal.find(path, "context")
     if recorded is not None:
-        return Xml(recorded["agents"])
-    agents = context.roster.elements()
-    context.journal.record(path, "context", {"agents": agents})
-    return agents
+        return _Seen(Xml(recorded["agents"]), recorded.get("may_ask", False))
+    seen = _Seen(context.roster.elements(), may_ask(context, state))
+    context.journal.record(path, "context", {"agents": seen.agents} | ({"may_ask": True} if seen.may_ask else {}))
+    return seen
 
 
 def _history(messages: Sequence[Said]) -> Xml:

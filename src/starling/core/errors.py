@@ -153,6 +153,15 @@ class RunCancelledError(StarlingError):
     code = "cancelled"
 
 
+class BudgetExhaustedError(StarlingError):
+    """The run has used the tokens that it may use, and nobody gave it more."""
+
+    code = "budget_exhausted"
+
+    def __init__(self, used: int, budget: int) -> None:
+        super().__init__(f"The run's budget is used up: {used} of {budget} tokens.")
+
+
 class DeadlineExceededError(StarlingError):
     """The run's time is used up."""
 

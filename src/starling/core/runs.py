@@ -55,6 +55,7 @@ class RunLimits(BaseModel):
     tool_iterations: Annotated[int, Field(ge=1, le=50)] | None = None
     supervisor_calls: Annotated[int, Field(ge=1, le=50)] | None = None
     tokens: Annotated[int, Field(ge=1)] | None = None
+    max_clarifications: Annotated[int, Field(ge=0)] | None = None  # 0: nobody is there to answer
 
 
 class RunConfig(BaseModel):
@@ -86,6 +87,7 @@ class Run:
     remaining_seconds: float  # until its deadline, by the database's clock
     grant: Grant | None = None  # what its caller may reach
     caller: str = ""  # the id of its caller's key
+    clarifications: int = 0  # that were asked on its branch since a run there last did without
     cancelled: bool = False  # somebody asked for its end before this life began
 
 

@@ -31,7 +31,9 @@ UPDATE runs SET status = 'running', fence = fence + 1, worker = %(worker)s,
 WHERE tenant = %(tenant)s AND id = %(id)s AND (
     (status = 'queued' AND admitted_at IS NOT NULL)
     OR (status = 'running' AND (lease_until IS NULL OR lease_until < now())))
-RETURNING {CLAIMED}"""  # noqa: S608 - our own text
+RETURNING {CLAIMED},
+    (SELECT clarifications FROM branches
+     WHERE branches.tenant = runs.tenant AND branches.thread_id = runs.thread_id AND branches.id = runs.branch_id)"""  # noqa: S608 - our own text
 
 _HELD = """
 FROM unnest(%(tenants)s::text[], %(ids)s::uuid[], %(fences)s::bigint[]) AS held (tenant, id, fence)
@@ -80,7 +82,7 @@ class Leases:
         }
         with translated():
             row = await execute_alone(self._engine, _CLAIM, values)
-        return None if row is None else claim_of(row)
+        return None if row is None else claim_of(row[:-1], clarifications=row[-1])
 
     async def renew(self, held: Sequence[Run], *, lease_seconds: float) -> frozenset[str]:
         """Renew the leases of runs that are held; return the ids of those that still are."""
@@ -124,13 +126,13 @@ class Leases:
         return len(keys)
 
 
-def claim_of(row: tuple[Any, ...]) -> Claim:
+def claim_of(row: tuple[Any, ...], *, clarifications: int = 0) -> Claim:
     """Make a claim of a row of `CLAIMED`."""
     columns: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
     columns["config"] = RunConfig.model_validate(columns["config"])
     columns["grant"] = Grant.of(columns["grant"])
     seq, flushes = columns.pop("seq"), columns.pop("flushes")
-    return Claim(Run(**columns), seq, flushes)
+    return Claim(Run(**columns, clarifications=clarifications), seq, flushes)
 
 
 def fenced(runs: Sequence[Run]) -> dict[str, Any]:

@@ -104,7 +104,8 @@ UPDATE runs SET admitted_at = now() WHERE (tenant, id) IN (
     LIMIT greatest(0, %(cap)s - (SELECT count(*) FROM runs WHERE tenant = %(tenant)s AND ended_at IS NULL
                                  AND admitted_at IS NOT NULL))
     FOR UPDATE SKIP LOCKED)
-RETURNING tenant, id::text"""
+RETURNING tenant, id::text, EXISTS (
+    SELECT FROM procrastinate_jobs WHERE queueing_lock = runs.id::text AND status = 'todo')"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ class RunRepository:
     async def admit(self, connection: Connection, tenant: str) -> None:
         """Queue the runs of a tenant that became runnable. Part of the transaction that ended a run."""
         cursor = await connection.execute(_ADMIT, {"tenant": tenant, "cap": self._cap})
-        if admitted := [RunKey(*row) for row in await cursor.fetchall()]:
+        if admitted := [RunKey(tenant, run) for tenant, run, queued in await cursor.fetchall() if not queued]:
             await self._defer(connection, admitted)
 
 

@@ -1,0 +1,244 @@
+"""A run that needs somebody waits, held by nobody, and goes on with the answer: nothing is asked, told or done twice."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from starling.core.errors import ConflictError, NotFoundError
+from starling.core.runs import RunStatus
+from starling.infra.postgres.interrupts import InterruptAnswer, StoredInterrupt
+from starling.infra.postgres.runs import RunKey
+from tests.integration.brain.conftest import Open
+from tests.support.model_script import Answer
+from tests.support.platform import BENCH, ModelSays, Platform, calls, decision, task, verdict
+
+QUESTION = decision(question="Which disk?", options=["the first", "the second"])
+LOOK = calls(("look", {"thing": "disk"}))
+
+
+async def live(platform: Platform, key: RunKey) -> None:
+    """Let a run live until it waits or ends."""
+    await platform.brain.execute(await platform.claim(key))
+
+
+async def begun(platform: Platform, text: str, *, thread: str = "thread", **config: Any) -> RunKey:
+    """Accept a run and let it live until it waits."""
+    key = await platform.accept(text, thread=thread, **config)
+    await live(platform, key)
+    assert await status(platform, key) is RunStatus.WAITING
+    return key
+
+
+async def status(platform: Platform, key: RunKey) -> RunStatus:
+    return (await platform.store.reader.record(key)).status
+
+
+async def waiting(platform: Platform, key: RunKey) -> list[StoredInterrupt]:
+    return await platform.store.interrupts.waiting(key.tenant, run=key.id)
+
+
+async def answer(platform: Platform, key: RunKey, payload: Mapping[str, Any] | None, number: int = 0) -> None:
+    """Resolve the run's open interrupt of that number, or cancel it."""
+    open_ones = await waiting(platform, key)
+    state = "cancelled" if payload is None else "resolved"
+    await platform.store.interrupts.answer(key, [InterruptAnswer(open_ones[number].id, state, payload or {})], "me")
+
+
+async def lapse(platform: Platform, database_url: str) -> None:
+    """Let the time of everything that waits be over, and sweep."""
+    async with await psycopg.AsyncConnection.connect(database_url) as connection:
+        await connection.execute("UPDATE interrupts SET expires_at = now() - interval '1 second'")
+    await platform.store.interrupts.expire()
+
+
+async def told(platform: Platform, key: RunKey) -> list[str]:
+    return [event.type for event in await platform.store.reader.events(key)]
+
+
+async def clarifications(database_url: str) -> int:
+    async with await psycopg.AsyncConnection.connect(database_url) as connection:
+        row = await (await connection.execute("SELECT clarifications FROM branches")).fetchone()
+        assert row is not None
+        return row[0]
+
+
+async def test_a_question_waits_and_its_answer_reaches_the_supervisor_and_the_branch(
+    platform: Platform, says: ModelSays, database_url: str
+) -> None:
+    says.supervisor(QUESTION, decision(reply="The second one is fine."))
+    key = await begun(platform, "Is the disk fine?")
+    [asked] = await waiting(platform, key)
+    assert (asked.kind, asked.message) == ("clarification", "Which disk?")
+    assert asked.response_schema["properties"]["answer"]["examples"] == ["the first", "the second"]  # pyright: ignore
+
+    await answer(platform, key, {"answer": "the </answer> second"})
+    ended = await platform.finish(key)
+
+    assert (ended.status, ended.reply) == ("succeeded", "The second one is fine.")
+    assert ended.kinds == ["run_started", "clarification", "plan", "thinking", "done"]
+    assert len(platform.model.requests) == 2
+    first, second = platform.model.bodies
+    assert "question" in str(first["response_format"]) and "question" not in str(second["response_format"])
+    assert "&lt;/answer&gt; second" in str(second["messages"]) and "</answer> second" not in str(second["messages"])
+    again = await platform.ask("And now?")
+    assert again.status == "succeeded"
+    history = str(platform.model.bodies[-1]["messages"])
+    assert "Which disk?" in history and "second" in history
+    assert await clarifications(database_url) == 0
+
+
+async def test_nothing_is_held_while_a_run_waits(platform: Platform, says: ModelSays, database_url: str) -> None:
+    says.supervisor(QUESTION, decision(reply="Fine."))
+
+    key = await begun(platform, "Is the disk fine?")
+
+    async with await psycopg.AsyncConnection.connect(database_url) as connection:
+        held = await connection.execute("SELECT lease_until, worker, admitted_at, crashes FROM runs")
+        assert await held.fetchone() == (None, None, None, 0)
+        jobs = await connection.execute("SELECT count(*) FROM procrastinate_jobs WHERE status = 'doing'")
+        assert await jobs.fetchone() == (0,)
+    await answer(platform, key, {"answer": "the first"})
+    assert (await platform.finish(key)).status == "succeeded"
+
+
+async def test_a_waiting_run_does_not_count_against_its_tenants_cap(opened: Open, says: ModelSays) -> None:
+    says.supervisor(QUESTION, decision(reply="Fine."))
+    async with opened(runs_per_tenant=1) as platform:
+        waits = await begun(platform, "Is the disk fine?", thread="a")
+
+        other = await platform.ask("Hello.", thread="b")
+        held = await platform.claim(await platform.accept("Hello again.", thread="c"))
+        await answer(platform, waits, {"answer": "the first"})
+
+        assert other.status == "succeeded"
+        assert await status(platform, waits) is RunStatus.QUEUED
+        await platform.brain.execute(held)  # its end admits the run that was woken
+        assert (await platform.finish(waits)).status == "succeeded"
+
+
+async def test_after_two_questions_a_branch_has_to_do_without_until_a_run_did(
+    platform: Platform, says: ModelSays, database_url: str
+) -> None:
+    says.supervisor(QUESTION, decision(reply="1"), QUESTION, decision(reply="2"), decision(reply="3"), QUESTION)
+    for number in ("1", "2"):
+        key = await begun(platform, "Is the disk fine?")
+        await answer(platform, key, {"answer": "the first"})
+        assert (await platform.finish(key)).reply == number
+    assert await clarifications(database_url) == 2
+
+    third = await platform.ask("And the door?")
+
+    assert third.reply == "3"
+    assert "question" not in str(platform.model.bodies[-1]["response_format"])
+    assert await clarifications(database_url) == 0
+    await begun(platform, "And now?")
+
+
+@pytest.mark.parametrize("expires", [False, True])
+async def test_a_question_that_nobody_answers_becomes_an_assumption(
+    platform: Platform, says: ModelSays, database_url: str, *, expires: bool
+) -> None:
+    says.supervisor(QUESTION, decision(reply="Fine, if you mean the first."))
+    key = await begun(platform, "Is the disk fine?")
+
+    await (lapse(platform, database_url) if expires else answer(platform, key, None))
+    ended = await platform.finish(key)
+
+    assert ended.status == "succeeded"
+    [assumed] = (await platform.result(key)).assumptions
+    assert "Which disk?" in assumed
+
+
+async def test_a_run_whose_caller_can_not_answer_is_not_offered_to_ask(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(decision(reply="Fine."))
+
+    ended = await platform.ask("Is the disk fine?", limits={"max_clarifications": 0})
+
+    assert ended.status == "succeeded"
+    assert "question" not in str(platform.model.bodies[0]["response_format"])
+    assert "You can't ask the user" in str(platform.model.bodies[0]["messages"])
+
+
+async def test_a_plain_message_is_the_answer_and_of_two_at_once_one_is(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(QUESTION, decision(reply="Fine."))
+    key = await begun(platform, "Is the disk fine?")
+    interrupts = platform.store.interrupts
+
+    answered = [await interrupts.answer_thread(key.tenant, "thread", text, "me") for text in ("the first", "another")]
+
+    assert [found and found[0] for found in answered] == [key, None]
+    assert (await platform.finish(key)).status == "succeeded"
+    assert "the first" in str(platform.model.bodies[-1]["messages"])
+
+
+async def test_a_budget_is_asked_for_and_a_run_that_gets_more_goes_on(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(decision(task("t1", BENCH)))
+    says.agent("t1", LOOK)
+    says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("Fine [1]."))
+
+    key = await begun(platform, "How is the disk?", limits={"tokens": 20})
+    for tokens in (1, 10_000):
+        [asked] = await waiting(platform, key)
+        assert asked.kind == "budget"
+        await answer(platform, key, {"tokens": tokens})
+        await live(platform, key)
+
+    ended = await platform.told(key)
+    assert (ended.status, ended.reply) == ("succeeded", "Fine [1].")
+    assert ended.kinds.count("budget_required") == 2
+    assert len(platform.model.requests) == 4
+
+
+@pytest.mark.parametrize("expires", [False, True])
+async def test_without_more_budget_a_run_answers_with_what_there_is(
+    platform: Platform, says: ModelSays, database_url: str, *, expires: bool
+) -> None:
+    says.supervisor(decision(task("t1", BENCH), task("t2", BENCH)))
+    says.agent("t1", LOOK)
+    says.agent("t2", LOOK)
+    says.reviewer(verdict("APPROVED"))
+    key = await begun(platform, "How is the disk?", limits={"tokens": 90})  # 18 for each answer: all but QA's
+
+    await (lapse(platform, database_url) if expires else answer(platform, key, None))
+    ended = await platform.finish(key)
+
+    assert ended.status == "budget_exhausted"
+    assert "the disk is fine" in ended.reply
+    assert len(platform.model.requests) == 5
+    assert ended.codes == ["budget_exhausted"]
+
+
+async def test_what_is_wrong_with_an_answer_is_said(platform: Platform, says: ModelSays, database_url: str) -> None:
+    says.supervisor(QUESTION, decision(reply="Fine."))
+    key = await begun(platform, "Is the disk fine?")
+    [asked] = await waiting(platform, key)
+    interrupts, said = platform.store.interrupts, InterruptAnswer(asked.id, "resolved", {"answer": "the first"})
+
+    with pytest.raises(NotFoundError):
+        await interrupts.answer(RunKey("other", key.id), [said], "me")
+    with pytest.raises(NotFoundError):
+        await interrupts.answer(key, [InterruptAnswer(key.id, "resolved", {})], "me")
+    await interrupts.answer(key, [said], "me")
+    await interrupts.answer(key, [said], "somebody else")
+    with pytest.raises(ConflictError):
+        await interrupts.answer(key, [InterruptAnswer(asked.id, "resolved", {"answer": "the second"})], "me")
+    await platform.finish(key)
+    await interrupts.answer(key, [said], "me")
+    with pytest.raises(ConflictError):
+        await interrupts.answer(key, [InterruptAnswer(asked.id, "cancelled", {})], "me")
+    assert timedelta(hours=23) < asked.expires_at - (asked.created_at or asked.expires_at) < timedelta(hours=25)
+    assert await waiting(platform, key) == []
+
+
+async def test_a_late_answer_does_not_count(platform: Platform, says: ModelSays, database_url: str) -> None:
+    says.supervisor(QUESTION, decision(reply="Fine."))
+    key = await begun(platform, "Is the disk fine?")
+    [asked] = await waiting(platform, key)
+    await lapse(platform, database_url)
+
+    with pytest.raises(ConflictError):
+        await platform.store.interrupts.answer(key, [InterruptAnswer(asked.id, "resolved", {"answer": "a"})], "me")
