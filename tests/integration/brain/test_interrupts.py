@@ -1,5 +1,6 @@
-"""A run that needs somebody waits, held by nobody, and goes on with the answer: nothing is asked, told or done twice."""
+"""A run that needs somebody waits, held by nobody, and goes on with the answer: nothing is asked or done twice."""
 
+import json
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -72,7 +73,7 @@ async def test_a_question_waits_and_its_answer_reaches_the_supervisor_and_the_br
     key = await begun(platform, "Is the disk fine?")
     [asked] = await waiting(platform, key)
     assert (asked.kind, asked.message) == ("clarification", "Which disk?")
-    assert asked.response_schema["properties"]["answer"]["examples"] == ["the first", "the second"]  # pyright: ignore
+    assert '"examples": ["the first", "the second"]' in json.dumps(asked.response_schema)
 
     await answer(platform, key, {"answer": "the </answer> second"})
     ended = await platform.finish(key)
@@ -81,12 +82,14 @@ async def test_a_question_waits_and_its_answer_reaches_the_supervisor_and_the_br
     assert ended.kinds == ["run_started", "clarification", "plan", "thinking", "done"]
     assert len(platform.model.requests) == 2
     first, second = platform.model.bodies
-    assert "question" in str(first["response_format"]) and "question" not in str(second["response_format"])
-    assert "&lt;/answer&gt; second" in str(second["messages"]) and "</answer> second" not in str(second["messages"])
+    assert ["question" in str(asked["response_format"]) for asked in (first, second)] == [True, False]
+    assert "the &lt;/answer&gt; second" in str(second["messages"])
+    assert "the </answer> second" not in str(second["messages"])
     again = await platform.ask("And now?")
     assert again.status == "succeeded"
     history = str(platform.model.bodies[-1]["messages"])
-    assert "Which disk?" in history and "second" in history
+    assert "Which disk?" in history
+    assert "second" in history
     assert await clarifications(database_url) == 0
 
 
