@@ -8,6 +8,7 @@ from brain.budget import Budget, Meter
 from brain.governance import Allowance
 from brain.interrupts import Interrupts
 from brain.journal import Journal, dump_reply, load_reply, request_hash, storable_reply
+from brain.ledger import Ledger
 from brain.registry.cards import Roster
 from brain.state import Said
 from brain.troubles import Troubles
@@ -52,6 +53,7 @@ class RunContext:
     limits: Limits
     deadline: Deadline
     interrupts: Interrupts
+    ledger: Ledger
     meter: Meter = field(default_factory=Meter)
     budget: Budget = field(default_factory=Budget)
     troubles: Troubles = field(default_factory=Troubles)

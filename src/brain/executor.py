@@ -9,7 +9,6 @@ from langgraph.errors import GraphRecursionError
 
 from brain.agents.pipeline import Pipeline
 from brain.answer import cut_short
-from brain.budget import Budget
 from brain.checkpointer import FencedSaver
 from brain.context import Meter, RunContext
 from brain.conversation.render import SHOWN, render
@@ -19,6 +18,7 @@ from brain.governance import Governance
 from brain.graph import Star, build_star
 from brain.interrupts import Interrupts
 from brain.journal import Journal
+from brain.ledger import Ledger
 from brain.life import Life, Lives
 from brain.registry.cards import Roster
 from brain.registry.service import Registry
@@ -43,6 +43,7 @@ from starling.core.tracing import NO_TRACER, Span, Tracer
 from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.interrupts import InterruptRepository
+from starling.infra.postgres.ledger import LedgerReader
 from starling.infra.postgres.runs import Claim, Connection, RunKey
 from starling.infra.postgres.streams import RunReader
 from starling.infra.postgres.writer import RunWriter
@@ -140,7 +141,9 @@ class Brain:
             run.thread_id, run.config.channel, run.config.mode, run.input, run.config.limits
         )
         entries = await self._with.reader.journal(RunKey(run.tenant, run.id)) if run.fence > 1 else ()
-        count(meter, entries)
+        interrupts = await self._interrupts(run, writer)
+        ledger = await self._ledger(run, writer, interrupts)
+        count(meter, entries, ledger.settled)
         return RunContext(
             run=run,
             writer=writer,
@@ -152,15 +155,19 @@ class Brain:
             allowance=allowance,
             limits=self._with.limits,
             deadline=deadline,
-            interrupts=await self._interrupts(run, writer),
+            interrupts=interrupts,
+            ledger=ledger,
             meter=meter,
-            budget=Budget(run.config.limits.tokens),
             tracer=self._with.tracer,
         )
 
     async def _interrupts(self, run: Run, writer: RunWriter) -> Interrupts:
         known = await self._with.interrupts.of_run(RunKey(run.tenant, run.id)) if run.fence > 1 else ()
         return Interrupts(writer, self._with.clock, self._with.limits.interrupt_seconds, known)
+
+    async def _ledger(self, run: Run, writer: RunWriter, interrupts: Interrupts) -> Ledger:
+        rows = await LedgerReader(self._with.engine).calls(RunKey(run.tenant, run.id)) if run.fence > 1 else ()
+        return Ledger(writer, interrupts, self._with.clock, rows)
 
     def _usable(self, run: Run, roster: Roster, effects: frozenset[Effect]) -> Roster:
         """Return what the run may choose from: what can't be used, or was switched off, says so."""

@@ -14,6 +14,7 @@ from starling.core.llm import TokenUsage
 from starling.core.runs import FinalStatus, Run, RunResult
 from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.engine import Engine
+from starling.infra.postgres.ledger import LedgerReader
 from starling.infra.postgres.runs import Claim, RunKey
 from starling.infra.postgres.stopping import OpenCall, StoppingRepository
 from starling.infra.postgres.streams import RunReader
@@ -90,12 +91,15 @@ class Stopping:
 
     async def _used(self, run: Run) -> Meter:
         meter = Meter()
-        count(meter, await self.reader.journal(RunKey(run.tenant, run.id)))
+        key = RunKey(run.tenant, run.id)
+        calls = await LedgerReader(self.engine).calls(key)
+        count(meter, await self.reader.journal(key), sum(call.state != "intended" for call in calls))
         return meter
 
 
-def count(meter: Meter, entries: Sequence[JournalEntry]) -> None:
-    """Add what earlier lives of a run used, by its journal."""
+def count(meter: Meter, entries: Sequence[JournalEntry], calls: int) -> None:
+    """Add what earlier lives of a run used, by its journal, and so many calls of its ledger."""
+    meter.tool_calls += calls
     for entry in entries:
         if entry.kind == "answer":
             meter.model_calls += 1

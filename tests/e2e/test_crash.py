@@ -129,30 +129,6 @@ async def test_after_a_kill_nothing_is_left_and_nothing_is_asked_again(open_fold
         assert recorded(open_folder, "second") == ["two"]
 
 
-async def test_a_kill_while_an_unsafe_call_is_out_says_that_its_outcome_is_unknown(open_folder: Path) -> None:
-    slow = {"name": "meet", "arguments": {"others": 2}}
-    calling = Rule(Answer(tool_calls=[slow]), When(tool="meet", contains="record two</task>", nth=1))
-    again = Rule(Answer(json.dumps(DECISION | {"selected_agents": []})), When(schema="supervisor_decision", nth=2))
-    async with (
-        ModelServer(script(again, calling)) as model,
-        PlatformProcess.running(open_folder, servers(open_folder, "unsafe"), environment(model)) as platform,
-    ):
-        async with platform.stream("record one and two") as events:
-            started = await anext(events)
-            async for event in events:
-                if event.type == "tool_start" and event.data["name"] == "second.meet":
-                    break
-            assert await platform.kill() == []
-
-        await platform.start()
-        whole = await platform.read(started.data["run_id"])
-
-        failed = next(event for event in whole if event.type == "task_result" and event.data["task_id"] == "t2")
-        assert failed.data["status"] == "failed"
-        assert "outcome is unknown" in failed.data["summary"]
-        assert recorded(open_folder, "first").count("one") <= 1
-
-
 async def test_a_queued_run_survives_a_kill(open_folder: Path) -> None:
     held = Rule(Answer("{}", hold="never"), When(schema="supervisor_decision", nth=1))
     async with (

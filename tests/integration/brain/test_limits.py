@@ -4,6 +4,7 @@ from starling.infra.postgres.runs import RunKey
 from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, SHOP, ModelSays, Platform, Told, Workbench, calls, decision, task, verdict
+from tests.support.waiting import answer, live
 
 LOOK = calls(("look", {"thing": "disk"}))
 NEVER = Answer("late", hold="never")
@@ -137,23 +138,24 @@ async def test_nothing_found_before_the_deadline_is_a_failure(platform: Platform
     assert (await reasons(platform, told))["do t1"].startswith("The run's time ran out.")
 
 
-async def test_a_change_that_the_deadline_cut_off_is_of_unknown_outcome(
+async def test_a_change_that_the_deadline_cut_off_waits_for_somebody_who_knows(
     platform: Platform, says: ModelSays, workbench: Workbench
 ) -> None:
     says.supervisor(decision(task("t1", SHOP), task("t2", BENCH)))
     says.agent("t1", calls(("wait", {"place": "cut off"})))
     says.agent("t2", LOOK)
     says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("Waited [1], fine [2]."))
+    key = await platform.accept("Wait and look.")
+    await platform.brain.execute(await platform.claim(key, run_seconds=5.0))
 
-    told = await finish_within(platform, await platform.accept("Wait and look."), 2.0)
+    await answer(platform, key, resolution="done", result="waited")
+    told = await platform.finish(key)
 
     results = {result["task_id"]: result for result in told.of("task_result")}
-    missing = await reasons(platform, told)
-    assert (results["t1"]["status"], results["t2"]["status"]) == ("failed", "approved")
-    assert "The call of shop.wait was cut off: its outcome is unknown." in results["t1"]["summary"]
-    assert "The call of shop.wait was cut off: its outcome is unknown." in missing["do t1"]
-    assert told.status == "succeeded"
-    assert told.reply.startswith("the disk is fine [1]")
+    assert (results["t1"]["status"], results["t2"]["status"]) == ("approved", "approved")
+    assert results["t1"]["summary"].startswith("waited\n")
+    assert (told.status, told.reply) == ("succeeded", "Waited [1], fine [2].")
     assert workbench.done().count("wait cut off") == 1
 
 
@@ -185,7 +187,10 @@ async def test_a_change_that_may_have_happened_is_neither_tried_nor_ordered_agai
     says.qa(Answer("Nobody knows whether it happened."))
 
     async with opened(tool_call_seconds=0.5) as platform:
-        told = await platform.ask("Wait in the shop.")
+        key = await platform.accept("Wait in the shop.")
+        await live(platform, key)
+        await answer(platform, key, resolution="give_up")
+        told = await platform.finish(key)
         missing = await reasons(platform, told)
 
     assert workbench.done().count("wait too long") == 1

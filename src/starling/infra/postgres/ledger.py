@@ -29,15 +29,6 @@ ledgered AS (
         fence = EXCLUDED.fence, dispatched_at = coalesce(EXCLUDED.dispatched_at, ledger.dispatched_at),
         settled_at = EXCLUDED.settled_at, settled_by = EXCLUDED.settled_by)"""
 
-LEAVE_IN_DOUBT: Final = Clause(
-    """
-doubted AS (
-    UPDATE ledger SET state = 'in_doubt' FROM fenced
-    WHERE ledger.tenant = fenced.tenant AND ledger.run_id = fenced.id AND ledger.state = 'dispatched')""",
-    {},
-)
-"""For the end of a run that was broken off: what had left and brought no answer is in doubt, and stays visible."""
-
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:

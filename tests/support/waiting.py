@@ -1,0 +1,40 @@
+"""Runs that wait for somebody, and who answers them."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Any
+
+from sqlalchemy import text
+
+from starling.infra.postgres.interrupts import InterruptAnswer, StoredInterrupt
+from starling.infra.postgres.runs import RunKey
+from tests.support.platform import Platform
+
+SOMEBODY = "somebody"
+_TAKE_JOB = text("DELETE FROM procrastinate_jobs WHERE queueing_lock = :run AND status = 'todo'")
+
+
+async def live(platform: Platform, key: RunKey) -> None:
+    """Claim and execute a run until it ends or waits."""
+    await platform.brain.execute(await platform.claim(key))
+
+
+async def questions(platform: Platform, key: RunKey) -> list[StoredInterrupt]:
+    """Return what a run waits for."""
+    return await platform.store.interrupts.waiting(key.tenant, run=key.id)
+
+
+async def answer(platform: Platform, key: RunKey, **payload: Any) -> None:
+    """Answer everything that a run waits for in the same way."""
+    answers = [InterruptAnswer(item.id, "resolved", payload) for item in await questions(platform, key)]
+    assert answers
+    async with platform.store.engine.begin() as connection:  # a worker would have taken the run's job
+        await connection.execute(_TAKE_JOB, {"run": key.id})
+    await platform.store.interrupts.answer(key, answers, SOMEBODY)
+
+
+async def until_there(what: str, where: Callable[[], Collection[str]], count: int = 1) -> None:
+    """Return once another process has noted something so often."""
+    async with asyncio.timeout(30):
+        while list(where()).count(what) < count:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.01)
