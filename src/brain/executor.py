@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.errors import GraphRecursionError
+from langgraph.errors import GraphDrained, GraphRecursionError
+from langgraph.runtime import RunControl
 
 from brain.agents.pipeline import Pipeline
 from brain.answer import cut_short
@@ -23,7 +24,7 @@ from brain.life import Life, Lives
 from brain.registry.cards import Roster
 from brain.registry.service import Registry
 from brain.state import GraphState, Said, initial_state
-from brain.stopping import Stopping, count
+from brain.stopping import Stopping, count, parked
 from brain.traced import TracedGateway, TracedModels
 from starling.core.clock import Clock, Deadline
 from starling.core.errors import (
@@ -80,9 +81,18 @@ class Brain:
         self._with = _traced(with_)
         self._star = build_star(Pipeline())
         self._stopping = Stopping(with_.engine, with_.broadcast, with_.reader, with_.ending)
+        self._control = RunControl()
+
+    def drain(self) -> None:
+        """Have each life end with the step that it is in, from now on."""
+        self._control.request_drain()
+
+    async def park(self, claim: Claim) -> None:
+        """End a claimed run that takes its workers down with it. Raises as `execute` does."""
+        await self._stopping.stop(claim, "parked", parked(claim.run.crashes))
 
     async def execute(self, claim: Claim) -> None:
-        """Bring a claimed run to its end.
+        """Bring a claimed run to its end, or to the end of a step once this process is drained.
 
         Raises LeaseLostError where another worker took the run over, and DatabaseUnavailableError where Postgres
         stayed away too long: then the run goes on elsewhere, or later.
@@ -108,6 +118,8 @@ class Brain:
             raise
         except SuspendedError as suspended:
             return await self._suspend(run, writer, suspended)
+        except GraphDrained:
+            return await writer.flush()
         except RunCancelledError:
             return await self._stopping.end(writer)
         except TimeoutError:
@@ -190,7 +202,7 @@ class Brain:
         resumed = await saver.aget_tuple(config) is not None
         star: Star = self._star.copy({"checkpointer": saver})
         given = None if resumed else initial_state(context.run.input)
-        reached = await star.ainvoke(given, config, context=context, durability="sync")
+        reached = await star.ainvoke(given, config, context=context, durability="sync", control=self._control)
         if waits := reached.get("__interrupt__"):
             raise SuspendedError(*dict.fromkeys(key for item in waits for key in item.value))
         return cast("GraphState", reached)

@@ -108,6 +108,15 @@ def count(meter: Meter, entries: Sequence[JournalEntry], calls: int) -> None:
             meter.tool_calls += 1
 
 
+def parked(crashes: int) -> Failure:
+    """Say why a run isn't tried once more."""
+    return Failure(
+        code="parked",
+        message=f"The run was parked: {crashes} times its worker went down, or lost it, in the middle. Look at that "
+        "worker's log for why, then send the request again; `crashes_per_run` says how often a run is tried.",
+    )
+
+
 def _told(why: str, state: GraphState, open_calls: Sequence[OpenCall]) -> str:
     """Say what the run came to, for its reader and for whoever reads the conversation later."""
     done = [f"- {outcome['task_id']}: {outcome['output'][:_OUTPUT_CHARS]}" for outcome in approved(state).values()]

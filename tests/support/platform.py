@@ -224,7 +224,7 @@ class Platform:
         finally:
             life.cancel()
             await asyncio.gather(life, return_exceptions=True)
-            await self.store.leases.release([claim.run])
+            await self.store.leases.release(claim.run)
 
     def asked(self, contains: str) -> list[Body]:
         """What the model was asked with these words in it."""

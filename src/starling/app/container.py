@@ -23,6 +23,7 @@ from starling.app.cancelling import Cancellation, Cancelling
 from starling.app.database import Database
 from starling.app.delivery import delivering
 from starling.app.freshness import Freshness
+from starling.app.heartbeat import Heartbeat
 from starling.app.intake import Intake
 from starling.app.keys import Keys
 from starling.app.measuring import MeasuredLives, MeasuredModels, MeasuredTools
@@ -30,7 +31,7 @@ from starling.app.metrics import Metrics, Scrape
 from starling.app.publishing import Publisher
 from starling.app.registry import RegistryService
 from starling.app.watching import watching
-from starling.app.worker import Worker
+from starling.app.worker import Work, Worker
 from starling.core.clock import SystemClock
 from starling.core.settings import Limits, Settings, environment
 from starling.core.tools import ServerListing
@@ -43,6 +44,7 @@ from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
 from starling.infra.postgres.interrupts import InterruptRepository
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.leases import Leases
+from starling.infra.postgres.renewals import Renewals
 from starling.infra.postgres.runs import RunRepository
 from starling.infra.postgres.schema import check, upgrade
 from starling.infra.postgres.streams import RunReader
@@ -164,10 +166,14 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
                 lives=lives,
             )
         )
-        worker = Worker(
-            store.queue, store.leases, MeasuredLives(freshness.before(brain.execute), metrics), settings.limits
-        )
+        work = Work(MeasuredLives(freshness.before(brain.execute), metrics), brain.park, brain.drain)
+        worker = Worker(store.queue, store.leases, _heartbeat(settings, store, lives), work, settings.limits)
         yield Workshop(gateway, registry, freshness, brain, worker, models, listings, epoch)
+
+
+def _heartbeat(settings: Settings, store: Store, lives: Lives) -> Heartbeat:
+    seconds = settings.limits.lease_seconds
+    return Heartbeat(Renewals(store.direct_url, lease_seconds=seconds), seconds, lives.cancel)
 
 
 async def _register(settings: Settings, gateway: Gateway) -> tuple[ServerListing, ...]:

@@ -1,121 +1,193 @@
-"""Claims runs and brings them to their end, under leases that it keeps renewing."""
+"""Claims runs and brings them to their end, under leases that its heartbeat keeps."""
 
 import asyncio
 import logging
 import os
+import secrets
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from time import perf_counter
+from functools import partial
+from time import monotonic, perf_counter
 
+from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
+
+from starling.app.heartbeat import Heartbeat
 from starling.app.logs import bound_to_logs
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
 from starling.core.runs import Run
 from starling.core.settings import Limits
 from starling.infra.postgres.leases import Leases
+from starling.infra.postgres.renewals import Hold
 from starling.infra.postgres.runs import Claim, RunKey
 from starling.infra.queue.runs import RunQueue
 
-_RENEWALS_PER_LEASE = 3
 _STOP_SECONDS = 10.0  # then whatever still waits for Postgres is left to its lease
 _log = logging.getLogger(__name__)
 
 type Execute = Callable[[Claim], Awaitable[None]]
+type Sweep = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    run: Run
-    task: asyncio.Task[None]
+class Work:
+    """What is done with runs. `drain` has lives end after the step that they are in, and `sweeps` come by and by."""
+
+    execute: Execute
+    park: Execute
+    drain: Callable[[], None]
+    sweeps: Sequence[Sweep] = ()
 
 
 class Worker:
-    """Works on many runs at once. A run whose lease is lost is dropped: another worker has it."""
+    """Works on many runs at once. A run whose lease is lost is stopped, before another worker may go on with it."""
 
-    def __init__(self, queue: RunQueue, leases: Leases, execute: Execute, limits: Limits) -> None:
-        self.name = f"{socket.gethostname()}:{os.getpid()}"
+    def __init__(self, queue: RunQueue, leases: Leases, heartbeat: Heartbeat, work: Work, limits: Limits) -> None:
+        self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self._queue = queue
         self._leases = leases
-        self._execute = execute
+        self._heartbeat = heartbeat
+        self._work = work
         self._limits = limits
-        self._held: dict[str, _Held] = {}
+        self._lives: dict[Hold, asyncio.Task[None]] = {}
+        self._holders: set[asyncio.Task[None]] = set()
+        self._in_hand: Counter[str] = Counter()
+        self._draining = asyncio.Event()
+        self._stopping = False
+
+    def drain(self) -> None:
+        """Take no more runs, and let those in hand come to the end of the step that they are in: then `work` ends."""
+        self._draining.set()
 
     async def work(self) -> None:
-        """Work until cancelled; then hand back what is unfinished, for others to go on with."""
+        """Work until drained or cancelled. What is unfinished then is handed back, for others to go on with."""
         loop = asyncio.get_running_loop()
-        heartbeat = loop.create_task(self._keep_leases(), name="renew-leases")
+        async with self._heartbeat.beating() as beats:
+            queue = self._queue.work(self._take, self._sweep, concurrency=self._limits.runs_per_worker)
+            fetching = loop.create_task(queue, name="fetch-runs")
+            try:
+                await self._until_drained(fetching, beats)
+            finally:
+                fetching.cancel()
+                await self._hand_back(fetching)
+
+    async def _until_drained(self, fetching: asyncio.Task[None], beats: asyncio.Future[None]) -> None:
+        draining = asyncio.get_running_loop().create_task(self._draining.wait(), name="drain")
         try:
-            await self._queue.work(self._take, self._sweep, concurrency=self._limits.runs_per_worker)
+            ended, _ = await asyncio.wait({fetching, beats, draining}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            heartbeat.cancel()
-            await self._hand_back()
+            draining.cancel()
+        for task in ended - {draining}:
+            task.result()  # neither ends but with an error
+        fetching.cancel()
+        self._work.drain()
+        if self._holders:
+            _log.info("%d runs come to the end of a step", len(self._holders))
+            await asyncio.wait(self._holders, timeout=self._limits.drain_seconds)
+
+    async def _hand_back(self, fetching: asyncio.Task[None]) -> None:
+        self._stopping = True
+        for life in self._lives.values():
+            life.cancel()
+        await asyncio.wait({fetching, *self._holders}, timeout=_STOP_SECONDS)
+        for holder in self._holders:
+            _log.warning("%s waits for the end of its lease", holder.get_name())
+            holder.cancel()
+        await asyncio.gather(*self._holders, return_exceptions=True)
 
     async def _take(self, key: RunKey) -> None:
+        holder = asyncio.get_running_loop().create_task(self._hold(key), name=f"hold-{key.id}")
+        self._holders.add(holder)
+        holder.add_done_callback(self._holders.discard)
+        await asyncio.shield(holder)  # a queue that restarts doesn't take its runs with it
+
+    async def _hold(self, key: RunKey) -> None:
+        self._in_hand[key.id] += 1
+        patience = monotonic() + self._limits.lease_seconds
+        try:
+            claim, since = await _patiently(partial(self._claim, key), lambda: monotonic() > patience)
+            if claim is not None:
+                await self._hold_claimed(claim, since)
+        except DatabaseUnavailableError as error:
+            _log.warning("run %s waits for the next sweep: %s", key.id, error)
+        finally:
+            self._in_hand[key.id] -= 1
+
+    async def _claim(self, key: RunKey) -> tuple[Claim | None, float]:
+        since = monotonic()
         claim = await self._leases.claim(
             key,
             worker=self.name,
             lease_seconds=self._limits.lease_seconds,
             run_seconds=self._limits.run_seconds,
+            unaware=self._in_hand[key.id] == 1,
         )
-        if claim is None:
-            return
-        task = asyncio.get_running_loop().create_task(self._live(claim), name=f"run-{key.id}")
-        self._held[key.id] = _Held(claim.run, task)
-        task.add_done_callback(lambda _: self._forget(key.id, task))
-        await asyncio.shield(task)  # a queue that restarts doesn't take its runs with it
+        return claim, since
 
-    def _forget(self, run_id: str, task: asyncio.Task[None]) -> None:
-        """Let go of a life that ended; the same worker may hold the run's next life already."""
-        if (held := self._held.get(run_id)) and held.task is task:
-            del self._held[run_id]
+    async def _hold_claimed(self, claim: Claim, since: float) -> None:
+        """See to it that a life ends before its lease does, and that what it leaves unfinished is handed back."""
+        run, loop = claim.run, asyncio.get_running_loop()
+        life = loop.create_task(self._live(claim), name=f"run-{run.id}")
+        self._lives[run.id, run.fence] = life
+        self._heartbeat.hold(run, since, life.cancel)
+        if self._stopping:
+            life.cancel()
+        try:
+            await asyncio.wait({life})
+        finally:
+            life.cancel()
+            self._heartbeat.let_go(run)
+            del self._lives[run.id, run.fence]
+        if life.cancelled() or self._draining.is_set():
+            await self._release(run)
+        if not life.cancelled():
+            life.result()
 
     async def _live(self, claim: Claim) -> None:
         begun = perf_counter()
+        do = self._work.park if claim.run.crashes >= self._limits.crashes_per_run else self._work.execute
         with bound_to_logs(claim.run):
             try:
-                await self._execute(claim)
+                await do(claim)
             except (LeaseLostError, DatabaseUnavailableError) as error:
                 _log.warning("run %s goes on elsewhere or later: %s", claim.run.id, error)
             else:
                 _log.info("run ended", extra={"ms": round((perf_counter() - begun) * 1000)})
 
+    async def _release(self, run: Run) -> None:
+        """Hand a run back, if we still hold it; while Postgres is away, again and again."""
+        await _patiently(partial(self._leases.release, run), lambda: self._stopping)
+
     async def _sweep(self) -> None:
-        found = await self._leases.sweep(patience_seconds=self._limits.lease_seconds)
+        try:
+            found = await self._leases.sweep(patience_seconds=self._limits.lease_seconds)
+            for sweep in self._work.sweeps:
+                await sweep()
+        except DatabaseUnavailableError as error:
+            _log.warning("the sweep waits: %s", error)
+            return
         if found:
             _log.warning("%d runs that nobody held were queued again", found)
 
-    async def _keep_leases(self) -> None:
-        while True:
-            await asyncio.sleep(self._limits.lease_seconds / _RENEWALS_PER_LEASE)
-            held = dict(self._held)
-            if not held:
-                continue
-            try:
-                runs = [item.run for item in held.values()]
-                kept = await self._leases.renew(runs, lease_seconds=self._limits.lease_seconds)
-            except DatabaseUnavailableError as error:
-                _log.warning("leases can't be renewed: %s", error)
-                continue
-            for run_id in held.keys() - kept:
-                held[run_id].task.cancel()
 
-    async def _hand_back(self) -> None:
-        held = list(self._held.values())
-        for item in held:
-            item.task.cancel()
-        await asyncio.gather(*(item.task for item in held), return_exceptions=True)
-        try:
-            await self._leases.release([item.run for item in held])
-        except DatabaseUnavailableError as error:
-            _log.warning("unfinished runs wait for their leases to end: %s", error)
+async def _patiently[T](do: Callable[[], Awaitable[T]], give_up: Callable[[], bool]) -> T:
+    """Do something again while Postgres is away, until it is time to give up. Raises DatabaseUnavailableError."""
+    retrying = AsyncRetrying(
+        retry=retry_if_exception_type(DatabaseUnavailableError),
+        stop=lambda _: give_up(),
+        wait=wait_random_exponential(multiplier=0.1, max=1.0),
+        reraise=True,
+    )
+    return await retrying(do)
 
 
 @asynccontextmanager
 async def working(worker: Worker) -> AsyncGenerator[asyncio.Task[None]]:
     """Let the worker work in the background for as long as the context lasts; gives its task.
 
-    The task ends before that only with an error.
+    The task ends before that only when the worker was drained, or with an error.
     """
     task = asyncio.get_running_loop().create_task(worker.work(), name="worker")
     try:

@@ -5,10 +5,12 @@ from collections import defaultdict
 
 from psycopg import AsyncConnection
 
-from starling.app.worker import Worker, working
+from starling.app.heartbeat import Heartbeat
+from starling.app.worker import Work, Worker, working
 from starling.core.settings import Limits
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.leases import Leases
+from starling.infra.postgres.renewals import Renewals
 from starling.infra.postgres.runs import Claim, RunRepository
 from starling.infra.queue.runs import open_queue
 from tests.support.runs import a_run
@@ -30,7 +32,9 @@ async def test_the_end_of_a_lost_life_does_not_let_go_of_the_next_one(database_u
     async with open_queue(database_url) as queue:
         runs = RunRepository(engine, queue.defer, cap=8)
         leases = Leases(engine, queue.defer, runs.admit)
-        async with working(Worker(queue, leases, live, Limits())):
+        heartbeat = Heartbeat(Renewals(database_url, lease_seconds=60), 60, lambda _: None)
+        work = Work(live, park=live, drain=lambda: None)
+        async with working(Worker(queue, leases, heartbeat, work, Limits())):
             await runs.accept(a_run())
             await began[1].wait()
             await expire_leases(database_url)

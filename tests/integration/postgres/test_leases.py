@@ -2,12 +2,14 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.runs import RunConfig, RunLimits
+from starling.infra.postgres.renewals import Renewals
 from starling.infra.postgres.runs import RunKey
 from tests.support.line import Line
 from tests.support.runs import a_run, claimed
@@ -45,8 +47,8 @@ async def test_an_expired_lease_is_taken_over_under_the_next_fence(line: Line, d
     second = await claimed(line.leases, key)
 
     assert (first.run.fence, second.run.fence, second.run.crashes) == (1, 2, 1)
-    assert await line.leases.renew([first.run], lease_seconds=60) == frozenset()
-    assert await line.leases.renew([second.run], lease_seconds=60) == {key.id}
+    with Renewals(database_url, lease_seconds=60) as renewals:
+        assert renewals.renew([first.run, second.run]).held == {(key.id, 2)}
 
 
 async def test_a_renewed_lease_holds(line: Line, database_url: str) -> None:
@@ -54,9 +56,45 @@ async def test_a_renewed_lease_holds(line: Line, database_url: str) -> None:
     claim = await claimed(line.leases, key)
     await execute(database_url, "UPDATE runs SET lease_until = now() - interval '1 second'")
 
-    await line.leases.renew([claim.run], lease_seconds=60)
+    with Renewals(database_url, lease_seconds=60) as renewals:
+        renewals.renew([claim.run])
 
     assert not await line.claims(key)
+
+
+async def test_a_run_that_is_being_written_to_does_not_hold_up_the_others(line: Line, database_url: str) -> None:
+    keys = [await line.accept(thread=thread) for thread in "ab"]
+    locked, free = [(await claimed(line.leases, key)).run for key in keys]
+
+    with Renewals(database_url, lease_seconds=60) as renewals:
+        async with await AsyncConnection.connect(database_url) as writing:
+            await writing.execute("UPDATE runs SET seq = seq WHERE thread_id = 'a'")
+            renewed = renewals.renew([locked, free])
+        again = renewals.renew([locked, free])
+
+    assert (renewed.held, renewed.locked) == ({(locked.id, 1), (free.id, 1)}, {(locked.id, 1)})
+    assert again.locked == frozenset()
+
+
+async def test_a_renewal_tells_which_runs_are_to_be_cancelled(line: Line, database_url: str) -> None:
+    runs = [(await claimed(line.leases, await line.accept(thread=thread))).run for thread in "ab"]
+    await execute(database_url, "UPDATE runs SET cancel_requested = true WHERE thread_id = 'b'")
+
+    with Renewals(database_url, lease_seconds=60) as renewals:
+        assert renewals.renew(runs).cancelled == {(runs[1].id, 1)}
+
+
+async def test_a_worker_takes_back_what_it_does_not_know_that_it_holds(line: Line) -> None:
+    key = await line.accept()
+    claim = partial(line.leases.claim, key, lease_seconds=60, run_seconds=60, unaware=True)
+    await claim(worker="mine")  # and the answer is lost
+
+    others = await claim(worker="another")
+    mine = await claim(worker="mine")
+
+    assert others is None
+    assert mine is not None
+    assert (mine.run.fence, mine.run.crashes) == (2, 0)
 
 
 async def test_the_sweep_queues_what_nobody_holds(line: Line, database_url: str) -> None:
@@ -78,7 +116,7 @@ async def test_a_run_that_is_handed_back_is_queued_and_costs_no_crash(line: Line
     claim = await claimed(line.leases, key)
     line.queued.clear()
 
-    await line.leases.release([claim.run])
+    await line.leases.release(claim.run)
 
     assert line.queued == [key]
     assert (await claimed(line.leases, key)).run.crashes == 0
@@ -111,7 +149,7 @@ async def test_a_release_by_a_worker_that_lost_the_run_changes_nothing(line: Lin
     await execute(database_url, "UPDATE runs SET lease_until = now() - interval '1 second'")
     await claimed(line.leases, key)
 
-    await line.leases.release([first.run])
+    await line.leases.release(first.run)
 
     assert not await line.claims(key)
 

@@ -121,7 +121,7 @@ async def test_a_cancelled_caller_loses_nothing(
 async def test_a_worker_that_lost_its_lease_writes_nothing(
     writer: RunWriter, reader: RunReader, repository: RunRepository, leases: Leases, claim: Claim
 ) -> None:
-    await leases.release([claim.run])
+    await leases.release(claim.run)
     await claimed(leases, key_of(claim))
     writer.emit(say("late"))
 
@@ -136,7 +136,7 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(
 async def test_the_end_of_a_run_is_under_the_fence_too(
     writer: RunWriter, reader: RunReader, repository: RunRepository, leases: Leases, claim: Claim
 ) -> None:
-    await leases.release([claim.run])
+    await leases.release(claim.run)
     await claimed(leases, key_of(claim))
 
     with pytest.raises(LeaseLostError):

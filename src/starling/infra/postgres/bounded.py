@@ -3,7 +3,7 @@
 from time import monotonic
 from typing import Any, Final
 
-from psycopg import AsyncConnection, OperationalError
+from psycopg import AsyncConnection, Connection, OperationalError
 from psycopg.abc import PQGen
 
 KEEPALIVE: Final[dict[str, Any]] = {"keepalives_idle": 30, "keepalives_interval": 5, "keepalives_count": 3}
@@ -31,4 +31,23 @@ class BoundedConnection(AsyncConnection[Any]):
             if monotonic() - begun < self.answer_seconds:
                 raise
             self.pgconn.finish()  # what it would answer now is meant for nobody
+            raise OperationalError(f"no answer within {self.answer_seconds:g} s") from None
+
+
+class BoundedThreadConnection(Connection[Any]):
+    """The same for threads."""
+
+    answer_seconds = 40.0
+
+    def wait[T](self, gen: PQGen[T], interval: float = _INTERVAL, timeout: float | None = None) -> T:
+        """Consume a generator of psycopg's."""
+        if timeout is not None:
+            return super().wait(gen, interval, timeout)
+        begun = monotonic()
+        try:
+            return super().wait(gen, interval, self.answer_seconds)
+        except OperationalError:
+            if monotonic() - begun < self.answer_seconds:
+                raise
+            self.pgconn.finish()
             raise OperationalError(f"no answer within {self.answer_seconds:g} s") from None

@@ -72,7 +72,7 @@ def open_engine(url: str, limits: ConnectionLimits = _DEFAULT) -> AsyncEngine:
     """
     engine = create_async_engine(
         _parse(url),
-        connect_args={"async_creator_fn": partial(_connect, limits.answer_seconds), **_arguments(url, limits)},
+        connect_args={"async_creator_fn": partial(_connect, limits.answer_seconds), **arguments_of(url, limits)},
         pool_size=limits.size,
         max_overflow=0,
         pool_timeout=limits.free_seconds,
@@ -143,10 +143,9 @@ async def fetch_alone(engine: AsyncEngine, statement: str, values: Mapping[str, 
 @contextlib.asynccontextmanager
 async def connected(url: str, limits: ConnectionLimits = _DEFAULT) -> AsyncGenerator[AsyncConnection[Any]]:
     """Hold one connection outside any pool, in autocommit. Raises DatabaseUnavailableError, also from the block."""
-    address = _parse(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    arguments = arguments_of(url, limits)
     with translated():
-        arguments = _arguments(url, limits)
-        async with await _connect(limits.answer_seconds, address, autocommit=True, **arguments) as connection:
+        async with await _connect(limits.answer_seconds, address_of(url), autocommit=True, **arguments) as connection:
             yield connection
 
 
@@ -202,8 +201,13 @@ def _how_to_write(error: Exception | None) -> str:
     return f"{detail}Write DATABASE_URL as postgresql://user:password@host:5432/database."
 
 
-def _arguments(url: str, limits: ConnectionLimits) -> dict[str, Any]:
-    """Return psycopg's arguments; what the address itself says about the same things goes first."""
+def address_of(url: str) -> str:
+    """Return an address in libpq's own form."""
+    return _parse(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+def arguments_of(url: str, limits: ConnectionLimits) -> dict[str, Any]:
+    """Return psycopg's arguments beside the address; what the address itself says about the same things goes first."""
     arguments: dict[str, Any] = {
         "application_name": "starling",
         "connect_timeout": limits.connect_seconds,
@@ -239,6 +243,7 @@ def _check_alive(connection: Any, _record: object, _proxy: object) -> None:
 async def check_alive(connection: AsyncConnection[Any]) -> None:
     """Have psycopg's pool replace a connection whose server went away."""
     if not _is_alive(connection):
+        await connection.close()  # one that looks idle is put back instead, and tried again until the time is up
         raise psycopg.OperationalError("the server ended the connection")
 
 

@@ -25,27 +25,20 @@ _NAMES = (
 _CLAIM = f"""
 UPDATE runs SET status = 'running', fence = fence + 1, worker = %(worker)s,
     lease_until = now() + make_interval(secs => %(lease)s),
-    crashes = crashes + (status = 'running')::int,
+    crashes = crashes + (status = 'running' AND worker IS DISTINCT FROM %(unaware)s)::int,
     started_at = coalesce(started_at, now()),
     deadline = now() + make_interval(secs => least(%(seconds)s, (config -> 'limits' ->> 'run_seconds')::float8))
 WHERE tenant = %(tenant)s AND id = %(id)s AND (
     (status = 'queued' AND admitted_at IS NOT NULL)
-    OR (status = 'running' AND (lease_until IS NULL OR lease_until < now())))
+    OR (status = 'running' AND (lease_until IS NULL OR lease_until < now() OR worker = %(unaware)s)))
 RETURNING {CLAIMED},
     (SELECT clarifications FROM branches
      WHERE branches.tenant = runs.tenant AND branches.thread_id = runs.thread_id AND branches.id = runs.branch_id)"""  # noqa: S608 - our own text
 
-_HELD = """
-FROM unnest(%(tenants)s::text[], %(ids)s::uuid[], %(fences)s::bigint[]) AS held (tenant, id, fence)
-WHERE runs.tenant = held.tenant AND runs.id = held.id AND runs.fence = held.fence AND runs.status = 'running'"""
-
-_RENEW = f"""
-UPDATE runs SET lease_until = now() + make_interval(secs => %(lease)s) {_HELD}
-RETURNING runs.id::text"""  # noqa: S608 - our own text
-
-_RELEASE = f"""
-UPDATE runs SET status = 'queued', lease_until = NULL, worker = NULL {_HELD}
-RETURNING runs.tenant, runs.id::text"""  # noqa: S608 - our own text
+_RELEASE = """
+UPDATE runs SET status = 'queued', lease_until = NULL, worker = NULL
+WHERE tenant = %(tenant)s AND id = %(id)s AND fence = %(fence)s AND status = 'running'
+RETURNING tenant, id::text"""
 
 _STRANDED = """
 SELECT tenant, id::text FROM runs WHERE ended_at IS NULL AND (
@@ -71,34 +64,35 @@ class Leases:
         self._defer = defer
         self._admit = admit
 
-    async def claim(self, key: RunKey, *, worker: str, lease_seconds: float, run_seconds: float) -> Claim | None:
-        """Take a runnable run, or one whose lease has expired, under the next fence; None where it isn't to be had."""
+    async def claim(
+        self, key: RunKey, *, worker: str, lease_seconds: float, run_seconds: float, unaware: bool = False
+    ) -> Claim | None:
+        """Take a runnable run, or one whose lease has expired, under the next fence; None where it isn't to be had.
+
+        A worker that is `unaware` of holding the run takes it from itself, which is no crash: it let the run go, or
+        never heard that its claim was committed.
+        """
         values = {
             "tenant": key.tenant,
             "id": key.id,
             "worker": worker,
             "lease": lease_seconds,
             "seconds": run_seconds,
+            "unaware": worker if unaware else "",
         }
         with translated():
             row = await execute_alone(self._engine, _CLAIM, values)
         return None if row is None else claim_of(row[:-1], clarifications=row[-1])
 
-    async def renew(self, held: Sequence[Run], *, lease_seconds: float) -> frozenset[str]:
-        """Renew the leases of runs that are held; return the ids of those that still are."""
-        values = fenced(held) | {"lease": lease_seconds}
-        with translated():
-            async with transaction(self._engine) as connection:
-                cursor = await connection.execute(_RENEW.encode(), values)
-                return frozenset(row[0] for row in await cursor.fetchall())
+    async def release(self, run: Run) -> None:
+        """Hand an unfinished run back: it is queued again, for whoever comes first. That is no crash.
 
-    async def release(self, held: Sequence[Run]) -> None:
-        """Hand unfinished runs back: each is queued again, for whoever comes first. That is no crash."""
-        if not held:
-            return
+        Nothing happens to a run that isn't held under this fence any more.
+        """
+        values = {"tenant": run.tenant, "id": run.id, "fence": run.fence}
         with translated():
             async with transaction(self._engine) as connection:
-                released = await connection.execute(_RELEASE.encode(), fenced(held))
+                released = await connection.execute(_RELEASE, values)
                 await self._queue(connection, await released.fetchall())
 
     async def sweep(self, *, patience_seconds: float) -> int:
@@ -133,12 +127,3 @@ def claim_of(row: tuple[Any, ...], *, clarifications: int = 0) -> Claim:
     columns["grant"] = Grant.of(columns["grant"])
     seq, flushes = columns.pop("seq"), columns.pop("flushes")
     return Claim(Run(**columns, clarifications=clarifications), seq, flushes)
-
-
-def fenced(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the values that say which runs are held, and under which fence."""
-    return {
-        "tenants": [run.tenant for run in runs],
-        "ids": [run.id for run in runs],
-        "fences": [run.fence for run in runs],
-    }
