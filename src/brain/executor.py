@@ -10,6 +10,7 @@ from langgraph.runtime import RunControl
 
 from brain.agents.pipeline import Pipeline
 from brain.answer import cut_short
+from brain.budget import Budget
 from brain.checkpointer import FencedSaver
 from brain.context import Meter, RunContext
 from brain.conversation.render import SHOWN, render
@@ -170,6 +171,7 @@ class Brain:
             interrupts=interrupts,
             ledger=ledger,
             meter=meter,
+            budget=Budget(run.config.limits.tokens),
             tracer=self._with.tracer,
         )
 
