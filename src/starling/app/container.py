@@ -166,7 +166,8 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
                 lives=lives,
             )
         )
-        work = Work(MeasuredLives(freshness.before(brain.execute), metrics), brain.park, brain.drain)
+        execute = MeasuredLives(freshness.before(brain.execute), metrics)
+        work = Work(execute, brain.park, brain.drain, sweeps=[store.interrupts.expire])
         worker = Worker(store.queue, store.leases, _heartbeat(settings, store, lives), work, settings.limits)
         yield Workshop(gateway, registry, freshness, brain, worker, models, listings, epoch)
 

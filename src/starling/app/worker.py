@@ -28,7 +28,7 @@ _STOP_SECONDS = 10.0  # then whatever still waits for Postgres is left to its le
 _log = logging.getLogger(__name__)
 
 type Execute = Callable[[Claim], Awaitable[None]]
-type Sweep = Callable[[], Awaitable[None]]
+type Sweep = Callable[[], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
