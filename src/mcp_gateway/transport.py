@@ -1,6 +1,7 @@
 """How bytes get to a server: a process under the shim, or HTTP."""
 
 import asyncio
+import json
 import os
 import shutil
 import sys
@@ -25,7 +26,7 @@ from mcp_gateway import shim
 from mcp_gateway.config import RemoteServer, StdioServer
 from mcp_gateway.resolution import Resolved
 from starling.core.errors import ServerUnavailableError
-from starling.core.json import storable_text
+from starling.core.json import storable, storable_text
 
 LINE_BYTES: Final = 16 * 2**20  # the longest message that is taken from a server
 _GARBAGE_LINES = 10_000  # in a row; then it isn't chatter any more
@@ -113,8 +114,8 @@ class ShimTransport(ClientTransport):
         if line.isspace():
             return
         try:
-            message = JSONRPCMessage.model_validate_json(line)
-        except ValidationError:
+            message = _message(line)
+        except (ValueError, RecursionError):
             self.garbage += 1
             if self.garbage > _GARBAGE_LINES:
                 raise ValueError("too much garbage") from None
@@ -160,6 +161,14 @@ class ShimTransport(ClientTransport):
             while await process.stdout.read(65_536):
                 pass
         await process.wait()
+
+
+def _message(line: bytes) -> JSONRPCMessage:
+    """Return what a server said, also where a text of it has half of a character. Raises ValueError, RecursionError."""
+    try:
+        return JSONRPCMessage.model_validate_json(line)
+    except ValidationError:
+        return JSONRPCMessage.model_validate(storable(json.loads(line)))
 
 
 def _readable(line: bytes) -> str:
