@@ -12,6 +12,7 @@ from mcp_gateway.directory import Directory
 from mcp_gateway.path.approval import Approval
 from mcp_gateway.path.dispatch import Dispatch
 from mcp_gateway.path.granted import Granted
+from mcp_gateway.path.halted import Halted
 from mcp_gateway.path.known import Known
 from mcp_gateway.path.ledger import Ledger
 from mcp_gateway.path.reconcile import Reconcile
@@ -25,7 +26,7 @@ from mcp_gateway.sessions import Sessions
 from starling.core.clock import Deadline
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, SuspendedError
 from starling.core.settings import Limits
-from starling.core.tools import ServerListing, ToolCall, ToolGateway, ToolOutcome
+from starling.core.tools import NO_HALTS, Halts, ServerListing, ToolCall, ToolGateway, ToolOutcome
 
 _log = logging.getLogger(__name__)
 
@@ -110,16 +111,16 @@ class Gateway(ToolGateway):
 
 @asynccontextmanager
 async def open_gateway(
-    repository: ServerRepository, limits: Limits, environment: Mapping[str, str]
+    repository: ServerRepository, limits: Limits, environment: Mapping[str, str], halts: Halts = NO_HALTS
 ) -> AsyncGenerator[Gateway]:
     """Yield a gateway that knows what the database knows; at the end no session and no process is left.
 
-    `environment` is what `${VAR}` in configurations refers to.
+    `environment` is what `${VAR}` in configurations refers to; `halts` says what is called no more.
     """
     directory = Directory()
     async with Sessions(limits, environment) as sessions:
         catalog = Catalog(repository, sessions, limits)
-        gateway = Gateway(catalog, sessions, directory, _path(directory, sessions, limits))
+        gateway = Gateway(catalog, sessions, directory, _path(directory, sessions, limits, halts))
         await gateway.refresh()
         try:
             yield gateway
@@ -127,7 +128,7 @@ async def open_gateway(
             await catalog.stop()
 
 
-def _path(directory: Directory, sessions: Sessions, limits: Limits) -> Step:
+def _path(directory: Directory, sessions: Sessions, limits: Limits, halts: Halts) -> Step:
     """Wire the path, innermost first."""
     validators = Validators()
     path: Step = Dispatch(directory, sessions, validators)
@@ -135,4 +136,4 @@ def _path(directory: Directory, sessions: Sessions, limits: Limits) -> Step:
     path = SizeLimit(limits.tool_result_chars, path)
     path = Ledger(Reconcile(directory, SchemaCheck(validators, path)), path)
     path = SchemaCheck(validators, Approval(directory, path))
-    return Granted(Known(directory, path))
+    return Granted(Halted(halts, Known(directory, path)))

@@ -30,6 +30,7 @@ from starling.app.measuring import MeasuredLives, MeasuredModels, MeasuredTools
 from starling.app.metrics import Metrics, Scrape
 from starling.app.publishing import Publisher
 from starling.app.registry import RegistryService
+from starling.app.switches import SwitchBoard
 from starling.app.watching import watching
 from starling.app.worker import Work, Worker
 from starling.core.clock import SystemClock
@@ -48,6 +49,7 @@ from starling.infra.postgres.renewals import Renewals
 from starling.infra.postgres.runs import RunRepository
 from starling.infra.postgres.schema import check, upgrade
 from starling.infra.postgres.streams import RunReader
+from starling.infra.postgres.switches import SwitchRepository
 from starling.infra.queue.runs import RunQueue, open_queue
 from starling.infra.tracing.opening import open_tracer
 
@@ -73,6 +75,7 @@ class Store:
     direct_url: str  # past any transaction pooler
     keys: Keys
     cancellation: Cancellation
+    switches: SwitchRepository
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,7 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
             direct_url=database.direct_url,
             keys=Keys(KeyRepository(engine), SystemClock()),
             cancellation=cancellation,
+            switches=SwitchRepository(engine),
         )
 
 
@@ -134,7 +138,9 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
         models = await stack.enter_async_context(open_models(settings))
         publisher = Publisher(store.epochs, Actor.local("start"), "registry.start")
         servers = ServerRepository(store.engine, publisher)
-        gateway = await stack.enter_async_context(open_gateway(servers, settings.limits, environment()))
+        board = SwitchBoard(store.switches)
+        await stack.enter_async_context(board.listening(store.direct_url))
+        gateway = await stack.enter_async_context(open_gateway(servers, settings.limits, environment(), board))
         registry = store.rosters
         listings = await _register(settings, gateway)
         epoch = publisher.activation.epoch.number
@@ -163,6 +169,7 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
                 clock=SystemClock(),
                 limits=settings.limits,
                 tracer=await stack.enter_async_context(open_tracer(settings)),
+                halts=board,
                 lives=lives,
             )
         )

@@ -41,6 +41,7 @@ BODIES: dict[str, dict[str, Any]] = {  # a good body of each route that takes on
     "/v1/runs": {"input": "hello", "thread_id": "t"},
     "/v1/runs/{run_id}/cancel": {},
     "/v1/agents": {"id": AGENT},
+    "/v1/switches": {"kind": "server", "name": "vault", "reason": "why"},
     "/v1/registry/plan": {"mcpServers": {}},
     "/v1/registry/reload": {"mcpServers": {}},
     "/v1/registry/rollback": {},

@@ -28,6 +28,7 @@ _COMMANDS = {
     "server": Lazy("starling.app.cli.server", "Manage MCP servers: list, show, test, add, remove."),
     "agent": Lazy("starling.app.cli.agent", "Manage agents of your own: create, list, show, archive."),
     "key": Lazy("starling.app.cli.key", "Manage the keys that the API is called with: create, list, revoke."),
+    "switch": Lazy("starling.app.cli.switch", "Stop tools from being called: off, on, list."),
     "registry": Lazy("starling.app.cli.registry", "Change what runs are made of: list, plan, reload, rollback."),
     "serve": Lazy("starling.app.cli.serve", "Serve the API only; runs are left to workers."),
     "worker": Lazy("starling.app.cli.worker", "Work on runs only."),

@@ -11,7 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from starling.core.ids import new_id
 from starling.core.principal import SHARED, Principal
 from starling.infra.postgres.engine import translated
-from starling.infra.postgres.tables import audit
+from starling.infra.postgres.outbox import SOURCE
+from starling.infra.postgres.tables import audit, audit_events
 
 LOCAL: Final = "local"
 
@@ -57,16 +58,29 @@ class AuditEntry:
 
 
 async def record(connection: AsyncConnection, actor: Actor, deed: Deed) -> None:
-    """Write down a change in the transaction that makes it."""
+    """Write down a change in the transaction that makes it, and have others told of it."""
+    deed_id = new_id()
+    done = {
+        "actor": actor.name,
+        "origin": actor.origin,
+        "action": deed.action,
+        "target": deed.target,
+        "detail": dict(deed.detail),
+    }
+    await connection.execute(insert(audit).values(tenant=actor.tenant, id=deed_id, **done))
+    await _tell(connection, actor.tenant, deed_id, done)
+
+
+async def _tell(connection: AsyncConnection, tenant: str, deed_id: str, done: Mapping[str, Any]) -> None:
+    """Put an audit event into the outbox; its correlation id is that of the audit row."""
     await connection.execute(
-        insert(audit).values(
-            tenant=actor.tenant,
+        insert(audit_events).values(
+            tenant=tenant,
             id=new_id(),
-            actor=actor.name,
-            origin=actor.origin,
-            action=deed.action,
-            target=deed.target,
-            detail=dict(deed.detail),
+            correlation_id=deed_id,
+            event_type=done["action"],
+            source=SOURCE,
+            payload={"tenant": tenant, **done},
         )
     )
 

@@ -12,6 +12,7 @@ from starling.core.errors import NotFoundError
 from starling.core.principal import Grant, Scope
 from starling.infra.postgres.audit import Actor, Deed, record
 from starling.infra.postgres.engine import translated
+from starling.infra.postgres.switches import RING
 from starling.infra.postgres.tables import keys
 
 type KeyState = Literal["active", "expired", "revoked"]
@@ -95,6 +96,7 @@ class KeyRepository:
                 changed = await connection.execute(change.returning(keys.c.tenant))
                 for (tenant,) in changed:
                     await record(connection, actor, Deed("key.revoke", key_id, {"tenant": tenant}))
+                    await connection.execute(RING)
                 row = (await connection.execute(_SELECT.where(keys.c.id == key_id))).one_or_none()
         if row is None:
             raise NotFoundError("key", key_id, "`starling key list` shows the ids.")

@@ -1,0 +1,108 @@
+"""`starling switch`: what is called no more, at once, in every run."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from starling.app.cli.configuring import settings_of
+from starling.app.cli.output import say, say_json, say_table
+from starling.app.cli.stopping import run_until_stopped
+from starling.app.records import open_records
+from starling.core.principal import SHARED
+from starling.core.settings import Settings
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.switches import Switch, SwitchRepository, Target
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+
+class Kind(StrEnum):
+    """What can be switched off."""
+
+    SERVER = "server"
+    AGENT = "agent"
+    TENANT = "tenant"
+
+
+_Kind = Annotated[Kind, typer.Argument(help="What it is.")]
+_Name = Annotated[str, typer.Argument(help="Its name; the tenant * is everybody.")]
+_Tenant = Annotated[str, typer.Option(help="For whom an agent or server is off; everybody without it.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.callback()
+def root() -> None:
+    """Stop tools from being called."""
+
+
+@app.command("list")
+def list_switches(context: typer.Context, as_json: _Json = False) -> None:
+    """List what is switched off, the latest first."""
+    found = run_until_stopped(_every(settings_of(context)))
+    if as_json:
+        say_json([_document(switch) for switch in found])
+    elif found:
+        say_table(("KIND", "NAME", "TENANT", "SINCE", "BY", "REASON"), map(_cells, found))
+    else:
+        say("Nothing is switched off.")
+
+
+@app.command()
+def off(
+    context: typer.Context,
+    kind: _Kind,
+    name: _Name,
+    reason: Annotated[str, typer.Option(help="Why; callers and models are told.")],
+    tenant: _Tenant = SHARED,
+    as_json: _Json = False,
+) -> None:
+    """Let no tool be called any more of a server, by an agent or for a tenant: within two seconds, in every run."""
+    switch = run_until_stopped(_off(settings_of(context), Target(kind.value, name, tenant), reason))
+    if as_json:
+        say_json(_document(switch))
+    else:
+        say(f"The {switch.target} is switched off.")
+
+
+@app.command()
+def on(context: typer.Context, kind: _Kind, name: _Name, tenant: _Tenant = SHARED, as_json: _Json = False) -> None:
+    """Let tools be called again."""
+    target = Target(kind.value, name, tenant)
+    run_until_stopped(_on(settings_of(context), target))
+    if as_json:
+        say_json({"kind": target.kind, "name": target.name, "tenant": target.owner})
+    else:
+        say(f"The {target} is switched on again.")
+
+
+async def _every(settings: Settings) -> Sequence[Switch]:
+    async with open_records(settings) as records:
+        return await SwitchRepository(records.engine).every()
+
+
+async def _off(settings: Settings, target: Target, reason: str) -> Switch:
+    async with open_records(settings) as records:
+        return await SwitchRepository(records.engine).off(target, reason, Actor.local("cli"))
+
+
+async def _on(settings: Settings, target: Target) -> None:
+    async with open_records(settings) as records:
+        await SwitchRepository(records.engine).on(target, Actor.local("cli"))
+
+
+def _document(switch: Switch) -> dict[str, Any]:
+    return {
+        "kind": switch.target.kind,
+        "name": switch.target.name,
+        "tenant": switch.target.owner,
+        "reason": switch.reason,
+        "actor": switch.actor,
+        "created_at": switch.created_at.isoformat(),
+    }
+
+
+def _cells(switch: Switch) -> tuple[str, ...]:
+    since = switch.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return switch.target.kind, switch.target.name, switch.target.owner, since, switch.actor, switch.reason

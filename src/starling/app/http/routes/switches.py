@@ -1,0 +1,94 @@
+"""Kill switches: what is called no more, at once, for every run."""
+
+from datetime import datetime
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from starling.app.http.api import Admin, FromStore
+from starling.app.http.problems import Problem
+from starling.app.intake import Name
+from starling.core.principal import SHARED
+from starling.infra.postgres import switches
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.switches import SwitchKind, Target
+
+type Tenant = Annotated[Name, Field(description="For whom an agent or server is off; `*`: for everybody.")]
+
+router = APIRouter(prefix="/v1/switches", tags=["switches"], responses={422: {"model": Problem}})
+
+
+class SwitchOff(BaseModel):
+    """What is to be switched off, and why. A tenant of the name `*` is everybody."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={"examples": [{"kind": "server", "name": "time", "reason": "It tells the wrong time."}]},
+    )
+
+    kind: SwitchKind
+    name: Name
+    tenant: Tenant = SHARED
+    reason: Annotated[str, Field(min_length=1, max_length=500, description="Callers and models are told.")]
+
+
+class Switch(BaseModel):
+    """Something that is switched off."""
+
+    kind: SwitchKind
+    name: str
+    tenant: str
+    reason: str
+    actor: str
+    created_at: datetime
+
+    @classmethod
+    def of(cls, found: switches.Switch) -> Self:
+        """Return a switch as it is sent."""
+        return cls(
+            kind=found.target.kind,
+            name=found.target.name,
+            tenant=found.target.owner,
+            reason=found.reason,
+            actor=found.actor,
+            created_at=found.created_at,
+        )
+
+
+class Switches(BaseModel):
+    """What is switched off, the latest first."""
+
+    switches: list[Switch]
+
+
+@router.get("", summary="What is switched off?")
+async def every(_: Admin, store: FromStore) -> Switches:
+    """List what is switched off."""
+    return Switches(switches=[Switch.of(found) for found in await store.switches.every()])
+
+
+@router.put("", summary="Switch something off")
+async def off(wanted: SwitchOff, request: Request, caller: Admin, store: FromStore) -> Switch:
+    """Let no tool be called any more by an agent, of a server or for a tenant: within two seconds, in every run.
+
+    Calls that are under way come to their end. Done again, it changes the reason.
+    """
+    target = Target(wanted.kind, wanted.name, wanted.tenant)
+    actor = Actor.caller(caller, request.client.host if request.client else "")
+    return Switch.of(await store.switches.off(target, wanted.reason, actor))
+
+
+@router.delete("", status_code=204, summary="Switch it on again", responses={404: {"model": Problem}})
+async def on(
+    kind: Annotated[SwitchKind, Query()],
+    name: Annotated[Name, Query()],
+    request: Request,
+    caller: Admin,
+    store: FromStore,
+    tenant: Annotated[Tenant, Query()] = SHARED,
+) -> None:
+    """Let tools be called again."""
+    actor = Actor.caller(caller, request.client.host if request.client else "")
+    await store.switches.on(Target(kind, name, tenant), actor)

@@ -1,0 +1,156 @@
+"""What is switched off, and whose key was revoked, is called no more: at once, in every worker, in begun runs too."""
+
+import asyncio
+
+from sqlalchemy import select
+
+from starling.app.intake import RunRequest
+from starling.app.keys import KeyWish
+from starling.core.clock import Deadline, SystemClock
+from starling.core.ids import new_id
+from starling.core.principal import Principal, Scope
+from starling.core.tools import ToolCall, ToolOutcome
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.switches import Target
+from starling.infra.postgres.tables import audit, audit_events
+from tests.integration.brain.conftest import Open
+from tests.support.model_script import Answer
+from tests.support.platform import BENCH, ModelSays, Platform, Workbench, calls, decision, task, verdict
+
+ADMIN = Actor.local("test")
+LOOK = calls(("look", {"thing": "disk"}))
+SERVER = Target("server", "bench")
+
+
+async def looked(platform: Platform, server: str = "bench", **whose: str) -> ToolOutcome:
+    """Call a tool that only looks, as somebody."""
+    listing = platform.workshop.gateway.listing(server)
+    assert listing is not None
+    tool = next(tool for tool in listing.tools if tool.name == "look")
+    call = ToolCall(new_id(), "run", "t1", tool, {"thing": "probe"}, **whose)  # pyright: ignore[reportArgumentType]
+    return await platform.workshop.gateway.call(call, Deadline(SystemClock(), 20))
+
+
+async def answers(platform: Platform, code: str, **whose: str) -> ToolOutcome:
+    """Return once calls are answered with this code, the first outcome that was."""
+    async with asyncio.timeout(10):
+        while True:
+            outcome = await looked(platform, **whose)
+            if outcome.code == code:
+                return outcome
+
+
+async def accept(platform: Platform, key_id: str) -> RunKey:
+    caller = Principal("default", key_id, frozenset(Scope))
+    return (await platform.store.intake.accept(caller, RunRequest(input="How is the disk?", thread_id="t"))).key
+
+
+async def test_a_server_that_is_switched_off_is_called_by_no_worker(opened: Open) -> None:
+    async with opened() as one, opened() as other:
+        await one.store.switches.off(SERVER, "It lies.", ADMIN)
+        refused = [await answers(platform, "switched_off") for platform in (one, other)]
+        elsewhere = await looked(one, server="shop")
+        await other.store.switches.on(SERVER, ADMIN)
+        allowed = [await answers(platform, "") for platform in (one, other)]
+
+    texts = {outcome.text for outcome in refused}
+    assert texts == {"The server bench is switched off: It lies. The tool was not called."}
+    assert [outcome.status for outcome in (elsewhere, *allowed)] == ["succeeded"] * 3
+
+
+async def test_an_agent_or_a_server_is_switched_off_for_one_tenant(platform: Platform) -> None:
+    await platform.store.switches.off(Target("agent", "clerk", "bank"), "It steals.", ADMIN)
+    await platform.store.switches.off(Target("server", "bench", "mill"), "It burns.", ADMIN)
+
+    await answers(platform, "switched_off", tenant="mill")
+    refused = await answers(platform, "switched_off", agent="clerk", tenant="bank")
+
+    assert refused.text.startswith("The agent clerk is switched off: It steals.")
+    others = [await looked(platform, agent="clerk", tenant="shop"), await looked(platform, agent="boss", tenant="bank")]
+    assert [outcome.status for outcome in others] == ["succeeded"] * 2
+
+
+async def test_a_tenant_is_switched_off_and_everybody_too(platform: Platform) -> None:
+    await platform.store.switches.off(Target("tenant", "bank"), "Closed.", ADMIN)
+    one = await answers(platform, "switched_off", tenant="bank")
+    other = await looked(platform, tenant="shop")
+    await platform.store.switches.off(Target("tenant", "*"), "Fire.", ADMIN)
+    every = await answers(platform, "switched_off", tenant="shop")
+
+    assert one.text.startswith("The tenant bank is switched off: Closed.")
+    assert (other.status, every.text[:38]) == ("succeeded", "Everything is switched off: Fire. The ")
+
+
+async def test_a_begun_run_is_stopped_before_its_next_call(
+    platform: Platform, says: ModelSays, workbench: Workbench
+) -> None:
+    says.supervisor(decision(task("t1", BENCH)), decision())
+    says.agent("t1", Answer("", LOOK.tool_calls, hold="off"))
+    says.reviewer(verdict("REJECTED", "Nothing was looked at."))
+    says.qa(Answer("It couldn't be done."))
+    key = await platform.accept("How is the disk?")
+    life = asyncio.get_running_loop().create_task(platform.finish(key))
+    await platform.model.received(2)
+    await platform.store.switches.off(SERVER, "It lies.", ADMIN)
+    await answers(platform, "switched_off")
+
+    platform.model.release("off")
+
+    told = await life
+    results = told.of("tool_result")
+    assert {(result["status"], result["result"][:44]) for result in results} == {
+        ("failed", "The server bench is switched off: It lies. T")
+    }
+    assert "look disk" not in workbench.done()
+
+
+async def test_the_supervisor_sees_what_is_switched_off(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(decision(reply="I can't."))
+    await platform.store.switches.off(SERVER, "It lies.", ADMIN)
+    await platform.store.switches.off(Target("agent", "coder"), "It guesses.", ADMIN)
+    await answers(platform, "switched_off")
+
+    await platform.ask("How is the disk?")
+
+    (seen,) = platform.asked("How is the disk?")
+    assert "Can't work now: The server bench is switched off: It lies" in str(seen)
+    assert "Can't work now: The agent coder is switched off: It guesses" in str(seen)
+
+
+async def test_a_revoked_key_stops_the_calls_of_the_runs_that_it_asked_for(
+    platform: Platform, says: ModelSays, workbench: Workbench
+) -> None:
+    says.supervisor(decision(task("t1", BENCH)), decision())
+    says.agent("t1", Answer("", LOOK.tool_calls, hold="off"))
+    says.reviewer(verdict("REJECTED", "Nothing was looked at."))
+    says.qa(Answer("It couldn't be done."))
+    row, _ = await platform.store.keys.create(KeyWish("test", "default", frozenset([Scope.RUN])), ADMIN)
+    key = await accept(platform, row.id)
+    life = asyncio.get_running_loop().create_task(platform.finish(key))
+    await platform.model.received(2)
+    await platform.store.keys.revoke(row.id, ADMIN)
+    await answers(platform, "switched_off", caller=row.id)
+
+    platform.model.release("off")
+
+    told = await life
+    assert f"The key {row.id}, with which this run was asked for, was revoked." in told.of("tool_result")[0]["result"]
+    assert "look disk" not in workbench.done()
+    assert (await looked(platform)).status == "succeeded"
+
+
+async def test_each_change_is_recorded_and_others_are_told(platform: Platform) -> None:
+    await platform.store.switches.off(SERVER, "It lies.", ADMIN)
+    await platform.store.switches.on(SERVER, ADMIN)
+
+    async with platform.store.engine.connect() as connection:
+        rows = (await connection.execute(select(audit).order_by(audit.c.id))).all()
+        told = (await connection.execute(select(audit_events).order_by(audit_events.c.id))).all()
+
+    assert [(row.action, row.target) for row in rows][-2:] == [
+        ("switch.off", "server bench"),
+        ("switch.on", "server bench"),
+    ]
+    assert [(event.event_type, event.correlation_id) for event in told] == [(row.action, row.id) for row in rows]
+    assert told[-2].payload["detail"] == {"tenant": "*", "kind": "server", "name": "bench", "reason": "It lies."}
