@@ -15,11 +15,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.app.container import Store, open_store, open_workshop
 from starling.app.database import Database
 from starling.app.intake import RunRequest
+from starling.app.keys import KeyWish
 from starling.app.worker import working
-from starling.core.principal import DEFAULT_TENANT
+from starling.core.principal import DEFAULT_TENANT, Scope
 from starling.core.settings import Settings
+from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.outbox import Outbox
 from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.switches import Target
 from starling.infra.postgres.tables import audit_events
 from tests.support.gateway import free_port
 from tests.support.platform import CALLER
@@ -30,7 +33,8 @@ SHAPE = {"correlation_id", "event_type", "source", "payload"}
 class FakeContextService:
     """Keeps what it is told, each event once; answers with `status`."""
 
-    def __init__(self) -> None:
+    def __init__(self, last: str = "run_completed") -> None:
+        self.last = last  # the type of event that completes what is told
         self.told: dict[str, dict[str, Any]] = {}
         self.asked = asyncio.Event()
         self.complete = asyncio.Event()
@@ -40,7 +44,7 @@ class FakeContextService:
         self.asked.set()
         if self.status == 200:
             self.told[request.headers["Idempotency-Key"]] = await request.json()
-            if len(self.told) == 2:
+            if self.last in [event["event_type"] for event in self.told.values()]:
                 self.complete.set()
         return web.Response(status=self.status)
 
@@ -98,11 +102,12 @@ async def test_runs_go_on_while_it_is_down_and_it_is_told_later(database_url: st
             await service.complete.wait()
         record = await store.reader.record(key)
 
-    assert [shown(event) for event in service.told.values()] == [
+    of_run = [event for event in service.told.values() if event["event_type"].startswith("run_")]
+    assert [shown(event) for event in of_run] == [
         ("corr-1", "run_started", "starling", key.id),
         ("corr-1", "run_completed", "starling", key.id),
     ]
-    started, completed = (event["payload"] for event in service.told.values())
+    started, completed = (event["payload"] for event in of_run)
     assert all(event.keys() == SHAPE for event in service.told.values())
     assert started == {
         "tenant": DEFAULT_TENANT,
@@ -116,6 +121,32 @@ async def test_runs_go_on_while_it_is_down_and_it_is_told_later(database_url: st
     assert completed["usage"]["model_calls"] >= 1
 
 
+async def test_it_is_told_of_changes_of_keys_switches_and_the_registry(database_url: str, tmp_path: Path) -> None:
+    service, port = FakeContextService(last="switch.on"), free_port()
+    actor, target = Actor.local("test"), Target("server", "time")
+    async with platform(database_url, tmp_path, port) as store, service.serving(port), asyncio.timeout(20):
+        row, key = await store.keys.create(KeyWish("ci", "shop", frozenset([Scope.RUN])), actor)
+        await store.keys.revoke(row.id, actor)
+        await store.switches.off(target, "It lies.", actor)
+        await store.switches.on(target, actor)
+        await service.complete.wait()
+
+    told = [event for event in service.told.values() if event["payload"]["origin"] == "test"]
+    assert [event["event_type"] for event in told] == ["key.create", "key.revoke", "switch.off", "switch.on"]
+    assert {event["source"] for event in told} == {"starling"}
+    assert all(event.keys() == SHAPE for event in told)
+    assert told[1]["payload"] == {
+        "tenant": "*",
+        "actor": "local",
+        "origin": "test",
+        "action": "key.revoke",
+        "target": row.id,
+        "detail": {"tenant": "shop"},
+    }
+    assert key not in json.dumps(told)
+    assert any(event["event_type"] == "registry.start" for event in service.told.values())
+
+
 async def test_what_was_taken_is_given_to_nobody_else_until_it_is_given_back(
     engine: AsyncEngine, database_url: str, tmp_path: Path
 ) -> None:
@@ -123,6 +154,7 @@ async def test_what_was_taken_is_given_to_nobody_else_until_it_is_given_back(
         await asked(store)
     one, other = Outbox(engine), Outbox(engine)
     async with engine.begin() as connection:  # whatever the platform held when it ended
+        await connection.execute(audit_events.delete().where(audit_events.c.event_type.not_like("run_%")))
         await connection.execute(audit_events.update().values(due_at=audit_events.c.created_at))
 
     taken = await one.take(10, lease_seconds=60)
