@@ -5,19 +5,23 @@ import random
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from time import monotonic
 
 import pytest
 from psycopg import AsyncConnection
+from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.events import ANY_EVENT, Done, StoredEvent, Thinking, Usage
 from starling.core.runs import RunResult
 from starling.infra.postgres.broadcast import Broadcast, open_broadcast
+from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.leases import Leases
 from starling.infra.postgres.runs import RunKey, RunRepository
 from starling.infra.postgres.streams import RunReader
 from starling.infra.postgres.writer import RunWriter
 from tests.support.runs import a_run, claimed, defer_nothing
+from tests.support.tcp_proxy import proxied
 
 RECONNECTS = 30
 NET = 0.2  # seconds between looks at the database, where the bell isn't to be relied upon
@@ -211,6 +215,41 @@ async def test_a_reader_whom_no_bell_reaches_looks_from_time_to_time(writing: Wr
     await writing.say("a")
 
     assert (await anext(stream)).data["content"] == "a"
+
+
+async def test_many_readers_look_together(writing: Writing, engine: AsyncEngine) -> None:
+    looks: list[str] = []
+
+    @event.listens_for(engine.sync_engine, "before_cursor_execute")
+    def count(*arguments: object) -> None:
+        looks.extend(["look"] if "unnest" in str(arguments[2]) else [])
+
+    begun = monotonic()
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        reader = RunReader(engine, Broadcast(), poll_seconds=NET)
+        hearing = [group.create_task(_piece(reader, writing.key, 0, 2)) for _ in range(50)]
+        await writing.say("a")
+
+    assert [told(task.result()) for task in hearing] == [[(1, "run_started"), (2, "thinking")]] * 50
+    assert len(looks) <= (monotonic() - begun) / (NET / 2) + 1
+
+
+async def test_a_reader_waits_for_a_postgres_that_is_away(writing: Writing, database_url: str) -> None:
+    async with asyncio.timeout(30), proxied(database_url) as database:
+        far = open_engine(database.url)
+        stream = RunReader(far, Broadcast(), poll_seconds=NET).follow(writing.key)
+        await anext(stream)
+        port = database.proxy.port
+        await database.proxy.stop()
+        reading = asyncio.ensure_future(anext(stream))
+        await writing.say("a")
+        await asyncio.sleep(3 * NET)  # it tries in vain meanwhile; nothing depends on how often
+
+        await database.proxy.start(port)
+
+        assert (await reading).data["content"] == "a"
+        await stream.aclose()
+        await far.dispose()
 
 
 async def _listening(url: str, *, other_than: int) -> int:

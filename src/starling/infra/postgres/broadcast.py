@@ -12,6 +12,7 @@ from psycopg import OperationalError
 
 from starling.core.events import Gap, StoredEvent
 from starling.infra.postgres.bell import listening_connection
+from starling.infra.postgres.runs import RunKey
 
 CHANNEL = "starling_runs"
 
@@ -31,7 +32,8 @@ class Listener:
     `behind` says that there may be more in the database than was heard.
     """
 
-    def __init__(self, after: int, *, behind: bool) -> None:
+    def __init__(self, key: RunKey, after: int, *, behind: bool) -> None:
+        self.key = key
         self.behind = behind
         self._last = after
         self._held: list[StoredEvent] = []
@@ -56,7 +58,7 @@ class Listener:
         """Take in what was read from the database: numbers that are missing there are no longer kept."""
         for event in page:
             if event.seq > self._last + 1 and len(self._held) < _MOST_HELD:
-                gap = Gap(first=self._last + 1, last=event.seq - 1)
+                gap = Gap.model_validate({"from": self._last + 1, "to": event.seq - 1})
                 self._held.append(StoredEvent(gap.last, gap.type, gap.model_dump()))
                 self._last = gap.last
             self.hear([event])
@@ -64,22 +66,27 @@ class Listener:
     def hear_of(self, seq: int) -> None:
         """Learn that the stream has grown up to `seq`."""
         if seq > self._last:
-            self.behind = True
-            self._bell.set()
+            self.look_again()
+
+    def look_again(self) -> None:
+        """Have the database asked, whatever was heard."""
+        self.behind = True
+        self._bell.set()
 
     def take(self) -> list[StoredEvent]:
         """Return what was heard and not taken yet."""
         held, self._held = self._held, []
         return held
 
-    async def wait(self, seconds: float) -> None:
-        """Wait for news; after `seconds` without any, be behind, so that the database is asked."""
+    async def wait(self, seconds: float) -> bool:
+        """Wait for news; whether there were any within `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 await self._bell.wait()
         except TimeoutError:
-            self.behind = True
+            return False
         self._bell.clear()
+        return True
 
 
 type Observer = Callable[[str, Sequence[StoredEvent], float], None]
@@ -94,11 +101,16 @@ class Broadcast:
         self._listeners: defaultdict[str, WeakSet[Listener]] = defaultdict(WeakSet)
         self._written_here: set[str] = set()
 
-    def listener(self, run_id: str, after: int, *, behind: bool = True) -> Listener:
+    def listener(self, key: RunKey, after: int, *, behind: bool = True) -> Listener:
         """Return a new listener for what follows number `after`."""
-        listener = Listener(after, behind=behind)
-        self._listeners[run_id].add(listener)
+        listener = Listener(key, after, behind=behind)
+        self._listeners[key.id].add(listener)
         return listener
+
+    def listeners(self) -> Iterable[Listener]:
+        """Return all listeners of this process."""
+        for run_id in tuple(self._listeners):
+            yield from self._found(run_id)
 
     @contextmanager
     def writing(self, run_id: str) -> Generator[None]:

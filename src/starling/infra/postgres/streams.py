@@ -1,13 +1,16 @@
 """Reading what runs wrote: streams of events, results, steps and journals."""
 
-from collections.abc import AsyncGenerator, Sequence
+import asyncio
+import logging
+import math
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.core.errors import NotFoundError
+from starling.core.errors import DatabaseUnavailableError, NotFoundError
 from starling.core.events import StoredEvent
 from starling.core.runs import RunResult, RunStatus, Step
 from starling.infra.postgres.broadcast import Broadcast, Listener
@@ -18,6 +21,12 @@ from starling.infra.postgres.writer import JournalEntry
 
 _PAGE = 500
 _POLL_SECONDS = 5.0
+_LOOK = text("""
+SELECT listened.tenant, listened.id::text, runs.seq, runs.ended_at IS NOT NULL
+FROM unnest(CAST(:tenants AS text[]), CAST(:ids AS uuid[])) AS listened (tenant, id)
+LEFT JOIN runs ON runs.tenant = listened.tenant AND runs.id = listened.id""")
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,41 +49,77 @@ class RunReader:
         self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")  # a read needs no BEGIN
         self._broadcast = broadcast
         self._poll = poll_seconds
+        self._looked = -math.inf  # when, in seconds of the loop
 
     def listener(self, key: RunKey, after: int) -> Listener:
         """Return a listener for a run that doesn't exist yet: it hears everything, so nothing has to be looked up."""
-        return self._broadcast.listener(key.id, after, behind=False)
+        return self._broadcast.listener(key, after, behind=False)
 
     async def follow(self, key: RunKey, *, after: int = 0) -> AsyncGenerator[StoredEvent]:
         """Yield the run's events from `after` on, as they come, up to `done`; a `gap` for those no longer kept."""
-        async with aclosing(self.batches(key, self._broadcast.listener(key.id, after))) as batches:
+        async with aclosing(self.batches(key, self._broadcast.listener(key, after))) as batches:
             async for batch in batches:
                 for event in batch:
                     yield event
 
     def following(self, key: RunKey, *, after: int = 0) -> AsyncGenerator[Sequence[StoredEvent]]:
         """Yield what `follow` yields, each time all that is there."""
-        return self.batches(key, self._broadcast.listener(key.id, after))
+        return self.batches(key, self._broadcast.listener(key, after))
 
     async def batches(self, key: RunKey, heard: Listener) -> AsyncGenerator[Sequence[StoredEvent]]:
-        """Yield what a listener hears and what it missed, up to `done`."""
+        """Yield what a listener hears and what it missed, up to `done`. A Postgres that is away is waited for."""
         while True:
             if batch := heard.take():
                 yield batch
                 if batch[-1].type == "done":
                     return
             elif not heard.behind:
-                await heard.wait(self._poll)
+                if not await heard.wait(self._poll):
+                    await self._look()
             elif await self._catch_up(key, heard):
                 return
 
     async def _catch_up(self, key: RunKey, heard: Listener) -> bool:
         """Read what the listener missed; whether there will never be more."""
         heard.behind = False
-        page = await self.events(key, after=heard.last)
-        heard.read(page)
-        heard.behind |= len(page) == _PAGE
-        return not page and await self._ended_by(key, heard.last)
+        try:
+            page = await self.events(key, after=heard.last)
+            heard.read(page)
+            heard.behind |= len(page) == _PAGE
+            return not page and await self._ended_by(key, heard.last)
+        except DatabaseUnavailableError as error:
+            _log.info("a reader of run %s waits: %s", key.id, error)
+            await heard.wait(self._poll)
+            heard.behind = True
+            return False
+
+    async def _look(self) -> None:
+        """Ask the database once for all listeners of this process what the bell may not have told them."""
+        now = asyncio.get_running_loop().time()
+        if now - self._looked < self._poll / 2:
+            return  # another reader has just asked
+        self._looked = now
+        listeners = tuple(self._broadcast.listeners())
+        keys = {listener.key for listener in listeners}
+        try:
+            found = await self._ends(keys)
+        except DatabaseUnavailableError as error:
+            _log.warning("readers can't be told what they missed: %s", error)
+            return
+        for listener in listeners:
+            seq, ended = found[listener.key]
+            if ended:
+                listener.look_again()
+            else:
+                listener.hear_of(seq)
+
+    async def _ends(self, keys: Collection[RunKey]) -> dict[RunKey, tuple[int, bool]]:
+        """Return the last number of each stream, and whether nothing can follow it."""
+        values = {"tenants": [key.tenant for key in keys], "ids": [key.id for key in keys]}
+        with translated():
+            async with self._engine.connect() as connection:
+                rows = await connection.execute(_LOOK, values)
+                return {RunKey(row[0], row[1]): (row[2] or 0, row[2] is None or row[3]) for row in rows}
 
     async def events(self, key: RunKey, *, after: int = 0) -> Sequence[StoredEvent]:
         """Return up to 500 events that follow number `after`."""
