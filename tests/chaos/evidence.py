@@ -1,0 +1,110 @@
+"""All that is left of a round when it is over: rows, records, logs, prompts. Nothing else is judged."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import orjson
+
+from brain.conversation.states import Envelope, UserMessageState, decode
+from starling.core.runs import RunStatus
+from tests.chaos.books import Books
+from tests.chaos.town import Town
+
+type Row = Mapping[str, Any]
+
+_TABLES = """
+SELECT c.relname AS name,
+    EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'tenant') AS has_tenant
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = 'public' AND c.relkind = 'r' ORDER BY c.relname"""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Rows by table, oldest first; `texts` is whatever a secret could stand in, by place."""
+
+    books: Books
+    runs: Sequence[Row]
+    events: Sequence[Row]
+    changes: Sequence[Row] = ()
+    writes: Sequence[Row] = ()
+    branches: Sequence[Row] = ()
+    states: Sequence[Row] = ()
+    ledger: Sequence[Row] = ()
+    effects: Sequence[Row] = ()
+    tenant_texts: Sequence[tuple[str, str, str]] = ()  # table, tenant, row as text
+    texts: Sequence[tuple[str, str]] = ()  # place, text
+    planted: Mapping[str, str] = field(default_factory=dict[str, str])
+    services: Sequence[str] = ()  # what services did wrong themselves
+
+    @cached_property
+    def run_of(self) -> Mapping[str, Row]:
+        return {row["id"]: row for row in self.runs}
+
+    @cached_property
+    def events_of(self) -> Mapping[str, Sequence[Row]]:
+        return grouped(self.events)
+
+    @cached_property
+    def changes_of(self) -> Mapping[str, Sequence[Row]]:
+        return grouped(self.changes)
+
+
+def grouped(rows: Iterable[Row], by: str = "run_id") -> Mapping[Any, Sequence[Row]]:
+    """Return rows by one of their columns, in the order in which they come."""
+    found: defaultdict[Any, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row[by]].append(row)
+    return found
+
+
+async def gather(town: Town, books: Books) -> Evidence:
+    """Collect everything; Postgres runs, the services may have ended already."""
+    texts = [
+        *((f"log {service.name}", service.log.read_text(errors="replace")) for service in town.services),
+        *(("prompt", orjson.dumps(request.body).decode()) for request in town.model.requests),
+        *(("stream", orjson.dumps(event.data).decode()) for item in books.readings for event in item.events),
+    ]
+    tenant_texts: list[tuple[str, str, str]] = []
+    for table in await town.rows(_TABLES):
+        tenant = "tenant" if table["has_tenant"] else "''"
+        query = f"SELECT {tenant} AS tenant, t::text AS text FROM public.{table['name']} AS t"  # noqa: S608 - ours
+        rows = await town.rows(query)
+        tenant_texts += [(table["name"], row["tenant"], row["text"]) for row in rows]
+    states = [_read(row) for row in await town.rows("SELECT * FROM states ORDER BY tenant, thread_id, position")]
+    tenant_texts += [("states", row["tenant"], str(row["state"])) for row in states]
+    return Evidence(
+        books=books,
+        runs=await town.rows("SELECT *, id::text AS id FROM runs ORDER BY created_at"),
+        events=await town.rows(
+            "SELECT tenant, run_id::text AS run_id, seq, type, data FROM events ORDER BY run_id, seq"
+        ),
+        changes=await town.rows("SELECT * FROM chaos.changes ORDER BY n"),
+        writes=await town.rows("SELECT * FROM chaos.writes ORDER BY n"),
+        branches=await town.rows("SELECT * FROM branches"),
+        states=states,
+        ledger=await town.rows("SELECT *, run_id::text AS run_id FROM ledger ORDER BY created_at"),
+        effects=town.effects(),
+        tenant_texts=tenant_texts,
+        texts=[*texts, *((f"table {table}", text) for table, _, text in tenant_texts)],
+        planted=town.planted,
+        services=[wrong for service in town.services for wrong in service.wrong],
+    )
+
+
+def _read(row: Row) -> Row:
+    """Return a stored state with its content."""
+    envelope = Envelope(row["v"], row["t"], row["ts"], row["data"], row["compressed"])
+    return {**row, "run_id": str(row["run_id"]), "state": decode(envelope)}
+
+
+def is_terminal(status: str | None) -> bool:
+    return status is not None and RunStatus(status).terminal
+
+
+def input_of(state: Row) -> str | None:
+    """Return what the user said, if that is what a state holds."""
+    return state["state"].text if isinstance(state["state"], UserMessageState) else None

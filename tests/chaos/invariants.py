@@ -1,0 +1,244 @@
+"""The invariants of runs that survive, each a function from what is left of a round to what is wrong with it."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+from tests.chaos.books import Reading, Violation
+from tests.chaos.evidence import Evidence, Row, grouped, input_of, is_terminal
+from tests.chaos.town import TENANTS
+
+type Invariant = Callable[[Evidence], Iterator[tuple[str, str]]]
+"""Yields (run id, what is wrong)."""
+
+_EFFECT_TOOLS = ("till.", "vault.")
+
+
+def every_accepted_run_ends(found: Evidence) -> Iterator[tuple[str, str]]:
+    """Nothing that a caller has an id of is lost, and nothing is left over."""
+    for run_id, accepted in found.books.accepted.items():
+        row = found.run_of.get(run_id)
+        if row is None:
+            yield run_id, "was accepted and isn't there"
+        elif (row["tenant"], row["thread_id"], row["input"]) != (
+            accepted.tenant, accepted.thread_id, accepted.order.text,
+        ):  # fmt: skip
+            yield run_id, "isn't what was accepted"
+    for row in found.runs:
+        if not is_terminal(row["status"]) or row["ended_at"] is None or row["result"] is None:
+            yield row["id"], f"is {row['status']} after everything healed"
+
+
+def a_terminal_status_never_changes(found: Evidence) -> Iterator[tuple[str, str]]:
+    for change in found.changes:
+        if is_terminal(change["old_status"]):
+            yield change["run_id"], f"was {change['old_status']} and changed by {change['app']}: {_short(change)}"
+    for run_id, seen in found.books.statuses.items():
+        ends = [status for status in seen if is_terminal(status)]
+        final = found.run_of[run_id]["status"] if run_id in found.run_of else "nothing"
+        if ends and (len(seen) > seen.index(ends[0]) + 1 or ends[0] != final):
+            yield run_id, f"was seen as {', '.join(seen)} and is {final}"
+
+
+def one_effect_per_key(found: Evidence) -> Iterator[tuple[str, str]]:
+    """What an unsafe call is about happens once at most; an idempotent one again only under the same key."""
+    run_ids = {run.order.token: run_id for run_id, run in found.books.accepted.items()}
+    for what, lines in grouped((line for line in found.effects if line["at"] == "done"), "what").items():
+        run_id = run_ids.get(what.partition(".")[0], "")
+        tool, keys = lines[0]["tool"], {line["key"] for line in lines}
+        if tool == "charge" and len(lines) > 1:
+            yield run_id, f"{what} was charged {len(lines)} times, under {keys}"
+        if tool == "put" and len(lines) > 1 and (len(keys) > 1 or None in keys):
+            yield run_id, f"{what} was put {len(lines)} times, under {keys}"
+
+
+def what_was_refused_isn_t_done(found: Evidence) -> Iterator[tuple[str, str]]:
+    done = {line["what"] for line in found.effects if line["at"] == "done"}
+    for what, decision in found.books.decided.items():
+        if decision == "refused" and what in done:
+            yield "", f"{what} was refused and done"
+
+
+def what_is_told_of_effects_is_true(found: Evidence) -> Iterator[tuple[str, str]]:
+    """A call that is told to have succeeded has had its effect; one that had an effect was told of before."""
+    done = {line["what"] for line in found.effects if line["at"] == "done"}
+    announced: set[str] = set()
+    for run_id, events in found.events_of.items():
+        calls = {event["data"]["call_id"]: event["data"] for event in events if event["type"] == "tool_start"}
+        calls = {call_id: call for call_id, call in calls.items() if call["name"].startswith(_EFFECT_TOOLS)}
+        announced |= {call["args"]["what"] for call in calls.values()}
+        for event in events:
+            call = calls.get(event["data"].get("call_id", "")) if event["type"] == "tool_result" else None
+            if call and event["data"]["status"] == "succeeded" and call["args"]["what"] not in done:
+                yield run_id, f"{call['args']['what']} is told to be done, but isn't"
+    for what in done - announced:
+        yield "", f"{what} was done, and nobody was told that it would be"
+
+
+def every_call_is_answered(found: Evidence) -> Iterator[tuple[str, str]]:
+    for run_id, events in found.events_of.items():
+        started = Counter(event["data"]["call_id"] for event in events if event["type"] == "tool_start")
+        answered = Counter(event["data"]["call_id"] for event in events if event["type"] == "tool_result")
+        for call_id in started.keys() | answered.keys():
+            if (started[call_id], answered[call_id]) != (1, 1):
+                yield run_id, f"call {call_id} was started {started[call_id]} times, answered {answered[call_id]} times"
+
+
+def events_are_numbered_without_a_gap(found: Evidence) -> Iterator[tuple[str, str]]:
+    for row in found.runs:
+        numbers = [event["seq"] for event in found.events_of.get(row["id"], ())]
+        if numbers != list(range(1, row["seq"] + 1)):
+            yield row["id"], f"has the events {numbers}, and its last one should be {row['seq']}"
+
+
+def every_reader_is_told_the_same(found: Evidence) -> Iterator[tuple[str, str]]:
+    for reading in found.books.readings:
+        yield from _told_otherwise(reading, found.events_of.get(reading.run_id, ()))
+
+
+def _told_otherwise(reading: Reading, events: Sequence[Row]) -> Iterator[tuple[str, str]]:
+    stored = {event["seq"]: (event["type"], event["data"]) for event in events}
+    for event in reading.events:
+        if stored.get(event.id) != (event.type, event.data):
+            yield reading.run_id, f"{reading.who} was told {event}, stored is {stored.get(event.id)}"
+    if reading.run_id and not reading.done:
+        yield reading.run_id, f"{reading.who} was never told the end"
+    if reading.done and len(reading.events) != len(stored):
+        yield reading.run_id, f"{reading.who} was told {len(reading.events)} of {len(stored)} events"
+
+
+def done_is_last_and_once(found: Evidence) -> Iterator[tuple[str, str]]:
+    for row in found.runs:
+        kinds = [event["type"] for event in found.events_of.get(row["id"], ())]
+        if kinds.count("done") != 1 or kinds[-1] != "done":
+            yield row["id"], f"tells {', '.join(kinds)}"
+        elif found.events_of[row["id"]][-1]["data"]["status"] != row["status"]:
+            yield row["id"], f"is {row['status']}, and told {found.events_of[row['id']][-1]['data']['status']}"
+
+
+def the_history_of_a_run_has_no_gap(found: Evidence) -> Iterator[tuple[str, str]]:
+    """Status, fence, and the counts of events and batches go on from where they were, and the latter never back."""
+    for run_id, changes in found.changes_of.items():
+        for before, after in pairwise(changes):
+            for name in ("status", "fence", "seq", "flushes"):
+                if before[f"new_{name}"] != after[f"old_{name}"]:
+                    yield run_id, f"{name} goes from {_short(before)} to {_short(after)}"
+        for change in changes:
+            if any(change[f"new_{name}"] < change[f"old_{name}"] for name in ("fence", "seq", "flushes")):
+                yield run_id, f"goes back: {_short(change)}"
+
+
+def nothing_is_written_under_an_old_token(found: Evidence) -> Iterator[tuple[str, str]]:
+    """All that a fence wrote came from the one process that took it."""
+    for run_id, changes in found.changes_of.items():
+        holders: dict[int, str] = {}
+        for change in changes:
+            if change["new_fence"] > change["old_fence"]:
+                holders[change["new_fence"]] = change["app"]
+            holder = holders.get(change["new_fence"])
+            if change["new_flushes"] > change["old_flushes"] and change["app"] != holder:
+                yield run_id, f"was written by {change['app']}, but held by {holder}: {_short(change)}"
+
+
+def all_is_written_by_the_run_s_writer(found: Evidence) -> Iterator[tuple[str, str]]:
+    """Each row that belongs to a run came in a transaction that counted a batch, or in the one that accepted it."""
+    flushed = {
+        (change["run_id"], change["xid"]): change
+        for change in found.changes
+        if change["old_status"] is None or change["new_flushes"] == change["old_flushes"] + 1
+    }
+    for write in found.writes:
+        flush = flushed.get((write["run_id"], write["xid"]))
+        if flush is None:
+            yield write["run_id"], f"{write['app']} wrote {write['what']} beside the writer"
+        elif write["what"] == "events" and (write["first_seq"], write["last_seq"]) != (
+            flush["old_seq"] + 1, flush["new_seq"],
+        ):  # fmt: skip
+            yield write["run_id"], f"events {write['first_seq']} to {write['last_seq']} came with {_short(flush)}"
+
+
+def a_branch_has_one_tip_with_every_input_in_order(found: Evidence) -> Iterator[tuple[str, str]]:
+    runs = grouped(found.runs, "thread_id")
+    states = grouped(found.states, "thread_id")
+    for branch in found.branches:
+        own = [row for row in states.get(branch["thread_id"], ()) if _on(row, branch)]
+        if [row["position"] for row in own] != list(range(1, branch["tip"] + 1)):
+            yield "", f"{_name(branch)} has {len(own)} states, and its tip is {branch['tip']}"
+        line = sorted((row for row in runs.get(branch["thread_id"], ()) if _on(row, branch)), key=_arrival)
+        said = [(row["run_id"], input_of(row)) for row in own if input_of(row) is not None]
+        if said != [(row["id"], row["input"]) for row in line]:
+            yield "", f"{_name(branch)} has not every input once, in the order of arrival"
+
+
+def _on(row: Row, branch: Row) -> bool:
+    return (row["tenant"], row["branch_id"]) == (branch["tenant"], branch["id"])
+
+
+def _arrival(row: Row) -> int:
+    return row["arrival"]
+
+
+def _name(branch: Row) -> str:
+    return f"{branch['tenant']}/{branch['thread_id']}/{branch['id']}"
+
+
+def no_process_is_left_or_ends_by_itself(found: Evidence) -> Iterator[tuple[str, str]]:
+    for wrong in found.services:
+        yield "", wrong
+
+
+def nothing_of_a_tenant_is_visible_to_another(found: Evidence) -> Iterator[tuple[str, str]]:
+    for table, tenant, text in found.tenant_texts:
+        for other in TENANTS:
+            if tenant in TENANTS and tenant != other and f"{other}-" in text:
+                yield "", f"a row of {tenant} in {table} tells of {other}: {text[:300]}"
+    for reading in found.books.readings:
+        accepted = found.books.accepted[reading.run_id]
+        others = [other for other in TENANTS if other != accepted.tenant]
+        if any(f"{other}-" in str(event.data) for other in others for event in reading.events):
+            yield reading.run_id, f"{reading.who} was told of another tenant"
+
+
+def no_secret_is_anywhere(found: Evidence) -> Iterator[tuple[str, str]]:
+    for name, secret in found.planted.items():
+        forms = (secret, secret.encode().hex())
+        places = Counter(place for place, text in found.texts if any(form in text for form in forms))
+        for place, count in places.items():
+            yield "", f"the {name} stands {count} times in: {place}"
+
+
+def _short(change: Row) -> str:
+    parts = (
+        f"{name} {change[f'old_{name}']}→{change[f'new_{name}']}" for name in ("status", "fence", "seq", "flushes")
+    )
+    return f"{', '.join(parts)} by {change['app']}"
+
+
+INVARIANTS: Sequence[Invariant] = (
+    every_accepted_run_ends,
+    a_terminal_status_never_changes,
+    one_effect_per_key,
+    what_was_refused_isn_t_done,
+    what_is_told_of_effects_is_true,
+    every_call_is_answered,
+    events_are_numbered_without_a_gap,
+    every_reader_is_told_the_same,
+    done_is_last_and_once,
+    the_history_of_a_run_has_no_gap,
+    nothing_is_written_under_an_old_token,
+    all_is_written_by_the_run_s_writer,
+    a_branch_has_one_tip_with_every_input_in_order,
+    no_process_is_left_or_ends_by_itself,
+    nothing_of_a_tenant_is_visible_to_another,
+    no_secret_is_anywhere,
+)
+
+
+def violations(found: Evidence) -> list[Violation]:
+    """Return everything that is wrong: what the callers noticed, then each invariant."""
+    judged = [
+        Violation(invariant.__name__.replace("_", " "), what, run_id)
+        for invariant in INVARIANTS
+        for run_id, what in invariant(found)
+    ]
+    return [*found.books.violations, *judged]

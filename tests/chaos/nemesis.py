@@ -1,0 +1,193 @@
+"""The one who breaks things: a schedule of faults that a seed decides, and what each of them does."""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+
+import psutil
+
+from tests.chaos.processes import Service
+from tests.chaos.town import LEASE_SECONDS, Town
+
+_TERMINATE = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE backend_type = 'client backend' AND application_name <> 'chaos' AND (%(share)s >= 1 OR random() < %(share)s)"""
+_READY_SECONDS = 30.0  # that a fault waits for its target to be there
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault at a time (seconds from the start); `dice` (0 to 1) decide on target and length."""
+
+    at: float
+    kind: str
+    dice: tuple[float, float]
+
+
+def schedule(seed: int, count: int, seconds: float) -> list[Fault]:
+    """Return the faults of a seed: every kind comes before one comes again, at uneven distances."""
+    dice = random.Random(seed)
+    kinds: list[str] = []
+    while len(kinds) < count:
+        kinds += dice.sample(list(_KINDS), len(_KINDS))
+    gaps = [dice.uniform(0.4, 1.6) for _ in range(count)]
+    stretch = seconds / sum(gaps)
+    return [
+        Fault(sum(gaps[: number + 1]) * stretch, kind, (dice.random(), dice.random()))
+        for number, kind in enumerate(kinds[:count])
+    ]
+
+
+@dataclass(slots=True)
+class Nemesis:
+    """Does what is scheduled. Faults may overlap, but Postgres has one at a time, and so has each service."""
+
+    town: Town
+    done: Counter[str] = field(default_factory=Counter[str])
+    told: list[str] = field(default_factory=list[str])
+    _begun: float = field(default_factory=monotonic)
+    _locks: dict[str, asyncio.Lock] = field(default_factory=dict[str, asyncio.Lock])
+
+    async def rage(self, faults: Sequence[Fault]) -> None:
+        """Do all faults, each at its time; afterwards everything that was stopped or frozen goes on."""
+        self._begun = monotonic()
+        async with asyncio.TaskGroup() as group:
+            for fault in faults:
+                await asyncio.sleep(max(0.0, fault.at - (monotonic() - self._begun)))
+                group.create_task(self._do(fault), name=fault.kind)
+
+    async def _do(self, fault: Fault) -> None:
+        await _KINDS[fault.kind](self, fault)
+        self.done[fault.kind] += 1
+
+    def _tell(self, what: str) -> None:
+        self.told.append(f"{monotonic() - self._begun:7.1f} s  {what}")
+
+    async def _kill(self, services: Sequence[Service], fault: Fault) -> None:
+        service = _chosen(services, fault)
+        async with self._lock(service.name):
+            await _readiness(service)
+            self._tell(f"kill -9 {service.name}")
+            await service.kill()
+
+    async def _stop(self, services: Sequence[Service], fault: Fault) -> None:
+        """Stop a service for a fifth of a lease to twice as long, then let it go on."""
+        service = _chosen(services, fault)
+        seconds = LEASE_SECONDS * (0.2 + 1.8 * fault.dice[1])
+        async with self._lock(service.name):
+            await _readiness(service)
+            self._tell(f"stop {service.name} for {seconds:.1f} s")
+            service.pause()
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                service.go_on()
+
+    async def kill_server(self, fault: Fault) -> None:
+        """Kill one of the MCP servers that a worker has open, if it has any."""
+        worker = _chosen(self.town.workers, fault)
+        async with self._lock(worker.name):
+            await _readiness(worker)
+            family = worker.family()
+            if family:
+                victim = family[int(fault.dice[1] * len(family))]
+                self._tell(f"kill -9 of {worker.name}'s process {victim.pid}")
+                victim.kill()
+
+    async def restart_postgres(self, _: Fault) -> None:
+        async with self._lock("postgres"):
+            self._tell("restart Postgres")
+            await asyncio.to_thread(self.town.postgres.stop)
+            self.town.postgres.start()
+
+    async def crash_postgres(self, fault: Fault) -> None:
+        """End Postgres without a shutdown; it comes back after up to two leases."""
+        async with self._lock("postgres"):
+            self._tell("crash Postgres")
+            os.kill(self.town.postgres.pid, signal.SIGQUIT)
+            await asyncio.to_thread(psutil.wait_procs, [psutil.Process(self.town.postgres.pid)])
+            await asyncio.sleep(2 * LEASE_SECONDS * fault.dice[0] * fault.dice[1])
+            self.town.postgres.start()
+
+    async def freeze_postgres(self, fault: Fault) -> None:
+        seconds = LEASE_SECONDS * (0.2 + 1.8 * fault.dice[0])
+        async with self._lock("postgres"):
+            self._tell(f"freeze Postgres for {seconds:.1f} s")
+            frozen = _signalled(self.town.postgres.pid)
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                for process in reversed(frozen):
+                    _send(process, signal.SIGCONT)
+
+    async def _terminate(self, share: float) -> None:
+        async with self._lock("postgres"):
+            self._tell("terminate all backends" if share >= 1 else "terminate every other backend")
+            async with self.town.connected() as connection:
+                await connection.execute(_TERMINATE, {"share": share})
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    async def kill_worker(self, fault: Fault) -> None:
+        await self._kill(self.town.workers, fault)
+
+    async def kill_api(self, fault: Fault) -> None:
+        await self._kill(self.town.apis, fault)
+
+    async def stop_worker(self, fault: Fault) -> None:
+        await self._stop(self.town.workers, fault)
+
+    async def stop_api(self, fault: Fault) -> None:
+        await self._stop(self.town.apis, fault)
+
+    async def terminate_all(self, _: Fault) -> None:
+        await self._terminate(1.0)
+
+    async def terminate_some(self, _: Fault) -> None:
+        await self._terminate(0.5)
+
+
+_KINDS: dict[str, Callable[[Nemesis, Fault], Awaitable[None]]] = {
+    "worker killed": Nemesis.kill_worker,
+    "API killed": Nemesis.kill_api,
+    "worker stopped": Nemesis.stop_worker,
+    "API stopped": Nemesis.stop_api,
+    "MCP server killed": Nemesis.kill_server,
+    "Postgres restarted": Nemesis.restart_postgres,
+    "Postgres crashed": Nemesis.crash_postgres,
+    "Postgres frozen": Nemesis.freeze_postgres,
+    "all backends terminated": Nemesis.terminate_all,
+    "some backends terminated": Nemesis.terminate_some,
+}
+
+
+def _chosen(services: Sequence[Service], fault: Fault) -> Service:
+    return services[int(fault.dice[0] * len(services))]
+
+
+async def _readiness(service: Service) -> None:
+    """Wait for a service that starts again; a fault that finds it still starting meets that."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(service.ready.wait(), _READY_SECONDS)
+
+
+def _signalled(postmaster: int) -> list[psutil.Process]:
+    """Freeze a Postgres: the postmaster first, so that nothing is begun any more."""
+    root = psutil.Process(postmaster)
+    root.send_signal(signal.SIGSTOP)
+    children = root.children()
+    for child in children:
+        _send(child, signal.SIGSTOP)
+    return [root, *children]
+
+
+def _send(process: psutil.Process, number: int) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(number)

@@ -1,0 +1,52 @@
+"""Those who only look: how runs stand, and whether what belongs to others can be seen."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.chaos.books import Accepted
+from tests.chaos.desk import Desk
+
+_VIEWS = ("", "/events")
+
+
+@dataclass(frozen=True, slots=True)
+class Onlooker:
+    """One of a tenant's."""
+
+    desk: Desk
+
+    async def look(self, enough: asyncio.Event) -> None:
+        """Keep asking how the tenant's runs stand, those that have ended too."""
+        while not enough.is_set():
+            await asyncio.sleep(self.desk.dice.uniform(0.1, 0.4))
+            if own := self._runs(theirs=False):
+                recent = own[-8:] if self.desk.dice.random() < 0.7 else own
+                await self.look_at(self.desk.dice.choice(recent).run_id)
+
+    async def look_at(self, run_id: str) -> None:
+        status, told = await self.desk.asked("GET", f"/v1/runs/{run_id}")
+        if status == 200:
+            self.desk.books.saw(run_id, told["status"])
+        elif status == 404:
+            self.desk.books.wrong("an accepted run is there", "who looked at it was told 404", run_id)
+
+    async def pry(self, enough: asyncio.Event) -> None:
+        """Keep asking for runs of other tenants, which are told apart from none; and stop them."""
+        while not enough.is_set():
+            await asyncio.sleep(self.desk.dice.uniform(0.5, 1.5))
+            if foreign := self._runs(theirs=True):
+                await self._pry_into(self.desk.dice.choice(foreign))
+
+    async def _pry_into(self, foreign: Accepted) -> None:
+        path = f"/v1/runs/{foreign.run_id}"
+        method, path = self.desk.dice.choice([("GET", path + view) for view in _VIEWS] + [("POST", f"{path}/cancel")])
+        status, _ = await self.desk.asked(method, path)
+        self.desk.books.asked_across += status != 0
+        if status not in (0, 404):
+            said = f"{self.desk.tenant} was told {status} by {method} {path}, which is of {foreign.tenant}"
+            self.desk.books.wrong("nothing of a tenant is visible to another", said, foreign.run_id)
+
+    def _runs(self, *, theirs: bool) -> Sequence[Accepted]:
+        runs = self.desk.books.accepted.values()
+        return [run for run in runs if (run.tenant != self.desk.tenant) == theirs]

@@ -1,0 +1,16 @@
+"""Everything is broken, some things twice, while runs are asked for; nothing is lost and nothing is done twice."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.report import report
+from tests.chaos.round import Plan, play
+
+
+@pytest.mark.timeout(300)
+async def test_no_invariant_is_violated(open_folder: Path) -> None:
+    played = await play(Plan(seed=4, faults=10, seconds=15), open_folder)
+
+    assert not played.violations, report(played)
+    assert played.nemesis.done.total() == 10

@@ -1,0 +1,197 @@
+"""Everything that a chaos round plays with: a Postgres, two APIs, two workers, a model, MCP servers, two tenants."""
+
+import asyncio
+import json
+import os
+import random
+import secrets
+import socket
+import sys
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.rows import DictRow, dict_row
+
+from starling.app.keys import Keys, KeyWish
+from starling.core.clock import SystemClock
+from starling.core.principal import Scope
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.embedded import EmbeddedPostgres
+from starling.infra.postgres.engine import open_engine
+from starling.infra.postgres.keys import KeyRepository
+from starling.infra.postgres.schema import upgrade
+from tests.chaos.orders import EFFECTS, answer
+from tests.chaos.processes import Service, all_ready, kept
+from tests.support.gateway import SERVERS
+from tests.support.model_server import ModelServer
+
+TENANTS = ("alpha", "beta")
+LEASE_SECONDS = 2.0
+_WITNESS = Path(__file__).with_name("witness.sql")
+_PORTS = range(
+    20_000, 30_000
+)  # below those that the system gives to clients: nobody takes one while its server is away
+_LIMITS = {
+    "lease_seconds": LEASE_SECONDS,
+    "run_seconds": 120,
+    "crashes_per_run": 8,
+    "model_call_seconds": 15,
+    "tool_call_seconds": 10,
+}
+_MODEL_SECONDS = 0.03
+
+
+@dataclass(frozen=True)
+class Town:
+    """What runs, and who may call it. `keys` are of the tenants, `planted` what nobody may find anywhere."""
+
+    folder: Path
+    postgres: EmbeddedPostgres
+    model: ModelServer
+    apis: Sequence[Service]
+    workers: Sequence[Service]
+    addresses: Sequence[str]
+    keys: Mapping[str, str]
+    planted: Mapping[str, str]
+
+    @property
+    def services(self) -> list[Service]:
+        return [*self.apis, *self.workers]
+
+    @property
+    def effects_file(self) -> Path:
+        return self.folder / "effects" / "record"
+
+    def effects(self) -> list[dict[str, Any]]:
+        """Return what the effect servers recorded, in order."""
+        return [json.loads(line) for line in self.effects_file.read_text().splitlines()]
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncGenerator[AsyncConnection[DictRow]]:
+        """Hold a connection of the harness's own, which no fault is aimed at. Raises psycopg.OperationalError."""
+        address = f"{self.postgres.url}&application_name=chaos"
+        connecting = AsyncConnection[DictRow].connect(address, autocommit=True, row_factory=dict_row, connect_timeout=5)
+        async with await connecting as connection:
+            yield connection
+
+    async def rows(self, query: str) -> list[DictRow]:
+        async with self.connected() as connection:
+            return await (await connection.execute(query.encode())).fetchall()
+
+
+@asynccontextmanager
+async def open_town(folder: Path) -> AsyncGenerator[Town]:
+    """Start everything; `folder` is one that every user may enter. Everything ends with the block."""
+    planted = {f"of the {name}": f"planted-{secrets.token_hex(12)}" for name in ("model", "servers")}
+    async with AsyncExitStack() as stack:
+        postgres = EmbeddedPostgres(folder / "database")
+        postgres._port = _free_port()  # pyright: ignore[reportPrivateUsage]
+        stack.enter_context(postgres)
+        await upgrade(postgres.url)
+        with psycopg.connect(postgres.url, autocommit=True) as connection:
+            connection.execute(_WITNESS.read_bytes())
+        keys = await _keys(postgres.url)
+        model = await stack.enter_async_context(ModelServer(answer, latency=_MODEL_SECONDS))
+        ports = [_free_port(), _free_port()]
+        apis, workers = _services(folder, postgres, model, planted, ports)
+        town = Town(
+            folder=folder,
+            postgres=postgres,
+            model=model,
+            apis=apis,
+            workers=workers,
+            addresses=[f"http://127.0.0.1:{port}" for port in ports],
+            keys=keys,
+            planted=planted | {f"key of {tenant}": key for tenant, key in keys.items()},
+        )
+        keeper = asyncio.get_running_loop().create_task(_open_gates(town.effects_file), name="gates")
+        stack.callback(keeper.cancel)
+        await stack.enter_async_context(kept(town.services))
+        await all_ready(town.services)
+        yield town
+
+
+async def _keys(url: str) -> Mapping[str, str]:
+    engine = open_engine(url)
+    keys = Keys(KeyRepository(engine), SystemClock())
+    wishes = [KeyWish("chaos", tenant, frozenset({Scope.RUN})) for tenant in TENANTS]
+    made = {wish.tenant: (await keys.create(wish, Actor.local("chaos")))[1] for wish in wishes}
+    await engine.dispose()
+    return made
+
+
+def _services(
+    folder: Path, postgres: EmbeddedPostgres, model: ModelServer, planted: Mapping[str, str], ports: Sequence[int]
+) -> tuple[Sequence[Service], Sequence[Service]]:
+    (folder / "effects").mkdir()
+    (folder / "effects" / "record").touch()
+    config = folder / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": _servers(folder)}))
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", "PYTHONPATH") if name in os.environ}
+    common = {
+        **kept,
+        "HOME": str(folder),
+        "STARLING_DATA_DIR": str(folder),
+        "STARLING_MCP_CONFIG": str(config),
+        "STARLING_MODEL": "openai:scripted",
+        "OPENAI_BASE_URL": model.url,
+        "OPENAI_API_KEY": planted["of the model"],
+        "CHAOS_SERVER_SECRET": planted["of the servers"],
+        "STARLING_REQUIRE_KEYS": "true",
+        "STARLING_RATE_PER_MINUTE": "1000000",
+        "STARLING_LIMITS": json.dumps(_LIMITS),
+        "LOG_LEVEL": "INFO",
+        "LOG_FORMAT": "json",
+    }
+
+    def service(name: str, *command: str) -> Service:
+        def environment(life: int) -> Mapping[str, str]:
+            return common | {"DATABASE_URL": f"{postgres.url}&application_name={name}.{life}"}
+
+        return Service(name, (*command, "--json"), environment, folder)
+
+    apis = [service(f"api-{n}", "serve", "--port", str(port)) for n, port in enumerate(ports, 1)]
+    return apis, [service(f"worker-{n}", "worker") for n in (1, 2)]
+
+
+def _servers(folder: Path) -> dict[str, Any]:
+    effects: dict[str, Any] = {
+        "command": sys.executable,
+        "args": [str(SERVERS / "effects.py")],
+        "env": {"EFFECTS_FILE": str(folder / "effects" / "record"), "EFFECTS_SECRET": "${CHAOS_SERVER_SECRET}"},
+        "x-starling": {
+            "description": "Counts what it does.",
+            "tools": {tool: {"effect": effect} for tool, effect in EFFECTS.items()},
+        },
+    }
+    health = {"command": sys.executable, "args": ["-m", "mcp_gateway.servers.system_health"]}
+    vault = effects | {"x-starling": effects["x-starling"] | {"approval": "unsafe"}}
+    return {"till": effects, "vault": vault, "health": health | {"x-starling": {"effect": "read"}}}
+
+
+async def _open_gates(record: Path) -> None:
+    """Let each call that stalls go on after a while: so that faults meet calls before, in and after their effects."""
+    dice = random.Random(0)
+    loop = asyncio.get_running_loop()
+    with record.open() as lines:
+        while True:
+            for line in iter(lines.readline, ""):
+                gate = record.with_name(f"{json.loads(line)['what']}.gate")
+                loop.call_later(dice.uniform(0.0, 0.6), gate.touch)
+            await asyncio.sleep(0.02)
+
+
+def _free_port() -> int:
+    while True:
+        port = random.choice(_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port

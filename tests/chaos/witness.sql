@@ -1,0 +1,81 @@
+-- What a chaos round needs to know of the past: every change of a run's row that counts, and every batch of rows that
+-- was written to a run, each with the transaction and the process that made it.
+CREATE SCHEMA chaos;
+
+CREATE TABLE chaos.changes (
+    n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    app text NOT NULL DEFAULT current_setting('application_name'),
+    run_id text NOT NULL,
+    old_status text, new_status text NOT NULL,
+    old_fence bigint NOT NULL, new_fence bigint NOT NULL,
+    old_seq bigint NOT NULL, new_seq bigint NOT NULL,
+    old_flushes bigint NOT NULL, new_flushes bigint NOT NULL,
+    result_changed boolean NOT NULL
+);
+
+CREATE TABLE chaos.writes (
+    n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    app text NOT NULL DEFAULT current_setting('application_name'),
+    what text NOT NULL,
+    run_id text NOT NULL,
+    first_seq bigint, last_seq bigint
+);
+
+CREATE FUNCTION chaos.note_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        INSERT INTO chaos.changes (run_id, new_status, old_fence, new_fence, old_seq, new_seq, old_flushes, new_flushes,
+                                   result_changed)
+        VALUES (NEW.id, NEW.status, 0, NEW.fence, 0, NEW.seq, 0, NEW.flushes, false);
+    ELSE
+        INSERT INTO chaos.changes (run_id, old_status, new_status, old_fence, new_fence, old_seq, new_seq, old_flushes,
+                                   new_flushes, result_changed)
+        VALUES (NEW.id, OLD.status, NEW.status, OLD.fence, NEW.fence, OLD.seq, NEW.seq, OLD.flushes, NEW.flushes,
+                NEW.result IS DISTINCT FROM OLD.result OR NEW.ended_at IS DISTINCT FROM OLD.ended_at);
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER chaos_begun AFTER INSERT ON runs FOR EACH ROW EXECUTE FUNCTION chaos.note_change();
+CREATE TRIGGER chaos_changed AFTER UPDATE ON runs FOR EACH ROW WHEN (
+    OLD.status <> NEW.status OR OLD.fence <> NEW.fence OR OLD.seq <> NEW.seq OR OLD.flushes <> NEW.flushes
+    OR OLD.result IS DISTINCT FROM NEW.result OR OLD.ended_at IS DISTINCT FROM NEW.ended_at
+) EXECUTE FUNCTION chaos.note_change();
+
+CREATE FUNCTION chaos.note_events() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO chaos.writes (what, run_id, first_seq, last_seq)
+    SELECT 'events', run_id, min(seq), max(seq) FROM fresh GROUP BY run_id;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION chaos.note_rows() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO chaos.writes (what, run_id) SELECT DISTINCT TG_TABLE_NAME, run_id::text FROM fresh
+    WHERE run_id IS NOT NULL;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION chaos.note_checkpoint() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO chaos.writes (what, run_id) SELECT DISTINCT TG_TABLE_NAME, thread_id FROM fresh;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER chaos_told AFTER INSERT ON events REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION chaos.note_events();
+CREATE TRIGGER chaos_stepped AFTER INSERT ON steps REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION chaos.note_rows();
+CREATE TRIGGER chaos_journalled AFTER INSERT ON journal REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION chaos.note_rows();
+CREATE TRIGGER chaos_entered AFTER INSERT ON ledger REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION chaos.note_rows();
+CREATE TRIGGER chaos_pushed AFTER INSERT ON states REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION chaos.note_rows();
+CREATE TRIGGER chaos_checkpointed AFTER INSERT ON checkpoints REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION chaos.note_checkpoint();
+CREATE TRIGGER chaos_kept AFTER INSERT ON checkpoint_blobs REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION chaos.note_checkpoint();
