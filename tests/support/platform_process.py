@@ -79,10 +79,10 @@ class PlatformProcess:
         return alive
 
     async def end(self) -> None:
-        """Stop it cleanly if it runs."""
+        """Stop it cleanly if it runs, without waiting for its runs."""
         if self.process is None or self.process.returncode is not None:
             return
-        self.process.send_signal(signal.SIGTERM)
+        self.process.send_signal(signal.SIGINT)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.process.wait(), _END_SECONDS)
         if self.process.returncode is None:

@@ -1,14 +1,19 @@
-"""Ctrl-C and SIGTERM: the first one ends things in order, a second Ctrl-C at once."""
+"""Ctrl-C and SIGTERM: the first one ends things in order, a second Ctrl-C at once.
+
+Where there is something to drain, the first SIGTERM begins that, and the next signal counts as the first one.
+"""
 
 import asyncio
 import os
 import signal
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import FrameType
 from typing import Any, Never
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_HEEDED: ContextVar["_Signals"] = ContextVar("starling_signals")
 
 
 class Stopped(BaseException):
@@ -35,28 +40,53 @@ def run_until_stopped[T](main: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(_heeding(main))
 
 
-async def _heeding[T](main: Coroutine[Any, Any, T]) -> T:
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    seen: list[int] = []
+@contextmanager
+def drained_first(drain: Callable[[], None]) -> Generator[None]:
+    """Have the first SIGTERM during the block call `drain`, which is to bring the block to its end."""
+    signals = _HEEDED.get()
+    signals.drain = drain
+    try:
+        yield
+    finally:
+        signals.drain = None
 
-    def stop(number: int) -> None:
-        if not seen:
-            seen.append(number)
-            task.cancel()
+
+class _Signals:
+    """What signals do to a task that runs in a loop."""
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.drain: Callable[[], None] | None = None
+        self.told = False
+        self.stopped_by: int | None = None
+        self._task = task
+
+    def __call__(self, number: int) -> None:
+        self.told = True
+        if self.drain is not None and number == signal.SIGTERM:
+            drain, self.drain = self.drain, None
+            drain()
+        elif self.stopped_by is None:
+            self.stopped_by = number
+            self._task.cancel()
         elif number == signal.SIGINT:
             os._exit(128 + number)
 
+
+async def _heeding[T](main: Coroutine[Any, Any, T]) -> T:
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    signals = _Signals(task)
+    _HEEDED.set(signals)
     for number in _SIGNALS:
-        loop.add_signal_handler(number, stop, number)
+        loop.add_signal_handler(number, signals, number)
     try:
         return await main
     except asyncio.CancelledError:
-        if seen:
-            raise Stopped(seen[0]) from None
+        if signals.stopped_by is not None:
+            raise Stopped(signals.stopped_by) from None
         raise
     finally:
-        _leave(loop, stopped=bool(seen))
+        _leave(loop, stopped=signals.told)
 
 
 def _leave(loop: asyncio.AbstractEventLoop, *, stopped: bool) -> None:

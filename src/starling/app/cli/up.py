@@ -13,7 +13,7 @@ from starling.app.checking import check
 from starling.app.cli.configuring import service_settings_of, with_servers_found_here
 from starling.app.cli.output import progress
 from starling.app.cli.report import Started, report
-from starling.app.cli.stopping import run_until_stopped, terminable
+from starling.app.cli.stopping import drained_first, run_until_stopped, terminable
 from starling.app.container import Workshop, open_store, open_workshop
 from starling.app.database import Database, kept_running, own_database
 from starling.app.garbage import leave_startup_alone
@@ -43,7 +43,8 @@ def up(
 ) -> None:
     """Start everything in one process, and stop it with Ctrl-C.
 
-    Uses the database that DATABASE_URL names, else a Postgres of its own that ends with it.
+    SIGTERM lets each run come to the end of a step before; a second one doesn't. What is unfinished goes on at the
+    next start. Uses the database that DATABASE_URL names, else a Postgres of its own that ends with it.
     """
     given = {"mcp_config": mcp_config, "host": host, "port": port, "watch_mcp_config": watch}
     settings = with_servers_found_here(service_settings_of(context, **given))
@@ -71,8 +72,9 @@ async def _run(settings: Settings, database: Database, listener: socket.socket, 
             address = await stack.enter_async_context(serving(api, listener))
         leave_startup_alone()
         report(_started(address, shop), as_json=as_json)
-        ended, _ = await asyncio.wait({worker, *filter(None, [keeper])}, return_when=asyncio.FIRST_COMPLETED)
-        ended.pop().result()  # neither ends but with an error
+        with drained_first(shop.worker.drain):
+            ended, _ = await asyncio.wait({worker, *filter(None, [keeper])}, return_when=asyncio.FIRST_COMPLETED)
+        ended.pop().result()  # neither ends but with an error, or drained
 
 
 def _started(address: str, shop: Workshop) -> Started:

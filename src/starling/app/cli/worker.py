@@ -8,7 +8,7 @@ import typer
 from starling.app.checking import check
 from starling.app.cli.configuring import service_settings_of
 from starling.app.cli.output import progress, say, say_json
-from starling.app.cli.stopping import run_until_stopped, terminable
+from starling.app.cli.stopping import drained_first, run_until_stopped, terminable
 from starling.app.container import open_store, open_workshop
 from starling.app.database import Database, find_database
 from starling.app.garbage import leave_startup_alone
@@ -26,8 +26,8 @@ def worker(
 ) -> None:
     """Work on runs only, beside others that do.
 
-    Uses the database that DATABASE_URL names, else the one of the `starling up` that runs here. What is unfinished
-    when it stops, others go on with.
+    Uses the database that DATABASE_URL names, else the one of the `starling up` that runs here. SIGTERM lets each run
+    come to the end of a step; Ctrl-C, or a second signal, doesn't. What is unfinished then, others go on with.
     """
     settings = service_settings_of(context)
     check(settings)
@@ -46,4 +46,5 @@ async def _run(settings: Settings, database: Database, *, as_json: bool) -> None
             say_json({"worker": shop.worker.name, "epoch": shop.epoch, "address": address})
         else:
             say(f"Worker {shop.worker.name} works with {shop.models.describe(ModelRole.REASONING)}. Ctrl-C stops it.")
-        await shop.worker.work()
+        with drained_first(shop.worker.drain):
+            await shop.worker.work()

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import uvicorn
 from fastapi import FastAPI
 
+from starling.app.http.closing import Closing
 from starling.core.errors import ConfigurationError
 
 _STOP_SECONDS = 5
@@ -47,8 +48,9 @@ def bind(host: str, port: int, *, write_seconds: float = 30.0) -> socket.socket:
 @asynccontextmanager
 async def serving(app: FastAPI, listener: socket.socket) -> AsyncGenerator[str]:
     """Serve until the context ends; gives the address. Open streams are closed at the end."""
+    closing = Closing(app)
     config = uvicorn.Config(
-        app,
+        closing,
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -62,6 +64,7 @@ async def serving(app: FastAPI, listener: socket.socket) -> AsyncGenerator[str]:
     try:
         yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
     finally:
+        closing.close()
         server.should_exit = True
         await task
         listener.close()

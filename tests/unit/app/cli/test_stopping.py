@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from starling.app.cli.stopping import Stopped, heed_signals, run_until_stopped, terminable
+from starling.app.cli.stopping import Stopped, drained_first, heed_signals, run_until_stopped, terminable
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -38,6 +38,44 @@ def test_a_signal_cancels_what_runs_and_waits_until_it_has_cleaned_up(number: in
 
     assert cleaned == ["up"]
     assert stopped.value.exit_code == code
+
+
+def test_the_first_sigterm_drains_what_can_be_drained_and_nothing_is_cancelled() -> None:
+    async def work() -> str:
+        drained = asyncio.Event()
+        with drained_first(drained.set):
+            os.kill(os.getpid(), signal.SIGTERM)
+            await drained.wait()
+        return "to its end"
+
+    assert run_until_stopped(work()) == "to its end"
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_stops_what_is_draining(second: int) -> None:
+    async def work() -> None:
+        with drained_first(lambda: os.kill(os.getpid(), second)):
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(Stopped) as stopped:
+        run_until_stopped(work())
+
+    assert stopped.value.signal == second
+
+
+def test_ctrl_c_drains_nothing() -> None:
+    drained: list[str] = []
+
+    async def work() -> None:
+        with drained_first(lambda: drained.append("it")):
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(Stopped):
+        run_until_stopped(work())
+
+    assert drained == []
 
 
 def test_a_signal_outside_of_a_loop_raises_too() -> None:
