@@ -29,7 +29,7 @@ from tests.support.model_server import ModelServer
 from tests.support.platform import Workbench, calls, decision, running_workbench, task, verdict
 from tests.support.sse import Event, ask
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)  # twenty seconds where nothing else runs
 
 STEADY, LEAVING = "mcp_agent_steady", "mcp_agent_leaving"
 USUALLY, AT_MOST = 1.0, 5.0  # seconds until all processes agree; the latter on a machine that does much else
@@ -118,7 +118,7 @@ async def town(database_url: str, model: ModelServer) -> AsyncGenerator[Town]:
         "STARLING_MODEL": "openai:scripted",
         "OPENAI_BASE_URL": model.url,
         "OPENAI_API_KEY": "none",
-        "STARLING_LIMITS": '{"tool_call_seconds": 100}',
+        "STARLING_LIMITS": '{"tool_call_seconds": 200, "model_call_seconds": 200}',
     }
     commands = (("serve", "--port", "0"), ("worker",)) * 2
     with new_home(**variables) as home, ExitStack() as stack:
@@ -140,7 +140,7 @@ def shapes(workbench: Workbench) -> list[dict[str, Any]]:
     dice = random.Random(0)
 
     def server(number: int, **options: object) -> dict[str, Any]:
-        return {"url": workbench.url, "x-starling": {"effect": "read", "timeout": 100 + number, **options}}
+        return {"url": workbench.url, "x-starling": {"effect": "read", "timeout": 200 + number, **options}}
 
     return [
         {name: server(0, description=f"Ours since {dice.randint(0, 2)}.") for name in dice.sample("abcd", 2)}
@@ -180,7 +180,7 @@ async def test_only_runs_that_use_a_removed_server_notice_reloads(
 
     async with asyncio.TaskGroup() as group:
         asked = [group.create_task(ask(next(town.turns), text, f"t{number}")) for number, text in enumerate(ASKED)]
-        await wait_for(lambda: workbench.done().count("wait here") == len(ASKED), seconds=60)
+        await wait_for(lambda: workbench.done().count("wait here") == len(ASKED), seconds=120)
         seconds = await reload(10)  # while they all wait for a tool
         await pass_by(engine)
         seconds += await reload(20)  # while they go on, up to the middle of their answers
