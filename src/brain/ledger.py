@@ -48,6 +48,10 @@ class Ledger(CallRecord):
         """How many calls the run doesn't have to think of any more."""
         return sum(row.settled for row in self._rows.values())
 
+    def in_doubt(self, path: str) -> bool:
+        """Whether a call of a task left, and nobody has said yet what it came to: then its agent has to go on."""
+        return any(row.path == path and row.state != "intended" and not row.settled for row in self._rows.values())
+
     def intend(self, calls: Sequence[ToolCall]) -> None:
         """Write down, with the next batch, that these calls are going to be made."""
         for call in calls:
@@ -163,8 +167,13 @@ def _as_person(answered: Answered) -> _Said:
     resolution = answered.payload.get("resolution") if answered.state == "resolved" else "give_up"
     if resolution == "give_up":
         return _Said(None, "", answered.by or answered.state)
-    text = f"{answered.payload.get('result', '')}\n[Its own answer was lost; a person says this.]".lstrip()
-    return _Said(resolution == "done", text if resolution == "done" else "", answered.by)
+    if resolution == "not_done":
+        return _Said(False, "A person says that it was not done.", answered.by)
+    return _Said(
+        True,
+        f"{answered.payload.get('result', '')}\n[Its own answer was lost; a person says this.]".lstrip(),
+        answered.by,
+    )
 
 
 async def _nobody() -> None:

@@ -1,0 +1,412 @@
+"""Calls that may change something: never silently made twice, never silently lost."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from psycopg import AsyncConnection
+
+from starling.core.events import ExactCall
+from starling.infra.postgres.interrupts import StoredInterrupt
+from starling.infra.postgres.ledger import LedgerReader, LedgerRow
+from starling.infra.postgres.runs import RunKey
+from tests.integration.brain.conftest import Open
+from tests.support.effects import AGENT, Effects
+from tests.support.model_script import Answer
+from tests.support.platform import ModelSays, Platform, Told, calls, decision, task, verdict
+from tests.support.runs import waiting_for_a_lock
+from tests.support.waiting import SOMEBODY, answer, live, questions
+
+# Whoever lets a call leave waits at an advisory lock first.
+HOLD_DISPATCH = """
+CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NEW; END $$;
+CREATE TRIGGER hold BEFORE INSERT ON ledger FOR EACH ROW WHEN (NEW.state = 'dispatched') EXECUTE FUNCTION hold()"""
+NEXT_TRANSACTION = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
+
+
+@pytest.fixture
+def effects(tmp_path: Path) -> Effects:
+    return Effects(tmp_path / "effects")
+
+
+@pytest.fixture
+async def platform(opened: Open, effects: Effects) -> AsyncGenerator[Platform]:
+    async with opened(servers={"effects": effects.as_server()}) as platform:
+        yield platform
+
+
+def one_task(says: ModelSays, *answers: Answer) -> None:
+    """Give one task to the effects' agent, which answers so; all else succeeds, and a failure is told."""
+    says.supervisor(decision(task("t1", AGENT)), decision())
+    says.agent("t1", *answers)
+    says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("That is what came of it [1]."))
+
+
+def stalled(tool: str, moment: str = "after", **more: str) -> Answer:
+    return calls((tool, {"what": "a", "stall": moment, "gate": "gate", **more}))
+
+
+async def cut_off(platform: Platform, effects: Effects, at: str = "done") -> RunKey:
+    """Begin a run and end its life while its call is out."""
+    key = await platform.accept("Do it.")
+    async with platform.living(key):
+        await effects.until(at, "a")
+    return key
+
+
+async def result_told(platform: Platform, key: RunKey) -> None:
+    """Return once the result of a call is durable."""
+    async for event in platform.store.reader.follow(key):
+        if event.type == "tool_result":
+            return
+
+
+async def rows(platform: Platform, key: RunKey) -> Sequence[LedgerRow]:
+    return await LedgerReader(platform.store.engine).calls(key)
+
+
+def asked_about(question: StoredInterrupt) -> tuple[str, str]:
+    """Return the tool, and the thing that it was called with."""
+    call = ExactCall.model_validate(question.call)
+    return call.name, call.args["what"]
+
+
+def results(told: Told) -> list[str]:
+    return [result["result"] for result in told.of("tool_result")]
+
+
+async def test_a_read_has_no_row_and_is_made_again(platform: Platform, says: ModelSays, effects: Effects) -> None:
+    one_task(says, stalled("read_it"))
+    key = await cut_off(platform, effects)
+    effects.open("gate")
+
+    told = await platform.finish(key)
+
+    assert (told.status, results(told)) == ("succeeded", ["read_it a: fine"])
+    assert [line["key"] for line in effects.lines("arrived")] == [None, None]
+    assert await rows(platform, key) == []
+
+
+async def test_an_idempotent_call_is_repeated_under_its_key(
+    platform: Platform, says: ModelSays, effects: Effects
+) -> None:
+    one_task(says, stalled("put"))
+    key = await cut_off(platform, effects)
+    effects.open("gate")
+
+    told = await platform.finish(key)
+
+    (row,) = await rows(platform, key)
+    assert (told.status, results(told)) == ("succeeded", ["put a: fine"])
+    assert [line["key"] for line in effects.lines("arrived")] == [row.key, row.key]
+    assert (row.tool, row.effect, row.state, row.settled_by) == ("effects.put", "idempotent", "succeeded", None)
+
+
+async def test_an_unsafe_call_is_in_doubt_and_says_what_is_known(
+    platform: Platform, says: ModelSays, effects: Effects
+) -> None:
+    one_task(says, stalled("charge"))
+    key = await cut_off(platform, effects)
+
+    await live(platform, key)
+
+    (row,) = await rows(platform, key)
+    (question,) = await questions(platform, key)
+    record = await platform.store.reader.record(key)
+    assert (record.status, row.state, row.settled) == ("waiting", "in_doubt", False)
+    assert question.kind == "in_doubt"
+    assert asked_about(question) == ("effects.charge", "a")
+    assert all(known in question.message for known in (row.key, "life 1 of the run", "effects.charge"))
+    assert effects.done() == ["charge a"]
+
+
+async def test_a_call_that_was_done_has_the_result_that_a_person_gives(
+    platform: Platform, says: ModelSays, effects: Effects
+) -> None:
+    one_task(says, stalled("charge"))
+    key = await cut_off(platform, effects)
+    await live(platform, key)
+    await answer(platform, key, resolution="done", result="receipt 7")
+
+    told = await platform.finish(key)
+
+    (row,) = await rows(platform, key)
+    assert told.status == "succeeded"
+    assert results(told) == ["receipt 7\n[Its own answer was lost; a person says this.]"]
+    assert (row.state, row.settled_by) == ("succeeded", SOMEBODY)
+    assert effects.done() == ["charge a"]
+
+
+async def test_a_call_that_was_not_done_is_made_under_the_same_key(
+    platform: Platform, says: ModelSays, effects: Effects
+) -> None:
+    one_task(says, stalled("charge", "before"))
+    key = await cut_off(platform, effects, "arrived")
+    await live(platform, key)
+    await answer(platform, key, resolution="not_done")
+    effects.open("gate")
+
+    told = await platform.finish(key)
+
+    (row,) = await rows(platform, key)
+    assert (told.status, results(told)) == ("succeeded", ["charge a: fine"])
+    assert [line["key"] for line in effects.lines("arrived")] == [row.key, row.key]
+    assert (row.state, row.settled_by) == ("succeeded", None)
+
+
+async def test_a_call_that_is_given_up_fails_its_task_and_stays_in_doubt(
+    platform: Platform, says: ModelSays, effects: Effects
+) -> None:
+    one_task(says, stalled("charge"))
+    key = await cut_off(platform, effects)
+    await live(platform, key)
+    await answer(platform, key, resolution="give_up")
+
+    told = await platform.finish(key)
+
+    (row,) = await rows(platform, key)
+    assert (told.status, told.codes) == ("failed", ["outcome_unknown"])
+    assert (row.state, row.settled, row.settled_by) == ("in_doubt", True, SOMEBODY)
+    assert effects.done() == ["charge a"]
+
+
+async def test_a_call_that_is_cut_off_again_is_asked_about_again(
+    platform: Platform, says: ModelSays, effects: Effects
+) -> None:
+    one_task(says, stalled("charge", "before"))
+    key = await cut_off(platform, effects, "arrived")
+    await live(platform, key)
+    await answer(platform, key, resolution="not_done")
+    async with platform.living(key):
+        await effects.until("arrived", "a", 2)
+    await live(platform, key)
+
+    (question,) = await questions(platform, key)
+    await answer(platform, key, resolution="done")
+    told = await platform.finish(key)
+
+    assert "life 3 of the run" in question.message
+    assert told.status == "succeeded"
+    assert len(told.of("in_doubt")) == 2
+    assert len(effects.lines("arrived")) == 2
+
+
+async def test_a_reconcile_tool_that_says_that_a_call_was_done_has_its_result(
+    opened: Open, says: ModelSays, effects: Effects
+) -> None:
+    one_task(says, stalled("charge"))
+    async with opened(servers={"effects": effects.as_server(reconcile=True)}) as platform:
+        key = await cut_off(platform, effects)
+
+        told = await platform.finish(key)
+
+        (row,) = await rows(platform, key)
+    assert told.status == "succeeded"
+    assert results(told) == ["found: charge a\n[Its own answer was lost; effects.find_charge says this.]"]
+    assert (row.state, row.settled_by) == ("succeeded", "effects.find_charge")
+    assert effects.done() == ["charge a"]
+
+
+async def test_a_reconcile_tool_that_says_that_a_call_was_not_done_has_it_made(
+    opened: Open, says: ModelSays, effects: Effects
+) -> None:
+    one_task(says, stalled("charge", "before"))
+    async with opened(servers={"effects": effects.as_server(reconcile=True)}) as platform:
+        key = await cut_off(platform, effects, "arrived")
+        async with platform.living(key) as life:
+            await effects.until("arrived", "a", 3)  # the call, the question and the call
+            effects.open("gate")
+            await life
+
+        told = await platform.told(key)
+        (row,) = await rows(platform, key)
+    assert (told.status, results(told)) == ("succeeded", ["charge a: fine"])
+    assert (row.state, row.settled_by) == ("succeeded", None)
+    assert [(line["tool"], line["key"]) for line in effects.lines("arrived")] == [
+        ("charge", row.key),
+        ("find_charge", row.key),
+        ("charge", row.key),
+    ]
+
+
+@pytest.mark.parametrize("spoilt", ["garbage", "fail"])
+async def test_a_reconcile_tool_that_does_not_know_leaves_it_to_a_person(
+    opened: Open, says: ModelSays, effects: Effects, spoilt: str
+) -> None:
+    one_task(says, stalled("charge", found=spoilt))
+    async with opened(servers={"effects": effects.as_server(reconcile=True)}) as platform:
+        key = await cut_off(platform, effects)
+
+        await live(platform, key)
+
+        assert [question.kind for question in await questions(platform, key)] == ["in_doubt"]
+    assert effects.done() == ["charge a"]
+
+
+async def test_a_call_that_was_only_intended_is_made_once(
+    platform: Platform, says: ModelSays, effects: Effects, database_url: str
+) -> None:
+    one_task(says, calls(("charge", {"what": "a"})))
+    key = await platform.accept("Do it.")
+    async with await AsyncConnection.connect(database_url, autocommit=True) as other:
+        await other.execute(HOLD_DISPATCH)
+        await other.execute("SELECT pg_advisory_lock(7)")
+        async with platform.living(key):
+            await waiting_for_a_lock(database_url)
+        (row,) = await rows(platform, key)
+
+    told = await platform.finish(key)
+
+    assert row.state == "intended"
+    assert (told.status, results(told)) == ("succeeded", ["charge a: fine"])
+    assert [line["key"] for line in effects.lines("arrived")] == [row.key]
+
+
+async def test_each_call_of_a_fan_out_goes_its_own_way(platform: Platform, says: ModelSays, effects: Effects) -> None:
+    three: list[tuple[str, dict[str, Any] | str]] = [
+        ("charge", {"what": "whole"}),
+        ("charge", {"what": "after", "stall": "after", "gate": "gate"}),
+        ("put", {"what": "again", "stall": "before", "gate": "gate"}),
+    ]
+    one_task(says, calls(*three))
+    key = await platform.accept("Do three things.")
+    async with platform.living(key):
+        await effects.until("done", "after")
+        await effects.until("arrived", "again")
+        await result_told(platform, key)
+    effects.open("gate")
+    await live(platform, key)
+    (question,) = await questions(platform, key)
+    await answer(platform, key, resolution="done", result="yes")
+
+    told = await platform.finish(key)
+
+    assert asked_about(question) == ("effects.charge", "after")
+    assert sorted(text.partition("\n")[0] for text in results(told)) == ["charge whole: fine", "put again: fine", "yes"]
+    assert len(told.of("tool_start")) == 3
+    assert [effects.done().count(f"charge {what}") for what in ("whole", "after")] == [1, 1]
+    assert told.done["usage"]["tool_calls"] == 3
+
+
+async def test_two_equal_calls_of_one_answer_are_two(platform: Platform, says: ModelSays, effects: Effects) -> None:
+    one_task(says, calls(("charge", {"what": "a"}), ("charge", {"what": "a"})))
+
+    told = await platform.ask("Charge twice.")
+
+    found = await rows(platform, told.key)
+    assert told.status == "succeeded"
+    assert effects.done() == ["charge a", "charge a"]
+    assert [row.index for row in found] == [0, 1]
+    assert len({row.key for row in found}) == 2
+
+
+async def test_a_call_that_took_too_long_is_in_doubt_at_once(opened: Open, says: ModelSays, effects: Effects) -> None:
+    one_task(says, stalled("charge"))
+    async with opened(servers={"effects": effects.as_server(timeout=3)}) as platform:
+        key = await platform.accept("Do it.")
+        await live(platform, key)
+        (question,) = await questions(platform, key)
+        await answer(platform, key, resolution="done", result="receipt 7")
+
+        told = await platform.finish(key)
+
+    assert "didn't answer within 3 s" in question.message
+    assert told.status == "succeeded"
+    assert len(effects.lines("arrived")) == 1
+
+
+async def test_an_idempotent_call_that_took_too_long_may_be_tried_again(
+    opened: Open, says: ModelSays, effects: Effects
+) -> None:
+    one_task(says, stalled("put"), calls(("put", {"what": "a"})))
+    async with opened(servers={"effects": effects.as_server(timeout=3)}) as platform:
+        told = await platform.ask("Do it.")
+        found = await rows(platform, told.key)
+
+    assert (told.status, told.of("task_result")[0]["attempt"]) == ("succeeded", 2)
+    assert [row.state for row in found] == ["failed", "succeeded"]
+
+
+@pytest.mark.parametrize("tool", ["read_it", "put", "charge"])
+async def test_what_a_database_cannot_hold_is_stored_and_replayed(
+    platform: Platform, says: ModelSays, effects: Effects, tool: str
+) -> None:
+    says.supervisor(decision(task("t1", AGENT)))
+    says.agent("t1", calls((tool, {"what": "a", "answer": "odd"})))
+    says.reviewer(Answer("", hold="for ever"), verdict("APPROVED"))
+    says.qa(Answer("Odd [1]."))
+    key = await platform.accept("Do it.")
+    async with platform.living(key):
+        await platform.model.received(3)
+        await result_told(platform, key)
+
+    told = await platform.finish(key)
+
+    assert told.status == "succeeded"
+    assert results(told) == ["a\ufffdb \ufffd"]
+    assert effects.done() == [f"{tool} a"]
+    outcomes = [(row.outcome or {})["data"] for row in await rows(platform, key)]
+    odd = {"nul\ufffd": "a\ufffdb", "lone": "\ufffd", "nan": "nan", "big": str(10**400)}
+    assert outcomes == ([] if tool == "read_it" else [odd])
+
+
+async def test_a_call_that_does_not_fit_never_leaves(platform: Platform, says: ModelSays, effects: Effects) -> None:
+    one_task(says, calls(("charge", {"who": "a"})), calls(("charge", {"what": "a"})))
+
+    told = await platform.ask("Do it.")
+
+    found = await rows(platform, told.key)
+    assert told.status == "succeeded"
+    assert [(row.state, row.fence, row.dispatched_at is None) for row in found] == [
+        ("failed", 0, True),
+        ("succeeded", 1, False),
+    ]
+    assert effects.done() == ["charge a"]
+
+
+async def test_a_server_that_is_gone_says_nothing_of_what_it_did_before(
+    platform: Platform, says: ModelSays, effects: Effects
+) -> None:
+    one_task(says, stalled("charge"))
+    key = await cut_off(platform, effects)
+    await platform.workshop.gateway.remove("effects")
+
+    await live(platform, key)
+
+    (question,) = await questions(platform, key)
+    assert question.kind == "in_doubt"
+    assert "It had been called before that" in question.message
+
+
+@asynccontextmanager
+async def counting(database_url: str) -> AsyncGenerator[list[int]]:
+    """Give a list that holds, once the block has ended, how many transactions wrote meanwhile."""
+    counted: list[int] = []
+    async with await AsyncConnection.connect(database_url, autocommit=True) as other:
+        before = await (await other.execute(NEXT_TRANSACTION)).fetchone()
+        yield counted
+        after = await (await other.execute(NEXT_TRANSACTION)).fetchone()
+    assert before is not None
+    assert after is not None
+    counted.append(after[0] - before[0])
+
+
+@pytest.mark.parametrize(("tool", "most"), [("read_it", 14), ("put", 14 + 2 * 2), ("charge", 14 + 2 * 2)])
+async def test_an_effect_costs_two_transactions_at_most(
+    opened: Open, says: ModelSays, effects: Effects, database_url: str, tool: str, most: int
+) -> None:
+    says.supervisor(decision(task("t1", "mcp_agent_one"), task("t2", "mcp_agent_two")))
+    for number in ("t1", "t2"):
+        says.agent(number, calls((tool, {"what": number})))
+    says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("Done [1][2]."))
+    servers = {"one": effects.as_server(), "two": effects.as_server()}
+    async with opened(servers=servers) as platform, counting(database_url) as counted:
+        told = await platform.ask("Do both.")
+
+    assert told.status == "succeeded"
+    assert counted[0] <= most
