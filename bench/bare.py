@@ -109,7 +109,7 @@ class Loop:
         for call in reply.tool_calls:
             server = SERVER_OF[call.name]
             async with self.sessions.use(server, self.servers[server]) as session:
-                await session.call(call.name, dict(call.arguments or {}))
+                await session.call(call.name, dict(call.arguments or {}), {})
         await told("review", await self.models.respond(review))
 
 

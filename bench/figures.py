@@ -92,7 +92,11 @@ def _text(part: object) -> str:
 
 
 def write(figures: Sequence[Figure], file: Path) -> None:
-    file.write_text("".join(f"{figure.line()}\n" for figure in figures), encoding="utf-8")
+    """Write a line for each figure; those in the file that weren't measured again stay."""
+    names = {figure.name for figure in figures}
+    known = file.read_text("utf-8").splitlines() if file.exists() else []
+    kept = [line for line in known if json.loads(line)["name"] not in names]
+    file.write_text("".join(f"{line}\n" for line in (*kept, *(figure.line() for figure in figures))), encoding="utf-8")
 
 
 def show(figures: Sequence[Figure], console: Console) -> None:

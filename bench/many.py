@@ -20,13 +20,17 @@ from starlette.responses import PlainTextResponse, Response
 from bench.figures import Figure
 from bench.process import python, running
 from bench.server import Place, Platform, answered, free_port, up
+from bench.stage import Stage
 
+NAMES = ("up.ready_ms_300", "up.memory_mb_300", "registry.reload_ms_300")
 SERVERS = 300
 _REPETITIONS = 3
 
 
-async def figures(place: Place) -> list[Figure]:
+async def measure(stage: Stage) -> list[Figure]:
     """Measure a platform with 300 servers next to the same platform with one of them."""
+    stage.say(f"{SERVERS} servers")
+    place = stage.place("many")
     async with _server() as url:
         few = await _measured(place, url, 1)
         many = await _measured(place, url, SERVERS)

@@ -1,267 +1,62 @@
-"""`make bench`: one request through the whole platform, next to a bare loop, measured in the same minutes.
+"""`make bench`: what the platform costs, next to what nobody can do without. `python -m bench.run NAME…` for some.
 
-The machine's noise hits both sides alike, for they take turns. Processor time is the platform's and its Postgres';
-the tools' and the model's don't count.
+Each part measures its figures next to their references in the same minutes: the machine's noise hits both alike.
 """
 
 import asyncio
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
-from typing import Any
 
-import aiohttp
-import orjson
-import psutil
 from rich.console import Console
 
-from bench import figures, many, starts, tracing
+from bench import figures, many, request, starts, tracing
 from bench.figures import Figure
-from bench.process import HERE, ask, line_of, python, running
-from bench.server import Cpu, Place, Platform, Timing, up
-
-ROUNDS = 5
-RUNS = 30  # a round
-BARE_RUNS = 60
-TOGETHER = 32
-RUNS_EACH = 3  # of those together
-DELAY_MS = 200
+from bench.process import HERE
+from bench.stage import Stage, open_stage
 
 _RESULTS = HERE / "results.jsonl"
-_CALLS, _DEPTH = 6, 4  # the bare loop's: plan, two tasks, two reviews, answer
-_TRANSACTIONS = 14
-
-type Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
-    """The processes that take part."""
+class Part:
+    """Measures some figures, all at once."""
 
-    platform: Platform
-    bare: asyncio.subprocess.Process
-    served: "Served"
-    model: "ModelControl"
-
-    async def loops(self, requests: int, at_once: int = 1) -> dict[str, Any]:
-        return orjson.loads(await ask(self.bare, f"{requests} {at_once}"))
+    names: tuple[str, ...]
+    measure: Callable[[Stage], Awaitable[Sequence[Figure]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
-    """The bare loop as a service, on the platform's Postgres."""
-
-    url: str
-    process: psutil.Process
-    session: aiohttp.ClientSession
-
-    async def run(self) -> None:
-        async with self.session.post(self.url, json={}) as response:
-            if b"event: done" not in await response.read():
-                raise RuntimeError("the bare service didn't come to its answer")
-
-    def cpu(self) -> float:
-        times = self.process.cpu_times()
-        return (times.user + times.system) * 1000
+PARTS = (
+    Part(request.NAMES, request.measure),
+    Part(starts.NAMES, starts.measure),
+    Part(many.NAMES, many.measure),
+    Part(tracing.NAMES, tracing.measure),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelControl:
-    """Steers the model's process."""
-
-    url: str
-    session: aiohttp.ClientSession
-
-    async def calls(self) -> list[dict[str, Any]]:
-        """Return what the model was asked since the last time."""
-        async with self.session.get(f"{self.url}/calls") as response:
-            return orjson.loads(await response.read())
-
-    async def delay(self, milliseconds: float) -> None:
-        async with self.session.post(f"{self.url}/delay/{milliseconds}") as response:
-            response.raise_for_status()
+def chosen(names: Sequence[str]) -> list[Part]:
+    """Return the parts that measure the figures of these names; all of them for none. Raises SystemExit."""
+    known = [name for part in PARTS for name in part.names]
+    if unknown := set(names) - set(known):
+        raise SystemExit(f"There is no figure {', '.join(sorted(unknown))}. There are: {', '.join(known)}.")
+    return [part for part in PARTS if not names or set(names) & set(part.names)]
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One turn of each: the platform's runs, then the bare loop's, while the platform had nothing to do."""
-
-    timings: Sequence[Timing]
-    health: Sequence[float]
-    cpu: Cpu  # of all its runs
-    transactions: float  # a run
-    bare: Mapping[str, Any]
-    bare_cpu: float  # a request
-    served_cpu: float  # a request, Postgres included
-
-
-async def _round(bench: Bench) -> Round:
-    platform = bench.platform
-    cpu, written = platform.cpu(), platform.write_transactions()
-    timings = [await platform.run() for _ in range(RUNS)]
-    cpu, written = platform.cpu() - cpu, platform.write_transactions() - written
-    health = [await platform.health() for _ in range(RUNS)]
-    bare = await bench.loops(BARE_RUNS)
-    served = await _served_cpu(bench)
-    return Round(timings, health, cpu, written / RUNS, bare, bare["cpu"] / BARE_RUNS, served)
-
-
-async def _served_cpu(bench: Bench) -> float:
-    """Return the milliseconds of processor time that the bare service and Postgres take for a request."""
-    own, postgres = bench.served.cpu(), bench.platform.cpu().postgres
-    for _ in range(BARE_RUNS):
-        await bench.served.run()
-    return (bench.served.cpu() - own + bench.platform.cpu().postgres - postgres) / BARE_RUNS
-
-
-async def _one_request(bench: Bench) -> list[Figure]:
-    rounds = [await _round(bench) for _ in range(ROUNDS)]
-    background = await _transactions_at_rest(bench.platform, sum(run.done for turn in rounds for run in turn.timings))
-    written = median(turn.transactions for turn in rounds) - background / (ROUNDS * RUNS)
-    runs = [run for turn in rounds for run in turn.timings]
-    cpu = median((turn.cpu.server + turn.cpu.postgres) / RUNS for turn in rounds)
-    postgres = sum(turn.cpu.postgres for turn in rounds) / (ROUNDS * RUNS)
-    bare_plan = median(time for turn in rounds for time in turn.bare["plan"])
-    bare_done = median(time for turn in rounds for time in turn.bare["done"])
-    bare_cpu = median(turn.bare_cpu for turn in rounds)
-    served_cpu = median(turn.served_cpu for turn in rounds)
-    health = median(time for turn in rounds for time in turn.health)
-    return [
-        Figure("run.cpu_ms", cpu, "ms", served_cpu, f"the bare loop's, served; Postgres' part is {postgres:.1f} ms"),
-        Figure("run.cpu_ms_loop", cpu, "ms", bare_cpu, "the bare loop's, neither served nor kept"),
-        Figure("run.done_ms", median(run.done for run in runs), "ms", bare_done, "the bare loop's"),
-        Figure("run.first_event_ms", median(run.first_event for run in runs), "ms", health, "GET /health"),
-        Figure("run.plan_event_ms", median(run.plan for run in runs), "ms", bare_plan, "the bare loop's plan"),
-        Figure("run.write_transactions", written, "", _TRANSACTIONS, "the mark; background subtracted"),
-    ]
-
-
-async def _transactions_at_rest(platform: Platform, milliseconds: float) -> int:
-    """Return how many write transactions the platform makes in this time with nothing to do: sweeps, heartbeats."""
-    written = platform.write_transactions()
-    await asyncio.sleep(milliseconds / 1000)
-    return platform.write_transactions() - written
-
-
-def _asked(calls: Sequence[Body]) -> list[Figure]:
-    """The figures that one run's model calls give; calls side by side overlap, for each takes its time."""
-    bodies = [call["body"] for call in calls]
-    depth = figures.depth((call["begun"], call["ended"]) for call in calls)
-    chars, payload = (sum(map(size, bodies)) for size in (figures.prompt_chars, figures.payload_chars))
-    return [
-        Figure("run.model_calls", len(bodies), "", _CALLS, "the bare loop's"),
-        Figure("run.model_depth", depth, "", _DEPTH, "the bare loop's"),
-        Figure("run.prompt_chars", chars, "", payload, "the same without instructions"),
-    ]
-
-
-async def _throughput(bench: Bench, depth: int) -> Figure:
-    """The share of what could be done if nothing but the model took time."""
-    ideal = TOGETHER / (depth * DELAY_MS / 1000)
-    shares: list[float] = []
-    bare_shares: list[float] = []
-    for _ in range(3):
-        shares.append(await _runs_a_second(bench.platform) / ideal)
-        requests = TOGETHER * RUNS_EACH
-        bare_shares.append(requests / (await bench.loops(requests, TOGETHER))["elapsed"] * 1000 / ideal)
-    against = f"the bare loop's; ideal is {ideal:g} a second"
-    return Figure("run.throughput_share", median(shares), "", median(bare_shares), against)
-
-
-async def _runs_a_second(platform: Platform) -> float:
-    loop = asyncio.get_running_loop()
-    begun = loop.time()
-    async with asyncio.TaskGroup() as lanes:
-        for _ in range(TOGETHER):
-            lanes.create_task(_lane(platform))
-    return TOGETHER * RUNS_EACH / (loop.time() - begun)
-
-
-async def _lane(platform: Platform) -> None:
-    for _ in range(RUNS_EACH):
-        await platform.run()
-
-
-async def _commands(place: Place) -> list[Figure]:
-    ours, bare = await starts.help_times()
-    figure = Figure("cli.help_ms", ours, "ms", bare, "python -c 'import typer'")
-    ours, bare = await starts.ready_times(place)
-    return [figure, Figure("up.ready_ms", ours, "ms", bare, "a bare FastAPI; data is there already")]
-
-
-async def _measure(folder: Path, console: Console) -> list[Figure]:
-    async with _model() as model:
-        place = Place(folder, model.url)
-        (folder / "mcp.json").write_bytes(orjson.dumps(_servers()))
-        async with up(place) as (platform, _):
-            console.print("One run, to see what it asks the model …")
-            await platform.run()
-            await model.delay(DELAY_MS)
-            await model.calls()
-            await platform.run()
-            recorded = await model.calls()
-            asked = _asked(recorded)
-            (folder / "requests.json").write_bytes(orjson.dumps([call["body"] for call in recorded]))
-            async with (
-                running(python("-m", "bench.bare", str(folder)), place.environment(0)) as bare,
-                _served(place, platform) as served,
-            ):
-                bench = Bench(platform, bare, served, model)
-                await model.delay(0)
-                await _warm_up(bench)
-                console.print(f"{ROUNDS} rounds of {RUNS} runs, one after another …")
-                one = await _one_request(bench)
-                console.print(f"{TOGETHER} runs at once, {DELAY_MS} ms for each model call …")
-                await model.delay(DELAY_MS)
-                share = await _throughput(bench, figures.depth((call["begun"], call["ended"]) for call in recorded))
-        console.print("Starts …")
-        commands = [*await _commands(place), *await many.figures(place)]
-        console.print("Spans that nobody takes …")
-        await model.delay(0)
-        return [*one, share, *asked, *commands, await tracing.overhead(place)]
-
-
-async def _warm_up(bench: Bench) -> None:
-    for _ in range(RUNS):
-        await bench.platform.run()
-        await bench.served.run()
-    await bench.loops(RUNS)
-
-
-@asynccontextmanager
-async def _served(place: Place, platform: Platform) -> AsyncGenerator[Served]:
-    command = python("-m", "bench.served", str(place.folder), platform.database)
-    async with running(command, place.environment(0)) as process, aiohttp.ClientSession() as session:
-        yield Served(await line_of(process), psutil.Process(process.pid), session)
-
-
-@asynccontextmanager
-async def _model() -> AsyncGenerator[ModelControl]:
-    async with running(python("-m", "bench.model")) as process, aiohttp.ClientSession() as session:
-        yield ModelControl(await line_of(process), session)
-
-
-def _servers() -> dict[str, Any]:
-    tools = str(HERE / "tools.py")
-    return {
-        "mcpServers": {
-            name: {"command": sys.executable, "args": [tools, name], "x-starling": {"effect": "read"}}
-            for name in ("tides", "library")
-        }
-    }
+async def _measure(parts: Sequence[Part], folder: Path, console: Console) -> list[Figure]:
+    async with open_stage(folder, console) as stage:
+        return [figure for part in parts for figure in await part.measure(stage)]
 
 
 def main() -> None:
     console = Console()
     console.width = max(console.width, 110)
+    parts = chosen(sys.argv[1:])
     with tempfile.TemporaryDirectory(prefix="starling-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o711)  # under root the embedded Postgres runs as somebody else
-        measured = asyncio.run(_measure(folder, console))
+        measured = asyncio.run(_measure(parts, folder, console))
     figures.write(measured, _RESULTS)
     figures.show(measured, console)
     console.print(f"Written to {_RESULTS}.")

@@ -8,8 +8,12 @@ from time import perf_counter
 
 import aiohttp
 
+from bench.figures import Figure
 from bench.process import python, running
 from bench.server import Place, answered, free_port, up
+from bench.stage import Stage
+
+NAMES = ("cli.help_ms", "up.ready_ms")
 
 _HELP = python("-c", "from starling.app.cli import main; main()", "--help")
 _TYPER = python("-c", "import typer; typer.Typer()")
@@ -21,7 +25,19 @@ uvicorn.run(app, port=int(sys.argv[1]), log_level="error")
 """
 
 
-async def help_times(repetitions: int = 7) -> tuple[float, float]:
+async def measure(stage: Stage) -> list[Figure]:
+    """Measure `starling --help` and `starling up`."""
+    stage.say("Starts")
+    ours, bare = await _help_times()
+    figure = Figure("cli.help_ms", ours, "ms", bare, "python -c 'import typer'")
+    place = stage.place("starts")
+    async with up(place):
+        pass  # makes the data
+    ours, bare = await _ready_times(place)
+    return [figure, Figure("up.ready_ms", ours, "ms", bare, "a bare FastAPI; data is there already")]
+
+
+async def _help_times(repetitions: int = 7) -> tuple[float, float]:
     """Return the median milliseconds of `starling --help` and of a program that only imports Typer."""
     ours: list[float] = []
     bare: list[float] = []
@@ -31,7 +47,7 @@ async def help_times(repetitions: int = 7) -> tuple[float, float]:
     return median(ours), median(bare)
 
 
-async def ready_times(place: Place, repetitions: int = 3) -> tuple[float, float]:
+async def _ready_times(place: Place, repetitions: int = 3) -> tuple[float, float]:
     """Return the median milliseconds until `starling up` and a bare FastAPI are ready."""
     ours: list[float] = []
     bare: list[float] = []

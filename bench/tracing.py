@@ -1,12 +1,13 @@
 """What tracing costs a run when nobody takes the spans: two platforms, one of them traced to a dead collector."""
 
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from statistics import median
 
 from bench.figures import Figure
-from bench.server import Place, Platform, free_port, up
+from bench.server import Platform, free_port, up
+from bench.stage import Stage
 
+NAMES = ("tracing.overhead_ratio",)
 _WARM_UP, _RUNS = 20, 150
 
 
@@ -21,10 +22,11 @@ class _Side:
         self.done.append((await self.platform.run()).done)
 
 
-async def overhead(place: Place) -> Figure:
-    """Return how much longer a run takes with spans than without; the two take turns, run by run."""
-    collector = f"http://127.0.0.1:{free_port()}"
-    beside = replace(place, folder=_beside(place.folder), extra={"OTEL_EXPORTER_OTLP_ENDPOINT": collector})
+async def measure(stage: Stage) -> list[Figure]:
+    """Measure how much longer a run takes with spans than without; the two take turns, run by run."""
+    stage.say("Spans that nobody takes")
+    place = stage.place("plain")
+    beside = stage.place("traced", OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{free_port()}")
     async with up(place) as (plain, _), up(beside) as (traced, _):
         await _in_turns(_Side(plain), _Side(traced), _WARM_UP)
         before = plain.cpu().server, traced.cpu().server
@@ -33,17 +35,10 @@ async def overhead(place: Place) -> Figure:
         cpu = (traced.cpu().server - before[1]) / (plain.cpu().server - before[0])
     milliseconds = median(without.done)
     against = f"a run without spans, {milliseconds:.1f} ms; the server's processor time × {cpu:.2f}"
-    return Figure("tracing.overhead_ratio", median(with_spans.done) / milliseconds, "", 1.0, against)
+    return [Figure("tracing.overhead_ratio", median(with_spans.done) / milliseconds, "", 1.0, against)]
 
 
 async def _in_turns(one: _Side, other: _Side, times: int) -> None:
     for _ in range(times):
         await one.run()
         await other.run()
-
-
-def _beside(folder: Path) -> Path:
-    other = folder / "traced"
-    other.mkdir(mode=0o711)
-    (other / "mcp.json").write_bytes((folder / "mcp.json").read_bytes())
-    return other
