@@ -19,6 +19,7 @@ from mcp_gateway.config import read_config
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.repository import ServerRepository
 from starling.app.agents import AgentService
+from starling.app.answering import Answering
 from starling.app.cancelling import Cancellation, Cancelling
 from starling.app.database import Database
 from starling.app.delivery import delivering
@@ -64,6 +65,7 @@ class Store:
     runs: RunRepository
     leases: Leases
     interrupts: InterruptRepository
+    answering: Answering
     reader: RunReader
     servers: ServerRepository
     epochs: EpochRepository
@@ -108,6 +110,8 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
         reader = RunReader(engine, broadcast)
         epochs = EpochRepository(engine)
         cancellation = Cancellation.over(engine, broadcast, runs)
+        interrupts = InterruptRepository(engine, runs)
+        answering = Answering(interrupts)
         rosters = Registry(epochs, CustomAgents(AgentRepository(engine)))
         yield Store(
             engine=engine,
@@ -115,14 +119,17 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
             queue=queue,
             runs=runs,
             leases=Leases(engine, queue.defer, runs.admit),
-            interrupts=InterruptRepository(engine, runs),
+            interrupts=interrupts,
+            answering=answering,
             reader=reader,
             servers=ServerRepository(engine),
             epochs=epochs,
             registry=RegistryService(engine, epochs, settings.limits),
             rosters=rosters,
             agents=AgentService.over(engine, rosters, settings),
-            intake=Intake(runs, reader, settings.limits, GRAPH_VERSION, cancellation.make_way),
+            intake=Intake(
+                runs, reader, settings.limits, GRAPH_VERSION, cancellation.make_way, answering.answer_instead
+            ),
             scrape=Scrape.of(metrics, partial(backlog, engine), epochs.active_number),
             direct_url=database.direct_url,
             keys=Keys(KeyRepository(engine), SystemClock()),

@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from starling.app.answering import AnswerInstead
 from starling.app.logs import note_in_logs
-from starling.core.errors import InvalidRequestError
+from starling.core.errors import ConflictError, InvalidRequestError
 from starling.core.events import RunStarted, StoredEvent
 from starling.core.ids import new_id, trace_id_of
 from starling.core.json import digest, storable, storable_text
@@ -18,7 +19,7 @@ from starling.core.settings import Limits
 from starling.infra.postgres.broadcast import Listener
 from starling.infra.postgres.idempotency import IdempotencyKey
 from starling.infra.postgres.policies import Policy
-from starling.infra.postgres.runs import NewRun, RunKey, RunRepository
+from starling.infra.postgres.runs import NewRun, RunKey, RunRepository, ThreadAsksError
 from starling.infra.postgres.streams import RunReader
 
 type Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -62,7 +63,10 @@ type EventBatches = AsyncGenerator[Sequence[StoredEvent]]
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The run that a request led to: its first event, where it stood then, and its stream from the start."""
+    """The run that a request led to: its first event, where it stood then, and its stream from the start.
+
+    Where the request was the answer to a run's question, that run, and its stream from there on.
+    """
 
     key: RunKey
     started: RunStarted
@@ -79,6 +83,7 @@ class Intake:
     limits: Limits
     graph_version: int
     make_way: Callable[[RunKey], Awaitable[None]]  # ends what was cancelled in favour of a run
+    answer_instead: AnswerInstead
 
     async def accept(self, principal: Principal, request: RunRequest, idempotency_key: str | None = None) -> Accepted:
         """Write the run down and return it with its stream: from then on it is done or told to have failed.
@@ -90,20 +95,24 @@ class Intake:
         run_id = new_id()
         key = RunKey(principal.tenant, run_id)
         listener = self.reader.listener(key, after=1)
-        acceptance = await self.runs.accept(
-            NewRun(
-                key=key,
-                thread_id=storable_text(request.thread_id),
-                input=text,
-                config=request.config,
-                principal=principal.as_json(),
-                correlation_id=storable_text(request.correlation_id or run_id),
-                trace_id=trace_id_of(run_id),
-                graph_version=self.graph_version,
-                idempotency=_idempotency(idempotency_key, request),
-                policy=request.multitask_strategy,
-            )
+        new = NewRun(
+            key=key,
+            thread_id=storable_text(request.thread_id),
+            input=text,
+            config=request.config,
+            principal=principal.as_json(),
+            correlation_id=storable_text(request.correlation_id or run_id),
+            trace_id=trace_id_of(run_id),
+            graph_version=self.graph_version,
+            idempotency=_idempotency(idempotency_key, request),
+            policy=request.multitask_strategy,
         )
+        try:
+            acceptance = await self.runs.accept(new)
+        except (ThreadAsksError, ConflictError):
+            if answered := await self._answered(new, principal):
+                return answered
+            acceptance = await self.runs.accept(replace(new, may_answer=False))
         started = acceptance.started
         note_in_logs(run_id=started.run_id, trace_id=started.trace_id, correlation_id=started.correlation_id)
         if started.run_id == run_id:
@@ -113,6 +122,15 @@ class Intake:
             return Accepted(key, started, acceptance.status, events)
         key = RunKey(principal.tenant, started.run_id)
         return Accepted(key, started, acceptance.status, self.reader.following(key))
+
+    async def _answered(self, message: NewRun, principal: Principal) -> Accepted | None:
+        """Let a message be the answer that a run of its thread waits for: return that run, from its next event on."""
+        answered = await self.answer_instead(principal, message.thread_id, message.input, message.idempotency)
+        if answered is None or (found := await self.runs.accepted(answered[0])) is None:
+            return None
+        key, after = answered
+        note_in_logs(run_id=key.id, trace_id=found.started.trace_id, correlation_id=found.started.correlation_id)
+        return Accepted(key, found.started, found.status, self.reader.following(key, after=after))
 
     def _checked(self, text: str) -> str:
         text = storable_text(text).strip()

@@ -9,7 +9,18 @@ from starling.app.http.api import Api
 from starling.app.http.description import describe_keys_as_optional
 from starling.app.http.observing import Observed
 from starling.app.http.problems import Problem
-from starling.app.http.routes import agent, agents, cancelling, health, metrics, registry, runs, switches
+from starling.app.http.routes import (
+    agent,
+    agents,
+    approvals,
+    cancelling,
+    health,
+    metrics,
+    registry,
+    resuming,
+    runs,
+    switches,
+)
 from starling.app.http.security import Access, Entrance
 
 
@@ -22,7 +33,7 @@ def make_app(store: Store, version: str, access: Access) -> FastAPI:
         responses={status: {"model": Problem} for status in (401, 403, 429)},
     )
     app.state.api = Api(store)
-    for module in (agent, runs, cancelling, agents, registry, switches, health, metrics):
+    for module in (agent, runs, cancelling, resuming, approvals, agents, registry, switches, health, metrics):
         app.include_router(module.router)
     problems.install(app)
     if not access.require_keys:  # this machine needs none

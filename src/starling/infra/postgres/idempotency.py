@@ -20,6 +20,10 @@ class IdempotencyKey:
     text: str
     request_hash: str
 
+    def held_by(self, run_id: str) -> "Holder":
+        """Return what `reserve` does where the key stands for that run, by the same request."""
+        return Holder(run_id, self.request_hash)
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:

@@ -9,8 +9,10 @@ from psycopg.types.json import Jsonb
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import ConflictError, NotFoundError
+from starling.core.ids import new_id
 from starling.core.json import JsonObject, storable
 from starling.infra.postgres.engine import fetch_alone, transaction, translated
+from starling.infra.postgres.idempotency import IdempotencyKey, reserve
 from starling.infra.postgres.runs import Connection, RunKey, RunRepository
 from starling.infra.postgres.writer import Clause
 
@@ -52,10 +54,16 @@ SELECT id::text, state, payload, expires_at <= now() FROM interrupts
 WHERE tenant = %(tenant)s AND run_id = %(id)s AND id = ANY(%(ids)s::uuid[])"""
 
 _ANSWER = """
+WITH answered AS (
 UPDATE interrupts SET state = item.state, payload = item.payload, answered_at = now(), answered_by = %(actor)s
-FROM jsonb_to_recordset(%(answers)s) AS item (id uuid, state text, payload jsonb)
+FROM jsonb_to_recordset(%(answers)s) AS item (id uuid, state text, payload jsonb, audit_id uuid)
 WHERE interrupts.tenant = %(tenant)s AND interrupts.run_id = %(id)s AND interrupts.id = item.id
-    AND interrupts.state = 'open'"""
+    AND interrupts.state = 'open'
+RETURNING interrupts.*, item.audit_id)
+INSERT INTO audit (tenant, id, actor, origin, action, target, detail)
+SELECT tenant, audit_id, %(actor)s, %(origin)s, 'interrupt.answer', 'interrupt ' || id,
+    jsonb_build_object('run_id', run_id, 'kind', kind, 'state', state, 'payload', payload)
+FROM answered"""
 
 _WAKE = """
 UPDATE runs SET status = 'queued' WHERE tenant = %(tenant)s AND id = %(id)s AND status = 'waiting'"""
@@ -71,6 +79,7 @@ _ACTIVE = """
 SELECT runs.id::text, runs.seq FROM runs
 JOIN threads ON threads.tenant = runs.tenant AND threads.id = runs.thread_id AND threads.branch = runs.branch_id
 WHERE runs.tenant = %(tenant)s AND runs.thread_id = %(thread)s AND runs.status IN ('running', 'waiting')
+    AND NOT runs.cancel_requested
 FOR UPDATE OF runs"""
 
 _OPEN_OF_RUN = """
@@ -164,8 +173,8 @@ class InterruptRepository:
             raise NotFoundError("interrupt", interrupt)
         return found[0]
 
-    async def answer(self, key: RunKey, answers: Sequence[InterruptAnswer], actor: str) -> None:
-        """Write the answers down, all or none, and wake the run if it waits. The same answer again changes nothing.
+    async def answer(self, key: RunKey, answers: Sequence[InterruptAnswer], actor: str, origin: str = "") -> None:
+        """Write down who answered what, all or none, and wake the run if it waits. The same again changes nothing.
 
         Raises NotFoundError for an unknown run or interrupt, ConflictError where one was answered otherwise, has
         expired or its run is over.
@@ -180,13 +189,15 @@ class InterruptRepository:
                 if new and over[0]:
                     raise ConflictError(f"Run {key.id} is over: it waits for nothing any more.")
                 if new:
-                    await self._write(connection, values, new, actor)
+                    await self._write(connection, {**values, "actor": actor, "origin": origin}, new)
 
-    async def answer_thread(self, tenant: str, thread: str, text: str, actor: str) -> tuple[RunKey, int] | None:
+    async def answer_thread(
+        self, tenant: str, thread: str, text: str, actor: str, idempotency: IdempotencyKey | None = None
+    ) -> tuple[RunKey, int] | None:
         """Let a message answer the one question that its thread's active run asks.
 
         Returns that run and the number of its last event so far, or None where no run there waits for exactly a
-        clarification: of two messages at once, one answers.
+        clarification: of two messages at once, one answers. The idempotency key stands for that run then.
         """
         with translated():
             async with transaction(self._engine) as connection:
@@ -199,8 +210,10 @@ class InterruptRepository:
                 found = await (await connection.execute(_OPEN_OF_RUN, values)).fetchall()
                 if [kind for _, kind in found] != ["clarification"]:
                     return None
+                if idempotency and await reserve(connection, tenant, idempotency, run) != idempotency.held_by(run):
+                    return None
                 answer = InterruptAnswer(found[0][0], "resolved", {"answer": text})
-                await self._write(connection, values, [answer], actor)
+                await self._write(connection, {**values, "actor": actor, "origin": "message"}, [answer])
         return RunKey(tenant, run), seq
 
     async def expire(self) -> int:
@@ -244,10 +257,10 @@ class InterruptRepository:
         return new
 
     async def _write(
-        self, connection: Connection, values: Mapping[str, Any], answers: Sequence[InterruptAnswer], actor: str
+        self, connection: Connection, values: Mapping[str, Any], answers: Sequence[InterruptAnswer]
     ) -> None:
-        rows = [{"id": item.id, "state": item.state, "payload": item.payload} for item in answers]
-        await connection.execute(_ANSWER, {**values, "actor": actor, "answers": Jsonb(rows)})
+        rows = [{"id": item.id, "state": item.state, "payload": item.payload, "audit_id": new_id()} for item in answers]
+        await connection.execute(_ANSWER, {**values, "answers": Jsonb(rows)})
         await connection.execute(_WAKE, values)
         await self._runs.admit(connection, values["tenant"])
 

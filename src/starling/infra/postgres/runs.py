@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from starling.core.errors import DatabaseUnavailableError, IdempotencyKeyReusedError, NotFoundError
+from starling.core.errors import DatabaseUnavailableError, IdempotencyKeyReusedError, NotFoundError, StarlingError
 from starling.core.events import RunStarted
 from starling.core.runs import Run, RunConfig, RunStatus
 from starling.infra.postgres.engine import execute_alone, transaction, translated
@@ -45,6 +45,11 @@ class NewRun:
     graph_version: int
     idempotency: IdempotencyKey | None = None
     policy: Policy = "enqueue"
+    may_answer: bool = True  # the question of the run that stands before it
+
+
+class ThreadAsksError(StarlingError):
+    """A run of the thread asks its user something: the message is to be the answer. Nothing was accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,12 @@ SELECT admitted_at IS NOT NULL FROM written"""
 _ACCEPTED = """
 SELECT thread_id, trace_id, epoch, correlation_id, status FROM runs WHERE tenant = %(tenant)s AND id = %(id)s"""
 
+_ASKS = """
+SELECT FROM runs JOIN interrupts ON interrupts.tenant = runs.tenant AND interrupts.run_id = runs.id
+WHERE runs.tenant = %(tenant)s AND runs.thread_id = %(thread_id)s AND runs.branch_id = %(branch_id)s
+    AND runs.status IN ('running', 'waiting') AND NOT runs.cancel_requested
+    AND interrupts.kind = 'clarification' AND interrupts.state = 'open' LIMIT 1"""
+
 # A head of its branch is the oldest unfinished run there. The cap is soft: two endings at once may both miss a
 # run that stands behind it, and the sweep admits that one.
 _ADMIT = """
@@ -132,7 +143,8 @@ class RunRepository:
         """Write the run row, its input and its first event at once; queue it if it is runnable.
 
         A commit whose answer was lost is looked for and not repeated: the run's id is its own key.
-        Raises ConflictError, IdempotencyKeyReusedError; DatabaseUnavailableError where Postgres stayed away.
+        Raises ConflictError, IdempotencyKeyReusedError, ThreadAsksError; DatabaseUnavailableError where Postgres
+        stayed away.
         """
         try:
             return await self._accept(new)
@@ -161,13 +173,15 @@ class RunRepository:
         (admitted,) = _one(await inserted.fetchone())
         if admitted:
             await self._defer(connection, [new.key])
+        elif new.may_answer:
+            await _refuse_answer(connection, key | {"branch_id": branch_id})
         return first
 
     async def _repeated(self, new: NewRun, holder: Holder) -> Acceptance:
         """Return the run of an earlier request with the same idempotency key."""
         if new.idempotency and holder.request_hash != new.idempotency.request_hash:
             raise IdempotencyKeyReusedError(new.idempotency.text, holder.run_id)
-        if earlier := await self._accepted(RunKey(new.key.tenant, holder.run_id)):
+        if earlier := await self.accepted(RunKey(new.key.tenant, holder.run_id)):
             return earlier
         raise NotFoundError("run", holder.run_id, "The idempotency key stood for it; use another one.")
 
@@ -181,16 +195,17 @@ class RunRepository:
         return await retrying(self._find_or_accept, new)
 
     async def _find_or_accept(self, new: NewRun) -> Acceptance:
-        if found := await self._accepted(new.key):
+        if found := await self.accepted(new.key):
             return found
         try:
             return await self._accept(new)
         except UniqueViolation:  # the commit that was in doubt came through after all
-            if found := await self._accepted(new.key):
+            if found := await self.accepted(new.key):
                 return found
             raise
 
-    async def _accepted(self, key: RunKey) -> Acceptance | None:
+    async def accepted(self, key: RunKey) -> Acceptance | None:
+        """Return a run that was accepted, None where there is none."""
         with translated():
             row = await execute_alone(self._engine, _ACCEPTED, {"tenant": key.tenant, "id": key.id})
         if row is None:
@@ -206,6 +221,12 @@ class RunRepository:
         cursor = await connection.execute(_ADMIT, {"tenant": tenant, "cap": self._cap})
         if admitted := [RunKey(tenant, run) for tenant, run, queued in await cursor.fetchall() if not queued]:
             await self._defer(connection, admitted)
+
+
+async def _refuse_answer(connection: Connection, place: Mapping[str, Any]) -> None:
+    asks = await (await connection.execute(_ASKS, place)).fetchone()
+    if asks is not None:
+        raise ThreadAsksError(f"Thread {place['thread_id']!r} waits for an answer.")
 
 
 def _first_event(new: NewRun, epoch: int) -> RunStarted:

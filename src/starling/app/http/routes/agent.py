@@ -3,15 +3,18 @@
 from typing import Any
 
 from fastapi import APIRouter
+from fastapi.responses import JSONResponse
 from pydantic import AliasChoices, BaseModel, Field
 from sse_starlette import EventSourceResponse
 
+from starling.app.awaiting import ended
 from starling.app.http.api import Caller, FromStore, IdempotencyKey
 from starling.app.http.problems import Problem
 from starling.app.http.sse import event_stream
+from starling.app.http.waiting import RunWaits
 from starling.app.intake import Name, RunRequest
 from starling.core.events import Usage
-from starling.core.runs import Citation, Degradation, FinalStatus, Step
+from starling.core.runs import Citation, Degradation, FinalStatus, RunStatus, Step
 from starling.infra.postgres.runs import RunKey
 from starling.infra.postgres.streams import RunReader
 
@@ -56,15 +59,25 @@ async def run(
     return event_stream(accepted.events, store.intake.limits)
 
 
-@router.post("/process", summary="Ask, and wait for the whole result")
+@router.post(
+    "/process",
+    response_model=ProcessResult,
+    summary="Ask, and wait for the whole result",
+    responses={202: {"model": RunWaits, "description": "The run waits for somebody: `/resume` answers it."}},
+)
 async def process(
     request: ProcessRequest, store: FromStore, caller: Caller, idempotency_key: IdempotencyKey = None
-) -> ProcessResult:
-    """Accept a run, wait for its end and return everything that it came to. Going away doesn't stop the run."""
+) -> ProcessResult | JSONResponse:
+    """Accept a run, wait for its end and return everything that it came to. Going away doesn't stop the run.
+
+    A run that has to wait for an answer isn't waited for: the answer is 202 then, with what it asks.
+    """
     accepted = await store.intake.accept(caller, request, idempotency_key)
-    async for _ in accepted.events:
-        pass
-    return ProcessResult.model_validate(await _whole(store.reader, accepted.key))
+    key = accepted.key
+    if not await ended(store.reader, key, accepted.events):
+        waits = RunWaits.at(key.id, RunStatus.WAITING, await store.answering.waiting(key.tenant, run=key.id))
+        return JSONResponse(waits.model_dump(mode="json"), 202)
+    return ProcessResult.model_validate(await _whole(store.reader, key))
 
 
 async def _whole(reader: RunReader, key: RunKey) -> dict[str, Any]:

@@ -12,9 +12,10 @@ from sse_starlette import EventSourceResponse
 from starling.app.http.api import Caller, FromStore, IdempotencyKey
 from starling.app.http.problems import Problem
 from starling.app.http.sse import event_stream
+from starling.app.http.waiting import OpenInterrupt
 from starling.app.intake import Accepted, Name, RunRequest
 from starling.core.runs import RunResult, RunStatus
-from starling.infra.postgres.interrupts import InterruptKind, StoredInterrupt
+from starling.infra.postgres.interrupts import StoredInterrupt
 from starling.infra.postgres.run_list import RunDetails, RunFilter, RunSummary, latest_runs, run_details
 from starling.infra.postgres.runs import RunKey
 
@@ -78,31 +79,6 @@ class RunAccepted(BaseModel):
             status=accepted.status,
             trace_id=started.trace_id,
             correlation_id=started.correlation_id,
-        )
-
-
-class OpenInterrupt(BaseModel):
-    """What the run asks: `call` is the exact tool call that it is about, if any."""
-
-    id: str
-    kind: InterruptKind
-    reason: str
-    message: str
-    responseSchema: dict[str, Any]  # noqa: N815 - as in the event
-    expiresAt: datetime | None  # noqa: N815
-    call: dict[str, Any] | None
-
-    @classmethod
-    def of(cls, found: StoredInterrupt) -> Self:
-        """Return an interrupt as it is sent."""
-        return cls(
-            id=found.id,
-            kind=found.kind,
-            reason=found.reason,
-            message=found.message,
-            responseSchema=dict(found.response_schema),
-            expiresAt=found.expires_at,
-            call=dict(found.call) if found.call else None,
         )
 
 

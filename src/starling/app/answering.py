@@ -1,0 +1,141 @@
+"""Answering what runs wait for: over HTTP, from the command line, or by going on talking."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, cast
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mcp_gateway.schemas import Validators, faults
+from starling.app.database import find_database
+from starling.core.errors import InvalidRequestError, NotFoundError
+from starling.core.json import Json, JsonObject, digest, storable
+from starling.core.principal import Principal
+from starling.core.settings import Settings
+from starling.infra.postgres.audit import LOCAL, Actor
+from starling.infra.postgres.engine import ConnectionLimits, open_engine
+from starling.infra.postgres.idempotency import IdempotencyKey
+from starling.infra.postgres.interrupts import InterruptAnswer, InterruptKind, InterruptRepository, StoredInterrupt
+from starling.infra.postgres.runs import RunKey, RunRepository
+from starling.infra.postgres.schema import check
+from starling.infra.queue.runs import open_queue
+
+_CONNECTIONS = 2
+_ID = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
+
+
+class Reply(BaseModel):
+    """An answer to an interrupt; `payload` has to fit its `responseSchema`, and counts for nothing where cancelled."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={"examples": [{"status": "resolved", "payload": {"approved": True, "note": "Go ahead."}}]},
+    )
+
+    status: Literal["resolved", "cancelled"]
+    payload: dict[str, Any] = {}
+
+
+class InterruptReply(Reply):
+    """An answer to the interrupt with this id."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"interruptId": _ID, "status": "resolved", "payload": {"answer": "The second disk."}}]
+        },
+    )
+
+    interruptId: UUID  # noqa: N815 - the contract's name
+
+
+type AnswerInstead = Callable[[Principal, str, str, IdempotencyKey | None], Awaitable[tuple[RunKey, int] | None]]
+"""See `Answering.answer_instead`."""
+
+type Replies = Annotated[list[InterruptReply], Field(min_length=1, max_length=100)]
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """Checks answers against what was asked for and wakes the runs that waited for them."""
+
+    repository: InterruptRepository
+    _validators: Validators = field(default_factory=Validators)
+
+    async def waiting(
+        self, tenant: str, *, run: str | None = None, kind: InterruptKind | None = None
+    ) -> Sequence[StoredInterrupt]:
+        """Return up to 500 interrupts that can be answered, oldest first."""
+        return await self.repository.waiting(tenant, run=run, kind=kind)
+
+    async def answer(self, key: RunKey, replies: Sequence[InterruptReply], actor: Actor) -> None:
+        """Answer interrupts of a run, all or none of them; the same answers again change nothing.
+
+        Raises InvalidRequestError that says where a payload is wrong, NotFoundError, ConflictError.
+        """
+        asked = {item.id: item for item in await self.repository.of_run(key)}
+        ids = [str(reply.interruptId) for reply in replies]
+        if len(set(ids)) < len(ids):
+            raise InvalidRequestError("An interrupt is answered more than once.", "Send one answer for each.")
+        wrong: list[str] = []
+        for number, reply in enumerate(replies):
+            found = asked.get(str(reply.interruptId))
+            if found is None and asked:
+                raise NotFoundError("interrupt", str(reply.interruptId))
+            wrong += self._faults(found, reply, f"[{number}].payload") if found else []
+        _refuse(wrong)
+        answers = [_answer(key, reply) for key, reply in zip(ids, replies, strict=True)]
+        await self.repository.answer(key, answers, actor.name, actor.origin)
+
+    async def answer_instead(
+        self, principal: Principal, thread: str, text: str, idempotency: IdempotencyKey | None
+    ) -> tuple[RunKey, int] | None:
+        """Let a message on a thread answer the one question that its active run asks.
+
+        Returns that run and the number of its last event so far, None where nobody there asks that any more.
+        """
+        actor = principal.key_id or LOCAL
+        return await self.repository.answer_thread(principal.tenant, thread, text, actor, idempotency)
+
+    async def answer_one(self, tenant: str, interrupt: str, reply: Reply, actor: Actor) -> RunKey:
+        """Answer one interrupt and return whose it is. Raises as `answer` does."""
+        found = await self.repository.one(tenant, interrupt)
+        _refuse(self._faults(found, reply, "payload"))
+        key = RunKey(tenant, found.run_id)
+        await self.repository.answer(key, [_answer(found.id, reply)], actor.name, actor.origin)
+        return key
+
+    def _faults(self, asked: StoredInterrupt, reply: Reply, where: str) -> Sequence[str]:
+        if reply.status == "cancelled":
+            return ()
+        validator = self._validators.get(digest(asked.response_schema), "answer", asked.response_schema)
+        return faults(validator, cast("Json", reply.payload), where)
+
+
+@asynccontextmanager
+async def open_answering(settings: Settings) -> AsyncGenerator[Answering]:
+    """Connect to the database that there is. Raises DatabaseUnavailableError, DatabaseUnsuitableError."""
+    database = find_database(settings)
+    await check(database.direct_url)
+    engine = open_engine(database.url, ConnectionLimits(size=_CONNECTIONS, behind_pooler=database.behind_pooler))
+    try:
+        async with open_queue(database.direct_url) as queue:
+            runs = RunRepository(engine, queue.defer, cap=settings.limits.runs_per_tenant)
+            yield Answering(InterruptRepository(engine, runs))
+    finally:
+        await engine.dispose()
+
+
+def _refuse(wrong: Sequence[str]) -> None:
+    if wrong:
+        raise InvalidRequestError(
+            f"The answer doesn't fit what was asked for: {'; '.join(wrong)}.",
+            "The interrupt's `responseSchema` says what is expected.",
+        )
+
+
+def _answer(interrupt: str, reply: Reply) -> InterruptAnswer:
+    payload = storable(reply.payload if reply.status == "resolved" else {})
+    return InterruptAnswer(interrupt, reply.status, cast("JsonObject", payload))

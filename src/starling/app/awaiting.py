@@ -1,0 +1,40 @@
+"""Waiting for a run's end, but not for somebody who has to answer it first."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Final
+
+from starling.core.events import StoredEvent
+from starling.core.runs import RunStatus
+from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.streams import RunReader
+
+_ASKS: Final = frozenset({"approval_required", "clarification", "budget_required", "in_doubt"})
+_LOOK_SECONDS = 0.1
+
+
+async def ended(reader: RunReader, key: RunKey, events: AsyncGenerator[Sequence[StoredEvent]]) -> bool:
+    """Read a run's stream to its end, or until the run waits for somebody; whether it ended."""
+    async for batch in events:
+        if any(event.type in _ASKS for event in batch):
+            return await _ended_or_waits(reader, key, events)
+    return True
+
+
+async def _ended_or_waits(reader: RunReader, key: RunKey, events: AsyncGenerator[Sequence[StoredEvent]]) -> bool:
+    """That a run waits is no event: others of its tasks may go on for long after it asked."""
+    reading = asyncio.get_running_loop().create_task(_read_out(events), name=f"read-{key.id}")
+    try:
+        while not reading.done():
+            if (await reader.record(key)).status is RunStatus.WAITING:
+                return False
+            await asyncio.wait([reading], timeout=_LOOK_SECONDS)
+        await reading
+    finally:
+        reading.cancel()
+    return True
+
+
+async def _read_out(events: AsyncGenerator[Sequence[StoredEvent]]) -> None:
+    async for _ in events:
+        pass

@@ -1,0 +1,46 @@
+"""Everything that waits for somebody: approvals, questions, budgets, and calls in doubt."""
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel
+
+from starling.app.answering import Reply
+from starling.app.http.api import Caller, FromStore
+from starling.app.http.problems import Problem
+from starling.app.http.waiting import OpenInterrupt, RunWaits
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.interrupts import InterruptKind
+
+router = APIRouter(prefix="/v1/approvals", tags=["approvals"], responses={503: {"model": Problem}})
+
+_REFUSALS: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for status in (404, 409, 422)}
+
+
+class Waiting(BaseModel):
+    """What can be answered now, oldest first; at most 500."""
+
+    interrupts: list[OpenInterrupt]
+
+
+@router.get("", summary="What waits for somebody?", responses={422: {"model": Problem}})
+async def waiting(
+    store: FromStore,
+    caller: Caller,
+    *,
+    kind: Annotated[InterruptKind | None, Query(description="Only of this kind.")] = None,
+    run_id: Annotated[UUID | None, Query(description="Only of this run.")] = None,
+) -> Waiting:
+    """List what your runs wait for."""
+    found = await store.answering.waiting(caller.tenant, run=str(run_id) if run_id else None, kind=kind)
+    return Waiting(interrupts=[OpenInterrupt.of(item) for item in found])
+
+
+@router.post("/{interrupt_id}", status_code=202, summary="Answer one", responses=_REFUSALS)
+async def answer(interrupt_id: UUID, reply: Reply, request: Request, store: FromStore, caller: Caller) -> RunWaits:
+    """Answer one interrupt: its run goes on. The same answer again changes nothing; another one is refused with 409."""
+    actor = Actor.caller(caller, request.client.host if request.client else "")
+    key = await store.answering.answer_one(caller.tenant, str(interrupt_id), reply, actor)
+    record = await store.reader.record(key)
+    return RunWaits.at(key.id, record.status, await store.answering.waiting(key.tenant, run=key.id))

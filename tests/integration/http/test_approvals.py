@@ -1,0 +1,264 @@
+"""What runs wait for, over HTTP: listed, answered, refused; a message that is an answer; restarts in between."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from pydantic import SecretStr
+
+from starling.app.container import Database, Store, open_store, open_workshop
+from starling.app.http.app import make_app
+from starling.app.http.security import open_access
+from starling.app.http.server import bind, serving
+from starling.app.keys import KeyWish
+from starling.app.worker import working
+from starling.core.principal import Scope
+from starling.core.settings import ProviderSettings, Settings
+from starling.infra.postgres.audit import Actor, latest
+from tests.support.model_server import ModelServer
+from tests.support.platform import ModelSays, decision
+from tests.support.sse import Event, read_events
+
+QUESTION = decision(question="Which disk?", options=["the first", "the second"])
+type Body = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A live API with a worker behind it."""
+
+    client: aiohttp.ClientSession
+    store: Store
+
+    async def call(self, method: str, path: str, body: Any = None, status: int = 202, **more: Any) -> Body:
+        async with self.client.request(method, path, json=body, **more) as response:
+            assert response.status == status, await response.text()
+            return await response.json()
+
+    async def begin(self, text: str = "Is the disk fine?", thread: str = "t", **more: Any) -> str:
+        """Ask in the background, and wait until the run waits. Return its id."""
+        accepted = await self.call("POST", "/v1/runs", {"input": text, "thread_id": thread, **more})
+        await self.reached(accepted["run_id"], "waiting")
+        return accepted["run_id"]
+
+    async def reached(self, run_id: str, status: str) -> Body:
+        """Wait until a run stands so."""
+        while True:
+            run = await self.call("GET", f"/v1/runs/{run_id}", status=200)
+            if run["status"] == status:
+                return run
+            await asyncio.sleep(0.02)
+
+    async def waiting(self, **query: str) -> list[Body]:
+        return (await self.call("GET", "/v1/approvals", status=200, params=query))["interrupts"]
+
+    async def events(self, run_id: str) -> list[Event]:
+        async with self.client.get(f"/v1/runs/{run_id}/events") as response:
+            return [event async for event in read_events(response)]
+
+    async def ask(self, text: str, thread: str = "t") -> list[Event]:
+        async with self.client.post("/v1/agent/run", json={"input": text, "thread_id": thread}) as response:
+            assert response.status == 200, await response.text()
+            return [event async for event in read_events(response)]
+
+
+@asynccontextmanager
+async def open_desk(database_url: str, model: ModelServer, folder: Path, **limits: Any) -> AsyncGenerator[Desk]:
+    file = folder / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {}}))
+    settings = Settings(
+        database_url=SecretStr(database_url),
+        mcp_config=file,
+        model=("scripted:small",),
+        providers={"scripted": ProviderSettings(base_url=model.url)},
+        limits=limits,  # pyright: ignore[reportArgumentType]
+    )
+    async with (
+        open_store(settings, Database(database_url, database_url)) as store,
+        open_workshop(settings, store) as workshop,
+        working(workshop.worker),
+        open_access(settings, store.keys) as access,
+        serving(make_app(store, "test", access), bind("127.0.0.1", 0)) as url,
+        aiohttp.ClientSession(url) as client,
+    ):
+        yield Desk(client, store)
+
+
+@pytest.fixture
+def says() -> ModelSays:
+    return ModelSays()
+
+
+@pytest.fixture
+async def model(says: ModelSays) -> AsyncGenerator[ModelServer]:
+    async with ModelServer(says) as server:
+        yield server
+
+
+@pytest.fixture
+async def desk(database_url: str, model: ModelServer, tmp_path: Path) -> AsyncGenerator[Desk]:
+    async with open_desk(database_url, model, tmp_path) as desk:
+        yield desk
+
+
+def reply(interrupt: Mapping[str, Any], payload: Body | None) -> Body:
+    state = "cancelled" if payload is None else "resolved"
+    return {"interruptId": interrupt["id"], "status": state, "payload": payload or {}}
+
+
+async def test_a_question_is_listed_answered_and_its_run_goes_on(desk: Desk, says: ModelSays) -> None:
+    says.supervisor(QUESTION, decision(reply="Fine."))
+    run_id = await desk.begin()
+    [asked] = await desk.waiting(run_id=run_id, kind="clarification")
+    assert (asked["run_id"], asked["message"]) == (run_id, "Which disk?")
+
+    told = await desk.call("POST", f"/v1/runs/{run_id}/resume", [reply(asked, {"answer": "the first"})])
+
+    assert told["run_id"] == run_id
+    assert told["interrupts"] == []
+    ended = await desk.reached(run_id, "succeeded")
+    assert ended["result"]["reply"] == "Fine."
+    [entry] = await latest(desk.store.engine, "default", limit=1)
+    assert (entry.deed.action, entry.deed.detail["payload"]) == ("interrupt.answer", {"answer": "the first"})
+
+
+async def test_a_run_is_answered_after_everything_was_started_anew(
+    database_url: str, model: ModelServer, says: ModelSays, tmp_path: Path
+) -> None:
+    says.supervisor(QUESTION, decision(reply="Fine."))
+    async with open_desk(database_url, model, tmp_path) as before:
+        run_id = await before.begin()
+
+    async with open_desk(database_url, model, tmp_path) as after:
+        [asked] = await after.waiting()
+        await after.call("POST", f"/v1/approvals/{asked['id']}", {"status": "resolved", "payload": {"answer": "b"}})
+        await after.reached(run_id, "succeeded")
+        events = await after.events(run_id)
+
+    assert [event.type for event in events] == ["run_started", "clarification", "plan", "thinking", "done"]
+    assert [event.id for event in events] == [1, 2, 3, 4, 5]
+    assert len(model.requests) == 2
+
+
+async def test_what_is_wrong_with_an_answer_is_told(desk: Desk, says: ModelSays) -> None:
+    says.supervisor(QUESTION, decision(reply="Fine."))
+    run_id = await desk.begin()
+    [asked] = await desk.waiting()
+    path, one = f"/v1/runs/{run_id}/resume", f"/v1/approvals/{asked['id']}"
+    nobodys = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
+
+    wrong = await desk.call("POST", path, [reply(asked, {"answer": 7})], status=422)
+    assert "[0].payload.answer" in wrong["detail"]
+    await desk.call("POST", path, [reply(asked, {"answer": "a", "more": 1})], status=422)
+    await desk.call("POST", path, [reply(asked, {"answer": "a"})] * 2, status=422)
+    await desk.call("POST", path, [], status=422)
+    await desk.call("POST", one, {"status": "resolved", "payload": {}}, status=422)
+    await desk.call("POST", path, [reply({"id": nobodys}, {"answer": "a"})], status=404)
+    await desk.call("POST", f"/v1/runs/{nobodys}/resume", [reply(asked, {"answer": "a"})], status=404)
+    await desk.call("POST", f"/v1/approvals/{nobodys}", {"status": "cancelled"}, status=404)
+    assert await desk.waiting() == [asked]
+    await desk.call("POST", path, [reply(asked, {"answer": "a"})])
+    await desk.reached(run_id, "succeeded")
+    await desk.call("POST", path, [reply(asked, {"answer": "a"})])
+    await desk.call("POST", one, {"status": "resolved", "payload": {"answer": "a"}})
+    refused = await desk.call("POST", one, {"status": "resolved", "payload": {"answer": "b"}}, status=409)
+    assert refused["code"] == "conflict"
+    await desk.call("POST", path, [reply(asked, None)], status=409)
+
+
+async def test_another_tenant_neither_sees_nor_answers_it(desk: Desk, says: ModelSays) -> None:
+    says.supervisor(QUESTION, decision(reply="Fine."))
+    run_id = await desk.begin()
+    [asked] = await desk.waiting()
+    _, key = await desk.store.keys.create(KeyWish("test", "other", frozenset(Scope)), Actor.local("test"))
+    headers = {"Authorization": f"Bearer {key}"}
+
+    seen = await desk.call("GET", "/v1/approvals", status=200, headers=headers)
+    assert seen["interrupts"] == []
+    for path, body in (
+        (f"/v1/runs/{run_id}/resume", [reply(asked, {"answer": "a"})]),
+        (f"/v1/approvals/{asked['id']}", {"status": "resolved", "payload": {"answer": "a"}}),
+    ):
+        await desk.call("POST", path, body, status=404, headers=headers)
+
+    assert await desk.waiting() == [asked]
+
+
+async def test_of_many_different_answers_at_once_one_counts_fifty_times(desk: Desk, says: ModelSays) -> None:
+    says.supervisor(*[QUESTION, decision(reply="Fine.")] * 50)
+
+    for number in range(50):
+        run_id = await desk.begin(thread=f"t-{number}")
+        [asked] = await desk.waiting(run_id=run_id)
+        path = f"/v1/runs/{run_id}/resume"
+        said = [[reply(asked, {"answer": str(which)})] for which in range(4)]
+        answers = [desk.client.post(path, json=body) for body in said]
+        statuses = sorted([response.status for response in await asyncio.gather(*answers)])
+        await desk.reached(run_id, "succeeded")
+
+        assert statuses == [202, 409, 409, 409]
+
+
+async def test_a_plain_message_answers_and_is_no_run_of_its_own(desk: Desk, says: ModelSays) -> None:
+    says.supervisor(QUESTION, decision(reply="Fine."))
+    run_id = await desk.begin()
+
+    events = await desk.ask("the second")
+
+    assert [(event.id, event.type) for event in events] == [(3, "plan"), (4, "thinking"), (5, "done")]
+    page = await desk.call("GET", "/v1/runs", status=200)
+    assert [run["run_id"] for run in page["runs"]] == [run_id]
+
+
+async def test_of_two_messages_at_once_one_answers_and_the_other_is_the_next_run(desk: Desk, says: ModelSays) -> None:
+    says.supervisor(QUESTION, decision(reply="Fine."))
+    run_id = await desk.begin()
+
+    streams = await asyncio.gather(desk.ask("the first"), desk.ask("the second"))
+
+    assert all(events[-1].data["status"] == "succeeded" for events in streams)
+    page = await desk.call("GET", "/v1/runs", status=200)
+    assert len(page["runs"]) == 2
+    assert run_id in [run["run_id"] for run in page["runs"]]
+
+
+async def test_an_answer_that_is_sent_again_under_its_idempotency_key_is_the_same_one(
+    desk: Desk, says: ModelSays
+) -> None:
+    says.supervisor(QUESTION, decision(reply="Fine."))
+    run_id = await desk.begin()
+    body, headers = {"input": "the first", "thread_id": "t"}, {"Idempotency-Key": "k"}
+
+    first = await desk.call("POST", "/v1/runs", body, headers=headers)
+    await desk.reached(run_id, "succeeded")
+    again = await desk.call("POST", "/v1/runs", body, headers=headers)
+
+    assert first["run_id"] == again["run_id"] == run_id
+
+
+async def test_a_policy_does_not_keep_an_answer_away(desk: Desk, says: ModelSays) -> None:
+    says.supervisor(QUESTION, decision(reply="Fine."))
+    run_id = await desk.begin()
+    body = {"input": "the first", "thread_id": "t", "multitask_strategy": "reject"}
+
+    answered = await desk.call("POST", "/v1/runs", body)
+
+    assert answered["run_id"] == run_id
+    await desk.reached(run_id, "succeeded")
+
+
+async def test_a_process_request_that_has_to_wait_says_so(desk: Desk, says: ModelSays) -> None:
+    says.supervisor(QUESTION, decision(reply="Fine."))
+
+    told = await desk.call("POST", "/process", {"message": "Is the disk fine?", "session_id": "t"})
+    [asked] = told["interrupts"]
+    whole = await desk.call("POST", "/process", {"message": "the first", "session_id": "t"}, status=200)
+
+    assert (told["status"], asked["message"]) == ("waiting", "Which disk?")
+    assert (whole["run_id"], whole["reply"]) == (told["run_id"], "Fine.")
