@@ -239,6 +239,7 @@ async def open_platform(
     servers: Mapping[str, Any],
     folder: Path,
     *,
+    models: Sequence[str] = ("scripted:small",),
     tracing: Mapping[str, Any] | None = None,
     **limits: Any,
 ) -> AsyncGenerator[Platform]:
@@ -248,7 +249,7 @@ async def open_platform(
     settings = Settings(
         data_dir=folder,
         mcp_config=config,
-        model=("scripted:small",),
+        model=tuple(models),
         providers={"scripted": ProviderSettings(base_url=model.url)},
         limits=Limits(**limits),
         **(tracing or {}),

@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.integration.brain.conftest import Open
-from tests.support.model_script import Answer
+from tests.support.model_script import Answer, Rule, When
 from tests.support.platform import BENCH, ModelSays, Platform, Told, calls, decision, task, verdict
 
 LOOK = calls(("look", {"thing": "disk"}))
@@ -84,6 +84,20 @@ async def test_a_stream_that_breaks_off_begins_anew(platform: Platform, says: Mo
     assert (told.status, told.codes) == ("succeeded", ["model"])
     assert len({part["message_id"] for part in told.of("thinking")}) == 2
     assert typed(told) == told.reply == "The disk is fine [1]."
+
+
+async def test_trouble_with_a_model_is_told_once_for_as_long_as_it_lasts(opened: Open, says: ModelSays) -> None:
+    says.rules.append(Rule(Answer(cut_after=0), When(model="gone")))
+    plan_one_look(says)
+    says.qa(Answer("The disk is fine [1]."))
+
+    async with opened(models=("scripted:gone", "scripted:small")) as platform:
+        told = await platform.ask("How is the disk?")
+
+    assert told.reply == "The disk is fine [1]."
+    broken, skipped = (data["message"] for data in told.of("warning"))
+    assert broken.startswith("Model scripted:gone: the connection to ")
+    assert skipped == "Model scripted:gone is skipped for a while: it didn't answer lately."
 
 
 async def test_an_empty_answer_of_qa_is_none(platform: Platform, says: ModelSays) -> None:
