@@ -52,6 +52,8 @@ def _at_least(limit: float) -> Mark:
     return Mark(f"≥ {limit:g}", lambda figure: figure.value >= limit)
 
 
+_LINEAR = 1.05  # what a thing twice as long may take, as a multiple of twice as much
+
 MARKS: Mapping[str, Mark] = {
     "run.cpu_ms": _times_at_most(4),
     "run.first_event_ms": _at_most(10),
@@ -60,6 +62,9 @@ MARKS: Mapping[str, Mark] = {
     "run.model_calls": _at_most(6),
     "run.model_depth": _at_most(4),
     "run.write_transactions": _at_most(14),
+    "thread.bytes_200_turns": Mark("≤ 3 MB, linear", lambda figure: figure.value <= 3 and figure.ratio <= _LINEAR),
+    "thread.rows_200_turns": Mark("linear", lambda figure: figure.ratio <= _LINEAR),
+    "run.checkpoint_bytes": _at_most(60),
     "up.ready_ms_300": _at_most(3_000),
     "up.memory_mb_300": _at_most(250),
     "registry.reload_ms_300": _at_most(2_000),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import figures, many, request, starts, tracing
+from bench import figures, growth, many, request, starts, tracing
 from bench.figures import Figure
 from bench.process import HERE
 from bench.stage import Stage, open_stage
@@ -30,6 +30,8 @@ class Part:
 
 PARTS = (
     Part(request.NAMES, request.measure),
+    Part(growth.THREAD_NAMES, growth.measure_thread),
+    Part(growth.CHECKPOINT_NAMES, growth.measure_checkpoints),
     Part(starts.NAMES, starts.measure),
     Part(many.NAMES, many.measure),
     Part(tracing.NAMES, tracing.measure),

@@ -1,0 +1,92 @@
+"""What stays in the database: of a thread with many turns, and of a run with many tasks while it goes on."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from psycopg import AsyncConnection
+
+from bench.figures import Figure
+from bench.server import up
+from bench.sizes import checkpoint_bytes, thread_sizes
+from bench.stage import Stage
+from starling.infra.postgres.embedded import EmbeddedPostgres
+from starling.infra.postgres.schema import upgrade
+from tests.support.model_script import Answer
+from tests.support.model_server import ModelServer
+from tests.support.platform import (
+    BENCH,
+    ModelSays,
+    Platform,
+    calls,
+    decision,
+    open_platform,
+    running_workbench,
+    task,
+    verdict,
+)
+
+THREAD_NAMES = ("thread.bytes_200_turns", "thread.rows_200_turns")
+CHECKPOINT_NAMES = ("run.checkpoint_bytes",)
+TURNS = 100  # twice
+TASKS = 50
+_THREAD = "a long conversation"
+
+
+async def measure_thread(stage: Stage) -> list[Figure]:
+    """Measure a thread of 200 turns next to what it was after 100, twice: more than that would be growth of growth."""
+    stage.say(f"{2 * TURNS} turns on one thread")
+    async with up(stage.place("thread")) as (platform, _):
+        halves: list[dict[str, tuple[int, int]]] = []
+        for _ in range(2):
+            for _ in range(TURNS):
+                await platform.run(_THREAD)
+            sizes = await thread_sizes(platform.database, _THREAD)
+            halves.append({name: (size.rows, size.bytes) for name, size in sizes.items()})
+    rows, size = ([sum(counts[part] for counts in half.values()) for half in halves] for part in (0, 1))
+    most = sorted(halves[1].items(), key=lambda item: -item[1][1])[:4]
+    parts = ", ".join(f"{name} {counts[1] / 1e6:.2f}" for name, counts in most if counts[1])
+    return [
+        Figure("thread.bytes_200_turns", size[1] / 1e6, "MB", 2 * size[0] / 1e6, f"twice those of 100 turns; {parts}"),
+        Figure("thread.rows_200_turns", rows[1], "", 2 * rows[0], "twice those of 100 turns"),
+    ]
+
+
+async def measure_checkpoints(stage: Stage) -> list[Figure]:
+    """Measure the most that the checkpoints of a run take while it goes on, next to those that it ends with."""
+    stage.say(f"A run with {TASKS} tasks")
+    says = ModelSays()
+    async with _platform(says) as (platform, url):
+        key = await platform.accept("How is everything?")
+        _script(says)
+        async with platform.living(key), await AsyncConnection.connect(url, autocommit=True) as connection:
+            most, asked = 0, asyncio.get_running_loop().create_task(platform.model.received(1 + 2 * TASKS + 1))
+            while not asked.done():
+                most = max(most, await checkpoint_bytes(connection))
+            last = await checkpoint_bytes(connection)
+    return [
+        Figure("run.checkpoint_bytes", max(most, last) / 1e3, "kB", last / 1e3, "those of the run before its answer")
+    ]
+
+
+def _script(says: ModelSays) -> None:
+    says.supervisor(decision(*(task(f"t{number}", BENCH) for number in range(TASKS))))
+    for number in range(TASKS):
+        says.agent(f"t{number}", calls(("look", {"thing": f"part {number} of the whole thing, " * 8})))
+    says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("Everything is fine [1].", hold="for ever"))
+
+
+@asynccontextmanager
+async def _platform(says: ModelSays) -> AsyncGenerator[tuple[Platform, str]]:
+    """Open a platform in this process, whose model says what is written down."""
+    with tempfile.TemporaryDirectory(prefix="starling-bench-") as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        with EmbeddedPostgres(folder / "data") as postgres, running_workbench(folder / "done") as workbench:
+            await upgrade(postgres.url)
+            servers = {"bench": workbench.as_server("read")}
+            async with ModelServer(says) as model, open_platform(postgres.url, model, servers, folder) as platform:
+                yield platform, postgres.url
