@@ -16,6 +16,7 @@ from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.idempotency import IdempotencyKey
 from starling.infra.postgres.leases import Leases
+from starling.infra.postgres.policies import Policy
 from starling.infra.postgres.runs import Connection, NewRun, RunKey, RunRepository
 from starling.infra.postgres.streams import RunReader
 from starling.infra.postgres.tables import events, idempotency_keys, runs
@@ -82,9 +83,12 @@ def say(text: str) -> Thinking:
     return Thinking(content=text, message_id="m")
 
 
+@pytest.mark.parametrize("policy", ["enqueue", "reject", "interrupt"])
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_a_run_is_accepted_once_whenever_its_connection_dies(shaky: Shaky, moment: Moment) -> None:
-    new = a_run()
+async def test_a_run_is_accepted_once_whenever_its_connection_dies(
+    shaky: Shaky, moment: Moment, policy: Policy
+) -> None:
+    new = replace(a_run(), policy=policy)
     shaky.database.proxy.cut(moment)
 
     accepted = await shaky.repository.accept(new)

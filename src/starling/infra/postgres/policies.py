@@ -12,9 +12,11 @@ type Policy = Literal["enqueue", "reject", "interrupt"]
 
 CANCELS: Final = "starling_cancels"  # rings where a run that somebody works on is to be cancelled
 
+# The run itself may be there already, where the commit that accepted it was in doubt.
 _UNFINISHED = """
 SELECT id::text FROM runs
-WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND branch_id = %(branch_id)s AND ended_at IS NULL LIMIT 1"""
+WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND branch_id = %(branch_id)s AND ended_at IS NULL
+AND id <> %(id)s LIMIT 1"""
 
 # A waiting one becomes a queued one: if nobody comes to take it, the sweep gives it to a worker, which ends it.
 _CANCEL_EARLIER = f"""
