@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format lock bench environment servers
+.PHONY: help demo test chaos check format lock bench environment servers
 bin := .venv/bin
 
 help: ## what there is
@@ -17,6 +17,9 @@ demo: servers ## starts the platform, sends it a request, shows what happens, st
 test: servers ## all tests
 	@scripts/node-servers
 	$(bin)/python -m pytest -n auto
+
+chaos: environment ## breaks everything 200 times in 10 minutes; CHAOS="--seed 7 --minutes 1 --faults 20" says otherwise
+	@$(bin)/python -m tests.chaos $(CHAOS)
 
 checks := layout lint types imports dependencies
 .PHONY: $(checks)

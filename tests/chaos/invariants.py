@@ -166,8 +166,11 @@ def a_branch_has_one_tip_with_every_input_in_order(found: Evidence) -> Iterator[
             yield "", f"{_name(branch)} has {len(own)} states, and its tip is {branch['tip']}"
         line = sorted((row for row in runs.get(branch["thread_id"], ()) if _on(row, branch)), key=_arrival)
         said = [(row["run_id"], input_of(row)) for row in own if input_of(row) is not None]
-        if said != [(row["id"], row["input"]) for row in line]:
-            yield "", f"{_name(branch)} has not every input once, in the order of arrival"
+        if Counter(said) != Counter((row["id"], row["input"]) for row in line):
+            yield "", f"{_name(branch)} has not every input once: {said}"
+        begun = [row["id"] for row in line if row["started_at"]]  # one that is cancelled in the line ends out of turn
+        if [run_id for run_id, _ in said if run_id in begun] != begun:
+            yield "", f"{_name(branch)} has not every input in the order of arrival: {said}"
 
 
 def _on(row: Row, branch: Row) -> bool:

@@ -1,4 +1,7 @@
-"""Everything is broken, some things twice, while runs are asked for; nothing is lost and nothing is done twice."""
+"""Everything is broken once while runs are asked for: nothing is lost, done twice, or seen by others.
+
+`make chaos` does the same for ten minutes with another seed each time.
+"""
 
 from pathlib import Path
 
@@ -8,7 +11,7 @@ from tests.chaos.report import report
 from tests.chaos.round import Plan, play
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(420)
 async def test_no_invariant_is_violated(open_folder: Path) -> None:
     played = await play(Plan(seed=4, faults=10, seconds=15), open_folder)
 
