@@ -17,6 +17,7 @@ from starling.core.errors import InvalidRequestError
 from starling.core.events import StoredEvent
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.settings import Settings
+from starling.infra.postgres.ledger import LedgerReader
 from starling.infra.postgres.run_list import RunSummary
 from starling.infra.postgres.runs import RunKey
 
@@ -108,6 +109,7 @@ async def _document(settings: Settings, key: RunKey) -> dict[str, Any]:
     async with open_records(settings) as records:
         record = await records.runs.record(key)
         steps = await records.runs.steps(key)
+        calls = await LedgerReader(records.engine).calls(key)
         plans = [event for event in await records.runs.events(key) if event.type == "plan"]
     return {
         "run_id": record.id,
@@ -117,6 +119,7 @@ async def _document(settings: Settings, key: RunKey) -> dict[str, Any]:
         "epoch": record.epoch,
         "correlation_id": record.correlation_id,
         "tasks": plans[-1].data["tasks"] if plans else [],
+        "calls": [asdict(call) | {"call_id": call.call_id} for call in calls],
         "steps": [step.model_dump(mode="json") for step in steps],
         "result": record.result.model_dump(mode="json") if record.result else None,
     }
@@ -145,11 +148,18 @@ def _parts(document: dict[str, Any]) -> list[tuple[str, list[str]]]:
     parts: list[tuple[str, list[str]]] = [
         ("Plan", [f"{task['id']} {task['agent']}: {task['task']}" for task in document["tasks"]]),
         ("Steps", [f"{step['type']:<10} {_shortened(step['description'])}" for step in document["steps"]]),
+        ("Effects", [_effect(call) for call in document["calls"]]),
         ("Sources", [f"[{item['id']}] {item['agent']}: {', '.join(item['tools'])}" for item in result["citations"]]),
         ("Assumptions", result["assumptions"]),
         ("Not answered", [f"{item['part']}: {item['reason']}" for item in result["degraded"]]),
     ]
     return [(title, lines) for title, lines in parts if lines]
+
+
+def _effect(call: dict[str, Any]) -> str:
+    """Return a call that may change something, where it stands and who said so, if it wasn't the call itself."""
+    by = f", said by {call['settled_by']}" if call["settled_by"] else ""
+    return f"{call['call_id']:<8} {call['state']:<10} {_shortened(f'{call["tool"]} {dict(call["arguments"])}')}{by}"
 
 
 def _shortened(text: str) -> str:

@@ -13,6 +13,7 @@ from starling.app.http.routes import (
     agent,
     agents,
     approvals,
+    calls,
     cancelling,
     health,
     metrics,
@@ -33,7 +34,7 @@ def make_app(store: Store, version: str, access: Access) -> FastAPI:
         responses={status: {"model": Problem} for status in (401, 403, 429)},
     )
     app.state.api = Api(store)
-    for module in (agent, runs, cancelling, resuming, approvals, agents, registry, switches, health, metrics):
+    for module in (agent, runs, calls, cancelling, resuming, approvals, agents, registry, switches, health, metrics):
         app.include_router(module.router)
     problems.install(app)
     if not access.require_keys:  # this machine needs none

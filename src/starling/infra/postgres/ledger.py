@@ -54,6 +54,11 @@ class LedgerRow:
     dispatched_at: datetime | None = None
     settled_at: datetime | None = None
 
+    @property
+    def call_id(self) -> str:
+        """The call's id in the events of its run."""
+        return f"{self.path}.{self.position}.{self.index}"
+
     def as_json(self) -> dict[str, Any]:
         """Return the part of the row that its run decides on."""
         return {
