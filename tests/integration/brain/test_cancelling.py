@@ -2,23 +2,25 @@
 
 import asyncio
 import random
+from contextlib import suppress
 
 import pytest
 from psycopg import AsyncConnection
 
-from starling.core.errors import LeaseLostError, NotFoundError
+from starling.app.worker import working
+from starling.core.errors import ConflictError, LeaseLostError, NotFoundError
 from starling.core.ids import new_id
 from starling.core.runs import RunStatus
+from starling.infra.postgres.interrupts import InterruptAnswer
 from starling.infra.postgres.runs import RunKey
+from tests.integration.brain.conftest import Open
 from tests.support.gateway import wait_for
-from tests.support.model_script import Answer
+from tests.support.model_script import Answer, Rule, When
 from tests.support.platform import BENCH, SHOP, ModelSays, Platform, Told, Workbench, calls, decision, task, verdict
 
 CANCELLED = RunStatus.CANCELLED
 RACES = 200
-ASK = """
-INSERT INTO interrupts (tenant, id, run_id, key, kind, path, reason, message, response_schema)
-SELECT tenant, gen_random_uuid(), id, 'k', 'clarification', 'supervisor', '', 'Which one?', '{}' FROM runs"""
+QUESTION = decision(question="Which disk?", options=["the first", "the second"])
 
 
 async def seen(platform: Platform, key: RunKey, kind: str, count: int = 1) -> None:
@@ -108,7 +110,7 @@ async def test_a_read_that_is_cut_off_is_answered(platform: Platform, says: Mode
 
 
 async def test_a_change_that_is_cut_off_is_of_unknown_outcome(
-    platform: Platform, says: ModelSays, workbench: Workbench
+    platform: Platform, says: ModelSays, workbench: Workbench, database_url: str
 ) -> None:
     place = new_id()
     says.supervisor(decision(task("t1", BENCH), task("t2", SHOP, after=["t1"])))
@@ -122,7 +124,8 @@ async def test_a_change_that_is_cut_off_is_of_unknown_outcome(
         told = await cancelled(platform, key, life)
 
     *_, answer = told.of("tool_result")
-    assert answer["result"].startswith("The run was cancelled.")
+    assert answer["result"] == "The run was cancelled. Whether the call was done is unknown."
+    assert await rows(database_url, "SELECT tool, state FROM ledger") == [("shop.wait", "in_doubt")]
     assert "Done before:\n- t1: the disk is fine" in told.reply
     assert unanswered(told) == set()
     assert await goes_on(platform, says)
@@ -145,16 +148,38 @@ async def test_an_answer_that_is_being_written_ends_in_the_middle(platform: Plat
 
 
 async def test_what_a_run_waited_for_is_closed(platform: Platform, says: ModelSays, database_url: str) -> None:
-    key = await platform.accept("Hi.")
-    await rows(database_url, "UPDATE runs SET status = 'waiting', fence = 1")
-    await rows(database_url, ASK)
+    says.supervisor(QUESTION)
+    key = await platform.accept("Is the disk fine?")
+    await platform.brain.execute(await platform.claim(key))
+    (asked,) = await platform.store.interrupts.waiting(key.tenant, run=key.id)
 
     status = await platform.store.cancellation.cancel(key)
 
     assert status is CANCELLED
     assert await rows(database_url, "SELECT state FROM interrupts") == [("cancelled",)]
-    assert (await platform.told(key)).status == "cancelled"
+    assert (await platform.told(key)).kinds[-2:] == ["clarification", "done"]
+    with pytest.raises(ConflictError):
+        await platform.store.interrupts.answer(key, [InterruptAnswer(asked.id, "resolved", {"answer": "this"})], "me")
     assert await goes_on(platform, says)
+
+
+async def test_a_call_that_waited_for_approval_was_not_made(
+    opened: Open, says: ModelSays, workbench: Workbench, database_url: str
+) -> None:
+    shop = workbench.as_server("unsafe")
+    shop["x-starling"]["approval"] = "unsafe"
+    says.supervisor(decision(task("t1", SHOP)))
+    says.agent("t1", calls(("change", {"thing": "door"})))
+    async with opened(servers={"shop": shop}) as platform:
+        key = await platform.accept("Change the door.")
+        await platform.brain.execute(await platform.claim(key))
+
+        assert await platform.store.cancellation.cancel(key) is CANCELLED
+
+        told = await platform.told(key)
+    assert [result["result"] for result in told.of("tool_result")] == ["The run was cancelled. The call was not made."]
+    assert workbench.done() == []
+    assert await rows(database_url, "SELECT state FROM interrupts") == [("cancelled",)]
 
 
 async def test_an_ended_run_stays_as_it_is(platform: Platform, says: ModelSays) -> None:
@@ -267,3 +292,34 @@ async def test_cancelling_races_with_the_end_in_every_way(
     says.rules.clear()
     says.supervisor(decision(reply="Here I am."))
     assert (await platform.ask("And now?")).reply == "Here I am."
+
+
+@pytest.mark.timeout(300)
+async def test_cancelling_races_with_a_question_and_with_its_answer(
+    platform: Platform, says: ModelSays, database_url: str
+) -> None:
+    dice = random.Random(7)
+    says.rules.append(Rule(decision(reply="Fine."), When(schema="supervisor_decision", contains="the blue one")))
+    says.supervisor(QUESTION)
+
+    async def answer(key: RunKey) -> None:
+        for asked in await platform.store.interrupts.waiting(key.tenant, run=key.id):
+            said = InterruptAnswer(asked.id, "resolved", {"answer": "the blue one"})
+            with suppress(ConflictError):
+                await platform.store.interrupts.answer(key, [said], "me")
+
+    async def race(thread: str) -> Told:
+        key = await platform.accept("Is the disk fine?", thread=thread)
+        for _ in range(dice.randrange(4)):
+            await asyncio.sleep(dice.uniform(0, 0.03))
+            await answer(key)
+        await asyncio.gather(answer(key), platform.store.cancellation.cancel(key))
+        return await platform.told(key)
+
+    async with working(platform.workshop.worker):
+        outcomes = [await race(f"t{number}") for number in range(60)]
+
+    assert {told.status for told in outcomes} <= {"cancelled", "succeeded"}
+    assert [told.kinds.count("done") for told in outcomes] == [1] * 60
+    assert await rows(database_url, "SELECT state FROM interrupts WHERE state = 'open'") == []
+    assert await rows(database_url, "SELECT status FROM runs WHERE ended_at IS NULL") == []
