@@ -7,14 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from starling.app.worker import working
 from starling.core.errors import DatabaseUnavailableError
 from starling.infra.postgres.embedded import EmbeddedPostgres
 from starling.infra.postgres.schema import upgrade
+from tests.support.faults import frozen, terminate_backends
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import ModelSays, Platform, decision, open_platform, task, verdict
+
+_LEASE = 3.0
+_MANY = 20
+_CRASHED = text("UPDATE runs SET fence = 4, crashes = 2, worker = 'a dead one', lease_until = NULL WHERE id = :run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +30,11 @@ class Outage:
     postgres: EmbeddedPostgres
     platform: Platform
     model: ModelServer
+
+
+def decisions(model: ModelServer) -> int:
+    """How often the supervisor was asked."""
+    return sum("supervisor" in str(body["messages"][0]["content"])[:40] for body in model.bodies)
 
 
 @asynccontextmanager
@@ -37,7 +48,7 @@ async def standing(folder: Path) -> AsyncGenerator[Outage]:
         await upgrade(postgres.url)
         async with (
             ModelServer(says) as model,
-            open_platform(postgres.url, model, {}, folder, lease_seconds=2) as platform,
+            open_platform(postgres.url, model, {}, folder, lease_seconds=_LEASE) as platform,
             working(platform.workshop.worker),
         ):
             yield Outage(postgres, platform, model)
@@ -62,7 +73,61 @@ async def test_a_run_goes_on_after_an_outage_and_asks_nothing_again(outage: Outa
 
     assert told.status == "succeeded"
     assert told.reply == "The answer."
-    assert sum("supervisor" in str(body["messages"][0]["content"])[:40] for body in outage.model.bodies) == 1
+    assert decisions(outage.model) == 1
+
+
+async def test_twenty_runs_in_flight_all_go_on_after_an_outage(outage: Outage) -> None:
+    keys = [await outage.platform.accept("hello", thread=f"thread {number}") for number in range(_MANY)]
+    await outage.model.received(2 * _MANY)
+
+    outage.postgres.stop()
+    await asyncio.sleep(2 * _LEASE)  # no event tells that leases are over
+    outage.model.release("outage")
+    outage.postgres.start()
+    told = [await outage.platform.told(key) for key in keys]
+
+    assert [run.status for run in told] == ["succeeded"] * _MANY
+    assert decisions(outage.model) == _MANY
+
+
+async def test_runs_go_on_when_postgres_was_frozen_for_longer_than_their_leases(outage: Outage) -> None:
+    keys = [await outage.platform.accept("hello", thread=f"thread {number}") for number in range(5)]
+    await outage.model.received(2 * len(keys))
+
+    with frozen(outage.postgres.pid):
+        outage.model.release("outage")
+        await asyncio.sleep(2 * _LEASE)
+    told = [await outage.platform.told(key) for key in keys]
+
+    assert [run.status for run in told] == ["succeeded"] * len(keys)
+    assert decisions(outage.model) == len(keys)
+
+
+async def test_runs_go_on_when_all_connections_were_terminated(outage: Outage) -> None:
+    keys = [await outage.platform.accept("hello", thread=f"thread {number}") for number in range(5)]
+    await outage.model.received(2 * len(keys))
+
+    await terminate_backends(outage.postgres.url)
+    outage.model.release("outage")
+    told = [await outage.platform.told(key) for key in keys]
+
+    assert [run.status for run in told] == ["succeeded"] * len(keys)
+    assert decisions(outage.model) == len(keys)
+
+
+async def test_a_run_that_takes_its_workers_down_is_parked_and_its_thread_usable(outage: Outage) -> None:
+    key = await outage.platform.accept("hello")
+    await outage.model.received(2)
+    async with outage.platform.store.engine.begin() as connection:  # as it stands after three crashes
+        await connection.execute(_CRASHED, {"run": key.id})
+
+    told = await outage.platform.told(key)
+    outage.model.release("outage")
+    again = await outage.platform.told(await outage.platform.accept("hello again"))
+
+    assert (told.status, told.codes) == ("parked", ["parked"])
+    assert "3 times" in told.of("error")[0]["message"]
+    assert again.status == "succeeded"
 
 
 async def test_requests_are_taken_and_worked_on_after_an_outage(outage: Outage) -> None:
