@@ -1,0 +1,202 @@
+"""Somebody pulls the plug while calls are out: what may change something is done once, or somebody is asked."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.support.effects import AGENT, Effects
+from tests.support.model_script import Answer, Rule, Script, When
+from tests.support.model_server import ModelServer
+from tests.support.platform_process import PlatformProcess
+from tests.support.sse import Event
+
+pytestmark = pytest.mark.timeout(180)
+
+type Call = tuple[str, dict[str, Any]]
+
+
+def decided(tasks: Sequence[str]) -> Answer:
+    document: dict[str, Any] = {
+        "thought_process": "All of them, side by side.",
+        "plan": [f"do {name}" for name in tasks],
+        "selected_agents": [
+            {"task_id": name, "agent": AGENT, "task": f"do {name}", "depends_on": []} for name in tasks
+        ],
+        "reply": "",
+        "assumptions": [],
+        "unserved": [],
+        "is_request_satisfied": False,
+        "is_in_loop": False,
+        "is_progress_being_made": True,
+    }
+    return Answer(json.dumps(document))
+
+
+def script(tasks: Mapping[str, Sequence[Call]]) -> Script:
+    """A model that has these calls made for each task, approves and answers."""
+    approved = {"status": "APPROVED", "refined_output": "", "reasons": ["fits"], "evidence": [], "changed": []}
+    return Script(
+        Rule(decided(list(tasks)), When(schema="supervisor_decision", nth=1)),
+        Rule(decided([]), When(schema="supervisor_decision")),
+        Rule(Answer(json.dumps(approved)), When(schema="verdict")),
+        *(
+            Rule(
+                Answer(tool_calls=[{"name": tool, "arguments": arguments} for tool, arguments in calls]),
+                When(tool="charge", contains=f'<task id="{name}">'),
+            )
+            for name, calls in tasks.items()
+        ),
+        Rule(Answer("This is what came of it.")),
+    )
+
+
+def stalled(tool: str, what: str, moment: str, **more: str) -> Call:
+    return tool, {"what": what, "stall": moment, "gate": "gate", **more}
+
+
+def environment(model: ModelServer) -> dict[str, str]:
+    return {
+        "STARLING_MODEL": "openai:scripted",
+        "OPENAI_BASE_URL": model.url,
+        "OPENAI_API_KEY": "none",
+        "STARLING_LIMITS": json.dumps({"lease_seconds": 2}),
+    }
+
+
+async def http(platform: PlatformProcess, method: str, path: str, body: Any = None) -> Any:
+    async with aiohttp.ClientSession(platform.address) as client, client.request(method, path, json=body) as response:
+        assert response.status < 300, await response.text()
+        return await response.json()
+
+
+async def killed_while_out(platform: PlatformProcess, effects: Effects, whats: Sequence[str]) -> str:
+    """Ask, pull the plug once all these calls have arrived or are done, open the gate, start again; give the run."""
+    accepted = await http(platform, "POST", "/v1/runs", {"input": "Do it.", "thread_id": "t"})
+    for what in whats:
+        stands = "arrived" if what.startswith("un") else "done"
+        await effects.until(stands, what)
+    assert await platform.kill() == []
+    effects.open("gate")
+    await platform.start()
+    return accepted["run_id"]
+
+
+async def waiting(platform: PlatformProcess, run: str) -> list[dict[str, Any]]:
+    """Return what the run asks, once it waits."""
+    async with asyncio.timeout(60):
+        while (state := await http(platform, "GET", f"/v1/runs/{run}"))["status"] != "waiting":
+            assert state["ended_at"] is None, state
+            await asyncio.sleep(0.05)
+    return state["interrupts"]
+
+
+async def answer(platform: PlatformProcess, run: str, resolutions: Mapping[str, str]) -> None:
+    """Answer what the run asks, by the thing that the call in doubt is about."""
+    replies = [
+        {
+            "interruptId": asked["id"],
+            "status": "resolved",
+            "payload": {"resolution": resolutions[asked["call"]["args"]["what"]]},
+        }
+        for asked in await waiting(platform, run)
+    ]
+    assert len(replies) == len(resolutions)
+    await http(platform, "POST", f"/v1/runs/{run}/resume", replies)
+
+
+async def shown(platform: PlatformProcess, run: str) -> str:
+    """Return what `starling run show` prints."""
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name("starling"),
+        *("run", "show", run),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=platform.folder,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(platform.folder), "STARLING_DATA_DIR": str(platform.folder / "data")},
+    )
+    output, _ = await process.communicate()
+    assert process.returncode == 0
+    return output.decode()
+
+
+def keys(effects: Effects, at: str, what: str) -> list[str | None]:
+    charges = [line for line in effects.lines(at) if line["tool"] != "find_charge"]
+    return [line["key"] for line in charges if line["what"] == what]
+
+
+def ended(events: Sequence[Event]) -> dict[str, str]:
+    assert [event.id for event in events] == list(range(1, len(events) + 1))
+    assert events[-1].type == "done"
+    begun = [event.data["call_id"] for event in events if event.type == "tool_start"]
+    answered = [event.data["call_id"] for event in events if event.type == "tool_result"]
+    assert sorted(begun) == sorted(answered)
+    return {event.data["task_id"]: event.data["status"] for event in events if event.type == "task_result"}
+
+
+async def test_after_a_kill_each_effect_is_there_once_or_somebody_was_asked(open_folder: Path) -> None:
+    effects = Effects(open_folder / "effects")
+    tasks = {
+        "t1": [stalled("read_it", "seen", "after"), stalled("put", "kept", "after")],
+        "t2": [stalled("charge", "paid", "after")],
+        "t3": [stalled("charge", "unpaid", "before")],
+        "t4": [stalled("charge", "lost", "after")],
+    }
+    async with (
+        ModelServer(script(tasks)) as model,
+        PlatformProcess.running(open_folder, {"effects": effects.as_server()}, environment(model)) as platform,
+    ):
+        run = await killed_while_out(platform, effects, ["seen", "kept", "paid", "unpaid", "lost"])
+        await answer(platform, run, {"paid": "done", "unpaid": "not_done", "lost": "give_up"})
+
+        statuses = ended(await platform.read(run))
+        calls = {call["args"]["what"]: call for call in (await http(platform, "GET", f"/v1/runs/{run}/calls"))["calls"]}
+        text = await shown(platform, run)
+
+    assert statuses == {"t1": "approved", "t2": "approved", "t3": "approved", "t4": "failed"}
+    assert effects.done().count("read_it seen") == 2
+    assert keys(effects, "done", "kept") == [calls["kept"]["key"]] * 2
+    assert keys(effects, "done", "paid") == [calls["paid"]["key"]]
+    assert keys(effects, "arrived", "unpaid") == [calls["unpaid"]["key"]] * 2
+    assert keys(effects, "done", "unpaid") == [calls["unpaid"]["key"]]
+    assert keys(effects, "done", "lost") == [calls["lost"]["key"]]
+    assert {what: (call["state"], call["settled_by"]) for what, call in calls.items()} == {
+        "kept": ("succeeded", None),
+        "paid": ("succeeded", "local"),
+        "unpaid": ("succeeded", None),
+        "lost": ("in_doubt", "local"),
+    }
+    assert "in_doubt   effects.charge" in text
+
+
+async def test_after_a_kill_a_reconcile_tool_is_asked_before_a_person(open_folder: Path) -> None:
+    effects = Effects(open_folder / "effects")
+    tasks = {
+        "t1": [
+            stalled("charge", "paid", "after"),
+            stalled("charge", "unpaid", "before"),
+            stalled("charge", "odd", "after", found="garbage"),
+        ]
+    }
+    servers = {"effects": effects.as_server(reconcile=True)}
+    async with (
+        ModelServer(script(tasks)) as model,
+        PlatformProcess.running(open_folder, servers, environment(model)) as platform,
+    ):
+        run = await killed_while_out(platform, effects, ["paid", "unpaid", "odd"])
+        await answer(platform, run, {"odd": "done"})
+
+        statuses = ended(await platform.read(run))
+        calls = {call["args"]["what"]: call for call in (await http(platform, "GET", f"/v1/runs/{run}/calls"))["calls"]}
+
+    assert statuses == {"t1": "approved"}
+    assert {what: (call["state"], call["settled_by"]) for what, call in calls.items()} == {
+        "paid": ("succeeded", "effects.find_charge"),
+        "unpaid": ("succeeded", None),
+        "odd": ("succeeded", "local"),
+    }
+    assert [len(keys(effects, "done", what)) for what in ("paid", "unpaid", "odd")] == [1, 1, 1]
