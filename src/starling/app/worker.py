@@ -60,6 +60,7 @@ class Worker:
     def drain(self) -> None:
         """Take no more runs, and let those in hand come to the end of the step that they are in: then `work` ends."""
         self._draining.set()
+        self._work.drain()
 
     async def work(self) -> None:
         """Work until drained or cancelled. What is unfinished then is handed back, for others to go on with."""
@@ -82,7 +83,6 @@ class Worker:
         for task in ended - {draining}:
             task.result()  # neither ends but with an error
         fetching.cancel()
-        self._work.drain()
         if self._holders:
             _log.info("%d runs come to the end of a step", len(self._holders))
             await asyncio.wait(self._holders, timeout=self._limits.drain_seconds)

@@ -1,0 +1,63 @@
+"""A platform that is told to stop lets its runs come to the end of a step; another one goes on with them."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.app.worker import working
+from tests.support.model_script import Answer
+from tests.support.model_server import ModelServer
+from tests.support.platform import ModelSays, Platform, decision, open_platform, task, verdict
+
+
+@pytest.fixture
+async def model() -> AsyncGenerator[ModelServer]:
+    says = ModelSays(held=True)
+    says.supervisor(decision(task("t1", "generalist")))
+    says.agent("t1", Answer("The answer."))
+    says.reviewer(verdict("APPROVED", "fits"))
+    async with ModelServer(says) as server:
+        yield server
+
+
+async def test_what_a_drained_platform_was_at_is_kept_and_nothing_is_asked_again(
+    database_url: str, engine: AsyncEngine, model: ModelServer, tmp_path: Path
+) -> None:
+    def opened() -> AbstractAsyncContextManager[Platform]:
+        return open_platform(database_url, model, {}, tmp_path)
+
+    async with opened() as first, working(first.workshop.worker) as work:
+        key = await first.accept("hello")
+        await model.received(1)  # in the middle of its first step
+        first.workshop.worker.drain()
+        model.release("1")
+        await work
+    steps = len(model.requests)
+    for gate in range(2, 9):
+        model.release(str(gate))
+    async with opened() as second, working(second.workshop.worker):
+        told = await second.told(key)
+
+    async with engine.connect() as connection:
+        lives, crashes = (await connection.execute(text("SELECT fence, crashes FROM runs"))).one()
+    assert (told.status, told.reply) == ("succeeded", "The answer.")
+    assert (steps, len(model.requests)) == (1, 3)
+    assert (lives, crashes) == (2, 0)
+
+
+async def test_a_step_that_does_not_end_is_not_waited_for_longer_than_that(
+    database_url: str, model: ModelServer, tmp_path: Path
+) -> None:
+    async with asyncio.timeout(60):
+        platform = open_platform(database_url, model, {}, tmp_path, drain_seconds=0.2)
+        async with platform as opened, working(opened.workshop.worker) as work:
+            await opened.accept("hello")
+            await model.received(1)
+            opened.workshop.worker.drain()
+
+            await work
