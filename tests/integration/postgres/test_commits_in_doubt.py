@@ -13,7 +13,7 @@ from starling.core.events import Done, Thinking, Usage
 from starling.core.ids import new_id
 from starling.core.runs import RunResult, RunStatus
 from starling.infra.postgres.broadcast import Broadcast
-from starling.infra.postgres.engine import open_engine
+from starling.infra.postgres.engine import ConnectionLimits, open_engine
 from starling.infra.postgres.idempotency import IdempotencyKey
 from starling.infra.postgres.leases import Leases
 from starling.infra.postgres.policies import Policy
@@ -129,6 +129,14 @@ async def test_a_postgres_that_stays_away_refuses_the_request(shaky: Shaky) -> N
         await impatient.accept(a_run())
 
     assert await shaky.accepted() == []
+
+
+async def test_connections_that_are_all_in_use_are_waited_for_once(database_url: str) -> None:
+    narrow = open_engine(database_url, ConnectionLimits(size=1, free_seconds=0.2))
+    async with asyncio.timeout(30), narrow.connect():
+        with pytest.raises(DatabaseUnavailableError, match="stayed in use"):
+            await RunRepository(narrow, defer_nothing, cap=8, patience_seconds=600).accept(a_run())
+    await narrow.dispose()
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

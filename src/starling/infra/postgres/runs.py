@@ -7,6 +7,7 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.errors import UniqueViolation
 from psycopg.types.json import Jsonb
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
@@ -148,7 +149,9 @@ class RunRepository:
         """
         try:
             return await self._accept(new)
-        except DatabaseUnavailableError:
+        except DatabaseUnavailableError as error:
+            if isinstance(error.__cause__, PoolTimeoutError):
+                raise  # nothing was sent, and waiting is what was done
             return await self._accept_patiently(new)
 
     async def _accept(self, new: NewRun) -> Acceptance:

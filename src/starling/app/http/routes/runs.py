@@ -21,7 +21,7 @@ from starling.infra.postgres.runs import RunKey
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": Problem}, 503: {"model": Problem}})
 
-_LARGEST = 2**63 - 1
+_LARGEST, _DIGITS = 2**63 - 1, 19
 _ID = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
 _MOMENT = "2026-11-20T11:12:01.250000Z"
 _ACCEPTED: dict[str, Any] = {
@@ -222,4 +222,7 @@ async def events(
 
 
 def _number(text: str) -> int:
-    return min(int(text), _LARGEST) if text.isascii() and text.isdigit() and len(text) < 32 else 0
+    if not (text.isascii() and text.isdigit()):
+        return 0
+    digits = text.lstrip("0") or "0"
+    return int(digits) if len(digits) < _DIGITS else _LARGEST
