@@ -21,6 +21,7 @@ from starling.infra.postgres.streams import RunReader
 from starling.infra.postgres.writer import Clause, JournalEntry, RunWriter
 
 CANCELLED: Final = "The run was cancelled."
+_PATIENCE_SECONDS = 10.0  # with a Postgres that is away: somebody waits for the answer
 _ARGUMENT_CHARS = 300
 _OUTPUT_CHARS = 600
 
@@ -51,7 +52,7 @@ class Stopping:
 
         Raises LeaseLostError where somebody claimed it since, DatabaseUnavailableError.
         """
-        writer = RunWriter(self.engine, claim, self.broadcast)
+        writer = RunWriter(self.engine, claim, self.broadcast, patience_seconds=_PATIENCE_SECONDS)
         with self.broadcast.writing(claim.run.id):
             try:
                 return await self.end(writer, status, failure)

@@ -233,7 +233,21 @@ async def test_a_flag_between_two_lives_is_heeded_before_anything_else(
     assert (told.status, len(platform.model.requests)) == ("cancelled", 1)
 
 
-async def test_a_run_that_is_about_to_be_let_wait_ends_instead(
+async def test_a_flag_that_nobody_was_told_of_is_seen_with_the_next_heartbeat(
+    opened: Open, says: ModelSays, database_url: str
+) -> None:
+    says.supervisor(Answer("", hold="for ever"))
+    async with opened(lease_seconds=1) as platform, working(platform.workshop.worker):
+        key = await platform.accept("Hi.")
+        await platform.model.received(1)
+        await rows(database_url, "UPDATE runs SET cancel_requested = true")
+
+        told = await platform.told(key)
+
+    assert (told.status, len(platform.model.requests)) == ("cancelled", 1)
+
+
+async def test_a_run_that_was_claimed_and_does_not_live_yet_ends_before_it_does(
     platform: Platform, says: ModelSays, database_url: str
 ) -> None:
     says.supervisor(Answer("", hold="for ever"))

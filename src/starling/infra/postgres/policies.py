@@ -18,6 +18,12 @@ SELECT id::text FROM runs
 WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND branch_id = %(branch_id)s AND ended_at IS NULL
 AND id <> %(id)s LIMIT 1"""
 
+# Whoever ends a run locks it before its branch: so do those who interrupt it.
+_LOCK = """
+SELECT FROM runs JOIN threads ON threads.tenant = runs.tenant AND threads.id = runs.thread_id
+WHERE runs.tenant = %(tenant)s AND runs.thread_id = %(thread_id)s AND runs.branch_id = threads.branch
+AND runs.ended_at IS NULL ORDER BY runs.arrival FOR UPDATE OF runs"""
+
 # A waiting one becomes a queued one: if nobody comes to take it, the sweep gives it to a worker, which ends it.
 _CANCEL_EARLIER = f"""
 WITH flagged AS (
@@ -25,6 +31,12 @@ WITH flagged AS (
     WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND branch_id = %(branch_id)s AND ended_at IS NULL
     AND arrival < %(arrival)s RETURNING status)
 SELECT pg_notify('{CANCELS}', '') FROM flagged WHERE status = 'running'"""  # noqa: S608 - our own text
+
+
+async def lock_for(connection: AsyncConnection[Any], policy: Policy, place: Mapping[str, Any]) -> None:
+    """Lock what the policy will change, before the branch is locked; `place` is a row's tenant and thread."""
+    if policy == "interrupt":
+        await connection.execute(_LOCK, place)
 
 
 async def apply_policy(connection: AsyncConnection[Any], policy: Policy, place: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from starling.core.runs import Run, RunConfig, RunStatus
 from starling.infra.postgres.engine import execute_alone, transaction, translated
 from starling.infra.postgres.idempotency import Holder, IdempotencyKey, reserve
 from starling.infra.postgres.outbox import TELL_OF_RUN, telling
-from starling.infra.postgres.policies import Policy, apply_policy
+from starling.infra.postgres.policies import Policy, apply_policy, lock_for
 
 type Connection = AsyncConnection[Any]
 type Defer = Callable[[Connection, Sequence["RunKey"]], Awaitable[None]]
@@ -166,6 +166,8 @@ class RunRepository:
 
     async def _write(self, connection: Connection, new: NewRun) -> RunStarted:
         key = {"tenant": new.key.tenant, "id": new.key.id, "thread_id": new.thread_id}
+        if new.policy != "enqueue":
+            await lock_for(connection, new.policy, key)
         place = await connection.execute(_STAND_IN_LINE, key)
         branch_id, arrival, epoch = _one(await place.fetchone())
         if new.policy != "enqueue":
