@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 
 from psycopg import AsyncConnection
@@ -32,6 +33,7 @@ THREAD_NAMES = ("thread.bytes_200_turns", "thread.rows_200_turns")
 CHECKPOINT_NAMES = ("run.checkpoint_bytes",)
 TURNS = 100  # twice
 TASKS = 50
+_ANSWER = "the answer"
 _THREAD = "a long conversation"
 
 
@@ -61,11 +63,13 @@ async def measure_checkpoints(stage: Stage) -> list[Figure]:
     async with _platform(says) as (platform, url):
         key = await platform.accept("How is everything?")
         _script(says)
-        async with platform.living(key), await AsyncConnection.connect(url, autocommit=True) as connection:
+        async with platform.living(key) as life, await AsyncConnection.connect(url, autocommit=True) as connection:
             most, asked = 0, asyncio.get_running_loop().create_task(platform.model.received(1 + 2 * TASKS + 1))
             while not asked.done():
                 most = max(most, await checkpoint_bytes(connection))
             last = await checkpoint_bytes(connection)
+            platform.model.release(_ANSWER)
+            await life
     return [
         Figure("run.checkpoint_bytes", max(most, last) / 1e3, "kB", last / 1e3, "those of the run before its answer")
     ]
@@ -74,9 +78,9 @@ async def measure_checkpoints(stage: Stage) -> list[Figure]:
 def _script(says: ModelSays) -> None:
     says.supervisor(decision(*(task(f"t{number}", BENCH) for number in range(TASKS))))
     for number in range(TASKS):
-        says.agent(f"t{number}", calls(("look", {"thing": f"part {number} of the whole thing, " * 8})))
+        says.agent(f"t{number}", calls(("look", {"thing": sha256(f"{number}".encode()).hexdigest() * 4})))
     says.reviewer(verdict("APPROVED"))
-    says.qa(Answer("Everything is fine [1].", hold="for ever"))
+    says.qa(Answer("Everything is fine [1].", hold=_ANSWER))
 
 
 @asynccontextmanager

@@ -25,12 +25,16 @@ from starling.core.runs import Citation, Degradation, FinalStatus, Run, RunResul
 from starling.infra.postgres.runs import RunRepository
 from starling.infra.postgres.writer import Clause, RunWriter
 
-# Of the checkpointer's tables, whose thread is the run: an ended one has no more use for them.
+# An ended run has no more use for checkpoints (whose thread is the run), nor for what the journal holds only so that
+# the run can go on. What models and tools answered stays for its time: it stands nowhere else.
 _FORGET: Final = Clause(
     """
 forgotten_blobs AS (DELETE FROM checkpoint_blobs USING fenced WHERE checkpoint_blobs.thread_id = fenced.id::text),
 forgotten_writes AS (DELETE FROM checkpoint_writes USING fenced WHERE checkpoint_writes.thread_id = fenced.id::text),
-forgotten AS (DELETE FROM checkpoints USING fenced WHERE checkpoints.thread_id = fenced.id::text)""",
+forgotten AS (DELETE FROM checkpoints USING fenced WHERE checkpoints.thread_id = fenced.id::text),
+forgotten_journal AS (
+    DELETE FROM journal USING fenced WHERE journal.tenant = fenced.tenant AND journal.run_id = fenced.id
+    AND journal.kind IN ('context', 'result'))""",
     {},
 )
 

@@ -14,7 +14,10 @@ _SPARED = 16 * 1024
 _VALUES = """
 SELECT value.channel, length(value.blob), newest.checkpoint -> 'channel_versions' ->> value.channel = value.version
 FROM checkpoint_blobs AS value, (SELECT checkpoint FROM checkpoints ORDER BY checkpoint_id DESC LIMIT 1) AS newest"""
-_LEFT = "SELECT checkpoint_id FROM checkpoints UNION ALL SELECT channel FROM checkpoint_blobs"
+_LEFT = """
+SELECT checkpoint_id FROM checkpoints UNION ALL SELECT channel FROM checkpoint_blobs
+UNION ALL SELECT path FROM journal WHERE path LIKE 't%' AND kind IN ('context', 'result')"""
+_ANSWERS = "SELECT path FROM journal WHERE path LIKE 't%' AND kind = 'answer'"
 
 
 async def rows(url: str, query: str) -> Sequence[tuple[Any, ...]]:
@@ -57,3 +60,4 @@ async def test_an_interrupted_run_goes_on_from_the_checkpoint_that_is_left(
     assert (told.status, told.reply) == ("succeeded", "A whole answer [1].")
     assert len(platform.model.requests) == 1 + 2 * TASKS + 2
     assert await rows(database_url, _LEFT) == []
+    assert len(await rows(database_url, _ANSWERS)) == 2 * TASKS
