@@ -108,6 +108,7 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
         broadcast.observers.append(metrics.written)
         runs = RunRepository(engine, queue.defer, cap=settings.limits.runs_per_tenant)
         reader = RunReader(engine, broadcast)
+        stack.push_async_callback(reader.close)
         epochs = EpochRepository(engine)
         cancellation = Cancellation.over(engine, broadcast, runs)
         interrupts = InterruptRepository(engine, runs)

@@ -1,9 +1,10 @@
 """Readers of streams: signs of life for the patient, an end for those who take nothing, and what a run waits for."""
 
 import asyncio
+import random
 import socket
 from collections.abc import AsyncGenerator, Generator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 import aiohttp
@@ -27,12 +28,13 @@ from starling.infra.postgres.runs import RunKey
 from starling.infra.postgres.writer import RunWriter
 from tests.support.platform import CALLER
 from tests.support.runs import claimed
-from tests.support.sse import read_events
+from tests.support.sse import Event, read_events
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LIMITS = Limits(stream_ping_seconds=0.05, stream_write_seconds=5)
 PIECE = "x" * 4_000
+RECONNECTS = 30
 PIECES = 6_000  # more than all buffers on the way hold
 
 
@@ -60,17 +62,23 @@ class Quiet:
         await writer.close()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def quiet(module_database_url: str) -> AsyncGenerator[Quiet]:
-    settings = Settings(database_url=SecretStr(module_database_url), limits=LIMITS)
+@asynccontextmanager
+async def a_quiet_api(url_of_database: str) -> AsyncGenerator[Quiet]:
+    settings = Settings(database_url=SecretStr(url_of_database), limits=LIMITS)
     listener = bind("127.0.0.1", 0, write_seconds=LIMITS.stream_write_seconds)
     async with (
-        open_store(settings, Database(module_database_url, module_database_url)) as store,
+        open_store(settings, Database(url_of_database, url_of_database)) as store,
         open_access(settings, store.keys) as access,
         serving(make_app(store, "test", access), listener) as url,
         aiohttp.ClientSession(url) as client,
     ):
-        yield Quiet(url, client, store, module_database_url)
+        yield Quiet(url, client, store, url_of_database)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def quiet(module_database_url: str) -> AsyncGenerator[Quiet]:
+    async with a_quiet_api(module_database_url) as quiet:
+        yield quiet
 
 
 @contextmanager
@@ -143,6 +151,48 @@ async def _write_much(quiet: Quiet, key: RunKey) -> None:
         if number % 100 == 0:
             await writer.flush()
     await quiet.end(writer)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_pieces_read_at_two_apis_are_the_whole_stream_once(quiet: Quiet, seed: int) -> None:
+    """One API shares the process of the writer, the other one only hears NOTIFY; connections break at any event."""
+    chance = random.Random(seed)
+    key = await quiet.accept()
+    path = f"/v1/runs/{key.id}/events"
+    pieces: list[Event] = []
+
+    async with a_quiet_api(quiet.database_url) as elsewhere, asyncio.timeout(50), asyncio.TaskGroup() as group:
+        group.create_task(_write_slowly(quiet, key, random.Random(seed + 1)))
+        for _ in range(RECONNECTS):
+            most = chance.randint(0, 9)
+            pieces += await _piece(chance.choice((quiet, elsewhere)), path, pieces[-1].id if pieces else 0, most)
+        pieces += await _piece(elsewhere, path, pieces[-1].id if pieces else 0, 10**6)
+
+    whole = await _piece(quiet, path, 0, 10**6)
+    assert [event.id for event in whole] == list(range(1, len(whole) + 1))
+    assert pieces == whole
+    assert whole[-1].type == "done"
+
+
+async def _piece(api: Quiet, path: str, after: int, most: int) -> list[Event]:
+    """Read on after an event, and break the connection off after `most` more."""
+    pieces: list[Event] = []
+    async with api.client.get(path, headers={"Last-Event-ID": str(after)}) as response:
+        events = read_events(response)
+        while len(pieces) < most and (event := await anext(events, None)):
+            pieces.append(event)
+        response.close()
+    return pieces
+
+
+async def _write_slowly(quiet: Quiet, key: RunKey, chance: random.Random) -> None:
+    writer = await quiet.writer(key)
+    with quiet.store.broadcast.writing(key.id):
+        for number in range(100):
+            for part in range(chance.randint(1, 4)):
+                writer.emit(Thinking(content=f"{number}.{part}", message_id="m"))
+            await writer.flush()
+        await quiet.end(writer)
 
 
 async def test_a_run_that_failed_says_why(quiet: Quiet) -> None:

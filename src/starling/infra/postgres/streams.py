@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -21,6 +22,7 @@ from starling.infra.postgres.writer import JournalEntry
 
 _PAGE = 500
 _POLL_SECONDS = 5.0
+_CLOSE_SECONDS = 1.0
 _LOOK = text("""
 SELECT listened.tenant, listened.id::text, runs.seq, runs.ended_at IS NOT NULL
 FROM unnest(CAST(:tenants AS text[]), CAST(:ids AS uuid[])) AS listened (tenant, id)
@@ -50,6 +52,12 @@ class RunReader:
         self._broadcast = broadcast
         self._poll = poll_seconds
         self._looked = -math.inf  # when, in seconds of the loop
+        self._asking: set[asyncio.Task[Any]] = set()
+
+    async def close(self) -> None:
+        """Let what is being asked come to its end, but not for long."""
+        if self._asking:
+            await asyncio.wait(self._asking, timeout=_CLOSE_SECONDS)
 
     def listener(self, key: RunKey, after: int) -> Listener:
         """Return a listener for a run that doesn't exist yet: it hears everything, so nothing has to be looked up."""
@@ -83,10 +91,10 @@ class RunReader:
         """Read what the listener missed; whether there will never be more."""
         heard.behind = False
         try:
-            page = await self.events(key, after=heard.last)
+            page = await self._apart(self.events(key, after=heard.last))
             heard.read(page)
             heard.behind |= len(page) == _PAGE
-            return not page and await self._ended_by(key, heard.last)
+            return not page and await self._apart(self._ended_by(key, heard.last))
         except DatabaseUnavailableError as error:
             _log.info("a reader of run %s waits: %s", key.id, error)
             await heard.wait(self._poll)
@@ -102,7 +110,7 @@ class RunReader:
         listeners = tuple(self._broadcast.listeners())
         keys = {listener.key for listener in listeners}
         try:
-            found = await self._ends(keys)
+            found = await self._apart(self._ends(keys))
         except DatabaseUnavailableError as error:
             _log.warning("readers can't be told what they missed: %s", error)
             return
@@ -112,6 +120,13 @@ class RunReader:
                 listener.look_again()
             else:
                 listener.hear_of(seq)
+
+    async def _apart[Found](self, query: Coroutine[Any, Any, Found]) -> Found:
+        """Let a query come to its end although its reader goes away: broken off, it would take its connection along."""
+        asking = asyncio.get_running_loop().create_task(query)
+        self._asking.add(asking)
+        asking.add_done_callback(self._asking.discard)
+        return await asyncio.shield(asking)
 
     async def _ends(self, keys: Collection[RunKey]) -> dict[RunKey, tuple[int, bool]]:
         """Return the last number of each stream, and whether nothing can follow it."""
