@@ -75,6 +75,18 @@ def what_is_told_of_effects_is_true(found: Evidence) -> Iterator[tuple[str, str]
         yield "", f"{what} was done, and nobody was told that it would be"
 
 
+def the_ledger_knows_of_every_effect(found: Evidence) -> Iterator[tuple[str, str]]:
+    """No call that may change something leaves before that is written down, and none stays open at the end."""
+    rows = {row["key"]: row for row in found.ledger}
+    for line in found.effects:
+        row = rows.get(line["key"])
+        if line["tool"] != "read_it" and (row is None or row["state"] == "intended"):
+            yield row["run_id"] if row else "", f"{line['what']} {line['at']}, and the ledger has {row}"
+    for row in found.ledger:
+        if row["state"] == "dispatched":
+            yield row["run_id"], f"{row['arguments']} is still on its way"
+
+
 def every_call_is_answered(found: Evidence) -> Iterator[tuple[str, str]]:
     for run_id, events in found.events_of.items():
         started = Counter(event["data"]["call_id"] for event in events if event["type"] == "tool_start")
@@ -223,6 +235,7 @@ INVARIANTS: Sequence[Invariant] = (
     one_effect_per_key,
     what_was_refused_isn_t_done,
     what_is_told_of_effects_is_true,
+    the_ledger_knows_of_every_effect,
     every_call_is_answered,
     events_are_numbered_without_a_gap,
     every_reader_is_told_the_same,

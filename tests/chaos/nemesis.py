@@ -30,12 +30,13 @@ class Fault:
     dice: tuple[float, float]
 
 
-def schedule(seed: int, count: int, seconds: float) -> list[Fault]:
-    """Return the faults of a seed: every kind comes before one comes again, at uneven distances."""
+def schedule(seed: int, count: int, seconds: float, only: Sequence[str] = ()) -> list[Fault]:
+    """Return the faults of a seed, of all kinds or `only` some: each comes before one comes again, unevenly in time."""
     dice = random.Random(seed)
+    among = only or list(KINDS)
     kinds: list[str] = []
     while len(kinds) < count:
-        kinds += dice.sample(list(_KINDS), len(_KINDS))
+        kinds += dice.sample(among, len(among))
     gaps = [dice.uniform(0.4, 1.6) for _ in range(count)]
     stretch = seconds / sum(gaps)
     return [
@@ -63,7 +64,7 @@ class Nemesis:
                 group.create_task(self._do(fault), name=fault.kind)
 
     async def _do(self, fault: Fault) -> None:
-        await _KINDS[fault.kind](self, fault)
+        await KINDS[fault.kind](self, fault)
         self.done[fault.kind] += 1
 
     def _tell(self, what: str) -> None:
@@ -88,6 +89,14 @@ class Nemesis:
                 await asyncio.sleep(seconds)
             finally:
                 service.go_on()
+
+    async def drain_worker(self, fault: Fault) -> None:
+        """Tell a worker to stop, as at an upgrade."""
+        worker = _chosen(self.town.workers, fault)
+        async with self._lock(worker.name):
+            await _readiness(worker)
+            self._tell(f"end {worker.name}")
+            await worker.stop()
 
     async def kill_server(self, fault: Fault) -> None:
         """Kill one of the MCP servers that a worker has open, if it has any."""
@@ -154,9 +163,10 @@ class Nemesis:
         await self._terminate(0.5)
 
 
-_KINDS: dict[str, Callable[[Nemesis, Fault], Awaitable[None]]] = {
+KINDS: dict[str, Callable[[Nemesis, Fault], Awaitable[None]]] = {
     "worker killed": Nemesis.kill_worker,
     "API killed": Nemesis.kill_api,
+    "worker drained": Nemesis.drain_worker,
     "worker stopped": Nemesis.stop_worker,
     "API stopped": Nemesis.stop_api,
     "MCP server killed": Nemesis.kill_server,

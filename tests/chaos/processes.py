@@ -35,7 +35,7 @@ class Service:
     wrong: list[str] = field(default_factory=list[str])
     stopped: bool = False  # by SIGSTOP
     _ending: bool = False
-    _killed: bool = False
+    _killed: bool = False  # or told to stop: it ends by our doing
 
     @property
     def log(self) -> Path:
@@ -105,8 +105,14 @@ class Service:
         self.stopped = False
 
     async def end(self) -> None:
-        """Tell it to stop and wait; what it started has to be gone when it is."""
+        """End it for good."""
         self._ending = True
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Tell it to stop and wait; what it started has to be gone when it is."""
+        self._killed = True
+        self.ready.clear()
         if self.process is None or self.process.returncode is not None:
             return
         family = self.family()

@@ -29,6 +29,7 @@ class Plan:
     seed: int
     faults: int
     seconds: float
+    only: Sequence[str] = ()  # kinds of faults; none: all
     healing_seconds: float = 180.0
 
 
@@ -70,7 +71,7 @@ async def _live_through(plan: Plan, town: Town, books: Books, nemesis: Nemesis) 
             tasks += [group.create_task(doing(enough)) for doing in doings]
             people.append(group.create_task(Person(desk).answer()))
         await asyncio.sleep(_WARM_SECONDS)
-        await nemesis.rage(schedule(plan.seed, plan.faults, plan.seconds))
+        await nemesis.rage(schedule(plan.seed, plan.faults, plan.seconds, plan.only))
         begun = monotonic()
         enough.set()
         await all_ready(town.services)

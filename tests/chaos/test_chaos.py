@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.nemesis import KINDS
 from tests.chaos.report import report
 from tests.chaos.round import Plan, play
 
 
 @pytest.mark.timeout(420)
 async def test_no_invariant_is_violated(open_folder: Path) -> None:
-    played = await play(Plan(seed=4, faults=10, seconds=15), open_folder)
+    played = await play(Plan(seed=4, faults=len(KINDS), seconds=15), open_folder)
 
     assert not played.violations, report(played)
-    assert played.nemesis.done.total() == 10
+    assert played.nemesis.done.total() == len(KINDS)

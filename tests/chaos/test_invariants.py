@@ -75,6 +75,7 @@ def sound() -> Evidence:
         branches=[place | {"id": "main", "tip": 2}],
         states=[place | {"run_id": "r", "position": n, "state": state} for n, state in enumerate(said, 1)],
         effects=[{"at": "done", "tool": "charge", "what": WHAT, "key": "k"}],
+        ledger=[{"run_id": "r", "key": "k", "state": "succeeded", "arguments": {"what": WHAT}}],
         tenant_texts=[("runs", "alpha", ORDER.text)],
         texts=[("log api-1", "all is well")],
         planted={"model's key": "s3cret"},
@@ -119,6 +120,14 @@ def refused_and_done(found: Evidence) -> Evidence:
 
 def told_but_not_done(found: Evidence) -> Evidence:
     return replace(found, effects=[])
+
+
+def never_dispatched(found: Evidence) -> Evidence:
+    return replace(found, ledger=[{**found.ledger[0], "state": "intended"}])
+
+
+def never_settled(found: Evidence) -> Evidence:
+    return replace(found, ledger=[{**found.ledger[0], "state": "dispatched"}])
 
 
 def unanswered(found: Evidence) -> Evidence:
@@ -174,6 +183,8 @@ def given_away(found: Evidence) -> Evidence:
         (put_under_two_keys, "one effect per key"),
         (refused_and_done, "what was refused isn t done"),
         (told_but_not_done, "what is told of effects is true"),
+        (never_dispatched, "the ledger knows of every effect"),
+        (never_settled, "the ledger knows of every effect"),
         (unanswered, "every call is answered"),
         (unanswered, "events are numbered without a gap"),
         (told_differently, "every reader is told the same"),
