@@ -14,7 +14,8 @@ from tests.integration.tracing.conftest import Open
 from tests.support.gateway import free_port
 from tests.support.model_script import Answer
 from tests.support.otlp_collector import Collector, ReceivedSpan
-from tests.support.platform import BENCH, SHOP, ModelSays, Platform, calls, decision, task, verdict
+from tests.support.platform import BENCH, SHOP, ModelSays, Platform, Workbench, calls, decision, task, verdict
+from tests.support.waiting import live, until_there
 
 LOOK = calls(("look", {"thing": "disk"}))
 CHAT, LOOK_AT = "chat scripted:small", "execute_tool {}.look"
@@ -182,6 +183,22 @@ async def test_failures_are_marked(opened: Open, says: ModelSays, collector: Col
     failed = {span.name for span in collector.spans if span.failed}
     assert failed == {"execute_tool bench.fail", "task t1", "run.segment"}
     assert collector.one("task t1")["langfuse.observation.level"] == "ERROR"
+
+
+async def test_to_wait_for_somebody_is_no_failure(
+    opened: Open, says: ModelSays, collector: Collector, workbench: Workbench
+) -> None:
+    says.supervisor(decision(task("t1", SHOP)))
+    says.agent("t1", calls(("wait", {"place": "traced"})))
+    async with opened(otlp_endpoint=collector.url) as platform:
+        key = await platform.accept("Wait in the shop.")
+        async with platform.living(key):
+            await until_there("wait traced", workbench.done)
+        await live(platform, key)
+
+    waited = {span.name for span in collector.spans if span.attributes.get("starling.waiting")}
+    assert waited == {"execute_tool shop.wait", "attempt 1", "task t1"}
+    assert not any(span.failed for span in collector.spans)
 
 
 async def test_content_stays_here_if_it_is_to(opened: Open, says: ModelSays, collector: Collector) -> None:

@@ -16,6 +16,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlags
 from opentelemetry.util.types import AttributeValue
 
+from starling.core.errors import SuspendedError
 from starling.core.json import storable_text
 from starling.core.runs import Run
 from starling.core.tracing import NO_SPAN, Attributes, Describe, NoSpan, SpanKind
@@ -88,6 +89,8 @@ class OpenSpan:
         _CURRENT.set(self._outer)  # not by token: an abandoned stream is closed in another context than its own
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
             self._attributes |= {"starling.interrupted": True, _LEVEL: "WARNING"}
+        elif isinstance(error, SuspendedError):
+            self._attributes["starling.waiting"] = True  # no failure: the run's next life goes on from there
         elif error is not None:
             self._attributes["error.type"] = getattr(error, "code", type(error).__qualname__)
             self.fail(str(error))
