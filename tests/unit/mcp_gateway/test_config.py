@@ -97,6 +97,10 @@ def test_effects_come_from_the_admin_and_default_to_unsafe() -> None:
             ),
             "mcpServers.a.x-starling.tools.t: ",
         ),
+        (
+            document(a={"command": "x", "x-starling": {"tools": {"t": {"reconcile": "t"}}}}),
+            "t can't say itself whether it was called",
+        ),
     ],
 )
 def test_a_wrong_document_says_where(text: str, said: str) -> None:

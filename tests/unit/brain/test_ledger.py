@@ -1,0 +1,45 @@
+"""The key of a call: the same in each life of its run, and no other call's."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from brain.ledger import call_key
+from starling.core.tools import Effect, ToolCall, ToolDefinition
+
+TOOL = ToolDefinition("shop", "order", "", {"type": "object"}, None, Effect.UNSAFE, "h")
+CALL = ToolCall("t1.0.0", "run", "t1", TOOL, {"item": "tea", "count": 2})
+
+
+@pytest.mark.parametrize(
+    ("said", "stored"),
+    [
+        ({"b": 1, "a": 2}, {"a": 2, "b": 1}),
+        ({"n": 1e5}, {"n": 100_000}),
+        ({"n": 1e22}, {"n": 10**22}),
+        ({"n": [{"deep": -0.0}]}, {"n": [{"deep": 0}]}),
+        ({"n": 2**63 - 1}, {"n": 2**63 - 1}),
+    ],
+    ids=["order", "integral", "beyond 64 bits", "zero", "large"],
+)
+def test_what_the_database_makes_of_arguments_changes_no_key(said: dict[str, Any], stored: dict[str, Any]) -> None:
+    assert call_key(replace(CALL, arguments=said)) == call_key(replace(CALL, arguments=stored))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(CALL, run_id="another"),
+        replace(CALL, path="t2"),
+        replace(CALL, position=1),
+        replace(CALL, index=1),
+        replace(CALL, tool=replace(TOOL, name="cancel")),
+        replace(CALL, arguments={"item": "tea", "count": "2"}),
+        replace(CALL, arguments={"item": "tea", "count": True}),
+        replace(CALL, arguments={"item": "tea", "count": 2.5}),
+    ],
+    ids=["run", "path", "position", "index", "tool", "text", "truth", "number"],
+)
+def test_another_call_has_another_key(other: ToolCall) -> None:
+    assert call_key(other) != call_key(CALL)
