@@ -18,7 +18,7 @@ from starling.core.runs import Citation, Degradation, FinalStatus, RunStatus, St
 from starling.infra.postgres.runs import RunKey
 from starling.infra.postgres.streams import RunReader
 
-router = APIRouter(tags=["agent"], responses={422: {"model": Problem}, 503: {"model": Problem}})
+router = APIRouter(tags=["agent"], responses={status: {"model": Problem} for status in (409, 422, 503)})
 
 
 class ProcessRequest(RunRequest):

@@ -163,6 +163,7 @@ class RunPage(BaseModel):
     summary="Ask, and come back for the answer",
     responses={
         202: {"headers": {"Location": {"description": "Where the run is.", "schema": {"type": "string"}}}},
+        409: {"model": Problem},
         422: {"model": Problem},
     },
 )
