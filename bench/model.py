@@ -2,6 +2,7 @@
 
 `python -m bench.model` prints its URL. POST /delay/<milliseconds> sets how long every answer takes from then on;
 GET /calls gives what was asked since the last time, with the times at which each call came and was answered.
+GET /waiting/<count> answers once so many calls wait for their answers.
 """
 
 import asyncio
@@ -23,10 +24,13 @@ class Model:
         self._answers: dict[bytes, bytes] = {}
         self._calls: list[dict[str, Any]] = []
         self._delay = 0.0
+        self._waiting = 0
+        self._news = asyncio.Condition()
         self.app = web.Application(client_max_size=64 * 1024**2)
         self.app.router.add_post("/v1/chat/completions", self._complete)
         self.app.router.add_post("/delay/{milliseconds}", self._set_delay)
         self.app.router.add_get("/calls", self._told)
+        self.app.router.add_get("/waiting/{count}", self._wait)
 
     async def _complete(self, request: web.Request) -> web.Response:
         begun = perf_counter()
@@ -35,13 +39,24 @@ class Model:
         answer = self._answers.get(asked)
         if answer is None:
             answer = self._answers[asked] = await _answer(body)
-        await asyncio.sleep(self._delay)
+        self._waiting += 1
+        async with self._news:
+            self._news.notify_all()
+        try:
+            await asyncio.sleep(self._delay)
+        finally:
+            self._waiting -= 1
         self._calls.append({"body": body, "begun": begun, "ended": perf_counter()})
         kind = "text/event-stream" if body.get("stream") else "application/json"
         return web.Response(body=answer, content_type=kind)
 
     async def _set_delay(self, request: web.Request) -> web.Response:
         self._delay = float(request.match_info["milliseconds"]) / 1000
+        return web.Response(status=204)
+
+    async def _wait(self, request: web.Request) -> web.Response:
+        async with self._news:
+            await self._news.wait_for(lambda: self._waiting >= int(request.match_info["count"]))
         return web.Response(status=204)
 
     async def _told(self, _: web.Request) -> web.Response:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import figures, growth, many, request, starts, tracing
+from bench import figures, fleet, growth, many, request, starts, streams, tracing
 from bench.figures import Figure
 from bench.process import HERE
 from bench.stage import Stage, open_stage
@@ -32,6 +32,10 @@ PARTS = (
     Part(request.NAMES, request.measure),
     Part(growth.THREAD_NAMES, growth.measure_thread),
     Part(growth.CHECKPOINT_NAMES, growth.measure_checkpoints),
+    Part(fleet.PICKUP_NAMES, fleet.measure_pickup),
+    Part(fleet.SPEEDUP_NAMES, fleet.measure_speedup),
+    Part(streams.EVENT_NAMES, streams.measure_events),
+    Part(streams.READER_NAMES, streams.measure_readers),
     Part(starts.NAMES, starts.measure),
     Part(many.NAMES, many.measure),
     Part(tracing.NAMES, tracing.measure),

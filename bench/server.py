@@ -19,7 +19,7 @@ from bench.process import python, running
 from starling.infra.postgres.embedded import attach
 
 REQUEST = "What is the tide level in Callao, and on which shelf is the book Moby Dick?"
-_STARLING = "from starling.app.cli import main; main()"
+STARLING = "from starling.app.cli import main; main()"
 _START_SECONDS = 240  # the first start lists hundreds of servers
 _NEXT_XID = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"  # looks without taking one
 _THREADS = count(1)
@@ -141,7 +141,7 @@ async def up(place: Place) -> AsyncGenerator[tuple[Platform, float]]:
     url = f"http://127.0.0.1:{port}"
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         begun = perf_counter()
-        async with running(python("-c", _STARLING, "up"), place.environment(port)) as process:
+        async with running(python("-c", STARLING, "up"), place.environment(port)) as process:
             await answered(session, f"{url}/ready", process)
             milliseconds = (perf_counter() - begun) * 1000
             database = attach(place.data)

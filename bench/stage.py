@@ -27,6 +27,11 @@ class ModelControl:
         async with self.session.get(f"{self.url}/calls") as response:
             return orjson.loads(await response.read())
 
+    async def waiting(self, calls: int) -> None:
+        """Return once so many calls wait for their answers."""
+        async with self.session.get(f"{self.url}/waiting/{calls}") as response:
+            response.raise_for_status()
+
     async def delay(self, milliseconds: float) -> None:
         async with self.session.post(f"{self.url}/delay/{milliseconds}") as response:
             response.raise_for_status()
