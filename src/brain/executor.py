@@ -212,7 +212,7 @@ class Brain:
     async def _broken_off(self, writer: RunWriter, failure: Failure) -> tuple[GraphState, Failure | None]:
         """Return what the run had reached; out of time with something to answer is no failure."""
         state = await self._stopping.last_state(writer)
-        await self._stopping.close(writer, failure.message)
+        await self._stopping.close(writer, failure.message, "failed")
         if failure.code != DeadlineExceededError.code:
             return state, failure
         state = cut_short(state)

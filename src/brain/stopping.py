@@ -1,17 +1,20 @@
 """How a run ends that isn't worked on any further: nothing of it is left open, and its thread goes on from there."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final, cast
+
+from psycopg.types.json import Jsonb
 
 from brain.checkpointer import FencedSaver
 from brain.context import Meter
 from brain.ending import Ending
-from brain.state import GraphState, approved, initial_state
+from brain.state import GraphState, TaskOutcome, approved, initial_state
 from starling.core.events import Failure, ToolResult
 from starling.core.json import canonical
 from starling.core.llm import TokenUsage
 from starling.core.runs import FinalStatus, Run, RunResult
+from starling.core.tools import ToolOutcome
 from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.ledger import LedgerReader
@@ -21,21 +24,20 @@ from starling.infra.postgres.streams import RunReader
 from starling.infra.postgres.writer import Clause, JournalEntry, RunWriter
 
 CANCELLED: Final = "The run was cancelled."
+_UNKNOWN: Final = "Whether the call was done is unknown."
 _PATIENCE_SECONDS = 10.0  # with a Postgres that is away: somebody waits for the answer
 _ARGUMENT_CHARS = 300
 _OUTPUT_CHARS = 600
 
-# What nobody will answer, and what nobody knows the outcome of any more.
-_CLOSE: Final = Clause(
-    """
+# What nobody will answer any more, and what nobody knows the outcome of: that stays in doubt, and is given up.
+_CLOSE: Final = """
 closed AS (
     UPDATE interrupts SET state = 'cancelled', answered_at = now() FROM fenced
     WHERE interrupts.tenant = fenced.tenant AND interrupts.run_id = fenced.id AND interrupts.state = 'open'),
 doubted AS (
-    UPDATE ledger SET state = 'in_doubt' FROM fenced
-    WHERE ledger.tenant = fenced.tenant AND ledger.run_id = fenced.id AND ledger.state = 'dispatched')""",
-    {},
-)
+    UPDATE ledger SET state = 'in_doubt', outcome = coalesce(outcome, %(lost)s), settled_at = now(), settled_by = %(by)s
+    FROM fenced WHERE ledger.tenant = fenced.tenant AND ledger.run_id = fenced.id
+    AND ledger.state IN ('dispatched', 'in_doubt') AND ledger.settled_at IS NULL)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +67,24 @@ class Stopping:
         """End a run that the holder of its writer executes no further. Raises as `stop` does."""
         why = failure.message if failure else CANCELLED
         await writer.flush()  # what came of it until now counts
-        meter, state = await self._used(writer.run), await self.last_state(writer)
-        left = await self.close(writer, why)
+        entries = await self.reader.journal(RunKey(writer.run.tenant, writer.run.id))
+        meter, state = await self._used(writer.run, entries), _with_results(await self.last_state(writer), entries)
+        left = await self.close(writer, why, status)
         state["reply"] = _told(why, state, left)
         return await self.ending.end(writer, state, meter, failure, status)
 
-    async def close(self, writer: RunWriter, why: str) -> Sequence[OpenCall]:
+    async def close(self, writer: RunWriter, why: str, by: FinalStatus) -> Sequence[OpenCall]:
         """Close what is open, with the next batch: each tool call without a result gets one, and nobody is asked more.
 
-        Returns the calls that were open.
+        `by` is how the run ends. Returns the calls that were open.
         """
         await writer.flush()
         found = await StoppingRepository(self.engine).open_calls(RunKey(writer.run.tenant, writer.run.id))
         for call in found:
-            text = f"{why} {_fate(call)}"
-            writer.emit(ToolResult(name=call.name, result=text, call_id=call.call_id, status="failed"))
-        writer.add(lambda: _CLOSE)
+            writer.emit(_answer(call, why))
+        lost = ToolOutcome("failed", f"{why} {_UNKNOWN}", code=by, unknown=True)
+        values = {"lost": Jsonb(asdict(lost)), "by": by}
+        writer.add(lambda: Clause(_CLOSE, values))
         return found
 
     async def last_state(self, writer: RunWriter) -> GraphState:
@@ -90,11 +94,10 @@ class Stopping:
         values = found.checkpoint["channel_values"] if found else {}
         return cast("GraphState", {**initial_state(writer.run.input), **values})
 
-    async def _used(self, run: Run) -> Meter:
+    async def _used(self, run: Run, entries: Sequence[JournalEntry]) -> Meter:
         meter = Meter()
-        key = RunKey(run.tenant, run.id)
-        calls = await LedgerReader(self.engine).calls(key)
-        count(meter, await self.reader.journal(key), sum(call.state != "intended" for call in calls))
+        calls = await LedgerReader(self.engine).calls(RunKey(run.tenant, run.id))
+        count(meter, entries, sum(call.state != "intended" for call in calls))
         return meter
 
 
@@ -107,6 +110,14 @@ def count(meter: Meter, entries: Sequence[JournalEntry], calls: int) -> None:
             meter.tokens += TokenUsage(**entry.data["usage"])
         elif entry.kind == "tool":
             meter.tool_calls += 1
+
+
+def _with_results(state: GraphState, entries: Sequence[JournalEntry]) -> GraphState:
+    """Add what tasks came to while others of their round hadn't ended."""
+    running = {task["id"] for task in state["tasks"] if task["status"] == "running"}
+    known = [cast("TaskOutcome", entry.data) for entry in entries if entry.kind == "result"]
+    news = [outcome for outcome in known if outcome.get("task_id") in running and outcome not in state["results"]]
+    return {**state, "results": [*state["results"], *news]}
 
 
 def parked(crashes: int) -> Failure:
@@ -128,15 +139,26 @@ def _told(why: str, state: GraphState, open_calls: Sequence[OpenCall]) -> str:
     return "\n".join(parts)
 
 
+def _answer(call: OpenCall, why: str) -> ToolResult:
+    """Return the result of a call: what it came to, if that was written down before it could be told."""
+    match call.state:
+        case "succeeded" | "failed" as status:
+            return ToolResult(name=call.name, result=call.text or "", call_id=call.call_id, status=status)
+        case _:
+            return ToolResult(name=call.name, result=f"{why} {_fate(call)}", call_id=call.call_id, status="failed")
+
+
 def _shown(call: OpenCall) -> str:
     return canonical(call.arguments)[:_ARGUMENT_CHARS]
 
 
 def _fate(call: OpenCall) -> str:
-    match call.ledger:
+    match call.state:
         case "dispatched" | "in_doubt":
-            return "Whether the call was done is unknown."
+            return _UNKNOWN
         case "intended":
             return "The call was not made."
+        case "succeeded":
+            return "The call was done."
         case _:
             return "The call was cut off."

@@ -125,9 +125,25 @@ async def test_a_change_that_is_cut_off_is_of_unknown_outcome(
 
     *_, answer = told.of("tool_result")
     assert answer["result"] == "The run was cancelled. Whether the call was done is unknown."
-    assert await rows(database_url, "SELECT tool, state FROM ledger") == [("shop.wait", "in_doubt")]
+    assert await rows(database_url, "SELECT tool, state, settled_by, outcome ->> 'code' FROM ledger") == [
+        ("shop.wait", "in_doubt", "cancelled", "cancelled")
+    ]
     assert "Done before:\n- t1: the disk is fine" in told.reply
     assert unanswered(told) == set()
+    assert await goes_on(platform, says)
+
+
+async def test_what_one_task_found_stays_when_another_one_is_cut_off(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(decision(task("t1", BENCH), task("t2", BENCH)))
+    says.agent("t1", calls(("look", {"thing": "disk"})))
+    says.agent("t2", Answer("", hold="for ever"))
+    says.reviewer(verdict("APPROVED"))
+    key = await platform.accept("Look at two things.")
+    async with platform.living(key) as life:
+        await seen(platform, key, "task_result")
+        told = await cancelled(platform, key, life)
+
+    assert "Done before:\n- t1: the disk is fine" in told.reply
     assert await goes_on(platform, says)
 
 

@@ -33,7 +33,8 @@ _STATUS = "SELECT status FROM runs WHERE tenant = %(tenant)s AND id = %(id)s"
 _FLAGGED = "SELECT id::text FROM runs WHERE ended_at IS NULL AND status = 'running' AND cancel_requested"
 
 _OPEN_CALLS = """
-SELECT started.data ->> 'name', started.data -> 'args', started.data ->> 'call_id', ledger.state
+SELECT started.data ->> 'name', started.data -> 'args', started.data ->> 'call_id', ledger.state,
+    ledger.outcome ->> 'text'
 FROM events AS started LEFT JOIN ledger
     ON ledger.tenant = started.tenant AND ledger.run_id = started.run_id AND ledger.path = started.data ->> 'path'
     AND started.data ->> 'call_id' = concat_ws('.', ledger.path, ledger.position, ledger.index)
@@ -51,12 +52,16 @@ AND earlier.ended_at IS NULL AND earlier.cancel_requested ORDER BY earlier.arriv
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """A tool call that was announced and has no result; `ledger` is its row's state there, None where it has none."""
+    """A tool call that was announced and has no result.
+
+    `state` is that of its row in the ledger, None where it has none; `text` what it came to, by that row.
+    """
 
     name: str
     arguments: JsonObject
     call_id: str
-    ledger: str | None
+    state: str | None
+    text: str | None
 
 
 class StoppingRepository:
