@@ -106,7 +106,9 @@ class Ledger(CallRecord):
         row = self._rows[_place(call)]
         if row.settled:
             return outcome
-        if row.state != "intended":
+        if row.state == "intended":
+            outcome = replace(outcome, unknown=False)  # it never left
+        elif not outcome.unknown:
             text = f"{outcome.text} It had been called before that, and whether that was done is unknown."
             outcome = replace(outcome, text=text, unknown=True)
         return await self.settle(call, outcome, _nobody)

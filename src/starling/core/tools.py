@@ -78,8 +78,9 @@ class ToolOutcome:
 
     `text` is what a model and a person see; `data` the structured content where the server gave one.
     `code` says why a failed call failed: `tool_error` (the tool said so), `invalid_arguments`, `not_allowed`,
-    `timeout`, `server_unavailable`, `invalid_result`, `removed`, `switched_off`. `unknown` means that a failed call
-    may have changed something all the same: it was cut off after it may have left.
+    `timeout`, `server_unavailable`, `invalid_result`, `removed`, `switched_off`, `not_approved`, `interrupted` (the
+    process that waited ended). `unknown` means that a failed call may have changed something all the same: it was cut
+    off after it may have left.
     """
 
     status: Literal["succeeded", "failed"]

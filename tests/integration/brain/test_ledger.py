@@ -306,7 +306,7 @@ async def test_two_equal_calls_of_one_answer_are_two(platform: Platform, says: M
 
 async def test_a_call_that_took_too_long_is_in_doubt_at_once(opened: Open, says: ModelSays, effects: Effects) -> None:
     one_task(says, stalled("charge"))
-    async with opened(servers={"effects": effects.as_server(timeout=3)}) as platform:
+    async with opened(servers={"effects": effects.as_server(timeout=5)}) as platform:
         key = await platform.accept("Do it.")
         await live(platform, key)
         (question,) = await questions(platform, key)
@@ -314,16 +314,42 @@ async def test_a_call_that_took_too_long_is_in_doubt_at_once(opened: Open, says:
 
         told = await platform.finish(key)
 
-    assert "didn't answer within 3 s" in question.message
+    assert "didn't answer within 5 s" in question.message
     assert told.status == "succeeded"
     assert len(effects.lines("arrived")) == 1
+
+
+async def test_a_reconcile_tool_is_asked_of_a_call_that_took_too_long(
+    opened: Open, says: ModelSays, effects: Effects
+) -> None:
+    one_task(says, stalled("charge"))
+    async with opened(servers={"effects": effects.as_server(reconcile=True, timeout=5)}) as platform:
+        told = await platform.ask("Do it.")
+
+    assert told.status == "succeeded"
+    assert results(told) == ["found: charge a\n[Its own answer was lost; effects.find_charge says this.]"]
+    assert told.of("in_doubt") == []
+
+
+async def test_a_call_that_took_too_long_and_was_not_done_has_failed(
+    opened: Open, says: ModelSays, effects: Effects
+) -> None:
+    one_task(says, stalled("charge", "before"), calls(("charge", {"what": "b"})))
+    async with opened(servers={"effects": effects.as_server(reconcile=True, timeout=5)}) as platform:
+        told = await platform.ask("Do it.")
+        found = await rows(platform, told.key)
+
+    assert told.status == "succeeded"
+    assert [(row.state, row.settled_by) for row in found] == [("failed", "effects.find_charge"), ("succeeded", None)]
+    assert results(told)[0].endswith("effects.find_charge says that it was not done.")
+    assert effects.done() == ["charge b"]
 
 
 async def test_an_idempotent_call_that_took_too_long_may_be_tried_again(
     opened: Open, says: ModelSays, effects: Effects
 ) -> None:
     one_task(says, stalled("put"), calls(("put", {"what": "a"})))
-    async with opened(servers={"effects": effects.as_server(timeout=3)}) as platform:
+    async with opened(servers={"effects": effects.as_server(timeout=5)}) as platform:
         told = await platform.ask("Do it.")
         found = await rows(platform, told.key)
 
