@@ -1,10 +1,12 @@
 """The bench's arithmetic: what goes one after another, what a model reads, what a mark says."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from bench.figures import MARKS, Figure, depth, payload_chars, prompt_chars
+from bench.figures import MARKS, Figure, depth, payload_chars, prompt_chars, write
+from bench.run import PARTS, chosen
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,36 @@ def test_a_figure_is_one_line_of_json() -> None:
         pytest.param("run.first_event_ms", 11, False, id="late, whatever the reference"),
         pytest.param("run.throughput_share", 0.7, True, id="enough of the ideal"),
         pytest.param("run.throughput_share", 0.6, False, id="too little of the ideal"),
+        pytest.param("thread.bytes_200_turns", 2.1, True, id="little enough, and linear"),
+        pytest.param("thread.bytes_200_turns", 2.2, False, id="little enough, but more than linear"),
     ],
 )
 def test_a_mark_judges_the_value_or_the_ratio(name: str, value: float, met: bool) -> None:
     assert MARKS[name].is_met(Figure(name, value, "", 2.0, "")) is met
+
+
+def test_lines_of_what_was_not_measured_again_stay(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    write([Figure("a", 1, "", 1, ""), Figure("b", 1, "", 1, "")], file)
+
+    write([Figure("a", 2, "", 1, "")], file)
+
+    found = {line["name"]: line["value"] for line in map(json.loads, file.read_text().splitlines())}
+    assert found == {"a": 2, "b": 1}
+
+
+def test_every_mark_is_of_a_figure_that_is_measured_once() -> None:
+    names = [name for part in PARTS for name in part.names]
+
+    assert len(names) == len(set(names))
+    assert set(MARKS) <= set(names)
+
+
+def test_the_parts_are_those_that_measure_what_is_named() -> None:
+    assert [part.names for part in chosen(["runs.pickup_ms"])] == [("runs.pickup_ms",)]
+    assert chosen([]) == list(PARTS)
+
+
+def test_a_figure_that_nobody_measures_is_refused() -> None:
+    with pytest.raises(SystemExit, match=r"no figure run\.speed\. There are: run\.cpu_ms"):
+        chosen(["run.speed", "run.cpu_ms"])
