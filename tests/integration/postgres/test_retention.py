@@ -165,6 +165,19 @@ async def test_a_call_whose_end_nobody_knows_stays_until_it_is_settled(archive: 
     assert (second.rows, second.unsettled) == ({"ledger": 1}, 1)
 
 
+async def test_a_question_that_is_still_open_stays(archive: Archive) -> None:
+    key = await archive.old()
+    statement = """INSERT INTO interrupts (tenant, id, run_id, key, kind, path, reason, message, response_schema, state)
+        VALUES (:tenant, gen_random_uuid(), :id, :state, 'approval', 't1', 'why', 'May I?', '{}', :state)"""
+    for state in ("open", "resolved", "cancelled", "expired"):
+        await archive.execute(statement, state=state, **vars_of(key))
+
+    forgotten = await archive.prune()
+
+    assert forgotten.rows["interrupts"] == 3
+    assert await archive.rows("interrupts") == 1
+
+
 async def test_only_the_named_tenants_runs_are_pruned(archive: Archive) -> None:
     ours, theirs = await archive.old(tenant="ours"), await archive.old(tenant="theirs")
 
