@@ -1,6 +1,5 @@
 """Cancelling runs from any process: at once where nobody works on them, else their worker does it within a second."""
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
@@ -9,6 +8,7 @@ from dataclasses import dataclass
 from brain.ending import Ending
 from brain.life import Lives
 from brain.stopping import Stopping
+from starling.app.background import in_background
 from starling.app.database import find_database
 from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
@@ -75,12 +75,8 @@ class Cancelling:
     @asynccontextmanager
     async def listening(self, url: str) -> AsyncGenerator[None]:
         """Hear of them for as long as the context lasts. `url` must reach Postgres itself, not a pooler."""
-        task = asyncio.get_running_loop().create_task(self._listen(url), name="hear-of-cancels")
-        try:
+        async with in_background(self._listen(url), "hear-of-cancels"):
             yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
     async def _listen(self, url: str) -> None:
         async with aclosing(rings(url, CANCELS, at_least_every=_LOOK_SECONDS)) as bell:

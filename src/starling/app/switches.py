@@ -1,11 +1,11 @@
 """What is switched off, as a process knows it: never more than a second or two behind the database."""
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Literal
 
+from starling.app.background import in_background
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.principal import SHARED
 from starling.core.tools import Halts, ToolCall
@@ -61,12 +61,8 @@ class SwitchBoard(Halts):
     async def listening(self, url: str) -> AsyncGenerator[None]:
         """Follow the database for as long as the context lasts. `url` must reach Postgres itself, not a pooler."""
         await self.refresh()
-        task = asyncio.get_running_loop().create_task(self._listen(url), name="follow-switches")
-        try:
+        async with in_background(self._listen(url), "follow-switches"):
             yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
     async def _listen(self, url: str) -> None:
         async with aclosing(rings(url, HALTS, at_least_every=_LOOK_SECONDS)) as bell:
