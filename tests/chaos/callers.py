@@ -6,12 +6,12 @@ from typing import Any
 
 from tests.chaos.books import Accepted, Reading
 from tests.chaos.desk import LOST, PAUSE_SECONDS, Desk
-from tests.chaos.orders import Order, OrderBook
+from tests.chaos.orders import QUESTION, Order, OrderBook
 from tests.support.sse import read_events
 
 _THREADS = 4
 _AT_ONCE = 5  # requests of a tenant
-_CANCELLED, _READ_TWICE, _SENT_AGAIN, _IMPATIENT = 0.1, 0.3, 0.1, 0.08  # shares of the requests
+_CANCELLED, _READ_TWICE, _SENT_AGAIN, _IMPATIENT, _POOR = 0.1, 0.3, 0.1, 0.08, 0.1  # shares of the requests
 
 
 @dataclass(slots=True)
@@ -68,10 +68,14 @@ class Callers:
                     task.close()
 
     def _request_for(self, order: Order) -> _Asking:
-        thread_id = f"thread-{self.desk.dice.randint(1, _THREADS)}"
+        number = self.desk.dice.randint(1, _THREADS)
+        # a message on a thread that asks is the answer: such orders have threads of their own
+        thread_id = f"of {order.token}" if order.shape == QUESTION else f"thread-{number}"
         body: dict[str, Any] = {"input": order.text, "thread_id": thread_id, "correlation_id": order.token}
         if self.desk.dice.random() < _IMPATIENT:
             body["multitask_strategy"] = self.desk.dice.choice(["reject", "interrupt"])
+        if self.desk.dice.random() < _POOR:
+            body["config"] = {"limits": {"tokens": 40}}
         reading = Reading("", f"the caller of {order.token}")
         return _Asking(order, body, {"Idempotency-Key": f"key-{order.token}"}, reading)
 

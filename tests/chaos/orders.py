@@ -17,6 +17,7 @@ from tests.support.platform import calls, decision, task, verdict
 
 TILL, VAULT = "mcp_agent_till", "mcp_agent_vault"
 EFFECTS = {"read_it": "read", "put": "idempotent", "charge": "unsafe"}
+QUESTION = "question"  # the shape of orders that ask back
 _ORDER = re.compile(r"<user_request>[^<]*\[([A-Za-z0-9_=-]+)\]</user_request>")
 _TASK = re.compile(r'<task id="([^"]+)"')
 
@@ -119,6 +120,7 @@ _SHAPES = {
     "unsafe": _unsafe,
     "chain": _chain,
     "fan-out": _fan_out,
+    QUESTION: _unsafe,
 }
 
 
@@ -131,7 +133,7 @@ async def answer(body: Body) -> Answer:
     order = Order.of(found[1])
     match schema_name(body):
         case "supervisor_decision":
-            return _decided(order, asked)
+            return _decided(order, asked, body)
         case "verdict":
             return verdict("APPROVED", "As ordered.")
         case _ if made := _TASK.search(asked):
@@ -140,12 +142,18 @@ async def answer(body: Body) -> Answer:
             return Answer(f"Everything of {order.token} is done, and nothing of anybody else's [1].")
 
 
-def _decided(order: Order, asked: str) -> Answer:
+def _decided(order: Order, asked: str, body: Body) -> Answer:
+    if order.shape == QUESTION and "<question>" not in asked and _may_ask(body):
+        return decision(question=f"Which one of {order.token}?", options=["this", "that"])
     if not order.tasks:
         return decision(reply=f"Nothing is to be done for {order.token}.")
     if "<current_plan></current_plan>" not in asked:
         return decision()  # what failed isn't tried another way
     return decision(*(task(item.id, item.agent, f"do {item.id} of {order.token}", item.after) for item in order.tasks))
+
+
+def _may_ask(body: Body) -> bool:
+    return "question" in body["response_format"]["json_schema"]["schema"]["properties"]
 
 
 def _called(order: Order, task_id: str, body: Body) -> Answer:

@@ -1,4 +1,4 @@
-"""The person whom runs wait for: approves or refuses, and says of calls in doubt what the books of the servers say."""
+"""The person whom runs wait for: approves, answers, gives more tokens, and says of calls in doubt what servers say."""
 
 import asyncio
 from collections.abc import Mapping
@@ -7,11 +7,13 @@ from time import monotonic
 from typing import Any
 
 from tests.chaos.desk import Desk
+from tests.chaos.orders import Order
 from tests.chaos.town import LEASE_SECONDS
 
 _LOOK_SECONDS = 0.3
 _SURE_SECONDS = 3 * LEASE_SECONDS  # by then a call that left has arrived: nothing is stopped for more than two leases
-_REFUSED, _ASKED_TWICE = 0.15, 0.2
+_REFUSED, _NOT_ANSWERED, _ASKED_TWICE, _TALKS = 0.15, 0.2, 0.2, 0.5
+_OPTIONAL = ("budget", "clarification")
 
 
 @dataclass(slots=True)
@@ -35,10 +37,20 @@ class Person:
         if status != 200:
             return
         self.desk.books.saw(run_id, run["status"])
+        if any(asked["kind"] == "clarification" for asked in run["interrupts"]) and self.desk.dice.random() < _TALKS:
+            await self._talk(run)
+            return
         answers = [answer for asked in run["interrupts"] if (answer := self._answer_to(asked))]
         for _ in range(2 if self.desk.dice.random() < _ASKED_TWICE else 1):
             if answers:
                 await self._send(run_id, answers)
+
+    async def _talk(self, run: Mapping[str, Any]) -> None:
+        """Answer a question with a plain message on its thread; where somebody was faster, that is an order."""
+        text = Order(f"{self.desk.tenant}-answers-{run['interrupts'][0]['id']}", "direct").text
+        body = {"input": text, "thread_id": run["thread_id"]}
+        key = {"Idempotency-Key": f"answer-{run['interrupts'][0]['id']}"}
+        await self.desk.asked("POST", "/v1/runs", json=body, headers=key)
 
     async def _send(self, run_id: str, answers: list[dict[str, Any]]) -> None:
         status, said = await self.desk.asked("POST", f"/v1/runs/{run_id}/resume", json=answers)
@@ -51,8 +63,17 @@ class Person:
             return known
         if asked["kind"] == "in_doubt" and not self._is_sure(asked["id"]):
             return None
-        payload = self._in_doubt(asked["call"]) if asked["kind"] == "in_doubt" else self._approval(asked["call"])
-        answer = {"interruptId": asked["id"], "status": "resolved", "payload": payload}
+        match asked["kind"]:
+            case "in_doubt":
+                payload = self._in_doubt(asked["call"])
+            case "approval":
+                payload = self._approval(asked["call"])
+            case "budget":
+                payload = {"tokens": 10_000}
+            case _:
+                payload = {"answer": "this"}
+        status = "cancelled" if asked["kind"] in _OPTIONAL and self.desk.dice.random() < _NOT_ANSWERED else "resolved"
+        answer = {"interruptId": asked["id"], "status": status, "payload": payload}
         return self._answers.setdefault(asked["id"], answer)
 
     def _is_sure(self, interrupt_id: str) -> bool:
