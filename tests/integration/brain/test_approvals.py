@@ -1,0 +1,234 @@
+"""A call that needs approval is made once somebody approved it, exactly as it was shown, or not at all."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from starling.core.events import ExactCall
+from starling.core.runs import RunStatus
+from starling.infra.postgres.interrupts import InterruptAnswer, StoredInterrupt
+from starling.infra.postgres.runs import RunKey
+from tests.integration.brain.conftest import Open
+from tests.support.effects import AGENT, Effects
+from tests.support.model_script import Answer
+from tests.support.platform import ModelSays, Platform, calls, decision, task, verdict
+from tests.support.waiting import live, questions
+
+YES: dict[str, Any] = {"approved": True}
+CHARGE = calls(("charge", {"what": "a"}))
+
+
+@pytest.fixture
+def effects(tmp_path: Path) -> Effects:
+    return Effects(tmp_path / "effects")
+
+
+@pytest.fixture
+async def platform(opened: Open, effects: Effects) -> AsyncGenerator[Platform]:
+    async with opened(servers={"effects": effects.as_server(approval="unsafe")}) as platform:
+        yield platform
+
+
+def one_task(says: ModelSays, *answers: Answer) -> None:
+    says.supervisor(decision(task("t1", AGENT)), decision())
+    says.agent("t1", *answers)
+    says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("That is what came of it [1]."))
+
+
+async def begun(platform: Platform) -> RunKey:
+    key = await platform.accept("Do it.")
+    await live(platform, key)
+    assert (await platform.store.reader.record(key)).status is RunStatus.WAITING
+    return key
+
+
+def call_of(question: StoredInterrupt) -> ExactCall:
+    return ExactCall.model_validate(question.call)
+
+
+async def say(platform: Platform, key: RunKey, question: StoredInterrupt, payload: dict[str, Any] | None) -> None:
+    state = "cancelled" if payload is None else "resolved"
+    await platform.store.interrupts.answer(key, [InterruptAnswer(question.id, state, payload or {})], "me")
+
+
+async def test_an_approved_call_is_made_once_with_what_was_shown(
+    platform: Platform, says: ModelSays, effects: Effects
+) -> None:
+    one_task(says, CHARGE)
+    key = await begun(platform)
+    [question] = await questions(platform, key)
+    shown = call_of(question)
+    assert (question.kind, shown.name, shown.args) == ("approval", "effects.charge", {"what": "a"})
+    assert effects.done() == []
+
+    await say(platform, key, question, YES)
+    told = await platform.finish(key)
+
+    assert told.status == "succeeded"
+    assert effects.done() == ["charge a"]
+    kinds = [kind for kind in told.kinds if kind in ("tool_start", "approval_required", "tool_result")]
+    assert kinds == ["tool_start", "approval_required", "tool_result"]
+    assert told.of("approval_required")[0]["call"]["call_id"] == told.of("tool_result")[0]["call_id"]
+    assert len(platform.model.requests) == 4
+
+
+@pytest.mark.parametrize("answer", [{"approved": False, "note": "too much"}, None], ids=["refused", "cancelled"])
+async def test_what_is_not_approved_is_not_made_and_the_agent_goes_another_way(
+    platform: Platform, says: ModelSays, effects: Effects, answer: dict[str, Any] | None
+) -> None:
+    one_task(says, CHARGE, calls(("read_it", {"what": "a"})))
+    key = await begun(platform)
+    [question] = await questions(platform, key)
+
+    await say(platform, key, question, answer)
+    told = await platform.finish(key)
+
+    assert told.status == "succeeded"
+    assert effects.done() == ["read_it a"]
+    refused, read = told.of("tool_result")
+    assert (refused["status"], read["status"]) == ("failed", "succeeded")
+    assert ("too much" if answer else "withdrawn") in refused["result"]
+
+
+async def test_what_was_refused_is_not_asked_for_again(platform: Platform, says: ModelSays, effects: Effects) -> None:
+    one_task(says, CHARGE)
+    key = await begun(platform)
+    [question] = await questions(platform, key)
+
+    await say(platform, key, question, {"approved": False})
+    told = await platform.finish(key)
+
+    assert told.status == "failed"
+    assert len(told.of("approval_required")) == 1
+    assert effects.done() == []
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_several_calls_of_one_answer_are_approved_one_by_one_in_any_order(
+    platform: Platform, says: ModelSays, effects: Effects, order: tuple[int, int]
+) -> None:
+    one_task(says, calls(("charge", {"what": "a"}), ("charge", {"what": "b"}), ("put", {"what": "c"})))
+    key = await begun(platform)
+    asked = await questions(platform, key)
+    assert sorted(call_of(question).args["what"] for question in asked) == ["a", "b"]
+    assert effects.done() == ["put c"]
+
+    for number, which in enumerate(order, start=1):
+        await say(platform, key, asked[which], YES)
+        await live(platform, key)
+        assert len(effects.done()) == 1 + number
+
+    told = await platform.told(key)
+    assert told.status == "succeeded"
+    assert sorted(effects.done()) == ["charge a", "charge b", "put c"]
+    assert len(told.of("approval_required")) == 2
+
+
+async def test_two_tasks_of_a_round_are_approved_together(
+    platform: Platform, says: ModelSays, effects: Effects
+) -> None:
+    says.supervisor(decision(task("t1", AGENT), task("t2", AGENT), task("t3", AGENT)))
+    for number, tool in ((1, "charge"), (2, "charge"), (3, "put")):
+        says.agent(f"t{number}", calls((tool, {"what": f"{number}"})))
+    says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("Done [1]."))
+    key = await begun(platform)
+    asked = await questions(platform, key)
+    assert sorted(call_of(question).task_id for question in asked) == ["t1", "t2"]
+    before = [result["task_id"] for result in (await told_so_far(platform, key)) if result["type"] == "task_result"]
+    assert before == ["t3"]
+
+    answers = [InterruptAnswer(question.id, "resolved", YES) for question in asked]
+    await platform.store.interrupts.answer(key, answers, "me")
+    told = await platform.finish(key)
+
+    assert told.status == "succeeded"
+    assert sorted(effects.done()) == ["charge 1", "charge 2", "put 3"]
+    assert len(told.of("task_start")) == len(told.of("task_result")) == 3
+    assert len(platform.model.requests) == 1 + 3 + 3 + 1
+
+
+async def told_so_far(platform: Platform, key: RunKey) -> list[dict[str, Any]]:
+    return [{"type": event.type, **event.data} for event in await platform.store.reader.events(key)]
+
+
+async def test_an_answer_that_comes_before_the_run_waits_is_not_missed(
+    platform: Platform, says: ModelSays, effects: Effects
+) -> None:
+    one_task(says, calls(("charge", {"what": "a"}), ("read_it", {"what": "b", "stall": "before", "gate": "gate"})))
+    key = await platform.accept("Do it.")
+    life = asyncio.get_running_loop().create_task(live(platform, key))
+    await effects.until("arrived", "b")
+    async for event in platform.store.reader.follow(key):
+        if event.type == "approval_required":
+            break
+    [asked] = await questions(platform, key)
+
+    await say(platform, key, asked, YES)
+    effects.open("gate")
+    await life
+
+    assert (await platform.store.reader.record(key)).status is RunStatus.QUEUED
+    assert (await platform.finish(key)).status == "succeeded"
+    assert sorted(effects.done()) == ["charge a", "read_it b"]
+
+
+async def test_a_crash_right_after_the_answer_makes_the_call_once(
+    platform: Platform, says: ModelSays, effects: Effects
+) -> None:
+    one_task(says, calls(("put", {"what": "x"}), ("charge", {"what": "a"})))
+    key = await begun(platform)
+    [question] = await questions(platform, key)
+    await say(platform, key, question, YES)
+    async with platform.living(key):
+        await effects.until("done", "a")
+
+    await live(platform, key)
+
+    assert effects.done().count("charge a") == 1
+    for doubt in await questions(platform, key):  # it may have ended before its result was stored
+        assert doubt.kind == "in_doubt"
+        await say(platform, key, doubt, {"resolution": "done", "result": "fine"})
+        await live(platform, key)
+    assert (await platform.told(key)).status == "succeeded"
+    assert effects.done() == ["put x", "charge a"]
+
+
+async def test_approval_is_asked_for_by_the_configuration_as_it_is_now(
+    opened: Open, says: ModelSays, effects: Effects
+) -> None:
+    one_task(says, calls(("read_it", {"what": "a"})))
+    async with opened(servers={"effects": effects.as_server(approval="always")}) as platform:
+        key = await begun(platform)
+        [question] = await questions(platform, key)
+        assert call_of(question).name == "effects.read_it"
+
+    async with opened(servers={"effects": effects.as_server()}) as platform:
+        await platform.store.leases.sweep(patience_seconds=0)
+        await platform.store.interrupts.answer(key, [InterruptAnswer(question.id, "resolved", YES)], "me")
+        told = await platform.finish(key)
+
+    assert told.status == "succeeded"
+    assert effects.done() == ["read_it a"]
+
+
+async def test_fifty_approvals_are_fifty_effects(platform: Platform, says: ModelSays, effects: Effects) -> None:
+    says.supervisor(decision(task("t1", AGENT)))
+    says.agent("t1", *(calls(("charge", {"what": f"{number}"})) for number in range(50)))
+    says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("Done [1]."))
+
+    for number in range(50):
+        key = await platform.accept("Do it.", thread=f"thread-{number}")
+        await live(platform, key)
+        [question] = await questions(platform, key)
+        said = [say(platform, key, question, YES) for _ in range(3)]
+        await asyncio.gather(*said)
+        assert (await platform.finish(key)).status == "succeeded"
+
+    assert sorted(effects.done()) == sorted(f"charge {number}" for number in range(50))
+    assert len({line["key"] for line in effects.lines("done")}) == 50
