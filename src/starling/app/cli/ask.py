@@ -35,18 +35,18 @@ def ask(
     request = {"input": sys.stdin.read() if text == "-" else text, "thread_id": thread or f"cli-{uuid4().hex[:12]}"}
     key = settings.api_key.get_secret_value() if settings.api_key else ""
     display = Display(results())
-    status = run_id = ""
+    api, status = Api(url or f"http://{settings.host}:{settings.port}", key), ""
     try:
-        for event in Api(url or f"http://{settings.host}:{settings.port}", key).ask(request):
-            run_id = run_id or event.data.get("run_id", "")
+        for event in api.ask(request):
+            display.run_id = api.run_id
             status = event.data.get("status", "") if event.type == "done" else status
             if as_json:
                 say_json({"seq": event.seq, **event.data})
             else:
                 display.feed(event.seq, event.type, event.data)
     except Stopped:
-        if run_id:
-            typer.echo(f"\nThe run goes on: `starling run tail {run_id}` reads along.", err=True)
+        if api.run_id:
+            typer.echo(f"\nThe run goes on: `starling run tail {api.run_id}` reads along.", err=True)
         raise
     if status != "succeeded":
         raise typer.Exit(1)

@@ -39,6 +39,7 @@ class Api:
     """
 
     def __init__(self, url: str, key: str = "") -> None:
+        self.run_id = ""  # of the run that the last request led to
         self._url = url.rstrip("/")
         timeout = httpx.Timeout(_CONNECT_SECONDS, read=_SILENCE_SECONDS)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -46,16 +47,16 @@ class Api:
 
     def ask(self, request: Mapping[str, Any]) -> Iterator[StreamedEvent]:
         """Send a request and yield its events up to `done`, also across a restart of the API."""
-        run_id, last = "", StreamedEvent(0, "", {})
+        self.run_id, last = "", StreamedEvent(0, "", {})
         try:
             for last in self._events("POST", "/v1/agent/run", json=request):
-                run_id = run_id or last.data.get("run_id", "")
+                self.run_id = self.run_id or last.data.get("run_id", "")
                 yield last
         except httpx.TransportError as error:
-            if not run_id:
+            if not self.run_id:
                 raise self._away(error) from error
         if last.type != "done":
-            yield from self._go_on(run_id, last.seq)
+            yield from self._go_on(self.run_id, last.seq)
 
     def _go_on(self, run_id: str, after: int) -> Iterator[StreamedEvent]:
         """Yield the rest of a run whose stream broke off, as soon as the API is there again."""
@@ -77,6 +78,7 @@ class Api:
             if source.response.is_error:
                 source.response.read()
                 raise _refusal(source.response)
+            self.run_id = source.response.headers.get("X-Run-Id", self.run_id)
             yield from (_event(item) for item in source.iter_sse() if item.data)
 
     def _away(self, error: httpx.TransportError, remedy: str = "") -> ApiUnavailableError:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from starling.app.cli.asking import told
 from starling.app.cli.output import write
 
 _ARGUMENTS_CHARS = 90
@@ -127,6 +128,24 @@ class Display:
         self._interrupted = False
         self._answer += data["content"]
         self._write(data["content"])
+
+    def _on_approval_required(self, data: Data) -> None:
+        self._ask("approval_required", data)
+
+    def _on_clarification(self, data: Data) -> None:
+        self._ask("clarification", data)
+
+    def _on_budget_required(self, data: Data) -> None:
+        self._ask("budget_required", data)
+
+    def _on_in_doubt(self, data: Data) -> None:
+        self._ask("in_doubt", data)
+
+    def _ask(self, event: str, data: Data) -> None:
+        first, *others = told(event, data, self.run_id)
+        self._line(first, "bold yellow")
+        for line in others:
+            self._line(line)
 
     def _on_warning(self, data: Data) -> None:
         self._trouble("Warning", data, "yellow")

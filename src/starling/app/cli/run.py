@@ -22,7 +22,12 @@ from starling.infra.postgres.run_list import RunSummary
 from starling.infra.postgres.runs import RunKey
 
 app = typer.Typer(
-    cls=lazy_group({"cancel": Lazy("starling.app.cli.cancel", "Cancel a run.")}),
+    cls=lazy_group(
+        {
+            "approve": Lazy("starling.app.cli.approve", "Answer what runs wait for, or list it."),
+            "cancel": Lazy("starling.app.cli.cancel", "Cancel a run."),
+        }
+    ),
     add_completion=False,
     no_args_is_help=True,
 )
@@ -88,6 +93,7 @@ def tail(
 ) -> None:
     """Read a run's stream from any point on, up to its end."""
     display = Display(results(), live=False)
+    display.run_id = run
 
     def show_event(event: StoredEvent) -> None:
         if as_json:

@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import AsyncIterator, Sequence
+from typing import Final
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from starling.core.events import StoredEvent
 from starling.core.settings import Limits
+
+RUN_ID: Final = "X-Run-Id"  # the header of a stream that no `run_started` has to begin
 
 
 def event_stream(batches: AsyncIterator[Sequence[StoredEvent]], limits: Limits) -> EventSourceResponse:

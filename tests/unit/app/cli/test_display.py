@@ -147,3 +147,25 @@ def test_markup_in_texts_is_text() -> None:
 
 def test_events_of_a_newer_version_are_passed_over() -> None:
     assert _shown({"type": "confetti", "colour": "gold"})[0] == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "how"),
+    [
+        ("approval_required", {"call": _CALL}, "--id i1` approves it"),
+        ("clarification", {}, '--id i1 --payload \'{"answer": "…"}\'` answers'),
+        ("budget_required", {}, "--id i1 --payload '{\"tokens\": 10000}'` gives more"),
+        ("in_doubt", {"call": _CALL}, '--id i1 --payload \'{"resolution": "done"}\'` decides'),
+    ],
+)
+def test_what_is_waited_for_says_how_to_answer(kind: str, more: dict[str, Any], how: str) -> None:
+    schema = {"properties": {"answer": {"examples": ["Lima"]}}} if kind == "clarification" else {}
+    asked = {"id": "i1", "reason": "why", "message": "what?", "responseSchema": schema}
+    started = {"type": "run_started", "run_id": "r1", "thread_id": "t", "epoch": 1}
+
+    shown, _ = _shown(started, {"type": kind, **asked, "expiresAt": "2026-11-20T11:12:01+00:00", **more})
+
+    assert "Waits: what?\n" in shown
+    assert f"`starling run approve r1 {how}" in shown
+    assert ('time.now {"zone":"America/Lima"}' in shown) == bool(more)
+    assert ('Maybe: "Lima"' in shown) == (kind == "clarification")

@@ -10,7 +10,7 @@ from sse_starlette import EventSourceResponse
 from starling.app.awaiting import ended
 from starling.app.http.api import Caller, FromStore, IdempotencyKey
 from starling.app.http.problems import Problem
-from starling.app.http.sse import event_stream
+from starling.app.http.sse import RUN_ID, event_stream
 from starling.app.http.waiting import RunWaits
 from starling.app.intake import Name, RunRequest
 from starling.core.events import Usage
@@ -49,14 +49,22 @@ class ProcessResult(BaseModel):
     "/v1/agent/run",
     summary="Ask, and read along",
     response_class=EventSourceResponse,
-    responses={200: {"content": {"text/event-stream": {}}, "description": "The run's events, up to `done`."}},
+    responses={
+        200: {
+            "content": {"text/event-stream": {}},
+            "description": "The run's events, up to `done`; those that follow, where the message was its answer.",
+            "headers": {RUN_ID: {"description": "The run's id.", "schema": {"type": "string"}}},
+        }
+    },
 )
 async def run(
     request: RunRequest, store: FromStore, caller: Caller, idempotency_key: IdempotencyKey = None
 ) -> EventSourceResponse:
     """Accept a run and stream its events. Going away doesn't stop the run: read on at `/v1/runs/{id}/events`."""
     accepted = await store.intake.accept(caller, request, idempotency_key)
-    return event_stream(accepted.events, store.intake.limits)
+    stream = event_stream(accepted.events, store.intake.limits)
+    stream.headers[RUN_ID] = accepted.key.id
+    return stream
 
 
 @router.post(

@@ -1,0 +1,45 @@
+"""What a run waits for, in words, with what to type."""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from starling.core.json import canonical
+
+_ARGUMENTS_CHARS = 2_000  # who approves a call has to see all of it
+_HOW = {
+    "approval_required": "--id {id}` approves it, with `--reject` it isn't made",
+    "clarification": '--id {id} --payload \'{{"answer": "…"}}\'` answers, as does a message on its thread',
+    "budget_required": "--id {id} --payload '{{\"tokens\": 10000}}'` gives more, with `--reject` it answers with less",
+    "in_doubt": '--id {id} --payload \'{{"resolution": "done"}}\'` decides (done, not_done or give_up)',
+}
+_EVENTS = {"approval": "approval_required", "budget": "budget_required"}
+
+
+def event_of(kind: str) -> str:
+    """Return the type of the event that tells of an interrupt of a kind."""
+    return _EVENTS.get(kind, kind)
+
+
+def told(event: str, data: Mapping[str, Any], run_id: str) -> Iterator[str]:
+    """Give the lines that tell a person what is asked, and how to answer."""
+    yield f"Waits: {data['message']}"
+    if call := data.get("call"):
+        shown = canonical(call["args"])
+        cut = f"… ({len(shown)} characters)" if len(shown) > _ARGUMENTS_CHARS else ""
+        yield f"  {call['name']} {shown[:_ARGUMENTS_CHARS]}{cut}"
+    if options := _options(data):
+        yield f"  Maybe: {' | '.join(options)}"
+    yield f"  {data['reason']}"
+    how = _HOW[event].format(id=data["id"])
+    yield f"  `starling run approve {run_id or '<run>'} {how}; until {_moment(data['expiresAt'])}."
+
+
+def _options(data: Mapping[str, Any]) -> list[str]:
+    properties = data["responseSchema"].get("properties", {})
+    return [json.dumps(option, ensure_ascii=False) for option in properties.get("answer", {}).get("examples", [])]
+
+
+def _moment(text: str) -> str:
+    return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,81 @@
+"""A person at a terminal: asked for approval by a run, and giving or refusing it."""
+
+import re
+import subprocess
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import SYSTEM_HEALTH, Home, Service, new_home, server_file
+
+QUESTION = "How full is this disk?"
+SERVERS = {"system_health": SYSTEM_HEALTH | {"x-starling": {"effect": "read", "approval": "always"}}}
+
+
+@pytest.fixture
+def home(database_url: str) -> Generator[Home]:
+    with new_home(DATABASE_URL=database_url) as home:
+        yield home
+
+
+@pytest.fixture
+def platform(home: Home) -> Generator[Service]:
+    file: Path = server_file(home, **SERVERS)
+    with home.running("up", "--port", "0", "--mcp-config", file) as service:
+        yield service
+
+
+def told_to_type(process: subprocess.Popen[str]) -> list[str]:
+    """Read along until the run waits, and return what to type after `starling`."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if found := re.search(r"`starling (run approve .*?)` approves", line):
+            return found[1].split()
+    raise AssertionError("the run asked nothing")
+
+
+def test_a_call_is_approved_from_the_command_line_and_ask_reads_on(home: Home, platform: Service) -> None:
+    with home.started("ask", QUESTION, "--url", platform.url) as asking:
+        command = told_to_type(asking)
+        listed = home.starling("run", "approve")
+        waiting = home.json("run", "approve")
+        approved = home.starling(*command)
+        rest, _ = asking.communicate()
+
+    assert asking.returncode == 0, rest
+    assert "Succeeded" in rest
+    assert f"approval of run {command[2]}" in listed.stdout
+    assert {item["kind"] for item in waiting} == {"approval"}
+    assert approved.returncode == 0, approved.stderr
+    assert home.json("run", "approve") == []
+
+
+def test_a_call_is_refused_with_a_note(home: Home, platform: Service) -> None:
+    with home.started("ask", QUESTION, "--url", platform.url) as asking:
+        command = told_to_type(asking)
+        refused = home.starling(*command, "--reject", "--note", "not on a Friday")
+        rest, _ = asking.communicate()
+    late = home.starling(*command)
+
+    assert refused.returncode == 0, refused.stderr
+    assert "not on a Friday" in rest
+    assert asking.returncode == 1
+    assert late.returncode != 0
+    assert "starling run approve" in late.stderr
+
+
+def test_what_is_wrong_with_an_answer_is_explained(home: Home, platform: Service) -> None:
+    with home.started("ask", QUESTION, "--url", platform.url) as asking:
+        command = told_to_type(asking)
+        no_json = home.starling(*command, "--payload", "{")
+        misfit = home.starling(*command, "--payload", '{"approved": "maybe"}')
+        nobody = home.starling("run", "approve", "nothing")
+        home.starling(*command)
+        asking.communicate()
+
+    assert "--payload is no JSON object" in no_json.stderr
+    assert "payload.approved" in misfit.stderr
+    assert "is no id of a run" in nobody.stderr
+    assert 0 not in {no_json.returncode, misfit.returncode, nobody.returncode}
+    assert "Traceback" not in no_json.stderr + misfit.stderr + nobody.stderr
