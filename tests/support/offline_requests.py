@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from brain.decision import DECISION, VERDICT, Decision, Verdict
+from brain.clarification import MAY_ASK
+from brain.decision import OPEN_DECISION, VERDICT, Decision, OpenDecision, Verdict
 from brain.prompts import Xml, element, lines, prompt
 from brain.registry.cards import BUILTINS, AgentCard
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, ToolSpec
@@ -51,12 +52,16 @@ def decide(
     messages = prompt("supervisor").fill(
         user_request=request,
         session_history=history,
+        asking=MAY_ASK,
+        clarifications="",
         agents=lines(one.element() for one in (*cards, *BUILTINS)),
         current_plan=lines(plan),
         state_context=state,
     )
-    reply = answer(ModelRequest(ModelRole.REASONING, messages, response=DECISION))
-    return Decision.model_validate_json(reply.content)
+    reply = answer(ModelRequest(ModelRole.REASONING, messages, response=OPEN_DECISION))
+    decision = OpenDecision.model_validate_json(reply.content)
+    assert not decision.question
+    return decision
 
 
 def placed(decision: Decision) -> list[str]:
