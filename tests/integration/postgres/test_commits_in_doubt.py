@@ -131,6 +131,20 @@ async def test_a_postgres_that_stays_away_refuses_the_request(shaky: Shaky) -> N
     assert await shaky.accepted() == []
 
 
+async def test_a_postgres_that_comes_back_in_time_takes_the_request(shaky: Shaky) -> None:
+    patient = RunRepository(shaky.engine, defer_nothing, cap=8, patience_seconds=50)
+    new, port = a_run(), shaky.database.proxy.port
+    await shaky.database.proxy.stop()
+    accepting = asyncio.get_running_loop().create_task(patient.accept(new))
+    await asyncio.wait([accepting], timeout=0.3)
+    assert not accepting.done()
+
+    await shaky.database.proxy.start(port)
+    await accepting
+
+    assert await shaky.accepted() == [(new.key.id, 1)]
+
+
 async def test_connections_that_are_all_in_use_are_waited_for_once(database_url: str) -> None:
     narrow = open_engine(database_url, ConnectionLimits(size=1, free_seconds=0.2))
     async with asyncio.timeout(30), narrow.connect():
