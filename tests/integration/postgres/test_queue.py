@@ -2,15 +2,15 @@
 
 import asyncio
 
-import psycopg
+import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.infra.postgres.engine import transaction
+from starling.core.errors import DatabaseUnavailableError
+from starling.infra.postgres.engine import transaction, translated
 from starling.infra.postgres.runs import RunKey
-from starling.infra.queue.runs import open_queue
+from starling.infra.queue.runs import RunQueue, open_queue
+from tests.support.faults import terminate_backends
 from tests.support.runs import a_run
-
-_OTHERS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = %s"
 
 
 async def test_an_idle_connection_that_was_terminated_is_replaced(database_url: str, engine: AsyncEngine) -> None:
@@ -23,8 +23,7 @@ async def test_an_idle_connection_that_was_terminated_is_replaced(database_url: 
         pass
 
     async with open_queue(database_url) as queue:
-        async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
-            await connection.execute(_OTHERS, [connection.info.dbname])
+        await terminate_backends(database_url)
         async with transaction(engine) as connection:
             await queue.defer(connection, [a_run().key])
         working = asyncio.get_running_loop().create_task(queue.work(take, sweep, concurrency=1))
@@ -33,3 +32,18 @@ async def test_an_idle_connection_that_was_terminated_is_replaced(database_url: 
 
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
+
+
+async def test_postgres_that_goes_away_while_a_run_is_queued_is_called_that(
+    database_url: str, engine: AsyncEngine
+) -> None:
+    async def write(queue: RunQueue) -> None:
+        with translated():
+            async with transaction(engine) as connection:
+                await connection.execute("SELECT 1")
+                await terminate_backends(database_url)
+                await queue.defer(connection, [a_run().key])
+
+    async with open_queue(database_url) as queue:
+        with pytest.raises(DatabaseUnavailableError):
+            await write(queue)

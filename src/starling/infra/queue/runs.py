@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import procrastinate
-from procrastinate.exceptions import ProcrastinateException
+from procrastinate.exceptions import ConnectorException, ProcrastinateException
 from psycopg_pool import AsyncConnectionPool
 
 from starling.infra.postgres.bounded import KEEPALIVE, BoundedConnection
@@ -41,10 +41,16 @@ class RunQueue:
         app.periodic(cron=_SWEEP_CRON)(sweep)
 
     async def defer(self, connection: Connection, keys: Sequence[RunKey]) -> None:
-        """Queue these runs when the transaction of `connection` commits. One waiting job a run at most."""
+        """Queue these runs when the transaction of `connection` commits. One waiting job a run at most.
+
+        Raises the driver's own errors, as every other statement of that transaction does.
+        """
         for key in keys:
             job = self._task.configure(connection=connection, queueing_lock=key.id)
-            await job.defer_async(tenant=key.tenant, run_id=key.id)
+            try:
+                await job.defer_async(tenant=key.tenant, run_id=key.id)
+            except ConnectorException as error:
+                raise error.__cause__ or error from None
 
     async def work(self, handler: Handler, sweep: Sweep, *, concurrency: int) -> None:
         """Hand jobs to `handler` for ever, `concurrency` at a time; begin again whenever Postgres was away."""
