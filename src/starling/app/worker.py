@@ -84,7 +84,7 @@ class Worker:
             task.result()  # neither ends but with an error
         fetching.cancel()
         if self._holders:
-            _log.info("%d runs come to the end of a step", len(self._holders))
+            _log.info("runs that come to the end of a step before this worker stops: %d", len(self._holders))
             await asyncio.wait(self._holders, timeout=self._limits.drain_seconds)
 
     async def _hand_back(self, fetching: asyncio.Task[None]) -> None:

@@ -1,0 +1,184 @@
+"""Two workers over one Postgres, and what may happen to one of them: the other goes on, and nothing is done twice."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.app.container import Store, open_store
+from starling.app.database import Database
+from starling.app.intake import RunRequest
+from starling.core.events import StoredEvent
+from starling.core.settings import Settings
+from starling.infra.postgres.runs import RunKey
+from tests.support.command_line import Service, new_home
+from tests.support.effects import AGENT, Effects
+from tests.support.model_script import Answer
+from tests.support.model_server import ModelServer
+from tests.support.platform import CALLER, ModelSays, Told, calls, decision, task, verdict
+
+pytestmark = pytest.mark.timeout(120)
+
+_LEASE = 3
+_RUN = text("SELECT fence, crashes, split_part(coalesce(worker, ''), ':', 2) FROM runs WHERE id = :run")
+
+
+@dataclass(frozen=True)
+class Town:
+    """Two workers, what they change, and the place where runs are accepted and read."""
+
+    workers: tuple[Service, Service]
+    store: Store
+    engine: AsyncEngine
+    effects: Effects
+    model: ModelServer
+
+    async def accept(self, thread: str = "t") -> RunKey:
+        request = RunRequest.model_validate({"input": "Put this, then charge that.", "thread_id": thread})
+        key = (await self.store.intake.accept(CALLER, request)).key
+        return key
+
+    async def between_steps(self) -> RunKey:
+        """Accept a run, and return when its first task is done and the model is asked about the second one."""
+        key = await self.accept()
+        await self.model.received(4)  # a decision, an agent, a review, an agent
+        return key
+
+    async def standing(self, key: RunKey) -> tuple[int, int, int]:
+        """Return how many lives a run had, how many of them were cut off, and which process has it now."""
+        async with self.engine.connect() as connection:
+            fence, crashes, pid = (await connection.execute(_RUN, {"run": key.id})).one()
+        return fence, crashes, int(pid or 0)
+
+    async def holder(self, key: RunKey) -> tuple[Service, Service]:
+        """Return the worker that has a run, and the other one."""
+        _, _, pid = await self.standing(key)
+        first, second = self.workers
+        return (first, second) if first.process.pid == pid else (second, first)
+
+    async def told(self, key: RunKey) -> Told:
+        return Told(key, [event async for event in self.store.reader.follow(key)])
+
+    async def written(self, key: RunKey) -> list[StoredEvent]:
+        return list(await self.store.reader.events(key))
+
+
+@pytest.fixture
+async def model() -> AsyncGenerator[ModelServer]:
+    says = ModelSays()
+    says.supervisor(decision(task("t1", AGENT), task("t2", AGENT, after=["t1"])))
+    says.agent("t1", calls(("put", {"what": "this"})))
+    says.agent("t2", replace(calls(("charge", {"what": "that"})), hold="t2"))
+    says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("Both are done [1] [2]."))
+    async with ModelServer(says) as server:
+        yield server
+
+
+@pytest.fixture
+async def town(database_url: str, engine: AsyncEngine, model: ModelServer, tmp_path: Path) -> AsyncGenerator[Town]:
+    effects = Effects(tmp_path / "effects")
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"effects": effects.as_server()}}))
+    variables = {
+        "DATABASE_URL": database_url,
+        "STARLING_MCP_CONFIG": str(config),
+        "STARLING_MODEL": "openai:scripted",
+        "OPENAI_BASE_URL": model.url,
+        "OPENAI_API_KEY": "none",
+        "STARLING_LIMITS": json.dumps({"lease_seconds": _LEASE, "drain_seconds": 60}),
+    }
+    with new_home(**variables) as home, ExitStack() as stack:
+        begun = [stack.enter_context(home.started("worker", "--json")) for _ in range(2)]
+        first, second = [await asyncio.to_thread(Service.ready, process) for process in begun]
+        async with open_store(Settings(), Database(database_url, database_url)) as store:
+            yield Town((first, second), store, engine, effects, model)
+        for process in begun:
+            process.kill()
+
+
+async def ended(service: Service) -> int:
+    return await asyncio.to_thread(service.process.wait, 60)
+
+
+def says(service: Service, words: str) -> None:
+    """Return once a service has logged these words."""
+    assert service.process.stderr is not None
+    while words not in (line := service.process.stderr.readline()):
+        assert line
+
+
+def both_done(town: Town) -> bool:
+    return town.effects.done() == ["put this", "charge that"]
+
+
+async def test_a_worker_that_is_killed_between_steps_is_replaced(town: Town) -> None:
+    key = await town.between_steps()
+    holder, _ = await town.holder(key)
+
+    holder.process.send_signal(signal.SIGKILL)
+    town.model.release("t2")
+    told = await town.told(key)
+
+    assert told.status == "succeeded"
+    assert both_done(town)
+    assert len(town.model.requests) == 4 + 3  # what was out is asked again, then a review and the final answer
+    assert (await town.standing(key))[:2] == (2, 1)
+
+
+async def test_a_worker_that_was_stopped_past_its_lease_writes_and_does_nothing_more(town: Town) -> None:
+    key = await town.between_steps()
+    holder, other = await town.holder(key)
+
+    stopped = psutil.Process(holder.process.pid)
+    stopped.suspend()
+    town.model.release("t2")
+    told = await town.told(key)
+    other.process.send_signal(signal.SIGTERM)
+    await ended(other)
+    stopped.resume()
+    again = await town.told(await town.accept("another"))  # by the worker that was stopped
+
+    assert (told.status, again.status) == ("succeeded", "succeeded")
+    assert await town.written(key) == told.events
+    assert town.effects.done() == ["put this", "charge that"] * 2
+
+
+async def test_a_worker_that_is_terminated_finishes_the_step_and_another_goes_on(town: Town) -> None:
+    key = await town.between_steps()
+    holder, _ = await town.holder(key)
+
+    holder.process.send_signal(signal.SIGTERM)
+    town.model.release("t2")
+    told = await town.told(key)
+
+    assert await ended(holder) == 0
+    assert told.status == "succeeded"
+    assert both_done(town)
+    assert len(town.model.requests) == 4 + 2  # nothing is asked again
+    assert (await town.standing(key))[1] == 0
+
+
+async def test_a_second_sigterm_waits_for_no_step(town: Town) -> None:
+    key = await town.between_steps()
+    holder, _ = await town.holder(key)
+
+    holder.process.send_signal(signal.SIGTERM)
+    await asyncio.to_thread(says, holder, "come to the end of a step before")  # or the two signals may count as one
+    holder.process.send_signal(signal.SIGTERM)
+    code = await ended(holder)  # while the model still thinks
+    town.model.release("t2")
+    told = await town.told(key)
+
+    assert code == 0
+    assert told.status == "succeeded"
+    assert both_done(town)
+    assert (await town.standing(key))[:2] == (2, 0)
