@@ -43,8 +43,7 @@ class Town:
 
     async def accept(self, thread: str = "t") -> RunKey:
         request = RunRequest.model_validate({"input": "Put this, then charge that.", "thread_id": thread})
-        key = (await self.store.intake.accept(CALLER, request)).key
-        return key
+        return (await self.store.intake.accept(CALLER, request)).key
 
     async def between_steps(self) -> RunKey:
         """Accept a run, and return when its first task is done and the model is asked about the second one."""
@@ -92,6 +91,7 @@ async def town(database_url: str, engine: AsyncEngine, model: ModelServer, tmp_p
         "DATABASE_URL": database_url,
         "STARLING_MCP_CONFIG": str(config),
         "STARLING_MODEL": "openai:scripted",
+        "LOG_LEVEL": "INFO",
         "OPENAI_BASE_URL": model.url,
         "OPENAI_API_KEY": "none",
         "STARLING_LIMITS": json.dumps({"lease_seconds": _LEASE, "drain_seconds": 60}),
