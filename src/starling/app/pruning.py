@@ -15,6 +15,7 @@ from starling.infra.postgres.schema import check
 
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _LONGEST = timedelta(days=36_500)
+_STATEMENT_SECONDS = 600  # to count what is old in a large database; what is removed at once is small
 
 
 def age_of(written: str) -> timedelta:
@@ -33,7 +34,8 @@ async def prune(settings: Settings, which: Selection, *, dry_run: bool) -> Forgo
     """Remove what is old, or look what would be removed. Raises DatabaseUnavailableError, DatabaseUnsuitableError."""
     database = find_database(settings)
     await check(database.direct_url)
-    engine = open_engine(database.url, ConnectionLimits(size=1, behind_pooler=database.behind_pooler))
+    limits = ConnectionLimits(size=1, statement_seconds=_STATEMENT_SECONDS, behind_pooler=database.behind_pooler)
+    engine = open_engine(database.url, limits)
     try:
         if dry_run:
             return await Retention(engine).look(which)
