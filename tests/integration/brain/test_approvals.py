@@ -216,6 +216,7 @@ async def test_approval_is_asked_for_by_the_configuration_as_it_is_now(
     assert effects.done() == ["read_it a"]
 
 
+@pytest.mark.timeout(180)
 async def test_fifty_approvals_are_fifty_effects(platform: Platform, says: ModelSays, effects: Effects) -> None:
     says.supervisor(decision(task("t1", AGENT)))
     says.agent("t1", *(calls(("charge", {"what": f"{number}"})) for number in range(50)))

@@ -196,6 +196,22 @@ async def test_a_budget_is_asked_for_and_a_run_that_gets_more_goes_on(platform: 
     assert len(platform.model.requests) == 4
 
 
+async def test_tasks_side_by_side_ask_for_one_budget(platform: Platform, says: ModelSays) -> None:
+    says.supervisor(decision(task("t1", BENCH), task("t2", BENCH), task("t3", BENCH)))
+    for number in (1, 2, 3):
+        says.agent(f"t{number}", LOOK)
+    says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("Fine [1]."))
+
+    key = await begun(platform, "How are the disks?", limits={"tokens": 1})
+    [_] = await waiting(platform, key)
+    await answer(platform, key, {"tokens": 10_000})
+    ended = await platform.finish(key)
+
+    assert ended.status == "succeeded"
+    assert ended.kinds.count("budget_required") == 1
+
+
 @pytest.mark.parametrize("expires", [False, True])
 async def test_without_more_budget_a_run_answers_with_what_there_is(
     platform: Platform, says: ModelSays, database_url: str, *, expires: bool

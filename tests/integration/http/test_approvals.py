@@ -172,6 +172,18 @@ async def test_what_is_wrong_with_an_answer_is_told(desk: Desk, says: ModelSays)
     await desk.call("POST", path, [reply(asked, None)], status=409)
 
 
+async def test_a_late_answer_is_refused(database_url: str, model: ModelServer, says: ModelSays, tmp_path: Path) -> None:
+    says.supervisor(QUESTION, decision(reply="Fine, if you mean the first."))
+    async with open_desk(database_url, model, tmp_path, interrupt_seconds=0.001) as desk:
+        accepted = await desk.call("POST", "/v1/runs", {"input": "Is the disk fine?", "thread_id": "t"})
+        run = await desk.reached(accepted["run_id"], "succeeded")  # a sweep closed the question
+        [asked] = [event.data for event in await desk.events(run["run_id"]) if event.type == "clarification"]
+
+        await desk.call("POST", f"/v1/runs/{run['run_id']}/resume", [reply(asked, {"answer": "a"})], status=409)
+
+    assert "wasn't answered" in run["result"]["assumptions"][0]
+
+
 async def test_another_tenant_neither_sees_nor_answers_it(desk: Desk, says: ModelSays) -> None:
     says.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
@@ -190,6 +202,7 @@ async def test_another_tenant_neither_sees_nor_answers_it(desk: Desk, says: Mode
     assert await desk.waiting() == [asked]
 
 
+@pytest.mark.timeout(180)
 async def test_of_many_different_answers_at_once_one_counts_fifty_times(desk: Desk, says: ModelSays) -> None:
     says.supervisor(*[QUESTION, decision(reply="Fine.")] * 50)
 
