@@ -66,6 +66,7 @@ async def gather(town: Town, books: Books) -> Evidence:
     texts = [
         *((f"log {service.name}", service.log.read_text(errors="replace")) for service in town.services),
         *(("prompt", orjson.dumps(request.body).decode()) for request in town.model.requests),
+        *(("trace", str(span)) for span in town.collector.spans),
         *(("stream", orjson.dumps(event.data).decode()) for item in books.readings for event in item.events),
     ]
     tenant_texts: list[tuple[str, str, str]] = []

@@ -31,6 +31,7 @@ def _lines(played: Round) -> Iterator[str]:
     yield f"  restarts    {_spread(played.restarts)}"
     yield f"  take-overs  {_spread(list(_taken_over(found)))}"
     yield f"  healed      {played.healed_after:.1f} s after the last fault"
+    yield f"  searched    {_counted(Counter(place.partition(' ')[0] for place, _ in found.texts))}"
     yield f"  violations  {_counted(Counter(item.invariant for item in played.violations)) or 'none'}"
     yield from _details(played)
 

@@ -57,6 +57,15 @@ async def play(plan: Plan, folder: Path) -> Round:
     return Round(plan, nemesis, evidence, restarts, healed_after, violations(evidence))
 
 
+async def _readiness(town: Town, books: Books, seconds: float) -> None:
+    """Wait until all services run again."""
+    try:
+        await asyncio.wait_for(all_ready(town.services), seconds)
+    except TimeoutError:
+        away = [service.name for service in town.services if not service.ready.is_set()]
+        books.wrong("services come back", f"{', '.join(away)} didn't become ready within {seconds:.0f} s")
+
+
 async def _live_through(plan: Plan, town: Town, books: Books, nemesis: Nemesis) -> float:
     enough = asyncio.Event()
     async with AsyncExitStack() as stack:
@@ -74,7 +83,7 @@ async def _live_through(plan: Plan, town: Town, books: Books, nemesis: Nemesis) 
         await nemesis.rage(schedule(plan.seed, plan.faults, plan.seconds, plan.only))
         begun = monotonic()
         enough.set()
-        await all_ready(town.services)
+        await _readiness(town, books, plan.healing_seconds)
         _, late = await asyncio.wait(tasks, timeout=plan.healing_seconds)
         for task in (*late, *people):
             task.cancel()

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 from psycopg import AsyncConnection
@@ -29,6 +30,7 @@ from tests.chaos.orders import EFFECTS, answer
 from tests.chaos.processes import Service, all_ready, kept
 from tests.support.gateway import SERVERS
 from tests.support.model_server import ModelServer
+from tests.support.otlp_collector import Collector
 
 TENANTS = ("alpha", "beta")
 LEASE_SECONDS = 2.0
@@ -53,6 +55,7 @@ class Town:
     folder: Path
     postgres: EmbeddedPostgres
     model: ModelServer
+    collector: Collector
     apis: Sequence[Service]
     workers: Sequence[Service]
     addresses: Sequence[str]
@@ -87,7 +90,7 @@ class Town:
 @asynccontextmanager
 async def open_town(folder: Path) -> AsyncGenerator[Town]:
     """Start everything; `folder` is one that every user may enter. Everything ends with the block."""
-    planted = {f"of the {name}": f"planted-{secrets.token_hex(12)}" for name in ("model", "servers")}
+    planted = {f"of the {name}": f"planted-{secrets.token_hex(12)}" for name in ("model", "servers", "collector")}
     async with AsyncExitStack() as stack:
         postgres = EmbeddedPostgres(folder / "database")
         postgres._port = _free_port()  # pyright: ignore[reportPrivateUsage]
@@ -97,17 +100,20 @@ async def open_town(folder: Path) -> AsyncGenerator[Town]:
             connection.execute(_WITNESS.read_bytes())
         keys = await _keys(postgres.url)
         model = await stack.enter_async_context(ModelServer(answer, latency=_MODEL_SECONDS))
+        collector = await stack.enter_async_context(Collector())
         ports = [_free_port(), _free_port()]
-        apis, workers = _services(folder, postgres, model, planted, ports)
+        common = _environment(folder, planted, model, collector)
+        apis, workers = _services(folder, postgres, common, ports)
         town = Town(
             folder=folder,
             postgres=postgres,
             model=model,
+            collector=collector,
             apis=apis,
             workers=workers,
             addresses=[f"http://127.0.0.1:{port}" for port in ports],
             keys=keys,
-            planted=planted | {f"key of {tenant}": key for tenant, key in keys.items()},
+            planted={**planted, **{f"key of {tenant}": key for tenant, key in keys.items()}, **_password(postgres)},
         )
         keeper = asyncio.get_running_loop().create_task(_open_gates(town.effects_file), name="gates")
         stack.callback(keeper.cancel)
@@ -125,15 +131,20 @@ async def _keys(url: str) -> Mapping[str, str]:
     return made
 
 
-def _services(
-    folder: Path, postgres: EmbeddedPostgres, model: ModelServer, planted: Mapping[str, str], ports: Sequence[int]
-) -> tuple[Sequence[Service], Sequence[Service]]:
+def _password(postgres: EmbeddedPostgres) -> Mapping[str, str]:
+    return {"password of Postgres": urlsplit(postgres.tcp_url).password or ""}
+
+
+def _environment(
+    folder: Path, planted: Mapping[str, str], model: ModelServer, collector: Collector
+) -> Mapping[str, str]:
+    """Return what all services find in their environment."""
     (folder / "effects").mkdir()
     (folder / "effects" / "record").touch()
     config = folder / "mcp.json"
     config.write_text(json.dumps({"mcpServers": _servers(folder)}))
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", "PYTHONPATH") if name in os.environ}
-    common = {
+    return {
         **kept,
         "HOME": str(folder),
         "STARLING_DATA_DIR": str(folder),
@@ -142,6 +153,8 @@ def _services(
         "OPENAI_BASE_URL": model.url,
         "OPENAI_API_KEY": planted["of the model"],
         "CHAOS_SERVER_SECRET": planted["of the servers"],
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+        "OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer {planted['of the collector']}",
         "STARLING_REQUIRE_KEYS": "true",
         "STARLING_RATE_PER_MINUTE": "1000000",
         "STARLING_LIMITS": json.dumps(_LIMITS),
@@ -149,9 +162,13 @@ def _services(
         "LOG_FORMAT": "json",
     }
 
+
+def _services(
+    folder: Path, postgres: EmbeddedPostgres, common: Mapping[str, str], ports: Sequence[int]
+) -> tuple[Sequence[Service], Sequence[Service]]:
     def service(name: str, *command: str) -> Service:
         def environment(life: int) -> Mapping[str, str]:
-            return common | {"DATABASE_URL": f"{postgres.url}&application_name={name}.{life}"}
+            return {**common, "DATABASE_URL": f"{postgres.url}&application_name={name}.{life}"}
 
         return Service(name, (*command, "--json"), environment, folder)
 
