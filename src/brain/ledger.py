@@ -34,10 +34,21 @@ def call_key(call: ToolCall) -> str:
 
 
 class Ledger(CallRecord):
-    """What one run did outside, in all its lives. It writes through the run's writer; `flush` makes it durable."""
+    """What one run did outside, in all its lives. It writes through the run's writer; `flush` makes it durable.
 
-    def __init__(self, writer: RunWriter, interrupts: Interrupts, clock: Clock, rows: Iterable[LedgerRow] = ()) -> None:
+    For `sure_seconds` after a write of this life began, nobody else can have taken the run and gone on with it.
+    """
+
+    def __init__(
+        self,
+        writer: RunWriter,
+        interrupts: Interrupts,
+        clock: Clock,
+        sure_seconds: float,
+        rows: Iterable[LedgerRow] = (),
+    ) -> None:
         self._writer = writer
+        self._sure_seconds = sure_seconds
         self._interrupts = interrupts
         self._clock = clock
         self._rows: dict[_Place, LedgerRow] = {(row.path, row.position, row.index): row for row in rows}
@@ -84,6 +95,12 @@ class Ledger(CallRecord):
         lost = _lost(call)
         said = await self._said(call, row, lost, find)
         return await self._leave(row) if said.done is False else self._resolved(row, lost, said)
+
+    async def leave(self, call: ToolCall) -> None:
+        """See CallRecord. A process that was stopped for a while on the way here proves its lease by a write."""
+        while self._writer.proven_seconds > self._sure_seconds:
+            self._write(self._rows[_place(call)])
+            await self._writer.flush()
 
     async def settle(self, call: ToolCall, outcome: ToolOutcome, find: Find) -> ToolOutcome:
         """See CallRecord. What was cut off is in doubt, unless it may simply be called again."""

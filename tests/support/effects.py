@@ -20,15 +20,19 @@ class Effects:
 
     file: Path
 
-    def as_server(self, *, reconcile: bool = False, **options: Any) -> dict[str, Any]:
-        """Return the entry under `mcpServers`; `options` go under `x-starling`."""
+    def as_server(self, *, reconcile: bool = False, start_gate: str = "", **options: Any) -> dict[str, Any]:
+        """Return the entry under `mcpServers`; `options` go under `x-starling`.
+
+        With a `start_gate` each of its processes starts once that gate is open.
+        """
         tools: dict[str, dict[str, Any]] = {tool: {"effect": effect} for tool, effect in _EFFECTS.items()}
+        gate = {"EFFECTS_START_GATE": str(self.file.parent / start_gate)} if start_gate else {}
         if reconcile:
             tools["charge"]["reconcile"] = "find_charge"
         return {
             "command": sys.executable,
             "args": [str(SERVERS / "effects.py")],
-            "env": {"EFFECTS_FILE": str(self.file)},
+            "env": {"EFFECTS_FILE": str(self.file)} | gate,
             "x-starling": {"description": "Reads, puts and charges.", "tools": tools, **options},
         }
 
@@ -45,6 +49,10 @@ class Effects:
     def open(self, gate: str) -> None:
         """Let go whoever waits, or will wait, at a gate."""
         (self.file.parent / gate).touch()
+
+    def close(self, gate: str) -> None:
+        """Let everybody wait at a gate from now on."""
+        (self.file.parent / gate).unlink()
 
     async def until(self, at: str, what: str, count: int = 1) -> None:
         """Return once so many calls with this `what` have `arrived`, or are `done`."""

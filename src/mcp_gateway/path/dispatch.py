@@ -39,6 +39,8 @@ class Dispatch:
             async with self.sessions.use(call.tool.server, server.config) as session:
                 await session.opened()
                 opened = True
+                if call.record is not None and call.tool.effect is not Effect.READ:
+                    await call.record.leave(call)
                 result = await session.call(call.tool.name, arguments, _offered(call))
         except ServerUnavailableError as error:
             return self._lost(call, error, opened=opened)

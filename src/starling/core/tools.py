@@ -126,6 +126,13 @@ class CallRecord(Protocol):
         """
         ...
 
+    async def leave(self, call: ToolCall) -> None:
+        """Make sure, at the last moment before a dispatched call is sent, that the run is still this process' own.
+
+        Raises LeaseLostError, DatabaseUnavailableError: then the call must not be made.
+        """
+        ...
+
     async def settle(self, call: ToolCall, outcome: ToolOutcome, find: Find) -> ToolOutcome:
         """Write down what the call came to, with the next flush, and return what the run goes on with.
 

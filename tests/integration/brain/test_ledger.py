@@ -1,5 +1,6 @@
 """Calls that may change something: never silently made twice, never silently lost."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 from psycopg import AsyncConnection
 
+from starling.core.errors import LeaseLostError
 from starling.core.events import ExactCall
 from starling.infra.postgres.interrupts import StoredInterrupt
 from starling.infra.postgres.ledger import LedgerReader, LedgerRow
@@ -406,6 +408,28 @@ async def test_a_server_that_is_gone_says_nothing_of_what_it_did_before(
     (question,) = await questions(platform, key)
     assert question.kind == "in_doubt"
     assert "It had been called before that" in question.message
+
+
+async def test_a_worker_that_lost_the_run_on_the_way_to_the_server_makes_no_call(
+    opened: Open, says: ModelSays, effects: Effects, database_url: str
+) -> None:
+    one_task(says, calls(("charge", {"what": "a"})))
+    effects.open("start")
+    servers = {"effects": effects.as_server(start_gate="start")}
+    async with opened(servers=servers, lease_seconds=0.6) as platform:
+        effects.close("start")  # its next process, which the call needs, is slow
+        key = await platform.accept("Do it.")
+        async with platform.living(key) as life:
+            while [row.state for row in await rows(platform, key)] != ["dispatched"]:  # noqa: ASYNC110 - in the database
+                await asyncio.sleep(0.01)
+            async with await AsyncConnection.connect(database_url, autocommit=True) as other:
+                await other.execute("UPDATE runs SET fence = fence + 1")
+            await asyncio.sleep(0.2)  # a third of a lease
+            effects.open("start")
+            with pytest.raises(LeaseLostError):
+                await life
+
+    assert effects.lines("arrived") == []
 
 
 @asynccontextmanager

@@ -5,7 +5,8 @@ Each effect is a line of JSON in the file, on the disk before the tool answers: 
 
 Every tool but `find_charge` takes `what` and these, all optional: `stall` (`before` or `after` the effect) waits until
 the file named `gate` exists beside the record; `answer` (`odd`: what a database can't hold; `fail`: an error after the
-effect); `found` (`garbage`, `fail`) spoils what `find_charge` says about the call. Calls wait side by side.
+effect); `found` (`garbage`, `fail`) spoils what `find_charge` says about the call. Calls wait side by side. With
+`EFFECTS_START_GATE`, the server itself starts once that file exists.
 """
 
 import json
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 _FILE = Path(os.environ["EFFECTS_FILE"])
+_START = os.environ.get("EFFECTS_START_GATE")
 _KEY = "starling/idempotency-key"
 _OUT = threading.Lock()
 
@@ -118,5 +120,7 @@ def answer(request: Said) -> None:
 
 
 if __name__ == "__main__":
+    while _START and not Path(_START).exists():
+        time.sleep(0.01)
     for said in sys.stdin:
         answer(json.loads(said))

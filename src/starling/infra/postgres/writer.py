@@ -158,6 +158,7 @@ class RunWriter:
         self._broken: Exception | None = None
         self._later: asyncio.Task[None] | None = None
         self._writing: set[asyncio.Task[None]] = set()
+        self._proven = perf_counter()
 
     def emit(self, event: AnyEvent) -> None:
         """Add an event to the run's stream."""
@@ -181,6 +182,11 @@ class RunWriter:
         """Whether events, steps or journal entries wait for the next batch, or are being written just now."""
         told = self._pending.events or self._pending.steps or self._pending.journal
         return bool(told) or self._one_at_a_time.locked()
+
+    @property
+    def proven_seconds(self) -> float:
+        """How long ago the newest write began that found the run still ours."""
+        return perf_counter() - self._proven
 
     def flush_soon(self) -> None:
         """Make what was collected durable within a few milliseconds, with whatever comes until then."""
@@ -268,6 +274,7 @@ class RunWriter:
             await self._write_again(cut)
         self._seq += len(cut.stored)
         self._flushes += 1
+        self._proven = begun
         self._broadcast.publish(self.run.id, cut.stored, perf_counter() - begun)
 
     async def _write_again(self, cut: _Cut) -> None:
