@@ -25,7 +25,7 @@ from brain.life import Life, Lives
 from brain.registry.cards import Roster
 from brain.registry.service import Registry
 from brain.state import GraphState, Said, initial_state
-from brain.stopping import Stopping, count, parked
+from brain.stopping import Stopping, count
 from brain.traced import TracedGateway, TracedModels
 from starling.core.clock import Clock, Deadline
 from starling.core.errors import (
@@ -90,7 +90,8 @@ class Brain:
 
     async def park(self, claim: Claim) -> None:
         """End a claimed run that takes its workers down with it. Raises as `execute` does."""
-        await self._stopping.stop(claim, "parked", parked(claim.run.crashes))
+        again = claim.run.crashes > self._with.limits.crashes_per_run  # the last time, parking didn't come to an end
+        await self._stopping.park(claim, blind=again)
 
     async def execute(self, claim: Claim) -> None:
         """Bring a claimed run to its end, or to the end of a step once this process is drained.

@@ -49,7 +49,21 @@ class Stopping:
     reader: RunReader
     ending: Ending
 
-    async def stop(self, claim: Claim, status: FinalStatus = "cancelled", failure: Failure | None = None) -> RunResult:
+    async def park(self, claim: Claim, *, blind: bool) -> RunResult:
+        """End a claimed run that takes its workers down with it; `blind`: don't even read what it had reached.
+
+        Raises as `stop` does.
+        """
+        return await self.stop(claim, "parked", _parked(claim.run.crashes), blind=blind)
+
+    async def stop(
+        self,
+        claim: Claim,
+        status: FinalStatus = "cancelled",
+        failure: Failure | None = None,
+        *,
+        blind: bool = False,
+    ) -> RunResult:
         """End a run that nobody executes, under a claim of one's own.
 
         Raises LeaseLostError where somebody claimed it since, DatabaseUnavailableError.
@@ -57,18 +71,24 @@ class Stopping:
         writer = RunWriter(self.engine, claim, self.broadcast, patience_seconds=_PATIENCE_SECONDS)
         with self.broadcast.writing(claim.run.id):
             try:
-                return await self.end(writer, status, failure)
+                return await self.end(writer, status, failure, blind=blind)
             finally:
                 await writer.close()
 
     async def end(
-        self, writer: RunWriter, status: FinalStatus = "cancelled", failure: Failure | None = None
+        self,
+        writer: RunWriter,
+        status: FinalStatus = "cancelled",
+        failure: Failure | None = None,
+        *,
+        blind: bool = False,
     ) -> RunResult:
         """End a run that the holder of its writer executes no further. Raises as `stop` does."""
         why = failure.message if failure else CANCELLED
         await writer.flush()  # what came of it until now counts
-        entries = await self.reader.journal(RunKey(writer.run.tenant, writer.run.id))
-        meter, state = await self._used(writer.run, entries), _with_results(await self.last_state(writer), entries)
+        entries = () if blind else await self.reader.journal(RunKey(writer.run.tenant, writer.run.id))
+        reached = initial_state(writer.run.input) if blind else await self.last_state(writer)
+        meter, state = await self._used(writer.run, entries), _with_results(reached, entries)
         left = await self.close(writer, why, status)
         state["reply"] = _told(why, state, left)
         return await self.ending.end(writer, state, meter, failure, status)
@@ -120,7 +140,7 @@ def _with_results(state: GraphState, entries: Sequence[JournalEntry]) -> GraphSt
     return {**state, "results": [*state["results"], *news]}
 
 
-def parked(crashes: int) -> Failure:
+def _parked(crashes: int) -> Failure:
     """Say why a run isn't tried once more."""
     return Failure(
         code="parked",

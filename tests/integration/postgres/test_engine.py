@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import DatabaseUnavailableError
 from starling.infra.postgres.embedded import EmbeddedPostgres
-from starling.infra.postgres.engine import ConnectionLimits, connected, driver, open_engine, translated
+from starling.infra.postgres.engine import ConnectionLimits, connected, driver, open_engine, transaction, translated
 from tests.support.faults import frozen
 
 SECRET = "s3cret-of-the-test"
@@ -104,6 +104,16 @@ async def test_a_frozen_server_is_not_waited_for(own_server: EmbeddedPostgres) -
         await _answer(engine)
 
     assert await _answer(engine) == before
+    await engine.dispose()
+
+
+async def test_a_pool_that_is_used_up_says_so_and_heals(database_url: str) -> None:
+    engine = open_engine(database_url, ConnectionLimits(size=1, free_seconds=0.1))
+    async with transaction(engine):
+        with pytest.raises(DatabaseUnavailableError, match="stayed in use"), translated():
+            await _answer(engine)
+
+    assert await _answer(engine) == 42
     await engine.dispose()
 
 

@@ -14,6 +14,10 @@ from starling.infra.postgres.runs import RunKey
 from tests.support.line import Line
 from tests.support.runs import a_run, claimed
 
+_TAKEN = """
+INSERT INTO procrastinate_jobs (queue_name, task_name, status, args)
+SELECT 'runs', 'starling.run', 'doing', jsonb_build_object('tenant', tenant, 'run_id', id) FROM runs"""
+
 
 @pytest.fixture
 def line(engine: AsyncEngine) -> Line:
@@ -131,6 +135,19 @@ async def test_the_sweep_queues_a_runnable_run_whose_job_was_lost(line: Line, da
     late = await line.leases.sweep(patience_seconds=60)
 
     assert (early, late, line.queued) == (0, 1, [key])
+
+
+async def test_the_sweep_forgets_the_jobs_that_a_dead_worker_had_taken(line: Line, database_url: str) -> None:
+    ended, held = [await line.accept(thread=thread) for thread in "ab"]
+    await line.end(ended)
+    await claimed(line.leases, held)
+    await execute(database_url, _TAKEN)
+
+    await line.leases.sweep(patience_seconds=60)
+
+    async with await AsyncConnection.connect(database_url) as connection:
+        left = await (await connection.execute("SELECT args ->> 'run_id' FROM procrastinate_jobs")).fetchall()
+    assert left == [(held.id,)]
 
 
 async def test_the_sweep_admits_a_head_that_was_missed(line: Line, database_url: str) -> None:

@@ -52,6 +52,11 @@ _WITHOUT_JOB = """
 SELECT run.tenant, run.id FROM unnest(%(tenants)s::text[], %(ids)s::text[]) AS run (tenant, id)
 WHERE NOT EXISTS (SELECT FROM procrastinate_jobs WHERE queueing_lock = run.id AND status = 'todo')"""
 
+# What a worker had taken when it died; the queue has forgotten that worker.
+_LEFT_BEHIND = """
+DELETE FROM procrastinate_jobs WHERE status = 'doing' AND worker_id IS NULL AND NOT EXISTS (
+    SELECT FROM runs WHERE tenant = args ->> 'tenant' AND id = (args ->> 'run_id')::uuid AND lease_until > now())"""
+
 _WAITING_TENANTS = """
 SELECT DISTINCT tenant FROM runs WHERE ended_at IS NULL AND status = 'queued' AND admitted_at IS NULL"""
 
@@ -104,6 +109,7 @@ class Leases:
             async with transaction(self._engine) as connection:
                 stranded = await connection.execute(_STRANDED, {"patience": patience_seconds})
                 found = await self._queue(connection, await stranded.fetchall())
+                await connection.execute(_LEFT_BEHIND)
                 waiting = await connection.execute(_WAITING_TENANTS)
                 for (tenant,) in await waiting.fetchall():
                     await self._admit(connection, tenant)
