@@ -48,8 +48,8 @@ def complaint(words: Sequence[str]) -> str:
     if program.startswith("-"):
         return "" if program in KNOWN else f"there is no option {program}"
     if program == "make":
-        missing = [target for target in rest if not re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)]
-        return f"there is no target {missing[0]}" if missing else ""
+        missing = [word for word in rest if not re.search(_in_makefile(word), MAKEFILE, re.MULTILINE)]
+        return f"there is no target or variable {missing[0]}" if missing else ""
     if program.startswith("scripts/"):
         return "" if (ROOT / program).exists() else "there is no such script"
     try:
@@ -57,6 +57,12 @@ def complaint(words: Sequence[str]) -> str:
     except UsageError as error:
         return error.format_message()
     return ""
+
+
+def _in_makefile(word: str) -> str:
+    """Return what makes a target, or the use of a variable that is set."""
+    name, given, _ = word.partition("=")
+    return rf"\$\({name}\)" if given else rf"^{name}:"
 
 
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
@@ -81,6 +87,7 @@ def test_what_is_written_of_commands_is_so(page: str) -> None:
         ["starling", "server", "add", "NAME", "URL", "--effect", "none"],
         ["starling", "nonsense"],
         ["make", "nonsense"],
+        ["make", "chaos", "NONSENSE=1"],
         ["--nonsense"],
     ],
 )
