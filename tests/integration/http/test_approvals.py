@@ -218,6 +218,27 @@ async def test_of_many_different_answers_at_once_one_counts_fifty_times(desk: De
         assert statuses == [202, 409, 409, 409]
 
 
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("way", ["resume", "message"])
+async def test_answers_race_with_the_runs_coming_to_rest_fifty_times(desk: Desk, says: ModelSays, way: str) -> None:
+    says.supervisor(*[QUESTION, decision(reply="Fine.")] * 50)
+
+    for number in range(50):
+        body = {"input": "Is the disk fine?", "thread_id": f"t-{number}"}
+        async with desk.client.post("/v1/agent/run", json=body) as response:
+            run_id, events = response.headers["X-Run-Id"], read_events(response)
+            while (event := await anext(events)).type != "clarification":
+                pass
+            if way == "resume":
+                await desk.call("POST", f"/v1/runs/{run_id}/resume", [reply(event.data, {"answer": "a"})])
+            else:
+                told = await desk.call("POST", "/v1/runs", body | {"input": "the first"})
+                assert told["run_id"] == run_id
+            rest = [event.type async for event in events]
+
+        assert rest == ["plan", "thinking", "done"]
+
+
 async def test_a_plain_message_answers_and_is_no_run_of_its_own(desk: Desk, says: ModelSays) -> None:
     says.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
