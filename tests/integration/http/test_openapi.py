@@ -62,6 +62,21 @@ async def test_every_error_is_described_as_a_problem(api: LiveApi) -> None:
     assert "HTTPValidationError" not in described["components"]["schemas"]
 
 
+async def test_every_event_is_described_where_it_is_streamed(api: LiveApi) -> None:
+    async with api.client.get("/openapi.json") as response:
+        described = await response.json()
+    schemas, events = described["components"]["schemas"], described["paths"]["/v1/runs/{run_id}/events"]["get"]
+
+    sent = events["responses"]["200"]["content"]["text/event-stream"]["schema"]["properties"]
+    assert sent["data"]["contentSchema"] == {"$ref": "#/components/schemas/AnyEvent"}
+    told = {
+        kind: schemas[ref.rpartition("/")[2]] for kind, ref in schemas["AnyEvent"]["discriminator"]["mapping"].items()
+    }
+    assert set(told) >= {"run_started", "plan", "thinking", "tool_start", "tool_result", "gap", "error", "done"}
+    assert set(told) >= {"approval_required", "clarification", "budget_required", "in_doubt"}
+    assert {"id", "message", "responseSchema", "expiresAt", "call"} <= set(told["approval_required"]["required"])
+
+
 @pytest.mark.parametrize("page", ["/docs", "/redoc"])
 async def test_pages_load_nothing_from_elsewhere(api: LiveApi, page: str) -> None:
     async with api.client.get(page) as response:

@@ -7,11 +7,21 @@ from fastapi import FastAPI
 
 PROBLEM_TYPE: Final = "application/problem+json"
 _PROBLEM: Final = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_EVENT: Final = {"$ref": "#/components/schemas/AnyEvent"}
+_EVENT_AS_JSON: Final = {"application/json": {"schema": _EVENT}}  # what FastAPI makes of a stream
+_SENT_EVENT: Final = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "event": {"type": "string"},
+        "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": _EVENT},
+    },
+}
 _NEVER_SENT: Final = ("HTTPValidationError", "ValidationError")  # FastAPI's own form of an invalid request
 
 
 def describe_problems(app: FastAPI) -> None:
-    """Have the application describe its errors as they are sent."""
+    """Have the application describe errors and events as they are sent."""
     described = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -19,6 +29,8 @@ def describe_problems(app: FastAPI) -> None:
         for status, response in _responses(schema):
             if not status.startswith("2"):
                 response["content"] = _PROBLEM
+            elif response.get("content") == _EVENT_AS_JSON:
+                response["content"] = {"text/event-stream": {"schema": _SENT_EVENT}}
         for name in _NEVER_SENT:
             schema["components"]["schemas"].pop(name, None)
         return schema

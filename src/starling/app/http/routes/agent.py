@@ -13,7 +13,7 @@ from starling.app.http.problems import Problem
 from starling.app.http.sse import RUN_ID, event_stream
 from starling.app.http.waiting import RunWaits
 from starling.app.intake import Name, RunRequest
-from starling.core.events import Usage
+from starling.core.events import AnyEvent, Usage
 from starling.core.runs import Citation, Degradation, FinalStatus, RunStatus, Step
 from starling.infra.postgres.runs import RunKey
 from starling.infra.postgres.streams import RunReader
@@ -51,7 +51,7 @@ class ProcessResult(BaseModel):
     response_class=EventSourceResponse,
     responses={
         200: {
-            "content": {"text/event-stream": {}},
+            "model": AnyEvent,
             "description": "The run's events, up to `done`; those that follow, where the message was its answer.",
             "headers": {RUN_ID: {"description": "The run's id.", "schema": {"type": "string"}}},
         }

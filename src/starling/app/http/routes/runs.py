@@ -14,6 +14,7 @@ from starling.app.http.problems import Problem
 from starling.app.http.sse import event_stream
 from starling.app.http.waiting import OpenInterrupt
 from starling.app.intake import Accepted, Name, RunRequest
+from starling.core.events import AnyEvent
 from starling.core.runs import RunResult, RunStatus
 from starling.infra.postgres.interrupts import StoredInterrupt
 from starling.infra.postgres.run_list import RunDetails, RunFilter, RunSummary, latest_runs, run_details
@@ -205,7 +206,7 @@ async def show(run_id: UUID, store: FromStore, caller: Caller) -> RunState:
     "/{run_id}/events",
     summary="Read a run's events, from any point on",
     response_class=EventSourceResponse,
-    responses={200: {"content": {"text/event-stream": {}}, "description": "The events that follow, up to `done`."}},
+    responses={200: {"model": AnyEvent, "description": "The events that follow, up to `done`."}},
 )
 async def events(
     run_id: UUID,
