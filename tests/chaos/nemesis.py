@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 import psutil
+import psycopg
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay
 
 from tests.chaos.processes import Service
 from tests.chaos.town import LEASE_SECONDS, Town
@@ -107,7 +109,7 @@ class Nemesis:
             if family:
                 victim = family[int(fault.dice[1] * len(family))]
                 self._tell(f"kill -9 of {worker.name}'s process {victim.pid}")
-                victim.kill()
+                _send(victim, signal.SIGKILL)
 
     async def restart_postgres(self, _: Fault) -> None:
         async with self._lock("postgres"):
@@ -138,8 +140,11 @@ class Nemesis:
     async def _terminate(self, share: float) -> None:
         async with self._lock("postgres"):
             self._tell("terminate all backends" if share >= 1 else "terminate every other backend")
-            async with self.town.connected() as connection:
-                await connection.execute(_TERMINATE, {"share": share})
+            async for attempt in AsyncRetrying(
+                retry=retry_if_exception_type(psycopg.OperationalError), stop=stop_after_delay(60), reraise=True
+            ):
+                with attempt:
+                    await self.town.execute(_TERMINATE, {"share": share})
 
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())

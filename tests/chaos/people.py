@@ -11,7 +11,7 @@ from tests.chaos.orders import Order
 from tests.chaos.town import LEASE_SECONDS
 
 _LOOK_SECONDS = 0.3
-_SURE_SECONDS = 3 * LEASE_SECONDS  # by then a call that left has arrived: nothing is stopped for more than two leases
+_SURE_SECONDS = 4 * LEASE_SECONDS  # by then a call that left has arrived: nothing is stopped for more than two leases
 _REFUSED, _NOT_ANSWERED, _ASKED_TWICE, _TALKS = 0.15, 0.2, 0.2, 0.5
 _OPTIONAL = ("budget", "clarification")
 

@@ -52,6 +52,8 @@ async def play(plan: Plan, folder: Path) -> Round:
         nemesis = Nemesis(town)
         healed_after = await _live_through(plan, town, books, nemesis)
         await asyncio.gather(*(service.end() for service in town.services))
+        for process in await asyncio.to_thread(town.left_over):
+            books.wrong("no process is left", f"{process.pid} {process.name()} outlived all services")
         evidence = await gather(town, books)
     restarts = [seconds for service in town.services for seconds in service.restarts]
     return Round(plan, nemesis, evidence, restarts, healed_after, violations(evidence))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import psutil
 import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import DictRow, dict_row
@@ -46,6 +47,7 @@ _LIMITS = {
     "tool_call_seconds": 10,
 }
 _MODEL_SECONDS = 0.03
+_LEFT_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,16 @@ class Town:
         connecting = AsyncConnection[DictRow].connect(address, autocommit=True, row_factory=dict_row, connect_timeout=5)
         async with await connecting as connection:
             yield connection
+
+    async def execute(self, statement: str, values: Mapping[str, Any]) -> None:
+        async with self.connected() as connection:
+            await connection.execute(statement.encode(), values)
+
+    def left_over(self) -> list[psutil.Process]:
+        """Return what services started and didn't take with them; they have ended, and it has had time to."""
+        begun = [each for each in psutil.process_iter(["cwd"]) if each.info["cwd"] == str(self.folder)]
+        _, alive = psutil.wait_procs(begun, timeout=_LEFT_SECONDS)
+        return alive
 
     async def rows(self, query: str) -> list[DictRow]:
         async with self.connected() as connection:
