@@ -40,6 +40,7 @@ def test_a_call_is_approved_from_the_command_line_and_ask_reads_on(home: Home, p
         command = told_to_type(asking)
         listed = home.starling("run", "approve")
         waiting = home.json("run", "approve")
+        shown = home.starling("run", "show", command[2])
         approved = home.starling(*command)
         rest, _ = asking.communicate()
 
@@ -47,6 +48,7 @@ def test_a_call_is_approved_from_the_command_line_and_ask_reads_on(home: Home, p
     assert "Succeeded" in rest
     assert f"approval of run {command[2]}" in listed.stdout
     assert {item["kind"] for item in waiting} == {"approval"}
+    assert f"Waits for\n  approval {waiting[0]['id']}: " in shown.stdout
     assert approved.returncode == 0, approved.stderr
     assert home.json("run", "approve") == []
 

@@ -17,6 +17,7 @@ from starling.core.errors import InvalidRequestError
 from starling.core.events import StoredEvent
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.settings import Settings
+from starling.infra.postgres.interrupts import waiting
 from starling.infra.postgres.ledger import LedgerReader
 from starling.infra.postgres.run_list import RunSummary
 from starling.infra.postgres.runs import RunKey
@@ -116,6 +117,7 @@ async def _document(settings: Settings, key: RunKey) -> dict[str, Any]:
         record = await records.runs.record(key)
         steps = await records.runs.steps(key)
         calls = await LedgerReader(records.engine).calls(key)
+        asked = await waiting(records.engine, key.tenant, run=key.id)
         plans = [event for event in await records.runs.events(key) if event.type == "plan"]
     return {
         "run_id": record.id,
@@ -126,6 +128,7 @@ async def _document(settings: Settings, key: RunKey) -> dict[str, Any]:
         "correlation_id": record.correlation_id,
         "tasks": plans[-1].data["tasks"] if plans else [],
         "calls": [asdict(call) | {"call_id": call.call_id} for call in calls],
+        "waits_for": [{"id": item.id, "kind": item.kind, "message": item.message} for item in asked],
         "steps": [step.model_dump(mode="json") for step in steps],
         "result": record.result.model_dump(mode="json") if record.result else None,
     }
@@ -154,6 +157,7 @@ def _parts(document: dict[str, Any]) -> list[tuple[str, list[str]]]:
     parts: list[tuple[str, list[str]]] = [
         ("Plan", [f"{task['id']} {task['agent']}: {task['task']}" for task in document["tasks"]]),
         ("Steps", [f"{step['type']:<10} {_shortened(step['description'])}" for step in document["steps"]]),
+        ("Waits for", [f"{item['kind']} {item['id']}: {item['message']}" for item in document["waits_for"]]),
         ("Effects", [_effect(call) for call in document["calls"]]),
         ("Sources", [f"[{item['id']}] {item['agent']}: {', '.join(item['tools'])}" for item in result["citations"]]),
         ("Assumptions", result["assumptions"]),

@@ -160,15 +160,15 @@ class InterruptRepository:
 
     async def of_run(self, key: RunKey) -> list[StoredInterrupt]:
         """Return everything that a run has asked, answered or not."""
-        return await self._rows(_OF_RUN, {"tenant": key.tenant, "id": key.id})
+        return await _rows(self._engine, _OF_RUN, {"tenant": key.tenant, "id": key.id})
 
     async def waiting(self, tenant: str, *, run: str | None = None, kind: str | None = None) -> list[StoredInterrupt]:
         """Return up to 500 interrupts of a tenant's unfinished runs that can still be answered, oldest first."""
-        return await self._rows(_WAITING, {"tenant": tenant, "run": run, "kind": kind, "limit": _MOST})
+        return await waiting(self._engine, tenant, run=run, kind=kind)
 
     async def one(self, tenant: str, interrupt: str) -> StoredInterrupt:
         """Return an interrupt. Raises NotFoundError, for another tenant's as well."""
-        found = await self._rows(_ONE, {"tenant": tenant, "id": interrupt})
+        found = await _rows(self._engine, _ONE, {"tenant": tenant, "id": interrupt})
         if not found:
             raise NotFoundError("interrupt", interrupt)
         return found[0]
@@ -264,9 +264,17 @@ class InterruptRepository:
         await connection.execute(_WAKE, values)
         await self._runs.admit(connection, values["tenant"])
 
-    async def _rows(self, query: str, values: Mapping[str, Any]) -> list[StoredInterrupt]:
-        with translated():
-            return [StoredInterrupt(*row) for row in await fetch_alone(self._engine, query, values)]
+
+async def waiting(
+    engine: AsyncEngine, tenant: str, *, run: str | None = None, kind: str | None = None
+) -> list[StoredInterrupt]:
+    """Return up to 500 interrupts of a tenant's unfinished runs that can still be answered, oldest first."""
+    return await _rows(engine, _WAITING, {"tenant": tenant, "run": run, "kind": kind, "limit": _MOST})
+
+
+async def _rows(engine: AsyncEngine, query: str, values: Mapping[str, Any]) -> list[StoredInterrupt]:
+    with translated():
+        return [StoredInterrupt(*row) for row in await fetch_alone(engine, query, values)]
 
 
 def _conflict(interrupt: str, state: str) -> ConflictError:
