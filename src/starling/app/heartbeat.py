@@ -40,7 +40,6 @@ class Heartbeat:
         self._on_cancel = on_cancel
         self._leases: dict[Hold, _Lease] = {}
         self._runs: Sequence[Run] = ()  # what the thread sees
-        self._ended = Event()
 
     def hold(self, run: Run, since: float, lose: Callable[[], object]) -> None:
         """Keep the lease of a run that was claimed; `lose` is called, in the loop, once it is lost."""
@@ -58,20 +57,21 @@ class Heartbeat:
         loop = asyncio.get_running_loop()
         watch = loop.create_task(self._watch(), name="watch-leases")
         thread = ThreadPoolExecutor(1, thread_name_prefix="heartbeat")
-        beats = loop.run_in_executor(thread, self._beat, loop)
+        ended = Event()
+        beats = loop.run_in_executor(thread, self._beat, loop, ended)
         try:
             yield beats
         finally:
-            self._ended.set()
+            ended.set()
             watch.cancel()
             await asyncio.gather(watch, beats, return_exceptions=True)
             thread.shutdown(wait=False)
 
-    def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _beat(self, loop: asyncio.AbstractEventLoop, ended: Event) -> None:
         """Renew until the end. The only code here that runs in the thread."""
         pause = self._seconds / _BEATS
         with self._renewals:
-            while not self._ended.wait(pause):
+            while not ended.wait(pause):
                 renewed = self._renew(loop, self._runs)
                 pause = self._seconds / (_BEATS if renewed else _RETRIES)
 

@@ -65,6 +65,7 @@ class Worker:
     async def work(self) -> None:
         """Work until drained or cancelled. What is unfinished then is handed back, for others to go on with."""
         loop = asyncio.get_running_loop()
+        self._stopping = False
         async with self._heartbeat.beating() as beats:
             queue = self._queue.work(self._take, self._sweep, concurrency=self._limits.runs_per_worker)
             fetching = loop.create_task(queue, name="fetch-runs")
