@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 from brain.approvals import approve, exact
 from brain.interrupts import Answered, Interrupts, Wish
 from starling.core.clock import Clock
-from starling.core.json import Json, JsonObject, digest
+from starling.core.json import JsonObject, digest
 from starling.core.tools import CallRecord, Effect, Find, Finding, ToolCall, ToolOutcome
 from starling.infra.postgres.ledger import LedgerRow, storing
 from starling.infra.postgres.writer import Clause, RunWriter
@@ -22,15 +22,13 @@ RESOLUTION: Final[JsonObject] = {
     "required": ["resolution"],
     "additionalProperties": False,
 }
-_LARGEST_EXACT = 2**53  # of integers that a float can hold
 
 type _Place = tuple[str, int, int]
 
 
 def call_key(call: ToolCall) -> str:
     """Return what tells a call from every other one, and is the same in each life of its run."""
-    arguments = _stable(call.arguments)
-    return digest([call.run_id, call.path, call.position, call.index, call.tool.full_name, arguments])
+    return digest([call.run_id, call.path, call.position, call.index, call.tool.full_name, call.arguments])
 
 
 class Ledger(CallRecord):
@@ -225,20 +223,3 @@ def _wish(call: ToolCall, row: LedgerRow, lost: ToolOutcome) -> Wish:
     )
     reason = f"Nobody knows whether {call.tool.full_name} was done."
     return Wish("in_doubt", f"in_doubt/{row.key}/{row.fence}", call.path, reason, message, RESOLUTION, exact(call))
-
-
-def _stable(value: Json) -> Json:
-    """Return numbers as they are after the database has had them, where 1e5 and 100000 are one."""
-    match value:
-        case bool() | str() | None:
-            return value
-        case float() if not value.is_integer() or abs(value) >= _LARGEST_EXACT:
-            return value
-        case int() if abs(value) >= _LARGEST_EXACT:
-            return float(value)
-        case int() | float():
-            return int(value)
-        case dict():
-            return {name: _stable(item) for name, item in value.items()}
-        case _:
-            return [_stable(item) for item in cast("Sequence[Json]", value)]

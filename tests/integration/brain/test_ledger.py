@@ -382,6 +382,23 @@ async def test_what_a_database_cannot_hold_is_stored_and_replayed(
     assert outcomes == ([] if tool == "read_it" else [odd])
 
 
+async def test_large_numbers_are_no_other_call_after_a_crash(
+    platform: Platform, says: ModelSays, effects: Effects
+) -> None:
+    says.supervisor(decision(task("t1", AGENT)))
+    says.agent("t1", calls(("put", {"what": "a", "sizes": [1e16, 1e22, -0.0]})), calls(("put", {"what": "b"})))
+    says.reviewer(verdict("REJECTED", "Again."), Answer("", hold="for ever"), verdict("APPROVED"))
+    says.qa(Answer("Put [1]."))
+    key = await platform.accept("Do it.")
+    async with platform.living(key):
+        await platform.model.received(5)
+
+    told = await platform.finish(key)
+
+    assert (told.status, told.codes) == ("succeeded", [])
+    assert effects.done() == ["put a", "put b"]
+
+
 async def test_a_call_that_does_not_fit_never_leaves(platform: Platform, says: ModelSays, effects: Effects) -> None:
     one_task(says, calls(("charge", {"who": "a"})), calls(("charge", {"what": "a"})))
 

@@ -53,3 +53,24 @@ def test_a_reply_is_used_as_it_can_be_stored() -> None:
 
     assert reply.content == "a�b"
     assert reply.tool_calls[0].arguments == {"thing�": "a�b", "many": str(10**30)}
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),  # as Postgres gives it back
+    [
+        (-0.0, 0.0),
+        (2.0, 2.0),
+        (1e16, 10**16),
+        (1.2345678901234568e17, 123456789012345680),
+        (-(2.0**63), -9223372036854776000),
+        (1e22, 10**22),
+        (1e23, 10**23),
+        (2**63 - 1, 2**63 - 1),
+        (0.1, 0.1),
+    ],
+)
+def test_numbers_are_the_same_before_and_after_a_crash(said: float, read: float) -> None:
+    before = storable_reply(ModelReply("", (ModelToolCall("call", "look", {"deep": [{"n": said}]}),)))
+    after = load_reply(dump_reply(ModelReply("", (ModelToolCall("call", "look", {"deep": [{"n": read}]}),))))
+
+    assert repr(before) == repr(after)

@@ -1,7 +1,6 @@
 """The key of a call: the same in each life of its run, and no other call's."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -12,19 +11,8 @@ TOOL = ToolDefinition("shop", "order", "", {"type": "object"}, None, Effect.UNSA
 CALL = ToolCall("t1.0.0", "run", "t1", TOOL, {"item": "tea", "count": 2})
 
 
-@pytest.mark.parametrize(
-    ("said", "stored"),
-    [
-        ({"b": 1, "a": 2}, {"a": 2, "b": 1}),
-        ({"n": 1e5}, {"n": 100_000}),
-        ({"n": 1e22}, {"n": 10**22}),
-        ({"n": [{"deep": -0.0}]}, {"n": [{"deep": 0}]}),
-        ({"n": 2**63 - 1}, {"n": 2**63 - 1}),
-    ],
-    ids=["order", "integral", "beyond 64 bits", "zero", "large"],
-)
-def test_what_the_database_makes_of_arguments_changes_no_key(said: dict[str, Any], stored: dict[str, Any]) -> None:
-    assert call_key(replace(CALL, arguments=said)) == call_key(replace(CALL, arguments=stored))
+def test_the_order_of_arguments_changes_no_key() -> None:
+    assert call_key(replace(CALL, arguments={"count": 2, "item": "tea"})) == call_key(CALL)
 
 
 @pytest.mark.parametrize(
