@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Collection, Generator
 from contextlib import asynccontextmanager, contextmanager
 
-from starling.core.errors import RunCancelledError
+from starling.core.errors import RunCancelledError, SuspendedError
 from starling.core.runs import Run
 
 
@@ -34,7 +34,7 @@ class Life:
                     yield
                 finally:
                     self._limit = None
-        except TimeoutError:
+        except (TimeoutError, SuspendedError):  # nobody waits for an answer to a cancelled run
             if self.cancelled:
                 raise RunCancelledError("The run was cancelled.") from None
             raise

@@ -38,13 +38,6 @@ async def cancelled(platform: Platform, key: RunKey, life: asyncio.Task[None]) -
     return await platform.told(key)
 
 
-async def lived(platform: Platform, key: RunKey) -> None:
-    """Claim and execute a run, unless it was ended before that."""
-    claim = await platform.store.leases.claim(key, worker="test", lease_seconds=60, run_seconds=60)
-    if claim is not None:
-        await platform.brain.execute(claim)
-
-
 def unanswered(told: Told) -> set[str]:
     """The tool calls that were announced and never answered, or answered more than once."""
     started = [call["call_id"] for call in told.of("tool_start")]
@@ -296,7 +289,7 @@ async def test_many_who_cancel_one_run_end_it_once(platform: Platform) -> None:
 
 @pytest.mark.timeout(300)
 async def test_cancelling_races_with_the_end_in_every_way(
-    platform: Platform, says: ModelSays, database_url: str
+    platform: Platform, says: ModelSays, workbench: Workbench, database_url: str
 ) -> None:
     dice = random.Random(7)
     says.supervisor(decision(task("t1", SHOP)))
@@ -311,18 +304,19 @@ async def test_cancelling_races_with_the_end_in_every_way(
 
     async def race() -> Told:
         key = await platform.accept("Change the door.")
-        life = asyncio.get_running_loop().create_task(lived(platform, key))
         await asyncio.sleep(dice.uniform(0, seconds))
         await platform.store.cancellation.cancel(key)
-        await life
         return await platform.told(key)
 
-    outcomes = [await race() for _ in range(RACES)]
+    async with working(platform.workshop.worker):
+        outcomes = [await race() for _ in range(RACES)]
 
     assert "cancelled" in {told.status for told in outcomes} <= {"succeeded", "cancelled"}
     assert [told.kinds.count("done") for told in outcomes] == [1] * RACES
     assert [unanswered(told) for told in outcomes] == [set()] * RACES
     assert await rows(database_url, "SELECT count(*) FROM runs WHERE ended_at IS NULL") == [(0,)]
+    left = await rows(database_url, "SELECT key FROM ledger WHERE state <> 'intended'")
+    assert len(workbench.done()) <= len(left)
     line = await rows(database_url, "SELECT position, t, run_id FROM states ORDER BY position")
     assert [position for position, *_ in line] == list(range(1, len(line) + 1))
     assert [kind for _, kind, _ in line].count("FinishedState") == RACES + 2
