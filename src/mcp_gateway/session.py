@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 _CLIENT: Final = wire.Implementation(name="starling", version="1")
 _SESSION_TERMINATED = 32600  # what the SDK makes of HTTP 404: the server doesn't know the session any more
 _CANCEL_SECONDS = 1.0
-_WITHDRAW_SECONDS = 0.3  # most calls are answered before that
+_WITHDRAW_SECONDS = 0.5  # most calls are answered before that
 
 
 class SessionForgottenError(ServerUnavailableError):
