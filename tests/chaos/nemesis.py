@@ -6,20 +6,24 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import Any
 
 import psutil
 import psycopg
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from tests.chaos.processes import Service
 from tests.chaos.town import LEASE_SECONDS, Town
 
 _TERMINATE = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-WHERE backend_type = 'client backend' AND application_name <> 'chaos' AND (%(share)s >= 1 OR random() < %(share)s)"""
+WHERE backend_type = 'client backend' AND application_name <> 'chaos' AND random() < {}"""
+_BACKENDS = """
+SELECT pid, application_name AS app FROM pg_stat_activity
+WHERE backend_type = 'client backend' AND application_name <> 'chaos' ORDER BY app, pid"""
 _READY_SECONDS = 30.0  # that a fault waits for its target to be there
 
 
@@ -92,13 +96,13 @@ class Nemesis:
             finally:
                 service.go_on()
 
-    async def drain_worker(self, fault: Fault) -> None:
-        """Tell a worker to stop, as at an upgrade."""
-        worker = _chosen(self.town.workers, fault)
-        async with self._lock(worker.name):
-            await _readiness(worker)
-            self._tell(f"end {worker.name}")
-            await worker.stop()
+    async def _drain(self, services: Sequence[Service], fault: Fault) -> None:
+        """Tell a service to stop, as at an upgrade."""
+        service = _chosen(services, fault)
+        async with self._lock(service.name):
+            await _readiness(service)
+            self._tell(f"end {service.name}")
+            await service.stop()
 
     async def kill_server(self, fault: Fault) -> None:
         """Kill one of the MCP servers that a worker has open, if it has any."""
@@ -137,14 +141,30 @@ class Nemesis:
                 for process in reversed(frozen):
                     _send(process, signal.SIGCONT)
 
+    async def kill_backend(self, fault: Fault) -> None:
+        """Kill one backend, upon which Postgres ends all others and recovers by itself."""
+        async with self._lock("postgres"):
+            backends = await self._look(_BACKENDS)
+            if backends:
+                victim = backends[int(fault.dice[0] * len(backends))]
+                self._tell(f"kill -9 of the backend of {victim['app']}")
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(victim["pid"], signal.SIGKILL)
+
     async def _terminate(self, share: float) -> None:
         async with self._lock("postgres"):
             self._tell("terminate all backends" if share >= 1 else "terminate every other backend")
-            async for attempt in AsyncRetrying(
-                retry=retry_if_exception_type(psycopg.OperationalError), stop=stop_after_delay(60), reraise=True
-            ):
-                with attempt:
-                    await self.town.execute(_TERMINATE, {"share": share})
+            await self._look(_TERMINATE.format(share))
+
+    async def _look(self, query: str) -> Sequence[Mapping[str, Any]]:
+        """Ask Postgres, which may still be recovering."""
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(psycopg.OperationalError),
+            stop=stop_after_delay(_READY_SECONDS),
+            wait=wait_fixed(0.1),
+            reraise=True,
+        )
+        return await retrying(self.town.rows, query)
 
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
@@ -154,6 +174,12 @@ class Nemesis:
 
     async def kill_api(self, fault: Fault) -> None:
         await self._kill(self.town.apis, fault)
+
+    async def drain_worker(self, fault: Fault) -> None:
+        await self._drain(self.town.workers, fault)
+
+    async def drain_api(self, fault: Fault) -> None:
+        await self._drain(self.town.apis, fault)
 
     async def stop_worker(self, fault: Fault) -> None:
         await self._stop(self.town.workers, fault)
@@ -172,12 +198,14 @@ KINDS: dict[str, Callable[[Nemesis, Fault], Awaitable[None]]] = {
     "worker killed": Nemesis.kill_worker,
     "API killed": Nemesis.kill_api,
     "worker drained": Nemesis.drain_worker,
+    "API drained": Nemesis.drain_api,
     "worker stopped": Nemesis.stop_worker,
     "API stopped": Nemesis.stop_api,
     "MCP server killed": Nemesis.kill_server,
     "Postgres restarted": Nemesis.restart_postgres,
     "Postgres crashed": Nemesis.crash_postgres,
     "Postgres frozen": Nemesis.freeze_postgres,
+    "backend killed": Nemesis.kill_backend,
     "all backends terminated": Nemesis.terminate_all,
     "some backends terminated": Nemesis.terminate_some,
 }

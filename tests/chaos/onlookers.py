@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from tests.chaos.books import Accepted
 from tests.chaos.desk import Desk
 
-_VIEWS = ("", "/events")
+_VIEWS = (("GET", ""), ("GET", "/events"), ("POST", "/cancel"), ("POST", "/resume"))
+_LISTS = ("/v1/runs", "/v1/approvals")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +38,24 @@ class Onlooker:
             await asyncio.sleep(self.desk.dice.uniform(0.5, 1.5))
             if foreign := self._runs(theirs=True):
                 await self._pry_into(self.desk.dice.choice(foreign))
+                await self._search(self.desk.dice.choice(_LISTS))
 
     async def _pry_into(self, foreign: Accepted) -> None:
-        path = f"/v1/runs/{foreign.run_id}"
-        method, path = self.desk.dice.choice([("GET", path + view) for view in _VIEWS] + [("POST", f"{path}/cancel")])
-        status, _ = await self.desk.asked(method, path)
+        method, view = self.desk.dice.choice(_VIEWS)
+        path = f"/v1/runs/{foreign.run_id}{view}"
+        answer = [{"interruptId": foreign.run_id, "status": "cancelled"}] if view == "/resume" else None
+        status, _ = await self.desk.asked(method, path, json=answer)
         self.desk.books.asked_across += status != 0
         if status not in (0, 404):
             said = f"{self.desk.tenant} was told {status} by {method} {path}, which is of {foreign.tenant}"
             self.desk.books.wrong("nothing of a tenant is visible to another", said, foreign.run_id)
+
+    async def _search(self, path: str) -> None:
+        """Look through a list for what isn't the tenant's."""
+        _, told = await self.desk.asked("GET", path)
+        for run in self._runs(theirs=True):
+            if run.run_id in str(told):
+                self.desk.books.wrong("nothing of a tenant is visible to another", f"{path} has it", run.run_id)
 
     def _runs(self, *, theirs: bool) -> Sequence[Accepted]:
         runs = self.desk.books.accepted.values()

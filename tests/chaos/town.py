@@ -84,10 +84,6 @@ class Town:
         async with await connecting as connection:
             yield connection
 
-    async def execute(self, statement: str, values: Mapping[str, Any]) -> None:
-        async with self.connected() as connection:
-            await connection.execute(statement.encode(), values)
-
     def left_over(self) -> list[psutil.Process]:
         """Return what services started and didn't take with them; they have ended, and it has had time to."""
         begun = [each for each in psutil.process_iter(["cwd"]) if each.info["cwd"] == str(self.folder)]
