@@ -1,0 +1,92 @@
+"""Which calls have to be approved, by the configuration as it is now, and what becomes of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from mcp_gateway.config import server_of
+from mcp_gateway.directory import Directory
+from mcp_gateway.path.approval import Approval
+from starling.core.clock import Deadline, SystemClock
+from starling.core.tools import CallRecord, Effect, ServerListing, ToolCall, ToolDefinition, ToolOutcome
+
+REFUSED = ToolOutcome("failed", "no", code="not_approved")
+
+
+@dataclass
+class Inner:
+    """The end of a path that does nothing but remember."""
+
+    reached: list[str] = field(default_factory=list[str])
+
+    async def __call__(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
+        self.reached.append(call.tool.full_name)
+        return ToolOutcome("succeeded", "done")
+
+
+@dataclass
+class Person:
+    """What a call's record does about approvals: somebody always says the same."""
+
+    says: ToolOutcome | None
+    asked: list[str] = field(default_factory=list[str])
+
+    async def approve(self, call: ToolCall, reason: str) -> ToolOutcome | None:
+        self.asked.append(reason)
+        return self.says
+
+
+def shop(options: Mapping[str, Any]) -> Directory:
+    directory = Directory()
+    config = server_of({"command": "shop", "x-starling": options})
+    directory.replace({"shop": config}, [ServerListing("shop", "", config.hash, "ready")])
+    return directory
+
+
+def call(name: str, person: Person | None) -> ToolCall:
+    tool = ToolDefinition("shop", name, "", {"type": "object"}, None, Effect.UNSAFE, "hash")
+    return ToolCall("1", "run", "t1", tool, {}, record=cast("CallRecord | None", person))
+
+
+@pytest.mark.parametrize(
+    ("options", "asking"),
+    [
+        ({}, set[str]()),
+        ({"approval": "unsafe"}, {"order", "put"}),
+        ({"approval": "unsafe", "tools": {"put": {"effect": "idempotent"}, "look": {"effect": "read"}}}, {"order"}),
+        ({"approval": "always", "tools": {"look": {"effect": "read", "approval": "never"}}}, {"order", "put"}),
+        ({"tools": {"look": {"effect": "read", "approval": "always"}}}, {"look"}),
+        ({"effect": "read", "approval": "unsafe", "tools": {"order": {"effect": "unsafe"}}}, {"order"}),
+    ],
+)
+async def test_who_is_asked_about_what(options: dict[str, Any], asking: set[str]) -> None:
+    options = {"tools": {"look": {"effect": "read"}}} | options
+    path = Approval(shop(options), Inner())
+    people = {name: Person(None) for name in ("order", "put", "look")}
+
+    for name, person in people.items():
+        await path(call(name, person), Deadline(SystemClock(), 1))
+
+    assert {name for name, person in people.items() if person.asked} == asking
+
+
+@pytest.mark.parametrize(("says", "reached"), [(None, ["shop.order"]), (REFUSED, [])])
+async def test_a_call_goes_on_once_it_is_approved(says: ToolOutcome | None, reached: list[str]) -> None:
+    inner = Inner()
+
+    outcome = await Approval(shop({"approval": "always"}), inner)(
+        call("order", Person(says)), Deadline(SystemClock(), 1)
+    )
+
+    assert inner.reached == reached
+    assert outcome.code == ("not_approved" if says else "")
+
+
+async def test_where_nobody_can_be_asked_the_answer_is_no() -> None:
+    inner = Inner()
+
+    outcome = await Approval(shop({"approval": "unsafe"}), inner)(call("order", None), Deadline(SystemClock(), 1))
+
+    assert (inner.reached, outcome.code) == ([], "not_approved")
