@@ -18,6 +18,7 @@ type Handler = Callable[[RunKey], Awaitable[None]]
 type Sweep = Callable[[], Awaitable[None]]
 
 QUEUE = "runs"
+_SWEEP = "starling.sweep"
 _SWEEP_CRON = "* * * * * */5"  # every five seconds: the sixth field counts them
 _FETCH_SECONDS = 5.0
 _ABORT_SECONDS = 1.0
@@ -37,7 +38,8 @@ class RunQueue:
         self._handler: Handler | None = None
         self._sweep: Sweep | None = None
         self._task = app.task(name="starling.run", queue=QUEUE)(self._run)
-        sweep = app.task(name="starling.sweep", queue=QUEUE, queueing_lock="starling.sweep")(self._sweep_once)
+        swept = app.task(name=_SWEEP, queue=QUEUE, queueing_lock=_SWEEP, priority=1)  # before runs that stand in line
+        sweep = swept(self._sweep_once)
         app.periodic(cron=_SWEEP_CRON)(sweep)
 
     async def defer(self, connection: Connection, keys: Sequence[RunKey]) -> None:
