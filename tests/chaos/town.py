@@ -207,7 +207,7 @@ async def _open_gates(record: Path) -> None:
         while True:
             for line in iter(lines.readline, ""):
                 gate = record.with_name(f"{json.loads(line)['what']}.gate")
-                loop.call_later(dice.uniform(0.0, 0.6), gate.touch)
+                loop.call_later(dice.uniform(0.0, 1.0), gate.touch)
             await asyncio.sleep(0.02)
 
 
