@@ -167,7 +167,7 @@ class Session:
     async def _withdraw(self, session: ClientSession, number: int) -> None:
         """Tell the server that nobody waits for an answer any more, unless it has given it within a moment.
 
-        Servers of the Python SDK end the whole session when they hear of it just as they answer.
+        Hearing of it just as they answer, servers may end the whole session.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(_WITHDRAW_SECONDS):
