@@ -20,15 +20,17 @@ def main() -> int:
     )
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--faults", type=int, default=200)
-    parser.add_argument("--keep", action="store_true", help="keep the folder with logs and data, and say where it is")
+    parser.add_argument("--keep", action="store_true", help="keep logs and data, as after a violation")
     parser.add_argument("--only", action="append", choices=list(KINDS), default=[], help="a kind of faults; repeat it")
     options = parser.parse_args()
     print(f"seed {options.seed}: {options.faults} faults in {options.minutes:g} minutes", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="starling-chaos-"))
     folder.chmod(0o711)
-    played = asyncio.run(play(Plan(options.seed, options.faults, options.minutes * 60, options.only), folder))
+    played = asyncio.run(
+        play(Plan(options.seed, options.faults, options.minutes * 60, options.only, aloud=True), folder)
+    )
     print(report(played))
-    if options.keep:
+    if options.keep or played.violations:
         print(f"logs and data are in {folder}")
     else:
         shutil.rmtree(folder, ignore_errors=True)

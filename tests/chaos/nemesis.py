@@ -56,6 +56,7 @@ class Nemesis:
     """Does what is scheduled. Faults may overlap, but Postgres has one at a time, and so has each service."""
 
     town: Town
+    aloud: bool = False
     done: Counter[str] = field(default_factory=Counter[str])
     told: list[str] = field(default_factory=list[str])
     _begun: float = field(default_factory=monotonic)
@@ -75,6 +76,8 @@ class Nemesis:
 
     def _tell(self, what: str) -> None:
         self.told.append(f"{monotonic() - self._begun:7.1f} s  {what}")
+        if self.aloud:
+            print(self.told[-1], flush=True)
 
     async def _kill(self, services: Sequence[Service], fault: Fault) -> None:
         service = _chosen(services, fault)

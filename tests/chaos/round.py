@@ -30,6 +30,7 @@ class Plan:
     faults: int
     seconds: float
     only: Sequence[str] = ()  # kinds of faults; none: all
+    aloud: bool = False  # faults are told as they come
     healing_seconds: float = 180.0
 
 
@@ -49,7 +50,7 @@ async def play(plan: Plan, folder: Path) -> Round:
     """Play a round in `folder`, which every user may enter."""
     books = Books()
     async with open_town(folder) as town:
-        nemesis = Nemesis(town)
+        nemesis = Nemesis(town, plan.aloud)
         healed_after = await _live_through(plan, town, books, nemesis)
         await asyncio.gather(*(service.end() for service in town.services))
         for process in await asyncio.to_thread(town.left_over):
