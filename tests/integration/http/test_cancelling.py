@@ -40,12 +40,10 @@ async def test_a_run_that_is_not_there_cannot_be_cancelled(api: LiveApi) -> None
 
 async def test_a_rejected_request_is_a_conflict(api: LiveApi) -> None:
     body = {"input": "How full is this disk?", "thread_id": new_id(), "multitask_strategy": "reject"}
-    statuses: list[int] = []
+    answers: list[tuple[int, str]] = []
     for _ in range(10):
         async with api.client.post("/v1/runs", json=body) as response:
-            statuses.append(response.status)
-            code = (await response.json()).get("code")
+            answers.append((response.status, (await response.json()).get("code", "")))
 
-    assert statuses[0] == 202
-    assert set(statuses) <= {202, 409}
-    assert 409 not in statuses[-1:] or code == "conflict"
+    assert answers[0] == (202, "")
+    assert set(answers) <= {(202, ""), (409, "conflict")}
