@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import logging
 import random
 import shutil
 import sys
@@ -24,6 +25,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=list(KINDS), default=[], help="a kind of faults; repeat it")
     options = parser.parse_args()
     print(f"seed {options.seed}: {options.faults} faults in {options.minutes:g} minutes", flush=True)
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # the model's clients are killed while it answers
     folder = Path(tempfile.mkdtemp(prefix="starling-chaos-"))
     folder.chmod(0o711)
     played = asyncio.run(
