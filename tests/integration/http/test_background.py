@@ -122,8 +122,8 @@ async def test_runs_are_listed_by_where_they_stand(api: LiveApi) -> None:
 @pytest.mark.parametrize(
     ("path", "status"),
     [
-        (f"/v1/runs/{new_id()}", 404),
-        (f"/v1/runs/{new_id()}/events", 404),
+        ("/v1/runs/01a1f94a-ae93-72f0-90c0-62dd857f9816", 404),
+        ("/v1/runs/01a1f94a-ae93-7367-aff2-f5193aeca0fa/events", 404),
         ("/v1/runs/nothing", 422),
         ("/v1/runs?before=nothing", 422),
         ("/v1/runs?status=gone", 422),
