@@ -24,6 +24,7 @@ _CLIENT: Final = wire.Implementation(name="starling", version="1")
 _SESSION_TERMINATED = 32600  # what the SDK makes of HTTP 404: the server doesn't know the session any more
 _CANCEL_SECONDS = 1.0
 _WITHDRAW_SECONDS = 0.5  # most calls are answered before that
+_LATE_SECONDS = 30.0  # that an answer may still come after the server was told; many send none then
 
 
 class SessionForgottenError(ServerUnavailableError):
@@ -153,27 +154,45 @@ class Session:
     async def _send[Answer: BaseModel](
         self, session: ClientSession, request: wire.ClientRequest, answer: type[Answer]
     ) -> Answer:
-        # The only way to name the request when it is cancelled.
-        number = session._request_id  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-        try:
+        """Send a request in a task of its own, which nobody cancels while an answer may come.
+
+        An answer that meets a cancelled `send_request` in the SDK ends the whole session.
+        """
+        number = 0
+
+        async def send() -> Answer:
+            nonlocal number
+            number = session._request_id  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - else it can't be named
             return await session.send_request(request, answer)
+
+        sending = asyncio.get_running_loop().create_task(send(), name=f"ask-{self.server}")
+        try:
+            return await asyncio.shield(sending)
         except asyncio.CancelledError:
-            if self.usable:
-                self._spawn(self._withdraw(session, number))
+            self._spawn(self._withdraw(session, sending, lambda: number))
             raise
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             raise await self._lost() from None
 
-    async def _withdraw(self, session: ClientSession, number: int) -> None:
+    async def _withdraw[Answer](
+        self, session: ClientSession, sending: asyncio.Task[Answer], number: Callable[[], int]
+    ) -> None:
         """Tell the server that nobody waits for an answer any more, unless it has given it within a moment.
 
         Hearing of it just as they answer, servers may end the whole session.
         """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_WITHDRAW_SECONDS):
-                await self._stop.wait()
-        if not self.usable:
-            return
+        ended = asyncio.get_running_loop().create_task(self._ended.wait(), name=f"end-{self.server}")
+        for seconds in (_WITHDRAW_SECONDS, _LATE_SECONDS):
+            await asyncio.wait({sending, ended}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done() or ended.done():
+                break
+            if seconds == _WITHDRAW_SECONDS:
+                await self._notify(session, number())
+        ended.cancel()
+        sending.cancel()
+        await asyncio.gather(sending, ended, return_exceptions=True)
+
+    async def _notify(self, session: ClientSession, number: int) -> None:
         params = wire.CancelledNotificationParams(requestId=number, reason="no longer needed")
         notification = wire.ClientNotification(wire.CancelledNotification(params=params))
         with suppress(TimeoutError, anyio.ClosedResourceError, anyio.BrokenResourceError):

@@ -66,7 +66,7 @@ async def test_a_server_that_was_killed_while_idle_is_replaced(house: House) -> 
         listing = await listed(gateway, house.recording())
         first = await call(gateway, listing, "pid")
         psutil.Process(int(first.text)).kill()
-        await wait_for(lambda: not running_shims())
+        await wait_for(lambda: not gateway.open_sessions)
         second = await call(gateway, listing, "pid")
 
     assert second.status == "succeeded"
