@@ -58,7 +58,7 @@ class Pipeline:
 
     async def _attempts(self, context: RunContext, dispatch: Dispatch, path: str) -> TaskOutcome:
         card = context.roster.get(dispatch["task"]["agent"])
-        if card is None or (card.degraded and not context.ledger.in_doubt(path)):
+        if card is None or (card.degraded and not context.journal.knows(path, "context")):  # what has begun goes on
             reason = card.degraded if card else f"There is no agent {dispatch['task']['agent']!r}."
             return _failed(dispatch, reason, attempts=0)
         work = Work(context, card, dispatch, path)

@@ -9,8 +9,11 @@ import pytest
 
 from starling.core.events import ExactCall
 from starling.core.runs import RunStatus
+from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.interrupts import InterruptAnswer, StoredInterrupt
+from starling.infra.postgres.ledger import LedgerReader
 from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.switches import Target
 from tests.integration.brain.conftest import Open
 from tests.support.effects import AGENT, Effects
 from tests.support.model_script import Answer
@@ -214,6 +217,27 @@ async def test_approval_is_asked_for_by_the_configuration_as_it_is_now(
 
     assert told.status == "succeeded"
     assert effects.done() == ["read_it a"]
+
+
+async def test_a_task_that_has_begun_answers_its_calls_although_its_server_was_switched_off(
+    opened: Open, says: ModelSays, effects: Effects
+) -> None:
+    one_task(says, calls(("put", {"what": "x"}), ("charge", {"what": "a"})))
+    servers = {"effects": effects.as_server(approval="unsafe")}
+    async with opened(servers=servers) as platform:
+        key = await begun(platform)
+        [question] = await questions(platform, key)
+        await platform.store.switches.off(Target("server", "effects"), "It burns.", Actor.local("test"))
+
+    async with opened(servers=servers) as platform:
+        await say(platform, key, question, YES)
+        told = await platform.finish(key)
+        rows = await LedgerReader(platform.store.engine).calls(key)
+
+    assert effects.done() == ["put x"]
+    results = {result["call_id"]: result["status"] for result in told.of("tool_result")}
+    assert results == {"t1.0.0": "succeeded", "t1.0.1": "failed"}
+    assert {row.state for row in rows} == {"succeeded", "failed"}
 
 
 @pytest.mark.timeout(180)
