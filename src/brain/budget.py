@@ -1,7 +1,7 @@
 """What a run uses, and how many tokens it may use. More can be given; without that it answers with what there is."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from brain.interrupts import Interrupts, Wish
 from starling.core.errors import BudgetExhaustedError
@@ -58,7 +58,7 @@ class Budget:
             if answered.state != "resolved":
                 meter.exhausted = True
                 raise BudgetExhaustedError(used, budget)
-            budget, asked = budget + int(str(answered.payload["tokens"])), asked + 1
+            budget, asked = budget + int(cast("float", answered.payload["tokens"])), asked + 1  # 10.0 is an integer too
 
 
 def _wish(key: str, path: str, used: int, budget: int) -> Wish:

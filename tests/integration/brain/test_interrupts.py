@@ -184,7 +184,7 @@ async def test_a_budget_is_asked_for_and_a_run_that_gets_more_goes_on(platform: 
     says.qa(Answer("Fine [1]."))
 
     key = await begun(platform, "How is the disk?", limits={"tokens": 20})
-    for tokens in (1, 10_000):
+    for tokens in (1, 10_000.0):
         [asked] = await waiting(platform, key)
         assert asked.kind == "budget"
         await answer(platform, key, {"tokens": tokens})
