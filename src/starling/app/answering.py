@@ -10,11 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mcp_gateway.schemas import Validators, faults
 from starling.app.database import find_database
-from starling.core.errors import InvalidRequestError, NotFoundError
+from starling.core.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from starling.core.json import Json, JsonObject, digest, storable
-from starling.core.principal import Principal
+from starling.core.principal import Grant, Principal
 from starling.core.settings import Settings
-from starling.infra.postgres.audit import LOCAL, Actor
+from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
 from starling.infra.postgres.idempotency import IdempotencyKey
 from starling.infra.postgres.interrupts import InterruptAnswer, InterruptKind, InterruptRepository, StoredInterrupt
@@ -23,6 +23,7 @@ from starling.infra.postgres.schema import check
 from starling.infra.queue.runs import open_queue
 
 _CONNECTIONS = 2
+_OTHER_KEY = "Have it answered with a key that reaches as much."
 _ID = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
 
 
@@ -70,10 +71,13 @@ class Answering:
         """Return up to 500 interrupts that can be answered, oldest first."""
         return await self.repository.waiting(tenant, run=run, kind=kind)
 
-    async def answer(self, key: RunKey, replies: Sequence[InterruptReply], actor: Actor) -> None:
+    async def answer(
+        self, key: RunKey, replies: Sequence[InterruptReply], actor: Actor, grant: Grant | None = None
+    ) -> None:
         """Answer interrupts of a run, all or none of them; the same answers again change nothing.
 
-        Raises InvalidRequestError that says where a payload is wrong, NotFoundError, ConflictError.
+        Nobody decides on what is out of reach: `grant` limits who answers, too.
+        Raises InvalidRequestError that says where a payload is wrong, NotFoundError, ForbiddenError, ConflictError.
         """
         asked = {item.id: item for item in await self.repository.of_run(key)}
         ids = [str(reply.interruptId) for reply in replies]
@@ -85,6 +89,7 @@ class Answering:
             if found is None and asked:
                 raise NotFoundError("interrupt", str(reply.interruptId))
             wrong += self._faults(found, reply, f"[{number}].payload") if found else []
+        await self._check_reach(key, [asked[given] for given in ids if given in asked], grant)
         _refuse(wrong)
         answers = [_answer(key, reply) for key, reply in zip(ids, replies, strict=True)]
         await self.repository.answer(key, answers, actor.name, actor.origin)
@@ -96,16 +101,29 @@ class Answering:
 
         Returns that run and the number of its last event so far, None where nobody there asks that any more.
         """
-        actor = principal.key_id or LOCAL
-        return await self.repository.answer_thread(principal.tenant, thread, text, actor, idempotency)
+        return await self.repository.answer_thread(principal, thread, text, idempotency)
 
-    async def answer_one(self, tenant: str, interrupt: str, reply: Reply, actor: Actor) -> RunKey:
+    async def answer_one(
+        self, tenant: str, interrupt: str, reply: Reply, actor: Actor, grant: Grant | None = None
+    ) -> RunKey:
         """Answer one interrupt and return whose it is. Raises as `answer` does."""
         found = await self.repository.one(tenant, interrupt)
-        _refuse(self._faults(found, reply, "payload"))
         key = RunKey(tenant, found.run_id)
+        await self._check_reach(key, [found], grant)
+        _refuse(self._faults(found, reply, "payload"))
         await self.repository.answer(key, [_answer(found.id, reply)], actor.name, actor.origin)
         return key
+
+    async def _check_reach(self, key: RunKey, asked: Sequence[StoredInterrupt], grant: Grant | None) -> None:
+        """Refuse decisions on calls that the grant doesn't permit, and words to runs that may reach more than it."""
+        if grant is None:
+            return
+        names = [str(item.call["name"]) for item in asked if item.call]
+        if beyond := [name for name in names if not grant.permits(name.partition(".")[0], name)]:
+            raise ForbiddenError(f"This key doesn't reach {beyond[0]}, so it can't decide on a call of it.", _OTHER_KEY)
+        told = any(item.kind == "clarification" for item in asked)
+        if told and not grant.covers(await self.repository.grant_of(key)):
+            raise ForbiddenError("The run may reach more than this key, so this key can't tell it more.", _OTHER_KEY)
 
     def _faults(self, asked: StoredInterrupt, reply: Reply, where: str) -> Sequence[str]:
         if reply.status == "cancelled":

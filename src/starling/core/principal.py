@@ -33,6 +33,12 @@ class Grant:
         """Whether any tool of a server may be called."""
         return server in self.servers or any(tool.startswith(f"{server}.") for tool in self.tools)
 
+    def covers(self, other: "Grant | None") -> bool:
+        """Whether everything that another grant reaches is reached by this one."""
+        if other is None:
+            return False
+        return other.servers <= self.servers and all(self.permits(tool.partition(".")[0], tool) for tool in other.tools)
+
     def as_json(self) -> dict[str, list[str]]:
         """Return the document that `of` reads."""
         return {"servers": sorted(self.servers), "tools": sorted(self.tools)}

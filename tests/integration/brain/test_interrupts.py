@@ -14,7 +14,7 @@ from starling.infra.postgres.interrupts import InterruptAnswer, StoredInterrupt
 from starling.infra.postgres.runs import RunKey
 from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer
-from tests.support.platform import BENCH, ModelSays, Platform, calls, decision, task, verdict
+from tests.support.platform import BENCH, CALLER, ModelSays, Platform, calls, decision, task, verdict
 
 QUESTION = decision(question="Which disk?", options=["the first", "the second"])
 LOOK = calls(("look", {"thing": "disk"}))
@@ -170,7 +170,7 @@ async def test_a_plain_message_is_the_answer_and_of_two_at_once_one_is(platform:
     key = await begun(platform, "Is the disk fine?")
     interrupts = platform.store.interrupts
 
-    answered = [await interrupts.answer_thread(key.tenant, "thread", text, "me") for text in ("the first", "another")]
+    answered = [await interrupts.answer_thread(CALLER, "thread", text) for text in ("the first", "another")]
 
     assert [found and found[0] for found in answered] == [key, None]
     assert (await platform.finish(key)).status == "succeeded"

@@ -18,11 +18,13 @@ from starling.app.http.security import open_access
 from starling.app.http.server import bind, serving
 from starling.app.keys import KeyWish
 from starling.app.worker import working
-from starling.core.principal import Scope
+from starling.core.principal import Grant, Scope
 from starling.core.settings import ProviderSettings, Settings
 from starling.infra.postgres.audit import Actor, latest
+from tests.support.effects import AGENT, Effects
+from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
-from tests.support.platform import ModelSays, decision
+from tests.support.platform import ModelSays, calls, decision, task, verdict
 from tests.support.sse import Event, read_events
 
 QUESTION = decision(question="Which disk?", options=["the first", "the second"])
@@ -69,9 +71,11 @@ class Desk:
 
 
 @asynccontextmanager
-async def open_desk(database_url: str, model: ModelServer, folder: Path, **limits: Any) -> AsyncGenerator[Desk]:
+async def open_desk(
+    database_url: str, model: ModelServer, folder: Path, servers: Mapping[str, Any] | None = None, **limits: Any
+) -> AsyncGenerator[Desk]:
     file = folder / "mcp.json"
-    file.write_text(json.dumps({"mcpServers": {}}))
+    file.write_text(json.dumps({"mcpServers": servers or {}}))
     settings = Settings(
         database_url=SecretStr(database_url),
         mcp_config=file,
@@ -199,6 +203,56 @@ async def test_another_tenant_neither_sees_nor_answers_it(desk: Desk, says: Mode
     ):
         await desk.call("POST", path, body, status=404, headers=headers)
 
+    assert await desk.waiting() == [asked]
+
+
+async def limited(desk: Desk, grant: Grant) -> dict[str, str]:
+    """Return the headers of a key that reaches only this."""
+    _, key = await desk.store.keys.create(
+        KeyWish("test", "default", frozenset(Scope), grant=grant), Actor.local("test")
+    )
+    return {"Authorization": f"Bearer {key}"}
+
+
+async def test_nobody_decides_on_a_call_that_is_out_of_reach(
+    database_url: str, model: ModelServer, says: ModelSays, tmp_path: Path
+) -> None:
+    effects = Effects(tmp_path / "effects")
+    says.supervisor(decision(task("t1", AGENT)))
+    says.agent("t1", calls(("charge", {"what": "a"})))
+    says.reviewer(verdict("APPROVED"))
+    says.qa(Answer("Charged [1]."))
+    servers = {"effects": effects.as_server(approval="unsafe")}
+    async with open_desk(database_url, model, tmp_path, servers) as desk:
+        run_id = await desk.begin("Charge it.")
+        [asked] = await desk.waiting()
+        narrow = await limited(desk, Grant(tools=frozenset({"effects.put"})))
+        wide = await limited(desk, Grant(tools=frozenset({"effects.charge"})))
+        one = f"/v1/approvals/{asked['id']}", {"status": "resolved", "payload": {"approved": True}}
+        several = f"/v1/runs/{run_id}/resume", [reply(asked, {"approved": True})]
+
+        for path, body in (one, several):
+            refused = await desk.call("POST", path, body, status=403, headers=narrow)
+            assert "effects.charge" in refused["detail"]
+        assert (await desk.waiting(), effects.done()) == ([asked], [])
+        await desk.call("POST", *several, headers=wide)
+        await desk.reached(run_id, "succeeded")
+
+    assert effects.done() == ["charge a"]
+
+
+async def test_who_reaches_less_than_a_run_tells_it_nothing(desk: Desk, says: ModelSays) -> None:
+    says.supervisor(QUESTION, decision(reply="Fine."))
+    run_id = await desk.begin()
+    [asked] = await desk.waiting()
+    narrow = await limited(desk, Grant(servers=frozenset({"time"})))
+
+    path, body = f"/v1/runs/{run_id}/resume", [reply(asked, {"answer": "a"})]
+    await desk.call("POST", path, body, status=403, headers=narrow)
+    message = {"input": "the first", "thread_id": "t"}
+    next_one = await desk.call("POST", "/v1/runs", message, headers=narrow)
+
+    assert next_one["run_id"] != run_id
     assert await desk.waiting() == [asked]
 
 

@@ -11,6 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.errors import ConflictError, NotFoundError
 from starling.core.ids import new_id
 from starling.core.json import JsonObject, storable
+from starling.core.principal import Grant, Principal
+from starling.infra.postgres.audit import LOCAL
 from starling.infra.postgres.engine import fetch_alone, transaction, translated
 from starling.infra.postgres.idempotency import IdempotencyKey, reserve
 from starling.infra.postgres.runs import Connection, RunKey, RunRepository
@@ -76,11 +78,13 @@ UPDATE runs SET status = 'queued' WHERE tenant = %(tenant)s AND id = %(id)s AND 
         AND state <> 'open'))"""
 
 _ACTIVE = """
-SELECT runs.id::text, runs.seq FROM runs
+SELECT runs.id::text, runs.seq, runs.principal -> 'grant' FROM runs
 JOIN threads ON threads.tenant = runs.tenant AND threads.id = runs.thread_id AND threads.branch = runs.branch_id
 WHERE runs.tenant = %(tenant)s AND runs.thread_id = %(thread)s AND runs.status IN ('running', 'waiting')
     AND NOT runs.cancel_requested
 FOR UPDATE OF runs"""
+
+_GRANT = "SELECT principal -> 'grant' FROM runs WHERE tenant = %(tenant)s AND id = %(id)s"
 
 _OPEN_OF_RUN = """
 SELECT id::text, kind FROM interrupts
@@ -191,21 +195,33 @@ class InterruptRepository:
                 if new:
                     await self._write(connection, {**values, "actor": actor, "origin": origin}, new)
 
+    async def grant_of(self, key: RunKey) -> Grant | None:
+        """Return what a run may reach; None is everything. Raises NotFoundError."""
+        with translated():
+            found = await fetch_alone(self._engine, _GRANT, {"tenant": key.tenant, "id": key.id})
+        if not found:
+            raise NotFoundError("run", key.id)
+        return Grant.of(found[0][0])
+
     async def answer_thread(
-        self, tenant: str, thread: str, text: str, actor: str, idempotency: IdempotencyKey | None = None
+        self, principal: Principal, thread: str, text: str, idempotency: IdempotencyKey | None = None
     ) -> tuple[RunKey, int] | None:
         """Let a message answer the one question that its thread's active run asks.
 
         Returns that run and the number of its last event so far, or None where no run there waits for exactly a
-        clarification: of two messages at once, one answers. The idempotency key stands for that run then.
+        clarification, or may reach more than whoever sent the message: of two messages at once, one answers. The
+        idempotency key stands for that run then.
         """
+        tenant = principal.tenant
         with translated():
             async with transaction(self._engine) as connection:
                 cursor = await connection.execute(_ACTIVE, {"tenant": tenant, "thread": thread})
                 active = await cursor.fetchone()
                 if active is None:
                     return None
-                run, seq = active
+                run, seq, grant = active
+                if principal.grant and not principal.grant.covers(Grant.of(grant)):
+                    return None
                 values = {"tenant": tenant, "id": run}
                 found = await (await connection.execute(_OPEN_OF_RUN, values)).fetchall()
                 if [kind for _, kind in found] != ["clarification"]:
@@ -213,6 +229,7 @@ class InterruptRepository:
                 if idempotency and await reserve(connection, tenant, idempotency, run) != idempotency.held_by(run):
                     return None
                 answer = InterruptAnswer(found[0][0], "resolved", {"answer": text})
+                actor = principal.key_id or LOCAL
                 await self._write(connection, {**values, "actor": actor, "origin": "message"}, [answer])
         return RunKey(tenant, run), seq
 

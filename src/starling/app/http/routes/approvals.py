@@ -41,6 +41,6 @@ async def waiting(
 async def answer(interrupt_id: UUID, reply: Reply, request: Request, store: FromStore, caller: Caller) -> RunWaits:
     """Answer one interrupt: its run goes on. The same answer again changes nothing; another one is refused with 409."""
     actor = Actor.caller(caller, request.client.host if request.client else "")
-    key = await store.answering.answer_one(caller.tenant, str(interrupt_id), reply, actor)
+    key = await store.answering.answer_one(caller.tenant, str(interrupt_id), reply, actor, caller.grant)
     record = await store.reader.record(key)
     return RunWaits.at(key.id, record.status, await store.answering.waiting(key.tenant, run=key.id))

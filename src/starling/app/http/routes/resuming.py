@@ -23,6 +23,7 @@ async def resume(run_id: UUID, replies: Replies, request: Request, store: FromSt
     The same answers again change nothing; other ones, or late ones, are refused with 409.
     """
     key = RunKey(caller.tenant, str(run_id))
-    await store.answering.answer(key, replies, Actor.caller(caller, request.client.host if request.client else ""))
+    actor = Actor.caller(caller, request.client.host if request.client else "")
+    await store.answering.answer(key, replies, actor, caller.grant)
     record = await store.reader.record(key)
     return RunWaits.at(key.id, record.status, await store.answering.waiting(key.tenant, run=key.id))
