@@ -88,14 +88,15 @@ class Brain:
         """Have each life end with the step that it is in, from now on."""
         self._control.request_drain()
 
-    async def park(self, claim: Claim) -> None:
+    async def park(self, claim: Claim) -> RunResult:
         """End a claimed run that takes its workers down with it. Raises as `execute` does."""
         again = claim.run.crashes > self._with.limits.crashes_per_run  # the last time, parking didn't come to an end
-        await self._stopping.park(claim, blind=again)
+        return await self._stopping.park(claim, blind=again)
 
-    async def execute(self, claim: Claim) -> None:
+    async def execute(self, claim: Claim) -> RunResult | None:
         """Bring a claimed run to its end, or to the end of a step once this process is drained.
 
+        Returns what it came to, None where it waits for somebody or is to go on elsewhere.
         Raises LeaseLostError where another worker took the run over, and DatabaseUnavailableError where Postgres
         stayed away too long: then the run goes on elsewhere, or later.
         """
@@ -103,9 +104,11 @@ class Brain:
         with self._with.broadcast.writing(claim.run.id):
             try:
                 with self._with.tracer.segment(claim.run) as segment, self._with.lives.living(claim.run) as life:
-                    _describe(segment, await self._live(claim.run, writer, life))
+                    result = await self._live(claim.run, writer, life)
+                    _describe(segment, result)
             finally:
                 await writer.close()
+        return result
 
     async def _live(self, run: Run, writer: RunWriter, life: Life) -> RunResult | None:
         deadline = Deadline(self._with.clock, _working_seconds(run.remaining_seconds))

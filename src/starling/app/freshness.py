@@ -11,6 +11,7 @@ from brain.registry.service import Registry
 from mcp_gateway.gateway import Gateway
 from starling.app.worker import Execute
 from starling.core.errors import DatabaseUnavailableError
+from starling.core.runs import RunResult
 from starling.infra.postgres.bell import rings
 from starling.infra.postgres.runs import Claim
 
@@ -35,9 +36,9 @@ class Freshness:
     def before(self, execute: Execute) -> Execute:
         """Return what executes a run once the gateway knows the run's epoch: a notice may be slower than a job."""
 
-        async def fresh(claim: Claim) -> None:
+        async def fresh(claim: Claim) -> RunResult | None:
             await self.reach(claim.run.epoch)
-            await execute(claim)
+            return await execute(claim)
 
         return fresh
 

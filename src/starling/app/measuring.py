@@ -11,6 +11,7 @@ from starling.app.worker import Execute
 from starling.core.clock import Deadline
 from starling.core.errors import ModelError
 from starling.core.llm import ModelClient, ModelReply, ModelRequest, ModelRole, TextDelta
+from starling.core.runs import RunResult
 from starling.core.tools import ServerListing, ToolCall, ToolGateway, ToolOutcome
 from starling.infra.postgres.runs import Claim
 
@@ -94,10 +95,10 @@ class MeasuredLives:
     inner: Execute
     metrics: Metrics
 
-    async def __call__(self, claim: Claim) -> None:
-        """Execute the run. Raises what it raises."""
+    async def __call__(self, claim: Claim) -> RunResult | None:
+        """Execute the run. Returns and raises what it does."""
         self.metrics.begin(claim.run.id)
         try:
-            await self.inner(claim)
+            return await self.inner(claim)
         finally:
             self.metrics.leave(claim.run.id)

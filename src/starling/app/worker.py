@@ -17,7 +17,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponen
 from starling.app.heartbeat import Heartbeat
 from starling.app.logs import bound_to_logs
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
-from starling.core.runs import Run
+from starling.core.runs import Run, RunResult
 from starling.core.settings import Limits
 from starling.infra.postgres.leases import Leases
 from starling.infra.postgres.renewals import Hold
@@ -27,7 +27,8 @@ from starling.infra.queue.runs import RunQueue
 _STOP_SECONDS = 10.0  # then whatever still waits for Postgres is left to its lease
 _log = logging.getLogger(__name__)
 
-type Execute = Callable[[Claim], Awaitable[None]]
+type Execute = Callable[[Claim], Awaitable[RunResult | None]]
+"""Returns what the run came to, None where only this life of it is over: it waits, or goes on later."""
 type Sweep = Callable[[], Awaitable[object]]
 
 
@@ -114,7 +115,7 @@ class Worker:
         except DatabaseUnavailableError as error:
             _log.warning("run %s waits for the next sweep: %s", key.id, error)
         finally:
-            self._in_hand[key.id] -= 1
+            self._in_hand -= Counter({key.id: 1})  # which forgets what it counts no more of
 
     async def _claim(self, key: RunKey) -> tuple[Claim | None, float]:
         since = monotonic()
@@ -151,11 +152,12 @@ class Worker:
         do = self._work.park if claim.run.crashes >= self._limits.crashes_per_run else self._work.execute
         with bound_to_logs(claim.run):
             try:
-                await do(claim)
+                result = await do(claim)
             except (LeaseLostError, DatabaseUnavailableError) as error:
                 _log.warning("run %s goes on elsewhere or later: %s", claim.run.id, error)
             else:
-                _log.info("run ended", extra={"ms": round((perf_counter() - begun) * 1000)})
+                what = "run ended" if result else "life ended"
+                _log.info(what, extra={"ms": round((perf_counter() - begun) * 1000)})
 
     async def _release(self, run: Run) -> None:
         """Hand a run back, if we still hold it; while Postgres is away, again and again."""

@@ -1,6 +1,7 @@
 """A platform that is told to stop lets its runs come to the end of a step; another one goes on with them."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -26,8 +27,10 @@ async def model() -> AsyncGenerator[ModelServer]:
 
 
 async def test_what_a_drained_platform_was_at_is_kept_and_nothing_is_asked_again(
-    database_url: str, engine: AsyncEngine, model: ModelServer, tmp_path: Path
+    database_url: str, engine: AsyncEngine, model: ModelServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "starling.app.worker")
+
     def opened() -> AbstractAsyncContextManager[Platform]:
         return open_platform(database_url, model, {}, tmp_path)
 
@@ -37,6 +40,7 @@ async def test_what_a_drained_platform_was_at_is_kept_and_nothing_is_asked_again
         first.workshop.worker.drain()
         model.release("1")
         await work
+    logged = [message for message in caplog.messages if message in ("life ended", "run ended")]
     steps = len(model.requests)
     for gate in range(2, 9):
         model.release(str(gate))
@@ -48,6 +52,7 @@ async def test_what_a_drained_platform_was_at_is_kept_and_nothing_is_asked_again
     assert (told.status, told.reply) == ("succeeded", "The answer.")
     assert (steps, len(model.requests)) == (1, 3)
     assert (lives, crashes) == (2, 0)
+    assert logged == ["life ended"]
 
 
 async def test_a_step_that_does_not_end_is_not_waited_for_longer_than_that(

@@ -34,7 +34,8 @@ async def test_the_end_of_a_lost_life_does_not_let_go_of_the_next_one(database_u
         leases = Leases(engine, queue.defer, runs.admit)
         heartbeat = Heartbeat(Renewals(database_url, lease_seconds=60), 60, lambda _: None)
         work = Work(live, park=live, drain=lambda: None)
-        async with working(Worker(queue, leases, heartbeat, work, Limits())):
+        worker = Worker(queue, leases, heartbeat, work, Limits())
+        async with working(worker):
             await runs.accept(a_run())
             await began[1].wait()
             await expire_leases(database_url)
@@ -45,6 +46,7 @@ async def test_the_end_of_a_lost_life_does_not_let_go_of_the_next_one(database_u
 
         assert ended[2].is_set()
         assert await released(database_url)
+    assert not worker._in_hand  # pyright: ignore[reportPrivateUsage]
     await engine.dispose()
 
 
