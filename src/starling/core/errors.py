@@ -2,6 +2,11 @@
 
 from typing import ClassVar
 
+_LISTED = {
+    "run": "`GET /v1/runs` and `starling run list` show your tenant's.",
+    "interrupt": "`GET /v1/approvals` and `starling run approve` show what waits.",
+}
+
 
 class StarlingError(Exception):
     """Something went wrong that a person can be told about.
@@ -53,7 +58,7 @@ class NotFoundError(StarlingError):
     code = "not_found"
 
     def __init__(self, kind: str, name: str, remedy: str = "") -> None:
-        super().__init__(f"There is no {kind} {name!r}.", remedy)
+        super().__init__(f"There is no {kind} {name!r}.", remedy or _LISTED.get(kind, ""))
         self.kind = kind
         self.name = name
 

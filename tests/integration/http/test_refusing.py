@@ -1,5 +1,6 @@
 """What the API refuses, and how it says so."""
 
+import json
 from typing import Any
 
 import pytest
@@ -37,6 +38,34 @@ async def test_a_wrong_request_is_told_which_field_is_wrong(api: LiveApi, body: 
     assert where in [error["where"] for error in problem["errors"]]
 
 
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (b'{"input": "x", }', "is not JSON: "),  # Pythons differ in what follows
+        (b'{"input": "\xff"}', "is not JSON: 'utf-8' codec can't decode"),
+        (b'{"input": ' + b"9" * 5_000 + b"}", "is not JSON: Exceeds the limit"),
+        (b"[" * 100_000, "is not JSON: "),
+    ],
+)
+async def test_a_body_that_is_no_json_is_told_why(api: LiveApi, body: bytes, what: str) -> None:
+    async with api.client.post("/v1/runs", data=body, headers={"content-type": "application/json"}) as response:
+        problem = await response.json()
+
+    assert (response.status, problem["code"], problem["title"]) == (422, "invalid_request", "Invalid request")
+    assert problem["errors"][0]["where"] == "body"
+    assert problem["errors"][0]["what"].startswith(what)
+
+
+async def test_json_that_says_it_is_a_form_is_told_what_to_say(api: LiveApi) -> None:
+    form = {"content-type": "application/x-www-form-urlencoded"}  # what curl -d says of itself
+    async with api.client.post("/v1/runs", data=json.dumps(GOOD).encode(), headers=form) as response:
+        problem = await response.json()
+
+    assert response.status == 422
+    assert problem["detail"] == "The body was sent as application/x-www-form-urlencoded."
+    assert "`content-type: application/json`" in problem["remedy"]
+
+
 async def test_a_blank_request_is_refused(api: LiveApi) -> None:
     async with api.client.post("/v1/agent/run", json=GOOD | {"input": " \n "}) as response:
         assert response.status == 422
@@ -52,7 +81,9 @@ async def test_a_request_that_is_too_long_is_refused(api: LiveApi) -> None:
 async def test_an_unknown_run_is_not_found(api: LiveApi) -> None:
     async with api.client.get("/v1/runs/01a1f879-6f4e-7816-b2b9-746eb484f8a0/events") as response:
         assert response.status == 404
-        assert (await response.json())["code"] == "not_found"
+        problem = await response.json()
+        assert (problem["code"], problem["title"]) == ("not_found", "Not found")
+        assert "GET /v1/runs" in problem["remedy"]
 
 
 async def test_a_run_id_that_is_none_is_refused(api: LiveApi) -> None:

@@ -42,6 +42,7 @@ _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     401: {"WWW-Authenticate": 'Bearer realm="starling"'},
     503: {"Retry-After": "1"},
 }
+_SEND_JSON: Final = "Send JSON in UTF-8, with the header `content-type: application/json`."
 
 
 class Problem(BaseModel):
@@ -65,7 +66,8 @@ def problem(status: int, title: str, detail: str, code: str, **more: Any) -> JSO
 def problem_of(error: StarlingError) -> JSONResponse:
     """Return the response that carries an error of ours."""
     status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
-    response = problem(status, type(error).__name__, error.message, error.code, remedy=error.remedy)
+    title = error.code.replace("_", " ").capitalize()
+    response = problem(status, title, error.message, error.code, remedy=error.remedy)
     if isinstance(error, RateLimitedError):
         response.headers["Retry-After"] = str(math.ceil(error.retry_after))
     return response
@@ -85,8 +87,12 @@ async def _ours(_: Request, error: Exception) -> JSONResponse:
     return problem_of(error)
 
 
-async def _invalid(_: Request, error: Exception) -> JSONResponse:
+async def _invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
+    if isinstance(error.body, bytes):  # FastAPI reads JSON only where the header says so
+        return _unread(f"was sent as {request.headers.get('content-type') or 'nothing in particular'}", "content_type")
+    if found := next((item for item in error.errors() if item["type"] == "json_invalid"), None):
+        return _unread(f"is not JSON: {found['ctx']['error']} at character {found['loc'][-1]}", "json_invalid")
     errors = [
         {"where": ".".join(map(str, item["loc"])), "what": item["msg"], "type": item["type"]} for item in error.errors()
     ]
@@ -94,8 +100,15 @@ async def _invalid(_: Request, error: Exception) -> JSONResponse:
     return problem(422, "Invalid request", detail, "invalid_request", errors=errors, remedy="See /docs for the fields.")
 
 
+def _unread(what: str, kind: str) -> JSONResponse:
+    errors = [{"where": "body", "what": what, "type": kind}]
+    return problem(422, "Invalid request", f"The body {what}.", "invalid_request", errors=errors, remedy=_SEND_JSON)
+
+
 async def _plain(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
+    if error.status_code == 400 and isinstance(error.__cause__, ValueError | RecursionError):
+        return _unread(f"is not JSON: {error.__cause__}", "json_invalid")  # what json.loads raises besides its own
     detail = f"{request.method} {request.url.path}: {error.detail}."
     response = problem(error.status_code, str(error.detail), detail, "http", remedy="See /docs for what there is.")
     response.headers.update(error.headers or {})
