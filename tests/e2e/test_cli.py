@@ -168,6 +168,18 @@ def test_an_unknown_server_is_named_with_the_known_ones(home: Home, platform: Se
     assert "system_health" in done.stderr
 
 
+def test_a_switch_for_a_server_that_isnt_there_is_told(home: Home, platform: Service) -> None:
+    assert platform.said["epoch"]
+
+    mistyped = home.starling("switch", "off", "server", "sistem_health", "--reason", "a typo")
+    meant = home.starling("switch", "off", "server", "system_health", "--reason", "no typo")
+
+    home.starling("switch", "on", "server", "system_health")
+    assert (mistyped.returncode, meant.returncode) == (0, 0)
+    assert "There is no server 'sistem_health' now" in mistyped.stdout
+    assert "There is no server" not in meant.stdout
+
+
 def test_an_unknown_run_is_named(home: Home, platform: Service) -> None:
     assert platform.said["epoch"]
 
@@ -176,6 +188,7 @@ def test_an_unknown_run_is_named(home: Home, platform: Service) -> None:
 
     assert (unknown.returncode, malformed.returncode) == (2, 2)
     assert "There is no run" in unknown.stderr
+    assert "starling run list" in unknown.stderr
     assert "starling run list" in malformed.stderr
 
 

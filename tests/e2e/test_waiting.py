@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.command_line import SYSTEM_HEALTH, Home, Service, new_home, server_file
 
+RUN = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
 QUESTION = "How full is this disk?"
 SERVERS = {"system_health": SYSTEM_HEALTH | {"x-starling": {"effect": "read", "approval": "always"}}}
 
@@ -49,7 +50,10 @@ def test_a_call_is_approved_from_the_command_line_and_ask_reads_on(home: Home, p
     assert f"approval of run {command[2]}" in listed.stdout
     assert {item["kind"] for item in waiting} == {"approval"}
     assert f"Waits for\n  approval {waiting[0]['id']}: " in shown.stdout
+    assert "system_health.disk {}" in shown.stdout
+    assert f"`starling {' '.join(command)}` approves it" in shown.stdout
     assert approved.returncode == 0, approved.stderr
+    assert f"{waiting[0]['id']} is approved." in approved.stdout
     assert home.json("run", "approve") == []
 
 
@@ -61,6 +65,7 @@ def test_a_call_is_refused_with_a_note(home: Home, platform: Service) -> None:
     late = home.starling(*command)
 
     assert refused.returncode == 0, refused.stderr
+    assert "is refused." in refused.stdout
     assert "not on a Friday" in rest
     assert asking.returncode == 1
     assert late.returncode != 0
@@ -81,3 +86,20 @@ def test_what_is_wrong_with_an_answer_is_explained(home: Home, platform: Service
     assert "is no id of a run" in nobody.stderr
     assert 0 not in {no_json.returncode, misfit.returncode, nobody.returncode}
     assert "Traceback" not in no_json.stderr + misfit.stderr + nobody.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--reject",), "An answer needs its run."),
+        (("--payload", '{"approved": true}'), "An answer needs its run."),
+        ((RUN, "--reject", "--payload", '{"resolution": "done"}'), "--payload is the whole answer"),
+        ((RUN, "--note", "go", "--payload", '{"approved": true}'), "--payload is the whole answer"),
+        ((RUN, "--id", "5"), "'5' is no id of an interrupt."),
+    ],
+)
+def test_no_part_of_an_answer_goes_unheard(home: Home, options: tuple[str, ...], told: str) -> None:
+    refused = home.starling("run", "approve", *options)
+
+    assert refused.returncode == 2
+    assert told in refused.stderr

@@ -24,7 +24,7 @@ _EXIT_CODES = {
 _COMMANDS = {
     "up": Lazy("starling.app.cli.up", "Start everything in one process: database, servers, worker, API."),
     "ask": Lazy("starling.app.cli.ask", "Send a request to a running Starling and read along."),
-    "run": Lazy("starling.app.cli.run", "Look at runs and stop them: list, show, tail, cancel."),
+    "run": Lazy("starling.app.cli.run", "Look at runs, answer and stop them: list, show, tail, approve, cancel."),
     "server": Lazy("starling.app.cli.server", "Manage MCP servers: list, show, test, add, remove."),
     "agent": Lazy("starling.app.cli.agent", "Manage agents of your own: create, list, show, archive."),
     "key": Lazy("starling.app.cli.key", "Manage the keys that the API is called with: create, list, revoke."),
@@ -33,7 +33,7 @@ _COMMANDS = {
     "serve": Lazy("starling.app.cli.serve", "Serve the API only; runs are left to workers."),
     "worker": Lazy("starling.app.cli.worker", "Work on runs only."),
     "doctor": Lazy("starling.app.cli.doctor", "Say what is wrong, and what to do about it."),
-    "db": Lazy("starling.app.cli.db", "Look after the database: upgrade."),
+    "db": Lazy("starling.app.cli.db", "Look after the database: upgrade, prune."),
 }
 _log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import typer
 
 from starling.app.answering import InterruptReply, open_answering
-from starling.app.cli.asking import event_of, told
+from starling.app.cli.asking import document_of, event_of, told
 from starling.app.cli.configuring import settings_of
 from starling.app.cli.output import say, say_json
 from starling.app.cli.stopping import run_until_stopped
@@ -37,18 +37,39 @@ def approve(  # noqa: PLR0913, PLR0917 - its options
 ) -> None:
     """Approve, refuse or answer what a run waits for; without a run, list what waits."""
     settings = settings_of(context)
+    _check_options(run, answer=bool(interrupt or reject or payload or note), both=bool(payload and (reject or note)))
     if not run:
         _list(run_until_stopped(_waiting(settings, tenant)), as_json=as_json)
         return
-    key = RunKey(tenant, _id(run, "run"))
+    key = RunKey(tenant, _id(run, "a run"))
     answer = {"reject": reject, "payload": payload, "note": note}
-    replies = run_until_stopped(_answer(settings, key, _id(interrupt, "interrupt") if interrupt else "", answer))
+    replies = run_until_stopped(_answer(settings, key, _id(interrupt, "an interrupt") if interrupt else "", answer))
     if as_json:
         say_json({"run_id": key.id, "answers": [reply.model_dump(mode="json") for reply in replies]})
         return
     for reply in replies:
-        say(f"{reply.interruptId} is {reply.status}: {json.dumps(reply.payload, ensure_ascii=False)}")
+        say(f"{reply.interruptId} is {_outcome(reply)}.")
     say(f"Run {key.id} goes on; `starling run tail {key.id}` reads along.")
+
+
+def _check_options(run: str, *, answer: bool, both: bool) -> None:
+    """Refuse what would leave a part of the command unheard: somebody decides on a call here."""
+    if answer and not run:
+        raise InvalidRequestError(
+            "An answer needs its run.", "`starling run approve` lists what waits, and what to type."
+        )
+    if both:
+        raise InvalidRequestError(
+            "--payload is the whole answer: it goes with neither --reject nor --note.", "Drop one."
+        )
+
+
+def _outcome(reply: InterruptReply) -> str:
+    if reply.status == "cancelled":
+        return "withdrawn"
+    if "approved" in reply.payload:
+        return "approved" if reply.payload["approved"] else "refused"
+    return f"answered: {json.dumps(reply.payload, ensure_ascii=False)}"
 
 
 async def _waiting(settings: Settings, tenant: str) -> Sequence[StoredInterrupt]:
@@ -84,7 +105,7 @@ def _reply(asked: StoredInterrupt, *, reject: bool, payload: str, note: str) -> 
 def _payload(text: str, asked: StoredInterrupt) -> dict[str, Any]:
     wanted = f"It has to fit {json.dumps(asked.response_schema)}."
     if not text:
-        raise InvalidRequestError(f"{asked.message} That needs --payload.", wanted)
+        raise InvalidRequestError(f"{asked.reason} An answer to that needs --payload.", wanted)
     try:
         return InterruptReply.model_validate(
             {"interruptId": asked.id, "status": "resolved", "payload": json.loads(text)}
@@ -95,31 +116,18 @@ def _payload(text: str, asked: StoredInterrupt) -> dict[str, Any]:
 
 def _list(found: Sequence[StoredInterrupt], *, as_json: bool) -> None:
     if as_json:
-        say_json([_shown(item) for item in found])
+        say_json([document_of(item) for item in found])
         return
     if not found:
         say("No run waits for anybody.")
     for item in found:
         say(f"{item.kind} of run {item.run_id}", "bold")
-        for line in told(event_of(item.kind), _shown(item), item.run_id):
+        for line in told(event_of(item.kind), document_of(item), item.run_id):
             say(line)
-
-
-def _shown(item: StoredInterrupt) -> dict[str, Any]:
-    return {
-        "id": item.id,
-        "run_id": item.run_id,
-        "kind": item.kind,
-        "reason": item.reason,
-        "message": item.message,
-        "responseSchema": item.response_schema,
-        "expiresAt": item.expires_at.isoformat(),
-        "call": item.call,
-    }
 
 
 def _id(text: str, kind: str) -> str:
     try:
         return str(UUID(text))
     except ValueError:
-        raise InvalidRequestError(f"{text!r} is no id of a {kind}.", "`starling run approve` shows the ids.") from None
+        raise InvalidRequestError(f"{text!r} is no id of {kind}.", "`starling run approve` shows the ids.") from None

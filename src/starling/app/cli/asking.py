@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from starling.core.json import canonical
+from starling.infra.postgres.interrupts import StoredInterrupt
 
 _ARGUMENTS_CHARS = 2_000  # who approves a call has to see all of it
 _HOW = {
@@ -20,6 +21,20 @@ _EVENTS = {"approval": "approval_required", "budget": "budget_required"}
 def event_of(kind: str) -> str:
     """Return the type of the event that tells of an interrupt of a kind."""
     return _EVENTS.get(kind, kind)
+
+
+def document_of(item: StoredInterrupt) -> dict[str, Any]:
+    """Return an interrupt as JSON shows it, with the fields of its event."""
+    return {
+        "id": item.id,
+        "run_id": item.run_id,
+        "kind": item.kind,
+        "reason": item.reason,
+        "message": item.message,
+        "responseSchema": item.response_schema,
+        "expiresAt": item.expires_at.isoformat(),
+        "call": item.call,
+    }
 
 
 def told(event: str, data: Mapping[str, Any], run_id: str) -> Iterator[str]:

@@ -174,7 +174,7 @@ class Display:
 
     def _degraded(self) -> None:
         parts = [
-            f"{task.text or task.agent}: {_one_line(task.summary, _REASONS_CHARS) or 'was not done'}"
+            f"{task.text or task.agent}: {_one_line(task.summary, _REASONS_CHARS) or 'was not finished'}"
             for task in self._tasks.values()
             if task.status != "approved"
         ]
@@ -185,7 +185,7 @@ class Display:
 
     def _summary(self, data: Data) -> str:
         usage = data["usage"]
-        counted = f"{usage['model_calls']} model calls, {usage['tool_calls']} tool calls, {usage['tokens']} tokens"
+        counted = ", ".join(_counted(usage[key], what) for key, what in _COUNTED)
         moments = [(name, self._moments.get(key)) for name, key in _MOMENTS]
         times = ", ".join(f"{name} {_seconds(at)}" for name, at in moments if at is not None)
         return f"{data['status'].capitalize()}: {counted}" + (f"; {times}" if self._live else "")
@@ -209,6 +209,12 @@ class Display:
 
 
 _MOMENTS: Sequence[tuple[str, str]] = (("first event", "first event"), ("plan", "plan"), ("done", "done"))
+
+_COUNTED: Sequence[tuple[str, str]] = (("model_calls", "model call"), ("tool_calls", "tool call"), ("tokens", "token"))
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _arguments(arguments: Mapping[str, Any]) -> str:

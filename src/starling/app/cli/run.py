@@ -7,6 +7,7 @@ from uuid import UUID
 
 import typer
 
+from starling.app.cli.asking import document_of, event_of, told
 from starling.app.cli.configuring import settings_of
 from starling.app.cli.display import Display
 from starling.app.cli.lazy import Lazy, lazy_group
@@ -15,6 +16,7 @@ from starling.app.cli.stopping import run_until_stopped
 from starling.app.records import open_records
 from starling.core.errors import InvalidRequestError
 from starling.core.events import StoredEvent
+from starling.core.json import canonical
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.settings import Settings
 from starling.infra.postgres.interrupts import waiting
@@ -41,7 +43,7 @@ _Tenant = Annotated[str, typer.Option(help="Whose runs.")]
 
 @app.callback()
 def root() -> None:
-    """Look at runs."""
+    """Look at runs, answer what they ask, and stop them."""
 
 
 @app.command("list")
@@ -128,7 +130,7 @@ async def _document(settings: Settings, key: RunKey) -> dict[str, Any]:
         "correlation_id": record.correlation_id,
         "tasks": plans[-1].data["tasks"] if plans else [],
         "calls": [asdict(call) | {"call_id": call.call_id} for call in calls],
-        "waits_for": [{"id": item.id, "kind": item.kind, "message": item.message} for item in asked],
+        "waits_for": [document_of(item) for item in asked],
         "steps": [step.model_dump(mode="json") for step in steps],
         "result": record.result.model_dump(mode="json") if record.result else None,
     }
@@ -157,7 +159,7 @@ def _parts(document: dict[str, Any]) -> list[tuple[str, list[str]]]:
     parts: list[tuple[str, list[str]]] = [
         ("Plan", [f"{task['id']} {task['agent']}: {task['task']}" for task in document["tasks"]]),
         ("Steps", [f"{step['type']:<10} {_shortened(step['description'])}" for step in document["steps"]]),
-        ("Waits for", [f"{item['kind']} {item['id']}: {item['message']}" for item in document["waits_for"]]),
+        ("Waits for", [line for item in document["waits_for"] for line in _asked(item, document["run_id"])]),
         ("Effects", [_effect(call) for call in document["calls"]]),
         ("Sources", [f"[{item['id']}] {item['agent']}: {', '.join(item['tools'])}" for item in result["citations"]]),
         ("Assumptions", result["assumptions"]),
@@ -166,10 +168,17 @@ def _parts(document: dict[str, Any]) -> list[tuple[str, list[str]]]:
     return [(title, lines) for title, lines in parts if lines]
 
 
+def _asked(item: dict[str, Any], run_id: str) -> list[str]:
+    _, *others = told(event_of(item["kind"]), item, run_id)
+    return [f"{item['kind']} {item['id']}: {item['message']}", *others]
+
+
 def _effect(call: dict[str, Any]) -> str:
     """Return a call that may change something, where it stands and who said so, if it wasn't the call itself."""
     by = f", said by {call['settled_by']}" if call["settled_by"] else ""
-    return f"{call['call_id']:<8} {call['state']:<10} {_shortened(f'{call["tool"]} {dict(call["arguments"])}')}{by}"
+    return (
+        f"{call['call_id']:<8} {call['state']:<10} {_shortened(f'{call["tool"]} {canonical(call["arguments"])}')}{by}"
+    )
 
 
 def _shortened(text: str) -> str:

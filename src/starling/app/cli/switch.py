@@ -59,11 +59,13 @@ def off(
     as_json: _Json = False,
 ) -> None:
     """Let no tool be called any more of a server, by an agent or for a tenant: within two seconds, in every run."""
-    switch = run_until_stopped(_off(settings_of(context), Target(kind.value, name, tenant), reason))
+    switch, known = run_until_stopped(_off(settings_of(context), Target(kind.value, name, tenant), reason))
     if as_json:
         say_json(_document(switch))
-    else:
-        say(f"The {switch.target} is switched off.")
+        return
+    say(f"The {switch.target} is switched off.")
+    if not known:
+        say(f"There is no server {name!r} now: it will be off if it comes. `starling server list` shows all.")
 
 
 @app.command()
@@ -82,9 +84,12 @@ async def _every(settings: Settings) -> Sequence[Switch]:
         return await SwitchRepository(records.engine).every()
 
 
-async def _off(settings: Settings, target: Target, reason: str) -> Switch:
+async def _off(settings: Settings, target: Target, reason: str) -> tuple[Switch, bool]:
+    """Return the switch, and whether there is what it is about, as far as that is looked up: servers are."""
     async with open_records(settings) as records:
-        return await SwitchRepository(records.engine).off(target, reason, Actor.local("cli"))
+        switch = await SwitchRepository(records.engine).off(target, reason, Actor.local("cli"))
+        known = target.kind != "server" or target.name in {row.name for row in await records.servers.servers()}
+        return switch, known
 
 
 async def _on(settings: Settings, target: Target) -> None:

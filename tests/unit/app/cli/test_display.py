@@ -81,7 +81,7 @@ def test_a_verdict_is_shown_with_its_reasons_where_there_was_something_to_say(st
 def test_the_answer_comes_as_it_is_written_and_is_not_repeated() -> None:
     shown, _ = _shown(_said("It is "), _said("noon."), _done("It is noon."))
 
-    assert shown.startswith("Answer\nIt is noon.\nSucceeded: 3 model calls, 1 tool calls, 12 tokens; first event ")
+    assert shown.startswith("Answer\nIt is noon.\nSucceeded: 3 model calls, 1 tool call, 12 tokens; first event ")
 
 
 def test_a_new_message_replaces_the_text_and_the_reply_has_the_last_word() -> None:
