@@ -1,10 +1,15 @@
 """The run row: accepted at once, admitted in order."""
 
 import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from starling.infra.postgres import runs
 from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.streams import RunReader
 from tests.support.line import CAP, Line
@@ -51,3 +56,43 @@ async def test_a_tenant_has_no_more_runnable_runs_than_its_cap(line: Line) -> No
     assert line.queued == [*keys[:CAP], other]
     await line.end(keys[0])
     assert line.queued[-1] == keys[CAP]
+
+
+async def test_who_is_next_is_found_without_a_look_at_what_has_ended(database_url: str) -> None:
+    connection = await AsyncConnection.connect(database_url, autocommit=True)
+    async with connection:
+        await connection.execute("INSERT INTO threads (tenant, id) VALUES ('default', 't')")
+        await connection.execute("INSERT INTO branches (tenant, thread_id, id) VALUES ('default', 't', 'main')")
+        await connection.execute(_LONG_LINE)
+        await connection.execute("ANALYZE runs")
+        explained = f"EXPLAIN (ANALYZE, FORMAT JSON) {runs._ADMIT}"  # pyright: ignore[reportPrivateUsage]
+        found = await (await connection.execute(explained.encode(), {"tenant": "default", "cap": CAP})).fetchone()
+        admitted = await (await connection.execute("SELECT arrival FROM runs WHERE admitted_at IS NOT NULL")).fetchall()
+
+    assert found is not None
+    looked_at = sum(_rows(found[0] if isinstance(found[0], list) else json.loads(found[0])))
+    assert admitted == [(2001,)]
+    assert looked_at < 1_000
+
+
+_LONG_LINE = """
+INSERT INTO runs (tenant, id, thread_id, branch_id, arrival, status, epoch, graph_version, input, config, principal,
+    correlation_id, trace_id, ended_at)
+SELECT 'default', gen_random_uuid(), 't', 'main', place, CASE WHEN place > 2000 THEN 'queued' ELSE 'succeeded' END,
+    1, 1, 'hi', '{}', '{}', 'c', 't', CASE WHEN place <= 2000 THEN now() END
+FROM generate_series(1, 2050) AS place"""
+
+
+def _rows(plan: Any) -> Iterator[float]:
+    """Give how many rows of `runs` each node of a plan looked at."""
+    match plan:
+        case list():
+            for part in plan:  # pyright: ignore[reportUnknownVariableType]
+                yield from _rows(part)
+        case dict():
+            if plan.get("Relation Name") == "runs" and "Scan" in plan["Node Type"]:
+                yield (plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)) * plan["Actual Loops"]
+            for part in plan.values():  # pyright: ignore[reportUnknownVariableType]
+                yield from _rows(part)
+        case _:
+            return

@@ -105,13 +105,14 @@ WHERE runs.tenant = %(tenant)s AND runs.thread_id = %(thread_id)s AND runs.branc
     AND interrupts.kind = 'clarification' AND interrupts.state = 'open' LIMIT 1"""
 
 # A head of its branch is the oldest unfinished run there. The cap is soft: two endings at once may both miss a
-# run that stands behind it, and the sweep admits that one.
+# run that stands behind it, and the sweep admits that one. `ended_at IS NULL` has the index of unfinished runs used:
+# however many there were before, nobody looks at them.
 _ADMIT = """
 UPDATE runs SET admitted_at = now() WHERE (tenant, id) IN (
     SELECT tenant, id FROM runs AS head
-    WHERE tenant = %(tenant)s AND status = 'queued' AND admitted_at IS NULL AND NOT EXISTS (
-        SELECT FROM runs AS earlier WHERE earlier.tenant = head.tenant AND earlier.thread_id = head.thread_id
-        AND earlier.branch_id = head.branch_id AND earlier.ended_at IS NULL AND earlier.arrival < head.arrival)
+    WHERE tenant = %(tenant)s AND ended_at IS NULL AND status = 'queued' AND admitted_at IS NULL AND id IN (
+        SELECT DISTINCT ON (thread_id, branch_id) id FROM runs WHERE tenant = %(tenant)s AND ended_at IS NULL
+        ORDER BY thread_id, branch_id, arrival)
     ORDER BY created_at
     LIMIT greatest(0, %(cap)s - (SELECT count(*) FROM runs WHERE tenant = %(tenant)s AND ended_at IS NULL
                                  AND admitted_at IS NOT NULL))
