@@ -13,11 +13,11 @@ from brain.state import GraphState, TaskOutcome, approved, initial_state
 from starling.core.events import Failure, ToolResult
 from starling.core.json import canonical
 from starling.core.llm import TokenUsage
-from starling.core.runs import FinalStatus, Run, RunResult
+from starling.core.runs import FinalStatus, RunResult
 from starling.core.tools import ToolOutcome
 from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.engine import Engine
-from starling.infra.postgres.ledger import LedgerReader
+from starling.infra.postgres.ledger import LedgerReader, LedgerRow
 from starling.infra.postgres.runs import Claim, RunKey
 from starling.infra.postgres.stopping import OpenCall, StoppingRepository
 from starling.infra.postgres.streams import RunReader
@@ -86,11 +86,13 @@ class Stopping:
         """End a run that the holder of its writer executes no further. Raises as `stop` does."""
         why = failure.message if failure else CANCELLED
         await writer.flush()  # what came of it until now counts
-        entries = () if blind else await self.reader.journal(RunKey(writer.run.tenant, writer.run.id))
+        key = RunKey(writer.run.tenant, writer.run.id)
+        entries = () if blind else await self.reader.journal(key)
         reached = initial_state(writer.run.input) if blind else await self.last_state(writer)
-        meter, state = await self._used(writer.run, entries), _with_results(reached, entries)
+        calls = await LedgerReader(self.engine).calls(key)
+        meter, state = _used(entries, calls), _with_results(reached, entries)
         left = await self.close(writer, why, status)
-        state["reply"] = _told(why, state, left)
+        state["reply"] = _told(why, state, left, _made(calls, state, left))
         return await self.ending.end(writer, state, meter, failure, status)
 
     async def close(self, writer: RunWriter, why: str, by: FinalStatus) -> Sequence[OpenCall]:
@@ -114,11 +116,11 @@ class Stopping:
         values = found.checkpoint["channel_values"] if found else {}
         return cast("GraphState", {**initial_state(writer.run.input), **values})
 
-    async def _used(self, run: Run, entries: Sequence[JournalEntry]) -> Meter:
-        meter = Meter()
-        calls = await LedgerReader(self.engine).calls(RunKey(run.tenant, run.id))
-        count(meter, entries, sum(call.state != "intended" for call in calls))
-        return meter
+
+def _used(entries: Sequence[JournalEntry], calls: Sequence[LedgerRow]) -> Meter:
+    meter = Meter()
+    count(meter, entries, sum(call.state != "intended" for call in calls))
+    return meter
 
 
 def count(meter: Meter, entries: Sequence[JournalEntry], calls: int) -> None:
@@ -149,12 +151,21 @@ def _parked(crashes: int) -> Failure:
     )
 
 
-def _told(why: str, state: GraphState, open_calls: Sequence[OpenCall]) -> str:
+def _made(calls: Sequence[LedgerRow], state: GraphState, open_calls: Sequence[OpenCall]) -> Sequence[LedgerRow]:
+    """Return the calls that changed something and that neither an approved task nor a call that was open tells of."""
+    told = {call.call_id for call in open_calls}
+    done = approved(state)
+    return [call for call in calls if call.state == "succeeded" and call.path not in done and call.call_id not in told]
+
+
+def _told(why: str, state: GraphState, open_calls: Sequence[OpenCall], made: Sequence[LedgerRow]) -> str:
     """Say what the run came to, for its reader and for whoever reads the conversation later."""
     done = [f"- {outcome['task_id']}: {outcome['output'][:_OUTPUT_CHARS]}" for outcome in approved(state).values()]
+    changed = [f"- {call.tool} {_shown(call)}: {_text(call)[:_OUTPUT_CHARS]}" for call in made]
     left = [f"- {call.name} {_shown(call)}: {_fate(call)}" for call in open_calls]
     parts = [why]
     parts += ["Done before:", *done] if done else []
+    parts += ["Changed already:", *changed] if changed else []
     parts += ["Cut off:", *left] if left else []
     return "\n".join(parts)
 
@@ -168,8 +179,12 @@ def _answer(call: OpenCall, why: str) -> ToolResult:
             return ToolResult(name=call.name, result=f"{why} {_fate(call)}", call_id=call.call_id, status="failed")
 
 
-def _shown(call: OpenCall) -> str:
+def _shown(call: OpenCall | LedgerRow) -> str:
     return canonical(call.arguments)[:_ARGUMENT_CHARS]
+
+
+def _text(call: LedgerRow) -> str:
+    return str((call.outcome or {}).get("text", ""))
 
 
 def _fate(call: OpenCall) -> str:

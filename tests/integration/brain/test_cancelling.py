@@ -147,6 +147,24 @@ async def test_what_one_task_found_stays_when_another_one_is_cut_off(platform: P
     assert await goes_on(platform, says)
 
 
+async def test_a_change_of_a_task_that_had_not_ended_is_told(
+    platform: Platform, says: ModelSays, workbench: Workbench
+) -> None:
+    place = new_id()
+    says.supervisor(decision(task("t1", SHOP)))
+    says.agent("t1", calls(("change", {"thing": "door"}), ("wait", {"place": place})))
+    key = await platform.accept("Change the door and wait.")
+    async with platform.living(key) as life:
+        await seen(platform, key, "tool_result")
+        await wait_for(lambda: f"wait {place}" in workbench.done())
+        told = await cancelled(platform, key, life)
+
+    first, *_ = told.of("tool_result")
+    assert (first["name"], first["status"]) == ("shop.change", "succeeded")
+    assert f'Changed already:\n- shop.change {{"thing":"door"}}: {first["result"]}\nCut off:\n- shop.wait' in told.reply
+    assert await goes_on(platform, says)
+
+
 async def test_an_answer_that_is_being_written_ends_in_the_middle(platform: Platform, says: ModelSays) -> None:
     says.supervisor(decision(task("t1", BENCH)))
     says.agent("t1", calls(("look", {"thing": "disk"})))
