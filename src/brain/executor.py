@@ -51,6 +51,7 @@ from starling.infra.postgres.streams import RunReader
 from starling.infra.postgres.writer import RunWriter
 
 _ANSWER_SHARE, _ANSWER_SECONDS = 0.1, 5.0  # of a run's time, kept for its answer
+_LEFT = "Its task failed before it came to this call again."
 _log = logging.getLogger(__name__)
 
 
@@ -211,6 +212,8 @@ class Brain:
         reached = await star.ainvoke(given, config, context=context, durability="sync", control=self._control)
         if waits := reached.get("__interrupt__"):
             raise SuspendedError(*dict.fromkeys(key for item in waits for key in item.value))
+        if resumed:  # a task may have failed before it came to what was open in an earlier life
+            await self._stopping.close(context.writer, _LEFT, "failed")
         return cast("GraphState", reached)
 
     async def _broken_off(self, writer: RunWriter, failure: Failure) -> tuple[GraphState, Failure | None]:

@@ -57,6 +57,10 @@ class Ledger(CallRecord):
         """How many calls the run doesn't have to think of any more."""
         return sum(row.settled for row in self._rows.values())
 
+    def in_doubt(self, path: str) -> bool:
+        """Whether a call of a task left, and nobody has said yet what it came to."""
+        return any(row.path == path and row.state != "intended" and not row.settled for row in self._rows.values())
+
     def intend(self, calls: Sequence[ToolCall]) -> None:
         """Write down, with the next batch, that these calls are going to be made."""
         for call in calls:

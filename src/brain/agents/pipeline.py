@@ -77,6 +77,7 @@ class Pipeline:
         except _FAILURES as error:
             context.warn(error.code, str(error), work.task_id)
             reason, unknown = _reason(context, error), isinstance(error, OutcomeUnknownError)
+            unknown |= context.ledger.in_doubt(path)
         return _failed(dispatch, reason or "It was rejected without a reason.", attempts=attempt, unknown=unknown)
 
     async def _attempt(self, work: Work, runtime: AgentRuntime, attempt: int) -> tuple[Produced, Judgement]:

@@ -481,3 +481,20 @@ async def test_an_effect_costs_two_transactions_at_most(
             written += counted
 
     assert min(written) <= most  # whatever else goes on only adds to it
+
+
+async def test_a_task_that_cannot_go_on_leaves_nothing_open_and_is_no_reason_to_do_it_again(
+    platform: Platform, says: ModelSays, effects: Effects, database_url: str
+) -> None:
+    one_task(says, stalled("charge"))
+    key = await cut_off(platform, effects)
+    async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
+        await connection.execute("UPDATE journal SET request_hash = 'other' WHERE path = 't1' AND kind = 'answer'")
+
+    told = await platform.finish(key)
+
+    (row,) = await rows(platform, key)
+    assert (told.codes, row.state, row.settled) == (["journal_diverged"], "in_doubt", True)
+    assert [result["call_id"] for result in told.of("tool_result")] == [row.call_id]
+    assert platform.asked("outcome_unknown")
+    assert effects.done() == ["charge a"]
