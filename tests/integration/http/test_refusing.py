@@ -1,6 +1,8 @@
 """What the API refuses, and how it says so."""
 
+import io
 import json
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -64,6 +66,25 @@ async def test_json_that_says_it_is_a_form_is_told_what_to_say(api: LiveApi) -> 
     assert response.status == 422
     assert problem["detail"] == "The body was sent as application/x-www-form-urlencoded."
     assert "`content-type: application/json`" in problem["remedy"]
+
+
+@pytest.mark.parametrize("announced", [True, False])
+async def test_a_body_that_is_far_too_large_is_not_read_to_its_end(api: LiveApi, *, announced: bool) -> None:
+    body = b'{"input": "' + b"x" * 9_000_000 + b'"}'
+
+    async def in_pieces() -> AsyncGenerator[bytes]:
+        for start in range(0, len(body), 100_000):
+            yield body[start : start + 100_000]
+
+    headers = {"content-type": "application/json"}
+    async with api.client.post(
+        "/v1/runs", data=io.BytesIO(body) if announced else in_pieces(), headers=headers
+    ) as response:
+        problem = await response.json()
+
+    assert (response.status, problem["code"]) == (413, "http")
+    assert "The body has more than 8388608 bytes" in problem["detail"]
+    assert "limits.input_chars" in problem["remedy"]
 
 
 async def test_a_blank_request_is_refused(api: LiveApi) -> None:

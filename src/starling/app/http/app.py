@@ -6,6 +6,7 @@ from fastapi_offline import FastAPIOffline
 from starling.app.container import Store
 from starling.app.http import problems
 from starling.app.http.api import Api
+from starling.app.http.bodies import Bounded, largest_body
 from starling.app.http.description import describe_keys_as_optional
 from starling.app.http.observing import Observed
 from starling.app.http.problems import Problem
@@ -39,6 +40,7 @@ def make_app(store: Store, version: str, access: Access) -> FastAPI:
     problems.install(app)
     if not access.require_keys:  # this machine needs none
         describe_keys_as_optional(app)
+    app.add_middleware(Bounded, most=largest_body(store.intake.limits.input_chars))
     app.add_middleware(Entrance, access=access)
     app.add_middleware(Observed, metrics=store.scrape.metrics)
     return app

@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
@@ -42,6 +43,7 @@ _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     401: {"WWW-Authenticate": 'Bearer realm="starling"'},
     503: {"Retry-After": "1"},
 }
+_REMEDIES: Final[Mapping[int, str]] = {413: "Send less: only `limits.input_chars` characters of a request are read."}
 _SEND_JSON: Final = "Send JSON in UTF-8, with the header `content-type: application/json`."
 
 
@@ -110,7 +112,8 @@ async def _plain(request: Request, error: Exception) -> JSONResponse:
     if error.status_code == 400 and isinstance(error.__cause__, ValueError | RecursionError):
         return _unread(f"is not JSON: {error.__cause__}", "json_invalid")  # what json.loads raises besides its own
     detail = f"{request.method} {request.url.path}: {error.detail}."
-    response = problem(error.status_code, str(error.detail), detail, "http", remedy="See /docs for what there is.")
+    remedy = _REMEDIES.get(error.status_code, "See /docs for what there is.")
+    response = problem(error.status_code, HTTPStatus(error.status_code).phrase, detail, "http", remedy=remedy)
     response.headers.update(error.headers or {})
     return response
 
