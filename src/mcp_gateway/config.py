@@ -212,7 +212,7 @@ def _faults(error: ValueError) -> list[str]:
     """Return what is wrong with a server, each after its place as a person would write it: `.args[0]: …`."""
     if not isinstance(error, ValidationError):
         return [f": {error}"]
-    return [f"{_place(item['loc'])}: {item['msg']}" for item in error.errors()]
+    return [f"{_place(item['loc'])}: {item['msg'].replace('valid tuple', 'valid list')}" for item in error.errors()]
 
 
 def _place(location: tuple[int | str, ...]) -> str:

@@ -88,6 +88,7 @@ def test_effects_come_from_the_admin_and_default_to_unsafe() -> None:
         (document(a=5), "mcpServers.a: must be an object"),
         (document(a={}), "mcpServers.a.command: Field required"),
         (document(a={"command": "x", "args": ["y", 5]}), "mcpServers.a.args[1]: "),
+        (document(a={"command": "x", "args": 5}), "mcpServers.a.args: Input should be a valid list"),
         (document(a={"type": "carrier-pigeon", "url": "x"}), "mcpServers.a.type: "),
         (document(a={"command": "x", "x-starling": {"effects": "read"}}), "mcpServers.a.x-starling.effects: Extra"),
         (document(a={"command": "x", "x-starling": {"timeout": 0}}), "mcpServers.a.x-starling.timeout: "),
