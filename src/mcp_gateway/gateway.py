@@ -134,6 +134,6 @@ def _path(directory: Directory, sessions: Sessions, limits: Limits, halts: Halts
     path: Step = Dispatch(directory, sessions, validators)
     path = Timeout(directory, limits.tool_call_seconds, path)
     path = SizeLimit(limits.tool_result_chars, path)
-    path = Ledger(Reconcile(directory, SchemaCheck(validators, path)), path)
+    path = Ledger(Reconcile(directory, Halted(halts, SchemaCheck(validators, path))), path)
     path = SchemaCheck(validators, Approval(directory, path))
     return Granted(Halted(halts, Known(directory, path)))

@@ -1,6 +1,8 @@
 """Calls that may change something: never silently made twice, never silently lost."""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,11 +11,15 @@ from typing import Any
 import pytest
 from psycopg import AsyncConnection
 
+from starling.core.clock import Deadline, SystemClock
 from starling.core.errors import LeaseLostError
 from starling.core.events import ExactCall
+from starling.core.tools import ToolCall
+from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.interrupts import StoredInterrupt
 from starling.infra.postgres.ledger import LedgerReader, LedgerRow
 from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.switches import Target
 from tests.integration.brain.conftest import Open
 from tests.support.effects import AGENT, Effects
 from tests.support.model_script import Answer
@@ -498,3 +504,35 @@ async def test_a_task_that_cannot_go_on_leaves_nothing_open_and_is_no_reason_to_
     assert [result["call_id"] for result in told.of("tool_result")] == [row.call_id]
     assert platform.asked("outcome_unknown")
     assert effects.done() == ["charge a"]
+
+
+async def test_a_server_that_was_switched_off_is_not_even_asked_what_became_of_a_call(
+    opened: Open, says: ModelSays, effects: Effects
+) -> None:
+    one_task(says, stalled("charge"))
+    async with opened(servers={"effects": effects.as_server(reconcile=True)}) as platform:
+        key = await platform.accept("Do it.")
+        async with platform.living(key) as life:
+            await effects.until("done", "a")
+            [out] = effects.lines("done")
+            await platform.store.switches.off(Target("server", "effects"), "It burns.", Actor.local("test"))
+            await refused(platform)
+            os.kill(out["pid"], signal.SIGKILL)
+            await life
+
+        assert [question.kind for question in await questions(platform, key)] == ["in_doubt"]
+    assert "find_charge" not in {line["tool"] for line in effects.lines("arrived")}
+
+
+async def refused(platform: Platform) -> None:
+    """Return once this process knows that the effects' server is switched off."""
+    listing = platform.workshop.gateway.listing("effects")
+    assert listing is not None
+    tool = next(tool for tool in listing.tools if tool.name == "read_it")
+    call = ToolCall("probe", "run", "t1", tool, {"what": "probe"})
+    async with asyncio.timeout(10):
+        while True:
+            outcome = await platform.workshop.gateway.call(call, Deadline(SystemClock(), 20))
+            if outcome.code == "switched_off":
+                return
+            await asyncio.sleep(0.01)  # a call that is refused waits for nothing
