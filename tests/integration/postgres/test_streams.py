@@ -234,6 +234,15 @@ async def test_many_readers_look_together(writing: Writing, engine: AsyncEngine)
     assert len(looks) <= (monotonic() - begun) / (NET / 2) + 1
 
 
+async def test_a_listener_that_nobody_holds_leaves_nothing() -> None:
+    broadcast = Broadcast()
+    kept = broadcast.listener(RunKey("default", "kept"), 0)
+    broadcast.listener(RunKey("default", "refused"), 0)  # its run never came to be, so no notice will tell
+
+    assert list(broadcast._listeners) == ["kept"]  # pyright: ignore[reportPrivateUsage]
+    assert list(broadcast.listeners()) == [kept]
+
+
 async def test_a_reader_waits_for_a_postgres_that_is_away(writing: Writing, database_url: str) -> None:
     async with asyncio.timeout(30), proxied(database_url) as database:
         far = open_engine(database.url)

@@ -6,7 +6,7 @@ import logging
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 from psycopg import OperationalError
 
@@ -105,6 +105,7 @@ class Broadcast:
         """Return a new listener for what follows number `after`."""
         listener = Listener(key, after, behind=behind)
         self._listeners[key.id].add(listener)
+        finalize(listener, self._found, key.id).atexit = False
         return listener
 
     def listeners(self) -> Iterable[Listener]:
