@@ -42,6 +42,7 @@ def test_a_call_is_approved_from_the_command_line_and_ask_reads_on(home: Home, p
         listed = home.starling("run", "approve")
         waiting = home.json("run", "approve")
         shown = home.starling("run", "show", command[2])
+        lists = [home.json("run", "list", "--status", status) for status in ("waiting", "parked")]
         approved = home.starling(*command)
         rest, _ = asking.communicate()
 
@@ -50,6 +51,7 @@ def test_a_call_is_approved_from_the_command_line_and_ask_reads_on(home: Home, p
     assert f"approval of run {command[2]}" in listed.stdout
     assert {item["kind"] for item in waiting} == {"approval"}
     assert f"Waits for\n  approval {waiting[0]['id']}: " in shown.stdout
+    assert [[run["id"] for run in found] for found in lists] == [[command[2]], []]
     assert "system_health.disk {}" in shown.stdout
     assert f"`starling {' '.join(command)}` approves it" in shown.stdout
     assert approved.returncode == 0, approved.stderr

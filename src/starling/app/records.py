@@ -9,7 +9,7 @@ from starling.app.database import find_database
 from starling.core.settings import Settings
 from starling.infra.postgres.broadcast import open_broadcast
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
-from starling.infra.postgres.run_list import RunSummary, latest_runs
+from starling.infra.postgres.run_list import RunFilter, RunSummary, latest_runs
 from starling.infra.postgres.schema import check
 from starling.infra.postgres.streams import RunReader
 
@@ -24,9 +24,9 @@ class Records:
     runs: RunReader
     servers: ServerRepository
 
-    async def latest_runs(self, tenant: str, limit: int) -> Sequence[RunSummary]:
-        """Return the latest runs of a tenant, newest first."""
-        return await latest_runs(self.engine, tenant, limit=limit)
+    async def latest_runs(self, tenant: str, limit: int, which: RunFilter) -> Sequence[RunSummary]:
+        """Return the latest such runs of a tenant, newest first."""
+        return await latest_runs(self.engine, tenant, limit=limit, which=which)
 
 
 @asynccontextmanager

@@ -18,10 +18,11 @@ from starling.core.errors import InvalidRequestError
 from starling.core.events import StoredEvent
 from starling.core.json import canonical
 from starling.core.principal import DEFAULT_TENANT
+from starling.core.runs import RunStatus
 from starling.core.settings import Settings
 from starling.infra.postgres.interrupts import waiting
 from starling.infra.postgres.ledger import LedgerReader
-from starling.infra.postgres.run_list import RunSummary
+from starling.infra.postgres.run_list import RunFilter, RunSummary
 from starling.infra.postgres.runs import RunKey
 
 app = typer.Typer(
@@ -50,15 +51,20 @@ def root() -> None:
 def list_runs(
     context: typer.Context,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, the latest first.")] = 20,
+    status: Annotated[RunStatus | None, typer.Option(help="Only those that stand so, such as waiting.")] = None,
+    thread: Annotated[str | None, typer.Option(help="Only those of this thread.")] = None,
     tenant: _Tenant = DEFAULT_TENANT,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the latest runs."""
-    found = run_until_stopped(_latest(settings_of(context), tenant, limit))
+    which = RunFilter(thread_id=thread, status=status)
+    found = run_until_stopped(_latest(settings_of(context), tenant, limit, which))
     if as_json:
         say_json([asdict(run) for run in found])
     elif found:
         say_table(("RUN", "STATUS", "BEGAN", "SECONDS", "THREAD", "REQUEST"), [_cells(run) for run in found])
+    elif status or thread:
+        say("There are no such runs.")
     else:
         say("There are no runs yet. `starling ask` makes one.")
 
@@ -109,9 +115,9 @@ def tail(
         raise typer.Exit(1)
 
 
-async def _latest(settings: Settings, tenant: str, limit: int) -> Sequence[RunSummary]:
+async def _latest(settings: Settings, tenant: str, limit: int, which: RunFilter) -> Sequence[RunSummary]:
     async with open_records(settings) as records:
-        return await records.latest_runs(tenant, limit)
+        return await records.latest_runs(tenant, limit, which)
 
 
 async def _document(settings: Settings, key: RunKey) -> dict[str, Any]:
