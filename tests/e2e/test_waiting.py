@@ -59,6 +59,22 @@ def test_a_call_is_approved_from_the_command_line_and_ask_reads_on(home: Home, p
     assert home.json("run", "approve") == []
 
 
+def test_a_request_behind_a_run_that_waits_says_so(home: Home, platform: Service) -> None:
+    question = (QUESTION, "--url", platform.url, "--thread", "line")
+    with home.started("ask", *question) as first:
+        ahead = told_to_type(first)[2]
+        with home.started("ask", *question) as second:
+            assert second.stdout is not None
+            behind = second.stdout.readline().split()[1]
+            shown = home.starling("run", "show", behind)
+            document = home.json("run", "show", behind)
+            for run in (behind, ahead):
+                home.starling("run", "cancel", run)
+
+    assert f"Behind\n  {ahead}, which is waiting" in shown.stdout
+    assert document["behind"] == [{"run_id": ahead, "status": "waiting"}]
+
+
 def test_a_call_is_refused_with_a_note(home: Home, platform: Service) -> None:
     with home.started("ask", QUESTION, "--url", platform.url) as asking:
         command = told_to_type(asking)

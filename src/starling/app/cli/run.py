@@ -13,7 +13,7 @@ from starling.app.cli.display import Display
 from starling.app.cli.lazy import Lazy, lazy_group
 from starling.app.cli.output import results, say, say_json, say_table
 from starling.app.cli.stopping import run_until_stopped
-from starling.app.records import open_records
+from starling.app.records import Records, open_records
 from starling.core.errors import InvalidRequestError
 from starling.core.events import StoredEvent
 from starling.core.json import canonical
@@ -37,6 +37,8 @@ app = typer.Typer(
 )
 
 _INPUT_CHARS = 80
+_AHEAD = 100  # runs of a thread that are looked at
+_UNFINISHED = (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING)
 _DESCRIPTION_CHARS = 120
 
 _Tenant = Annotated[str, typer.Option(help="Whose runs.")]
@@ -126,6 +128,7 @@ async def _document(settings: Settings, key: RunKey) -> dict[str, Any]:
         steps = await records.runs.steps(key)
         calls = await LedgerReader(records.engine).calls(key)
         asked = await waiting(records.engine, key.tenant, run=key.id)
+        ahead = await _ahead(records, key, record.thread_id) if record.status is RunStatus.QUEUED else ()
         plans = [event for event in await records.runs.events(key) if event.type == "plan"]
     return {
         "run_id": record.id,
@@ -136,10 +139,17 @@ async def _document(settings: Settings, key: RunKey) -> dict[str, Any]:
         "correlation_id": record.correlation_id,
         "tasks": plans[-1].data["tasks"] if plans else [],
         "calls": [asdict(call) | {"call_id": call.call_id} for call in calls],
+        "behind": [{"run_id": run.id, "status": run.status.value} for run in ahead],
         "waits_for": [document_of(item) for item in asked],
         "steps": [step.model_dump(mode="json") for step in steps],
         "result": record.result.model_dump(mode="json") if record.result else None,
     }
+
+
+async def _ahead(records: Records, key: RunKey, thread: str) -> Sequence[RunSummary]:
+    """Return what has to end before a queued run begins: earlier runs of its thread, the latest first."""
+    earlier = await records.latest_runs(key.tenant, _AHEAD, RunFilter(thread_id=thread, before=key.id))
+    return [run for run in earlier if run.status in _UNFINISHED]
 
 
 async def _follow(settings: Settings, key: RunKey, after: int, show_event: Callable[[StoredEvent], None]) -> str:
@@ -165,6 +175,7 @@ def _parts(document: dict[str, Any]) -> list[tuple[str, list[str]]]:
     parts: list[tuple[str, list[str]]] = [
         ("Plan", [f"{task['id']} {task['agent']}: {task['task']}" for task in document["tasks"]]),
         ("Steps", [f"{step['type']:<10} {_shortened(step['description'])}" for step in document["steps"]]),
+        ("Behind", [f"{run['run_id']}, which is {run['status']}" for run in document["behind"]]),
         ("Waits for", [line for item in document["waits_for"] for line in _asked(item, document["run_id"])]),
         ("Effects", [_effect(call) for call in document["calls"]]),
         ("Sources", [f"[{item['id']}] {item['agent']}: {', '.join(item['tools'])}" for item in result["citations"]]),
