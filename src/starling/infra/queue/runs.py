@@ -8,6 +8,7 @@ from typing import Any
 
 import procrastinate
 from procrastinate.exceptions import ConnectorException, ProcrastinateException
+from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
 from starling.infra.postgres.bounded import KEEPALIVE, BoundedConnection
@@ -85,7 +86,8 @@ class RunQueue:
 async def open_queue(url: str) -> AsyncGenerator[RunQueue]:
     """Yield a queue over connections of its own. `url` must reach Postgres itself, not a transaction pooler.
 
-    Fetching and finishing jobs needn't be durable: a job that comes again finds its run claimed, or ended.
+    Fetching and finishing jobs needn't be durable: a job that comes again finds its run claimed, or ended. Each is one
+    statement, which needs no BEGIN and COMMIT around it.
     """
     connector = procrastinate.PsycopgConnector(
         pool_factory=_pool,
@@ -103,4 +105,9 @@ async def open_queue(url: str) -> AsyncGenerator[RunQueue]:
 
 def _pool(**arguments: Any) -> AsyncConnectionPool[Any]:
     arguments["check"] = check_alive  # theirs asks the server each time
+    arguments["configure"] = _without_transactions
     return AsyncConnectionPool(connection_class=BoundedConnection, **arguments)
+
+
+async def _without_transactions(connection: AsyncConnection[Any]) -> None:
+    await connection.set_autocommit(True)
