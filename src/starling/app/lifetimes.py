@@ -10,6 +10,7 @@ from starling.app.keys import Keys
 from starling.core.errors import DatabaseUnavailableError, UnauthorizedError
 
 _LOOK_SECONDS = 2.0
+_REMEDY = "Call with another key of the tenant; `starling key create` makes one."
 _log = logging.getLogger(__name__)
 
 
@@ -35,7 +36,7 @@ class Lifetimes:
         except TimeoutError:
             if not lifetime.expired():
                 raise
-            raise UnauthorizedError(f"The key {key_id} doesn't count any more.") from None
+            raise UnauthorizedError(f"The key {key_id} doesn't count any more.", _REMEDY) from None
 
     async def watch(self) -> None:
         """Look after the keys in use every two seconds, for ever."""

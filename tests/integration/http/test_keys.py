@@ -137,6 +137,7 @@ async def test_revoking_a_key_ends_a_request_that_waits(door: Door) -> None:
         await door.store.keys.revoke(key_id, ADMIN)
         async with asyncio.timeout(5), await waiting as response:
             assert response.status == 401
+            assert "`starling key create`" in (await response.json())["remedy"]
 
 
 async def test_a_revoked_key_is_refused_within_two_seconds(door: Door) -> None:
