@@ -11,6 +11,7 @@ from starling.infra.postgres.runs import RunKey
 from starling.infra.queue.runs import RunQueue, open_queue
 from tests.support.faults import terminate_backends
 from tests.support.runs import a_run
+from tests.support.tcp_proxy import proxied
 
 
 async def test_an_idle_connection_that_was_terminated_is_replaced(database_url: str, engine: AsyncEngine) -> None:
@@ -47,3 +48,26 @@ async def test_postgres_that_goes_away_while_a_run_is_queued_is_called_that(
     async with open_queue(database_url) as queue:
         with pytest.raises(DatabaseUnavailableError):
             await write(queue)
+
+
+async def test_work_that_is_cancelled_while_postgres_is_away_ends(database_url: str, engine: AsyncEngine) -> None:
+    taken = asyncio.Event()
+
+    async def take(_: RunKey) -> None:
+        taken.set()
+
+    async def sweep() -> None:
+        pass
+
+    async with proxied(database_url) as database, open_queue(database.url) as queue:
+        working = asyncio.get_running_loop().create_task(queue.work(take, sweep, concurrency=1))
+        async with transaction(engine) as connection:
+            await queue.defer(connection, [a_run().key])
+        await asyncio.wait_for(taken.wait(), 30)
+        await database.proxy.stop()
+
+        working.cancel()
+        done, _ = await asyncio.wait({working}, timeout=30)
+
+        assert done
+        assert working.cancelled()

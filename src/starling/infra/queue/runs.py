@@ -69,6 +69,7 @@ class RunQueue:
                     install_signal_handlers=False,
                 )
             except ProcrastinateException as error:
+                _end_if_cancelled(error)
                 _log.warning("the queue can't be reached: %s", error)
             await asyncio.sleep(_RESTART_SECONDS)
 
@@ -101,6 +102,13 @@ async def open_queue(url: str) -> AsyncGenerator[RunQueue]:
     queue = RunQueue(app)
     async with app.open_async():
         yield queue
+
+
+def _end_if_cancelled(error: Exception) -> None:
+    """A failure on the way out takes the place of the cancellation that asked for it: raise that again."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError from error
 
 
 def _pool(**arguments: Any) -> AsyncConnectionPool[Any]:
