@@ -55,6 +55,7 @@ class Worker:
         self._lives: dict[Hold, asyncio.Task[None]] = {}
         self._holders: set[asyncio.Task[None]] = set()
         self._in_hand: Counter[str] = Counter()
+        self._broken: set[str] = set()  # runs whose last life here ended in a way that nobody expected
         self._draining = asyncio.Event()
         self._stopping = False
 
@@ -114,6 +115,9 @@ class Worker:
                 await self._hold_claimed(claim, since)
         except DatabaseUnavailableError as error:
             _log.warning("run %s waits for the next sweep: %s", key.id, error)
+        except Exception:
+            self._broken.add(key.id)
+            raise
         finally:
             self._in_hand -= Counter({key.id: 1})  # which forgets what it counts no more of
 
@@ -124,8 +128,9 @@ class Worker:
             worker=self.name,
             lease_seconds=self._limits.lease_seconds,
             run_seconds=self._limits.run_seconds,
-            unaware=self._in_hand[key.id] == 1,
+            unaware=self._in_hand[key.id] == 1 and key.id not in self._broken,
         )
+        self._broken.discard(key.id)
         return claim, since
 
     async def _hold_claimed(self, claim: Claim, since: float) -> None:

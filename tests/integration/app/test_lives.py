@@ -50,6 +50,36 @@ async def test_the_end_of_a_lost_life_does_not_let_go_of_the_next_one(database_u
     await engine.dispose()
 
 
+async def test_a_run_that_breaks_each_of_its_lives_is_parked_by_its_only_worker(database_url: str) -> None:
+    lived: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
+    parked = asyncio.Event()
+
+    async def live(claim: Claim) -> None:
+        lived[claim.run.fence].set()
+        raise RuntimeError("nobody expected that")
+
+    async def park(claim: Claim) -> None:
+        del claim
+        parked.set()
+
+    engine = open_engine(database_url)
+    async with open_queue(database_url) as queue:
+        runs = RunRepository(engine, queue.defer, cap=8)
+        leases = Leases(engine, queue.defer, runs.admit)
+        heartbeat = Heartbeat(Renewals(database_url, lease_seconds=60), 60, lambda _: None)
+        work = Work(live, park=park, drain=lambda: None)
+        async with working(Worker(queue, leases, heartbeat, work, Limits(crashes_per_run=2))):
+            await runs.accept(a_run())
+            for life in (1, 2):
+                await lived[life].wait()
+                await expire_leases(database_url)
+                await leases.sweep(patience_seconds=60)
+            await parked.wait()
+
+        assert not lived[3].is_set()
+    await engine.dispose()
+
+
 async def expire_leases(url: str) -> None:
     async with await AsyncConnection.connect(url, autocommit=True) as connection:
         await connection.execute("UPDATE runs SET lease_until = now() - interval '1 second'")
