@@ -182,6 +182,11 @@ class Worker:
 
 async def _patiently[T](do: Callable[[], Awaitable[T]], give_up: Callable[[], bool]) -> T:
     """Do something again while Postgres is away, until it is time to give up. Raises DatabaseUnavailableError."""
+    try:
+        return await do()
+    except DatabaseUnavailableError:
+        if give_up():
+            raise
     retrying = AsyncRetrying(
         retry=retry_if_exception_type(DatabaseUnavailableError),
         stop=lambda _: give_up(),

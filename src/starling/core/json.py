@@ -16,6 +16,8 @@ _LARGEST_INTEGER = 2**63
 # In the JSON text of a value: escapes that may be one of those, and integers that may be too long.
 _SUSPECT = re.compile(r"\\u(?:0000|d[89a-f])|\d{19}")
 
+_ENCODER = json.JSONEncoder(allow_nan=False)
+
 
 def canonical(value: object) -> str:
     """Return the one text that equal JSON values share: sorted keys, no white space."""
@@ -39,7 +41,7 @@ def storable(value: object) -> Json:
     what isn't JSON becomes its text.
     """
     try:
-        if not _SUSPECT.search(json.dumps(value, allow_nan=False)):
+        if not _SUSPECT.search(_ENCODER.encode(value)):
             return cast("Json", value)
     except (TypeError, ValueError):
         pass  # not JSON as it stands

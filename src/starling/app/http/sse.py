@@ -1,6 +1,5 @@
 """Events as server-sent events: the id is the number, the data carries the same type."""
 
-import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
@@ -8,6 +7,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from starling.core.events import StoredEvent
 from starling.core.settings import Limits
+from starling.infra.quick_json import dumps
 
 RUN_ID: Final = "X-Run-Id"  # the header of a stream that no `run_started` has to begin
 
@@ -26,5 +26,4 @@ def event_stream(batches: AsyncIterator[Sequence[StoredEvent]], limits: Limits) 
 
 
 def _sent(event: StoredEvent) -> bytes:
-    data = json.dumps(event.data, ensure_ascii=False, separators=(",", ":"))
-    return ServerSentEvent(data=data, event=event.type, id=str(event.seq), sep="\n").encode()
+    return ServerSentEvent(data=dumps(event.data).decode(), event=event.type, id=str(event.seq), sep="\n").encode()

@@ -4,16 +4,6 @@ from typing import Any, cast
 
 import orjson
 
-from starling.core.json import storable
-
-
-def dumps(value: object) -> bytes:
-    """Return `value` as UTF-8 JSON; text that UTF-8 can't hold is replaced."""
-    try:
-        return orjson.dumps(value)
-    except TypeError:  # a lone surrogate, an integer beyond 64 bits, a mapping that is no dict
-        return orjson.dumps(storable(value))
-
 
 def loads_object(text: str | bytes) -> dict[str, Any] | None:
     """Return the JSON object in `text`, or None where there is none."""

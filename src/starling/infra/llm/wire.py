@@ -10,8 +10,9 @@ from starling.core.llm import Message, ModelReply, ModelRequest, ModelToolCall, 
 from starling.infra.llm.chat_model import with_schema_in_prompt
 from starling.infra.llm.dialect import Dialect, Feature
 from starling.infra.llm.failures import excerpt, shortened
-from starling.infra.llm.loose import as_count, as_items, as_object, as_text, dumps, loads_object
+from starling.infra.llm.loose import as_count, as_items, as_object, as_text, loads_object
 from starling.infra.llm.strict import strict_form
+from starling.infra.quick_json import dumps
 
 _CACHED = 4_096
 

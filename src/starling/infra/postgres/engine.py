@@ -5,12 +5,13 @@ import contextlib
 import select
 from collections.abc import AsyncGenerator, Generator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import psycopg
 from psycopg import AsyncConnection, errors
 from psycopg.conninfo import make_conninfo
+from psycopg.types.json import set_json_dumps
 from sqlalchemy import URL, Connection, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -21,6 +22,9 @@ from sqlalchemy.util import greenlet_spawn
 
 from starling.core.errors import ConfigurationError, DatabaseUnavailableError
 from starling.infra.postgres.bounded import KEEPALIVE, BoundedConnection
+from starling.infra.quick_json import dumps
+
+set_json_dumps(dumps)  # of psycopg as a whole: there is no one else here who uses it
 
 type Engine = AsyncEngine
 """The engine, for those who only hand it on."""
@@ -122,6 +126,12 @@ async def execute_alone(engine: AsyncEngine, statement: str, values: Mapping[str
     return rows[0] if rows else None
 
 
+@lru_cache(512)
+def encoded(statement: str) -> bytes:
+    """Return a statement as the driver wants it: for the same one the same object, whose hash is known already."""
+    return statement.encode()
+
+
 async def fetch_alone(engine: AsyncEngine, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Execute one statement that is a transaction by itself, and return its rows.
 
@@ -131,7 +141,7 @@ async def fetch_alone(engine: AsyncEngine, statement: str, values: Mapping[str, 
     connection = cast("AsyncConnection[Any]", pooled.driver_connection)
     try:
         await connection.set_autocommit(True)
-        rows = await (await connection.execute(statement.encode(), values)).fetchall()
+        rows = await (await connection.execute(encoded(statement), values)).fetchall()
         await connection.set_autocommit(False)
     except BaseException:
         await _given_back(pooled, broken=True)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from time import perf_counter
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ from starling.core.ids import new_id
 from starling.core.json import storable
 from starling.core.runs import Run, RunResult, Step
 from starling.infra.postgres.broadcast import CHANNEL, Broadcast, notice_of
-from starling.infra.postgres.engine import execute_alone, transaction, translated
+from starling.infra.postgres.engine import encoded, execute_alone, transaction, translated
 from starling.infra.postgres.outbox import TELL_OF_RUN, telling
 from starling.infra.postgres.runs import Claim, Connection, RunRepository
 
@@ -294,7 +294,7 @@ class RunWriter:
                     await self._check_written(cut)
                 return
             async with transaction(self._engine) as connection, connection.pipeline():
-                row = await (await connection.execute(cut.statement.encode(), cut.values)).fetchone()
+                row = await (await connection.execute(encoded(cut.statement), cut.values)).fetchone()
                 if row is None or not row[0]:
                     await self._check_written(cut)
                     return
@@ -313,16 +313,16 @@ class RunWriter:
             "flushes": self._flushes,
             "count": len(stored),
             "events": Jsonb([{"seq": event.seq, "type": event.type, "data": event.data} for event in stored]),
-            "steps": Jsonb([storable({"id": key, **step.model_dump()}) for key, step in batch.steps]),
-            "journal": Jsonb([storable(entry.row()) for entry in batch.journal]),
+            "steps": Jsonb(storable([{"id": key, **step.model_dump()} for key, step in batch.steps])),
+            "journal": Jsonb(storable([entry.row() for entry in batch.journal])),
             "channel": CHANNEL,
             "notice": notice_of(self.run.id, self._seq + len(stored)),
         }
         clauses = [source() for source in (*batch.sources, *batch.passing)]
         for part in (*clauses, *([batch.transition] if batch.transition else [])):
             values |= part.values
-        fenced = _FENCED_WITH.format(batch.transition.assignments) if batch.transition else _FENCED
-        statement = fenced + ",\n".join((_FLUSH, *(clause.sql for clause in clauses))) + _WHETHER_FENCED
+        assignments = batch.transition.assignments if batch.transition else ""
+        statement = _statement(assignments, tuple(clause.sql for clause in clauses))
         return _Cut(stored, statement, values, batch.writes)
 
     async def _check_written(self, cut: _Cut) -> None:
@@ -334,3 +334,10 @@ class RunWriter:
 
 def _same(clause: Clause) -> Clause:
     return clause
+
+
+@lru_cache(64)
+def _statement(assignments: str, clauses: Sequence[str]) -> str:
+    """Return a flush's statement: the same one for the same parts, so that the driver knows it by its identity."""
+    fenced = _FENCED_WITH.format(assignments) if assignments else _FENCED
+    return fenced + ",\n".join((_FLUSH, *clauses)) + _WHETHER_FENCED
