@@ -62,7 +62,8 @@ def _why(answered: Answered, call: ToolCall) -> str:
     match answered.state:
         case "resolved":
             note = str(answered.payload.get("note", "")).strip()
-            return f"The call of {name} was refused{f': {note}' if note else '.'}"
+            because = f": {note}" if note else ""
+            return f"The call of {name} was refused{because}{'' if note.endswith(('.', '!', '?')) else '.'}"
         case "cancelled":
             return f"The call of {name} was not approved: the question was withdrawn."
         case "expired":

@@ -1,6 +1,6 @@
 """What makes a plan sound, decided without a model."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from brain.decision import Assignment, Decision
@@ -96,12 +96,23 @@ def without_dead_ends(state: GraphState, unreached: str = UNREACHED) -> list[Deg
     """
     parts = {part["part"]: part for part in state["degraded"]}
     named = {part.get("task_id") for part in state["degraded"]}
-    failed = {result["task_id"]: result["reason"] for result in state["results"] if result["status"] == "failed"}
+    failed: dict[str, str] = {}
+    refused: dict[str, list[str]] = {}
+    for result in state["results"]:
+        if result["status"] == "failed":
+            said = refused.setdefault(result["task_id"], [])
+            said += result.get("refused", ())
+            failed[result["task_id"]] = with_refusals(result["reason"], said)
     for task in state["tasks"]:
         reason = failed.get(task["id"], unreached)
         if task["status"] != "approved" and task["id"] not in named and reason:
             parts.setdefault(task["task"], {"part": task["task"], "reason": reason, "task_id": task["id"]})
     return list(parts.values())
+
+
+def with_refusals(reason: str, refused: Iterable[str]) -> str:
+    """Return why a task failed, after what people refused on the way: its agent may have ended at something else."""
+    return " ".join([*dict.fromkeys(text for text in refused if text not in reason), reason])
 
 
 def _reasons(wanted: Mapping[str, Assignment], ground: Ground) -> dict[str, str]:

@@ -35,7 +35,8 @@ class ToolUse(TypedDict):
 class TaskOutcome(TypedDict):
     """What a task came to. `output` is empty where `status` is `failed`; then `reason` says why.
 
-    `unknown` means that a call which may change things was cut off: the task may be done all the same.
+    `unknown` means that a call which may change things was cut off: the task may be done all the same. `refused` says
+    which calls weren't approved, and why; so does `reason`.
     """
 
     task_id: str
@@ -46,6 +47,7 @@ class TaskOutcome(TypedDict):
     attempts: int
     tools: list[ToolUse]
     unknown: NotRequired[bool]
+    refused: NotRequired[list[str]]
 
 
 class CitationRecord(TypedDict):

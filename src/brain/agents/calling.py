@@ -6,6 +6,7 @@ from typing import Self
 
 from brain.agents.runtime import ToolUse, Work
 from brain.agents.toolbox import Toolbox
+from brain.approvals import NOT_APPROVED
 from brain.context import RunContext
 from brain.ledger import call_key
 from brain.side_by_side import side_by_side
@@ -79,6 +80,8 @@ class Calling:
             self._report(wanted, known)
             if wanted.effectful:
                 await context.writer.flush()  # durable before its result is used
+        if known.code == NOT_APPROVED and known.text not in self.work.refused:
+            self.work.refused.append(known.text)
         return ToolUse(wanted.name, wanted.asked.arguments or {}, known)
 
     def _known(self, wanted: Wanted) -> ToolOutcome | None:

@@ -9,6 +9,7 @@ from brain.agents.native import NativeRuntime
 from brain.agents.reflection import Judgement, reflect
 from brain.agents.runtime import AgentRuntime, Produced, Work
 from brain.context import OUT_OF_TIME, RunContext
+from brain.plan import with_refusals
 from brain.registry.cards import AgentCard
 from brain.state import Dispatch, TaskOutcome, ToolUse
 from brain.typing_out import TypingOut
@@ -78,7 +79,9 @@ class Pipeline:
             context.warn(error.code, str(error), work.task_id)
             reason, unknown = _reason(context, error), isinstance(error, OutcomeUnknownError)
             unknown |= context.ledger.in_doubt(path)
-        return _failed(dispatch, reason or "It was rejected without a reason.", attempts=attempt, unknown=unknown)
+        reason = reason or "It was rejected without a reason."
+        failed = _failed(dispatch, with_refusals(reason, work.refused), attempts=attempt, unknown=unknown)
+        return {**failed, "refused": work.refused} if work.refused else failed
 
     async def _attempt(self, work: Work, runtime: AgentRuntime, attempt: int) -> tuple[Produced, Judgement]:
         """One try: executed, then reviewed. An agent that says that it can't is believed."""

@@ -31,7 +31,10 @@ class Produced:
 
 @dataclass(slots=True)
 class Work:
-    """A task in the hands of an agent: grows by a turn with each answer, over all attempts."""
+    """A task in the hands of an agent: grows by a turn with each answer, over all attempts.
+
+    `refused` says of each call that wasn't approved why, once.
+    """
 
     context: RunContext
     card: AgentCard
@@ -39,6 +42,7 @@ class Work:
     path: str
     messages: list[Message] = field(default_factory=list[Message])
     position: int = 0
+    refused: list[str] = field(default_factory=list[str])
 
     @property
     def task_id(self) -> str:

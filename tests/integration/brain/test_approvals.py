@@ -110,6 +110,29 @@ async def test_what_was_refused_is_not_asked_for_again(platform: Platform, says:
     assert effects.done() == []
 
 
+@pytest.mark.parametrize("renewed", [False, True], ids=["in one task", "in a task that is given anew"])
+async def test_why_somebody_refused_is_told_although_the_agent_failed_at_something_else_afterwards(
+    platform: Platform, says: ModelSays, effects: Effects, renewed: bool
+) -> None:
+    given = decision(task("t1", AGENT))
+    says.supervisor(given, *([given] if renewed else []), decision())
+    says.agent("t1", CHARGE, calls(("no_such_tool", {})))
+    says.qa(Answer("It couldn't be done."))
+    key = await begun(platform)
+    [question] = await questions(platform, key)
+
+    await say(platform, key, question, {"approved": False, "note": "not on a Friday"})
+    told = await platform.finish(key)
+
+    [degraded] = (await platform.result(key)).degraded
+    assert (told.status, effects.done()) == ("failed", [])
+    refusal = "The call of effects.charge was refused: not on a Friday. The tool was not called."
+    assert degraded.reason == f"{refusal} no_such_tool failed: There is no tool 'no_such_tool'."
+    assert refusal in told.of("task_result")[0]["summary"]
+    [asked] = platform.asked("You write the final answer")
+    assert "not on a Friday" in str(asked)
+
+
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 async def test_several_calls_of_one_answer_are_approved_one_by_one_in_any_order(
     platform: Platform, says: ModelSays, effects: Effects, order: tuple[int, int]
