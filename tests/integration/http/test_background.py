@@ -129,6 +129,8 @@ async def test_runs_are_listed_by_where_they_stand(api: LiveApi) -> None:
         ("/v1/runs?status=gone", 422),
         ("/v1/runs?limit=0", 422),
         ("/v1/runs?limit=100000", 422),
+        ("/v1/runs?state=failed", 422),
+        ("/v1/approvals?run=01a1f94a-ae93-72f0-90c0-62dd857f9816", 422),
     ],
 )
 async def test_what_there_is_not_is_told_so(api: LiveApi, path: str, status: int) -> None:

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
 from starling.app.answering import Reply
 from starling.app.http.api import Caller, FromStore
@@ -18,6 +18,15 @@ router = APIRouter(prefix="/v1/approvals", tags=["approvals"], responses={503: {
 _REFUSALS: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for status in (404, 409, 422)}
 
 
+class WaitingQuery(BaseModel):
+    """Which of them are listed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: InterruptKind | None = Field(None, description="Only of this kind.")
+    run_id: UUID | None = Field(None, description="Only of this run.")
+
+
 class Waiting(BaseModel):
     """What can be answered now, oldest first; at most 500."""
 
@@ -25,15 +34,10 @@ class Waiting(BaseModel):
 
 
 @router.get("", summary="What waits for somebody?", responses={422: {"model": Problem}})
-async def waiting(
-    store: FromStore,
-    caller: Caller,
-    *,
-    kind: Annotated[InterruptKind | None, Query(description="Only of this kind.")] = None,
-    run_id: Annotated[UUID | None, Query(description="Only of this run.")] = None,
-) -> Waiting:
+async def waiting(store: FromStore, caller: Caller, wanted: Annotated[WaitingQuery, Query()]) -> Waiting:
     """List what your runs wait for."""
-    found = await store.answering.waiting(caller.tenant, run=str(run_id) if run_id else None, kind=kind)
+    run = str(wanted.run_id) if wanted.run_id else None
+    found = await store.answering.waiting(caller.tenant, run=run, kind=wanted.kind)
     return Waiting(interrupts=[OpenInterrupt.of(item) for item in found])
 
 

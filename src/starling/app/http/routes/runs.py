@@ -126,6 +126,17 @@ class RunState(RunAccepted):
         )
 
 
+class RunQuery(BaseModel):
+    """Which runs are listed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    thread_id: Name | None = Field(None, description="Only those of this conversation.")
+    status: RunStatus | None = Field(None, description="Only those that stand so.")
+    before: UUID | None = Field(None, description="Only those that were made before this run.")
+    limit: int = Field(20, ge=1, le=200)
+
+
 class ListedRun(BaseModel):
     """A run in the list. `seconds` counts to its end, or to now; `input` is its beginning."""
 
@@ -178,20 +189,12 @@ async def begin(
 
 
 @router.get("", summary="Which runs are there?", responses={422: {"model": Problem}})
-async def latest(
-    store: FromStore,
-    caller: Caller,
-    *,
-    thread_id: Annotated[Name | None, Query(description="Only those of this conversation.")] = None,
-    status: Annotated[RunStatus | None, Query(description="Only those that stand so.")] = None,
-    before: Annotated[UUID | None, Query(description="Only those that were made before this run.")] = None,
-    limit: Annotated[int, Query(ge=1, le=200)] = 20,
-) -> RunPage:
+async def latest(store: FromStore, caller: Caller, wanted: Annotated[RunQuery, Query()]) -> RunPage:
     """List runs, newest first."""
-    which = RunFilter(thread_id, status, str(before) if before else None)
-    found = await latest_runs(store.engine, caller.tenant, limit=limit + 1, which=which)
-    shown = found[:limit]
-    return RunPage(runs=[ListedRun.of(run) for run in shown], next=shown[-1].id if len(found) > limit else None)
+    which = RunFilter(wanted.thread_id, wanted.status, str(wanted.before) if wanted.before else None)
+    found = await latest_runs(store.engine, caller.tenant, limit=wanted.limit + 1, which=which)
+    shown, more = found[: wanted.limit], len(found) > wanted.limit
+    return RunPage(runs=[ListedRun.of(run) for run in shown], next=shown[-1].id if more else None)
 
 
 @router.get("/{run_id}", summary="How does a run stand?")
