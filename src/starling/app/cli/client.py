@@ -10,11 +10,13 @@ import httpx
 from httpx_sse import ServerSentEvent, connect_sse
 
 from starling.core.errors import DatabaseUnavailableError, InvalidRequestError, StarlingError
+from starling.core.ids import new_id
 
 _CONNECT_SECONDS = 5.0
 _SILENCE_SECONDS = 60.0  # the server sends a sign of life every 15 s
 _RETURN_SECONDS = 60.0  # how long a Starling that went away is waited for
 _PAUSE_SECONDS = 0.5
+_TRIES = 4  # to have a request accepted
 
 
 class ApiUnavailableError(StarlingError):
@@ -48,15 +50,27 @@ class Api:
     def ask(self, request: Mapping[str, Any]) -> Iterator[StreamedEvent]:
         """Send a request and yield its events up to `done`, also across a restart of the API."""
         self.run_id, last = "", StreamedEvent(0, "", {})
-        try:
-            for last in self._events("POST", "/v1/agent/run", json=request):
-                self.run_id = self.run_id or last.data.get("run_id", "")
-                yield last
-        except httpx.TransportError as error:
-            if not self.run_id:
-                raise self._away(error) from error
+        for last in self._begin(request):
+            yield last
         if last.type != "done":
             yield from self._go_on(self.run_id, last.seq)
+
+    def _begin(self, request: Mapping[str, Any]) -> Iterator[StreamedEvent]:
+        """Yield events until the stream breaks off. Sent again under one key, a request still leads to one run."""
+        headers = {"Idempotency-Key": new_id()}
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                for event in self._events("POST", "/v1/agent/run", json=request, headers=headers):
+                    self.run_id = self.run_id or event.data.get("run_id", "")
+                    yield event
+            except httpx.TransportError as error:
+                if not self.run_id and not tries_left:
+                    raise self._away(error) from error
+            else:
+                return
+            if self.run_id:
+                return
+            time.sleep(_PAUSE_SECONDS)
 
     def _go_on(self, run_id: str, after: int) -> Iterator[StreamedEvent]:
         """Yield the rest of a run whose stream broke off, as soon as the API is there again."""

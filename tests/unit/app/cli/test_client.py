@@ -20,11 +20,16 @@ _EVENTS = [
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Sends two events to who asks, and the rest to who reads on."""
+    """Sends two events to who asks, and the rest to who reads on. Breaks off before that as often as is said."""
 
     asked_after: ClassVar[list[str]] = []
+    keys: ClassVar[list[str]] = []
+    breaks: ClassVar[int] = 0
 
     def do_POST(self) -> None:
+        self.keys.append(self.headers["Idempotency-Key"])
+        if len(self.keys) <= self.breaks:
+            return
         if self.path != "/v1/agent/run":
             self._refuse(int(self.path.strip("/").partition("/")[0]))
             return
@@ -56,8 +61,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def _serving() -> Generator[str]:
+def _serving(breaks: int = 0) -> Generator[str]:
     _Handler.asked_after.clear()
+    _Handler.keys.clear()
+    _Handler.breaks = breaks
     with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -73,6 +80,25 @@ def test_a_stream_that_breaks_off_is_read_on_where_it_ended() -> None:
     assert [(event.seq, event.type) for event in events] == [(1, "run_started"), (2, "thinking"), (3, "done")]
     assert events[1].data["content"] == "a\u2028b"
     assert _Handler.asked_after == ["/v1/runs/r1/events 2"]
+    assert len(_Handler.keys) == 1
+
+
+def test_a_request_whose_connection_breaks_is_sent_again_under_the_same_key() -> None:
+    with _serving(breaks=2) as url:
+        api = Api(url)
+        asked = [[event.seq for event in api.ask({"input": "x", "thread_id": "t"})] for _ in range(2)]
+
+    assert asked == [[1, 2, 3]] * 2
+    first, second, third, next_request = _Handler.keys
+    assert first == second == third != next_request
+
+
+def test_a_connection_that_always_breaks_is_told() -> None:
+    with _serving(breaks=100) as url, pytest.raises(ApiUnavailableError, match="No Starling answers"):
+        list(Api(url).ask({"input": "x", "thread_id": "t"}))
+
+    assert len(set(_Handler.keys)) == 1
+    assert len(_Handler.keys) > 1
 
 
 @pytest.mark.parametrize(
