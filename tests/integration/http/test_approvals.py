@@ -256,6 +256,22 @@ async def test_who_reaches_less_than_a_run_tells_it_nothing(desk: Desk, says: Mo
     assert await desk.waiting() == [asked]
 
 
+async def test_a_run_that_stands_behind_one_that_waits_names_it(desk: Desk, says: ModelSays) -> None:
+    says.supervisor(QUESTION, decision(reply="Fine."))
+    run_id = await desk.begin()
+    narrow = await limited(desk, Grant(servers=frozenset({"time"})))
+    message = {"input": "And now?", "thread_id": "t"}
+    later = [(await desk.call("POST", "/v1/runs", message, headers=narrow))["run_id"] for _ in range(2)]
+
+    shown = [await desk.call("GET", f"/v1/runs/{run}", status=200) for run in (run_id, *later)]
+    await desk.call("POST", f"/v1/runs/{run_id}/cancel", status=200)
+    ended = [await desk.reached(run, "succeeded") for run in later]
+
+    ahead = {"run_id": run_id, "status": "waiting"}
+    assert [run["behind"] for run in shown] == [None, ahead, ahead]
+    assert [run["behind"] for run in ended] == [None, None]
+
+
 @pytest.mark.timeout(180)
 async def test_of_many_different_answers_at_once_one_counts_fifty_times(desk: Desk, says: ModelSays) -> None:
     says.supervisor(*[QUESTION, decision(reply="Fine.")] * 50)

@@ -82,7 +82,7 @@ async def test_a_run_goes_on_in_the_background_and_says_where_it_stands(api: Liv
     assert (state["status"], state["input"], state["events"]) == ("succeeded", QUESTION, len(events))
     assert state["result"]["reply"] == events[-1].data["reply"]
     assert state["created_at"] <= state["started_at"] <= state["ended_at"]
-    assert (state["why"], state["interrupts"]) == (None, [])
+    assert (state["why"], state["behind"], state["interrupts"]) == (None, None, [])
 
 
 async def test_a_run_can_be_read_at_another_process(api: LiveApi, second_url: str) -> None:

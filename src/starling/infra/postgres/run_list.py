@@ -39,8 +39,19 @@ class RunFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class RunAhead:
+    """The run that has to end first."""
+
+    run_id: str
+    status: RunStatus
+
+
+@dataclass(frozen=True, slots=True)
 class RunDetails:
-    """A run as it stands; `events` is the number of its last event so far, `failure` what ended it before its time."""
+    """A run as it stands; `events` is the number of its last event so far, `failure` what ended it before its time.
+
+    `behind` is what a queued run stands behind: the first unfinished one of its line.
+    """
 
     id: str
     thread_id: str
@@ -55,6 +66,7 @@ class RunDetails:
     ended_at: datetime | None
     result: RunResult | None
     failure: Failure | None
+    behind: RunAhead | None
 
 
 _ALL = RunFilter()
@@ -86,9 +98,18 @@ async def run_details(engine: Engine, key: RunKey) -> RunDetails:
         .limit(1)
         .scalar_subquery()
     )
+    ahead = runs.alias("ahead")
+    behind = (
+        select(func.jsonb_build_object("run_id", ahead.c.id, "status", ahead.c.status))
+        .where(*(ahead.c[name] == runs.c[name] for name in ("tenant", "thread_id", "branch_id")))
+        .where(runs.c.status == RunStatus.QUEUED, ahead.c.arrival < runs.c.arrival, ahead.c.ended_at.is_(None))
+        .order_by(ahead.c.status == RunStatus.QUEUED, ahead.c.arrival)  # not along all that ended: only the unfinished
+        .limit(1)
+        .scalar_subquery()
+    )
     names = ("id", "thread_id", "trace_id", "epoch", "correlation_id", "status", "input")
     columns = [runs.c[name] for name in (*names, "created_at", "started_at", "ended_at", "result")]
-    query = select(*columns, runs.c.seq.label("events"), why.label("failure"))
+    query = select(*columns, runs.c.seq.label("events"), why.label("failure"), behind.label("behind"))
     with translated():
         async with engine.connect() as connection:
             found = await connection.execute(query.where(runs.c.tenant == key.tenant, runs.c.id == key.id))
@@ -99,6 +120,8 @@ async def run_details(engine: Engine, key: RunKey) -> RunDetails:
     values["status"] = RunStatus(row["status"])
     values["result"] = RunResult.model_validate(row["result"]) if row["result"] else None
     values["failure"] = Failure.model_validate(row["failure"]) if row["failure"] else None
+    if ahead_of_it := row["behind"]:
+        values["behind"] = RunAhead(ahead_of_it["run_id"], RunStatus(ahead_of_it["status"]))
     return RunDetails(**values)
 
 

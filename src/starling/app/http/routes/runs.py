@@ -42,6 +42,7 @@ _ENDED: dict[str, Any] = _ACCEPTED | {
     "ended_at": _MOMENT,
     "result": {"status": "succeeded", "reply": "It is 06:12 in Lima [1]."},
     "why": None,
+    "behind": None,
     "interrupts": [],
 }
 _PAGE: dict[str, Any] = {
@@ -90,6 +91,13 @@ class Why(BaseModel):
     message: str
 
 
+class Behind(BaseModel):
+    """An earlier run of the thread that hasn't ended."""
+
+    run_id: str
+    status: RunStatus
+
+
 class RunState(RunAccepted):
     """A run as it stands."""
 
@@ -103,6 +111,7 @@ class RunState(RunAccepted):
     ended_at: datetime | None
     result: RunResult | None = Field(description="Once the run has ended.")
     why: Why | None = Field(description="What ended the run before its time, if anything did.")
+    behind: Behind | None = Field(description="While it is queued: the run of its thread that has to end first.")
     interrupts: list[OpenInterrupt] = Field(description="What the run waits for.")
 
     @classmethod
@@ -122,6 +131,7 @@ class RunState(RunAccepted):
             ended_at=run.ended_at,
             result=run.result,
             why=Why(code=run.failure.code, message=run.failure.message) if run.failure else None,
+            behind=Behind(run_id=run.behind.run_id, status=run.behind.status) if run.behind else None,
             interrupts=[OpenInterrupt.of(found) for found in waiting],
         )
 
