@@ -100,6 +100,12 @@ class DatabaseUnsuitableError(StarlingError):
     code = "database_unsuitable"
 
 
+class DrainingError(StarlingError):
+    """This process is being stopped: whoever has a choice asks another one."""
+
+    code = "draining"
+
+
 class LeaseLostError(StarlingError):
     """Another worker owns the run now: nothing more may be written under this fence."""
 

@@ -1,34 +1,101 @@
-"""An API that is told to stop ends its streams in order, and at once: readers come again elsewhere."""
+"""An API that is told to stop says so, and ends what it is at in order: readers come again elsewhere."""
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 
 import aiohttp
+from fastapi import FastAPI
 from pydantic import SecretStr
+from sqlalchemy import QueuePool
 
-from starling.app.container import Database, open_store
+from starling.app.container import Database, Store, open_store
+from starling.app.http.api import drain
 from starling.app.http.app import make_app
 from starling.app.http.security import open_access
 from starling.app.http.server import bind, serving
 from starling.core.settings import Settings
 from tests.support.sse import read_events
+from tests.support.tcp_proxy import proxied
+
+_PROBLEM = "application/problem+json"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An API that can be closed before its client."""
+
+    app: FastAPI
+    store: Store
+    client: aiohttp.ClientSession
+    closing: AsyncExitStack
+
+
+@asynccontextmanager
+async def opened(database_url: str) -> AsyncGenerator[Opened]:
+    settings = Settings(database_url=SecretStr(database_url))
+    async with (
+        open_store(settings, Database(database_url, database_url)) as store,
+        open_access(settings, store.keys) as access,
+        AsyncExitStack() as closing,
+    ):
+        app = make_app(store, "test", access)
+        url = await closing.enter_async_context(serving(app, bind("127.0.0.1", 0)))
+        async with aiohttp.ClientSession(url) as client:
+            yield Opened(app, store, client, closing)
 
 
 async def test_a_live_stream_ends_between_two_events(database_url: str) -> None:
-    settings = Settings(database_url=SecretStr(database_url))
-    async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(open_store(settings, Database(database_url, database_url)))
-        access = await stack.enter_async_context(open_access(settings, store.keys))
-        api = AsyncExitStack()
-        url = await api.enter_async_context(serving(make_app(store, "test", access), bind("127.0.0.1", 0)))
-        client = await stack.enter_async_context(aiohttp.ClientSession(url))
-        body = {"input": "Nobody works on this.", "thread_id": "t"}
-        response = await stack.enter_async_context(client.post("/v1/agent/run", json=body))
+    body = {"input": "Nobody works on this.", "thread_id": "t"}
+    async with opened(database_url) as api, api.client.post("/v1/agent/run", json=body) as response:
         events = read_events(response)
         first = await anext(events)
 
         async with asyncio.timeout(4):  # a stream that is cut off instead is cut off after five seconds
-            await api.aclose()
+            await api.closing.aclose()
         rest = [event async for event in events]
 
     assert (first.type, rest) == ("run_started", [])
+
+
+async def test_from_when_it_drains_on_it_is_not_ready_but_alive_and_takes_runs(database_url: str) -> None:
+    async with opened(database_url) as api:
+        async with api.client.get("/ready") as response:
+            before = response.status
+        drain(api.app)
+        async with api.client.get("/ready") as response:
+            after, said = response.status, await response.json(content_type=_PROBLEM)
+        async with api.client.get("/health") as response:
+            health = response.status
+        async with api.client.post("/v1/runs", json={"input": "Later, then.", "thread_id": "t"}) as response:
+            accepted = response.status
+
+    assert (before, after, health, accepted) == (200, 503, 200, 202)
+    assert said["code"] == "draining"
+
+
+async def test_a_request_that_waits_for_a_frozen_postgres_is_answered_before_the_end(database_url: str) -> None:
+    async with proxied(database_url) as database, opened(database.url) as api, asyncio.timeout(60):
+        await answered(api.client)  # over a connection that stays
+        database.proxy.freeze()
+        asked = asyncio.create_task(answered(api.client))
+        while not in_use(api.store):  # noqa: ASYNC110 - its server is another task
+            await asyncio.sleep(0.01)
+        await api.closing.aclose()
+        status, said = await asked
+        database.proxy.thaw()
+
+    assert (status, said["code"]) == (503, "draining")
+
+
+async def answered(client: aiohttp.ClientSession) -> tuple[int, dict[str, object]]:
+    async with client.get("/v1/agents") as response:
+        return response.status, await response.json(content_type=None)
+
+
+def in_use(store: Store) -> int:
+    """How many connections are used now."""
+    pool = store.engine.pool
+    assert isinstance(pool, QueuePool)
+    return pool.checkedout()

@@ -6,7 +6,7 @@ Where there is something to drain, the first SIGTERM begins that, and the next s
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FrameType
@@ -41,30 +41,31 @@ def run_until_stopped[T](main: Coroutine[Any, Any, T]) -> T:
 
 
 @contextmanager
-def drained_first(drain: Callable[[], None]) -> Generator[None]:
-    """Have the first SIGTERM during the block call `drain`, which is to bring the block to its end."""
+def drained_first(*drains: Callable[[], None]) -> Generator[None]:
+    """Have the first SIGTERM during the block call `drains`, which are to bring the block to its end."""
     signals = _HEEDED.get()
-    signals.drain = drain
+    signals.drains = drains
     try:
         yield
     finally:
-        signals.drain = None
+        signals.drains = ()
 
 
 class _Signals:
     """What signals do to a task that runs in a loop."""
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
-        self.drain: Callable[[], None] | None = None
+        self.drains: Sequence[Callable[[], None]] = ()
         self.told = False
         self.stopped_by: int | None = None
         self._task = task
 
     def __call__(self, number: int) -> None:
         self.told = True
-        if self.drain is not None and number == signal.SIGTERM:
-            drain, self.drain = self.drain, None
-            drain()
+        if self.drains and number == signal.SIGTERM:
+            drains, self.drains = self.drains, ()
+            for drain in drains:
+                drain()
         elif self.stopped_by is None:
             self.stopped_by = number
             self._task.cancel()

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from contextlib import AsyncExitStack
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +18,7 @@ from starling.app.cli.stopping import drained_first, run_until_stopped, terminab
 from starling.app.container import Workshop, open_store, open_workshop
 from starling.app.database import Database, kept_running, own_database
 from starling.app.garbage import leave_startup_alone
+from starling.app.http.api import drain
 from starling.app.http.app import make_app
 from starling.app.http.security import open_access
 from starling.app.http.server import bind, serving
@@ -72,7 +74,7 @@ async def _run(settings: Settings, database: Database, listener: socket.socket, 
             address = await stack.enter_async_context(serving(api, listener))
         leave_startup_alone()
         report(_started(address, shop), as_json=as_json)
-        with drained_first(shop.worker.drain):
+        with drained_first(partial(drain, api), shop.worker.drain):
             ended, _ = await asyncio.wait({worker, *filter(None, [keeper])}, return_when=asyncio.FIRST_COMPLETED)
         ended.pop().result()  # neither ends but with an error, or drained
 

@@ -40,11 +40,11 @@ async def _run(settings: Settings, database: Database, *, as_json: bool) -> None
         with progress("Registering MCP servers …"):
             store = await stack.enter_async_context(open_store(settings, database))
             shop = await stack.enter_async_context(open_workshop(settings, store))
-            address = await stack.enter_async_context(exposed(settings, store))
+            shown = await stack.enter_async_context(exposed(settings, store))
         leave_startup_alone()
         if as_json:
-            say_json({"worker": shop.worker.name, "epoch": shop.epoch, "address": address})
+            say_json({"worker": shop.worker.name, "epoch": shop.epoch, "address": shown.address})
         else:
             say(f"Worker {shop.worker.name} works with {shop.models.describe(ModelRole.REASONING)}. Ctrl-C stops it.")
-        with drained_first(shop.worker.drain):
+        with drained_first(shown.drain, shop.worker.drain):
             await shop.worker.work()

@@ -3,28 +3,35 @@
 from dataclasses import dataclass
 from typing import Annotated, cast
 
-from fastapi import Depends, Header, Request
+from fastapi import Depends, FastAPI, Header, Request
 
 from starling.app.container import Store
 from starling.app.http.security import Requires, visitor
 from starling.core.principal import Principal, Scope
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Api:
     """The application's own state."""
 
     store: Store
+    draining: bool = False
 
 
-def _api(request: Request) -> Api:
+def drain(app: FastAPI) -> None:
+    """Have `/ready` say from now on that this process is being stopped."""
+    cast("Api", app.state.api).draining = True
+
+
+async def _api(request: Request) -> Api:
     return cast("Api", request.app.state.api)
 
 
 async def _store(request: Request) -> Store:
-    return _api(request).store
+    return (await _api(request)).store
 
 
+type FromApi = Annotated[Api, Depends(_api)]
 type FromStore = Annotated[Store, Depends(_store)]
 
 type IdempotencyKey = Annotated[

@@ -1,45 +1,79 @@
-"""Streams that would go on for ever end in order when their server closes; their readers come again elsewhere."""
+"""What becomes of requests when their server closes: streams end between two events, what takes too long gets a 503."""
 
 import asyncio
+from contextlib import suppress
+from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from starling.app.http.problems import problem_of
+from starling.core.errors import DrainingError
+
 _STREAM = b"text/event-stream"
+_REMEDY: Final = "Send it again, to another process; under the same Idempotency-Key nothing is accepted twice."
+_LAST_WORDS_SECONDS = 1.0
 
 
 class Closing:
-    """An application whose event streams can be brought to an end."""
+    """An application whose requests can be brought to an end."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._closed = False
-        self._streams: set[asyncio.Task[object]] = set()
+        self._requests: set[_Request] = set()
 
     def close(self) -> None:
         """End every event stream, between two events."""
         self._closed = True
-        for task in self._streams:
-            task.cancel()
+        for request in self._requests:
+            if request.streams:
+                request.task.cancel()
+
+    async def cut_off(self) -> None:
+        """Answer every request that has no answer yet with 503, whatever it still waits for."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_SECONDS):
+                await asyncio.gather(*(request.cut_off() for request in self._requests if not request.begun))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         task = asyncio.current_task()
         assert task is not None
-
-        async def watched(message: Message) -> None:
-            if message["type"] == "http.response.start" and _streams(message):
-                self._streams.add(task)
-            await send(message)
-
+        request = _Request(task, scope, receive, send)
+        self._requests.add(request)
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, request.send)
         except asyncio.CancelledError:
-            if not self._closed or task not in self._streams:
+            if not self._closed or not (request.streams or request.cut):
                 raise
             task.uncancel()
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            if request.streams:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            self._streams.discard(task)
+            self._requests.discard(request)
+
+
+class _Request:
+    __slots__ = ("_receive", "_scope", "_send", "begun", "cut", "streams", "task")
+
+    def __init__(self, task: asyncio.Task[object], scope: Scope, receive: Receive, send: Send) -> None:
+        self.task = task
+        self.begun = self.streams = self.cut = False
+        self._scope, self._receive, self._send = scope, receive, send
+
+    async def send(self, message: Message) -> None:
+        """Pass a message of the application's on; whoever was cut off is told nothing more."""
+        if self.cut:
+            return
+        self.begun = True
+        if message["type"] == "http.response.start":
+            self.streams = _streams(message)
+        await self._send(message)
+
+    async def cut_off(self) -> None:
+        self.begun = self.cut = True
+        error = DrainingError("The request took longer than this process, which is being stopped, may live.", _REMEDY)
+        await problem_of(error)(self._scope, self._receive, self._send)
 
 
 def _streams(start: Message) -> bool:

@@ -19,6 +19,7 @@ from starling.core.errors import (
     ConflictError,
     DatabaseUnavailableError,
     DatabaseUnsuitableError,
+    DrainingError,
     ForbiddenError,
     InvalidRequestError,
     NotFoundError,
@@ -38,6 +39,7 @@ _STATUS: Final[Mapping[type[StarlingError], int]] = {
     ConfigurationError: 500,
     DatabaseUnavailableError: 503,
     DatabaseUnsuitableError: 503,
+    DrainingError: 503,
 }
 _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     401: {"WWW-Authenticate": 'Bearer realm="starling"'},

@@ -9,10 +9,11 @@ from contextlib import asynccontextmanager
 import uvicorn
 from fastapi import FastAPI
 
+from starling.app.http.api import drain
 from starling.app.http.closing import Closing
 from starling.core.errors import ConfigurationError
 
-_STOP_SECONDS = 5
+_STOP_SECONDS = 5  # for requests to come to their end
 
 
 class _Server(uvicorn.Server):
@@ -47,14 +48,17 @@ def bind(host: str, port: int, *, write_seconds: float = 30.0) -> socket.socket:
 
 @asynccontextmanager
 async def serving(app: FastAPI, listener: socket.socket) -> AsyncGenerator[str]:
-    """Serve until the context ends; gives the address. Open streams are closed at the end."""
+    """Serve until the context ends; gives the address.
+
+    At the end streams are closed, and requests that take some seconds longer are answered with 503.
+    """
     closing = Closing(app)
     config = uvicorn.Config(
         closing,
         log_config=None,
         access_log=False,
         lifespan="off",
-        timeout_graceful_shutdown=_STOP_SECONDS,
+        timeout_graceful_shutdown=_STOP_SECONDS + 2,  # it would answer 500: we are first
         ws="none",
         proxy_headers=False,  # the guard has to see who is really there
     )
@@ -64,7 +68,10 @@ async def serving(app: FastAPI, listener: socket.socket) -> AsyncGenerator[str]:
     try:
         yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
     finally:
+        drain(app)
         closing.close()
         server.should_exit = True
+        await asyncio.wait({task}, timeout=_STOP_SECONDS)
+        await closing.cut_off()
         await task
         listener.close()

@@ -51,6 +51,20 @@ def test_the_first_sigterm_drains_what_can_be_drained_and_nothing_is_cancelled()
     assert run_until_stopped(work()) == "to its end"
 
 
+def test_draining_may_take_several_steps() -> None:
+    done: list[str] = []
+
+    async def work() -> None:
+        drained = asyncio.Event()
+        with drained_first(lambda: done.append("told"), drained.set):
+            os.kill(os.getpid(), signal.SIGTERM)
+            await drained.wait()
+
+    run_until_stopped(work())
+
+    assert done == ["told"]
+
+
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_stops_what_is_draining(second: int) -> None:
     async def work() -> None:

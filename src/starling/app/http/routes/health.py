@@ -5,8 +5,9 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from starling.app.http.api import FromStore, Visitor
+from starling.app.http.api import FromApi, Visitor
 from starling.app.http.problems import Problem
+from starling.core.errors import DrainingError
 from starling.core.principal import Scope
 
 router = APIRouter(tags=["health"])
@@ -44,8 +45,14 @@ async def health(_: Visitor) -> Health:
 
 
 @router.get("/ready", summary="Can it take work?", responses={503: {"model": Problem}})
-async def ready(store: FromStore, caller: Visitor) -> Readiness:
-    """Ask Postgres. Admins are told which servers are degraded and why. 503 while Postgres is away."""
+async def ready(api: FromApi, caller: Visitor) -> Readiness:
+    """Ask Postgres. Admins are told which servers are degraded and why.
+
+    503 while Postgres is away, and from the moment when the process is told to stop (`draining`).
+    """
+    if api.draining:
+        raise DrainingError("This process is being stopped.", "Send requests to another one.")
+    store = api.store
     servers = [
         ServerHealth(name=row.name, state=row.state, tools=len(row.tools), error=row.error, remedy=row.remedy)
         for row in (await store.servers.servers() if caller and caller.scopes & _TOLD_OF_SERVERS else ())
