@@ -66,11 +66,18 @@ def test_a_request_behind_a_run_that_waits_says_so(home: Home, platform: Service
         with home.started("ask", *question) as second:
             assert second.stdout is not None
             behind = second.stdout.readline().split()[1]
+            with home.started("run", "tail", behind) as tail:
+                assert tail.stdout is not None
+                told = [second.stdout.readline(), *(tail.stdout.readline() for _ in range(2))]
             shown = home.starling("run", "show", behind)
             document = home.json("run", "show", behind)
             for run in (behind, ahead):
                 home.starling("run", "cancel", run)
 
+    asked, started, read_along = told
+    assert asked == read_along
+    assert asked.startswith(f"Behind {ahead}, which is waiting: this run begins once that has ended.")
+    assert behind in started
     assert f"Behind\n  {ahead}, which is waiting" in shown.stdout
     assert document["behind"] == [{"run_id": ahead, "status": "waiting"}]
 

@@ -1,6 +1,7 @@
 """`starling ask`: one request to a running Starling."""
 
 import sys
+from threading import Timer
 from typing import Annotated
 from uuid import uuid4
 
@@ -8,7 +9,7 @@ import typer
 
 from starling.app.cli.client import Api
 from starling.app.cli.configuring import settings_of
-from starling.app.cli.display import Display
+from starling.app.cli.display import IDLE_SECONDS, Display
 from starling.app.cli.output import results, say_json
 from starling.app.cli.stopping import Stopped
 
@@ -36,6 +37,8 @@ def ask(
     key = settings.api_key.get_secret_value() if settings.api_key else ""
     display = Display(results())
     api, status = Api(url or f"http://{settings.host}:{settings.port}", key), ""
+    patience = Timer(IDLE_SECONDS, _tell_ahead, (api, display))
+    patience.daemon = True
     try:
         for event in api.ask(request):
             display.run_id = api.run_id
@@ -44,9 +47,19 @@ def ask(
                 say_json({"seq": event.seq, **event.data})
             else:
                 display.feed(event.seq, event.type, event.data)
+                if event.type == "run_started":
+                    patience.start()
     except Stopped:
         if api.run_id:
             typer.echo(f"\nThe run goes on: `starling run tail {api.run_id}` reads along.", err=True)
         raise
+    finally:
+        patience.cancel()
     if status != "succeeded":
         raise typer.Exit(1)
+
+
+def _tell_ahead(api: Api, display: Display) -> None:
+    """Say why nothing has come after a while, where another run is why."""
+    if display.idle and (ahead := api.ahead(display.run_id)) and display.idle:
+        display.behind(*ahead)

@@ -51,6 +51,12 @@ def told(event: str, data: Mapping[str, Any], run_id: str) -> Iterator[str]:
     yield f"  `starling run approve {run_id or '<run>'} {how}; until {_moment(data['expiresAt'])}."
 
 
+def told_behind(run_id: str, status: str) -> str:
+    """Return the line that tells a person what a run stands behind."""
+    look = f" `starling run show {run_id}` tells for what." if status == "waiting" else ""
+    return f"Behind {run_id}, which is {status}: this run begins once that has ended.{look}"
+
+
 def _options(data: Mapping[str, Any]) -> list[str]:
     properties = data["responseSchema"].get("properties", {})
     return [json.dumps(option, ensure_ascii=False) for option in properties.get("answer", {}).get("examples", [])]

@@ -55,6 +55,15 @@ class Api:
         if last.type != "done":
             yield from self._go_on(self.run_id, last.seq)
 
+    def ahead(self, run_id: str) -> tuple[str, str] | None:
+        """Return the id and status of what a run stands behind, None where it can begin, or nobody can tell."""
+        try:
+            response = self._client.get(f"/v1/runs/{run_id}")
+            found = response.json().get("behind")
+        except (httpx.TransportError, ValueError):
+            return None
+        return (found["run_id"], found["status"]) if found else None
+
     def _begin(self, request: Mapping[str, Any]) -> Iterator[StreamedEvent]:
         """Yield events until the stream breaks off. Sent again under one key, a request still leads to one run."""
         headers = {"Idempotency-Key": new_id()}

@@ -8,9 +8,10 @@ from typing import Any
 
 from rich.console import Console
 
-from starling.app.cli.asking import told
+from starling.app.cli.asking import told, told_behind
 from starling.app.cli.output import write
 
+IDLE_SECONDS = 3.0  # after which a person is told why nothing comes
 _ARGUMENTS_CHARS = 90
 _RESULT_CHARS = 110
 _REASONS_CHARS = 200
@@ -59,6 +60,15 @@ class Display:
     def approved_agents(self) -> frozenset[str]:
         """The agents that had a task approved."""
         return frozenset(task.agent for task in self._tasks.values() if task.status == "approved")
+
+    @property
+    def idle(self) -> bool:
+        """Whether the run was accepted, and nothing has come of it yet."""
+        return self._moments.keys() == {"first event", "run_started"}
+
+    def behind(self, run_id: str, status: str) -> None:
+        """Show what has to end before anything comes of this run."""
+        self._line(told_behind(run_id, status), "yellow")
 
     def feed(self, seq: int, kind: str, data: Data) -> None:
         """Show one event. Kinds that are unknown here, of a newer Starling, are passed over."""

@@ -1,5 +1,6 @@
 """`starling run`: runs, as they are stored and as they go on."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -7,14 +8,15 @@ from uuid import UUID
 
 import typer
 
+from starling.app.background import in_background
 from starling.app.cli.asking import document_of, event_of, told
 from starling.app.cli.configuring import settings_of
-from starling.app.cli.display import Display
+from starling.app.cli.display import IDLE_SECONDS, Display
 from starling.app.cli.lazy import Lazy, lazy_group
 from starling.app.cli.output import results, say, say_json, say_table
 from starling.app.cli.stopping import run_until_stopped
 from starling.app.records import Records, open_records
-from starling.core.errors import InvalidRequestError
+from starling.core.errors import DatabaseUnavailableError, InvalidRequestError
 from starling.core.events import StoredEvent
 from starling.core.json import canonical
 from starling.core.principal import DEFAULT_TENANT
@@ -22,7 +24,7 @@ from starling.core.runs import RunStatus
 from starling.core.settings import Settings
 from starling.infra.postgres.interrupts import waiting
 from starling.infra.postgres.ledger import LedgerReader
-from starling.infra.postgres.run_list import RunFilter, RunSummary
+from starling.infra.postgres.run_list import RunFilter, RunSummary, run_details
 from starling.infra.postgres.runs import RunKey
 
 app = typer.Typer(
@@ -112,7 +114,8 @@ def tail(
         else:
             display.feed(event.seq, event.type, event.data)
 
-    status = run_until_stopped(_follow(settings_of(context), _key(tenant, run), after, show_event))
+    idle = None if as_json else display
+    status = run_until_stopped(_follow(settings_of(context), _key(tenant, run), after, show_event, idle))
     if status not in ("", "succeeded"):
         raise typer.Exit(1)
 
@@ -152,15 +155,33 @@ async def _ahead(records: Records, key: RunKey, thread: str) -> Sequence[RunSumm
     return [run for run in earlier if run.status in _UNFINISHED]
 
 
-async def _follow(settings: Settings, key: RunKey, after: int, show_event: Callable[[StoredEvent], None]) -> str:
-    """Show each event as it comes; return the run's status at its end, empty where `after` lay beyond it."""
-    async with open_records(settings) as records:
+async def _follow(
+    settings: Settings, key: RunKey, after: int, show_event: Callable[[StoredEvent], None], idle: Display | None
+) -> str:
+    """Show each event as it comes; return the run's status at its end, empty where `after` lay beyond it.
+
+    `idle` is where to say why nothing comes.
+    """
+    async with open_records(settings) as records, in_background(_tell_ahead(records, key, idle), "look ahead"):
         await records.runs.record(key)
         async for event in records.runs.follow(key, after=after):
             show_event(event)
             if event.type == "done":
                 return str(event.data["status"])
     return ""
+
+
+async def _tell_ahead(records: Records, key: RunKey, display: Display | None) -> None:
+    """Say after a while why nothing has come, where another run is why."""
+    await asyncio.sleep(IDLE_SECONDS)
+    if display is None or not display.idle:
+        return
+    try:
+        ahead = (await run_details(records.engine, key)).behind
+    except DatabaseUnavailableError:
+        return  # the reader waits for it, too
+    if ahead and display.idle:
+        display.behind(ahead.run_id, ahead.status.value)
 
 
 def _key(tenant: str, run: str) -> RunKey:
