@@ -37,6 +37,7 @@ def test_each_line_is_json_says_which_run_it_is_about_and_holds_no_secret() -> N
     assert [ended[name] for name in ("run_id", "tenant", "trace_id", "correlation_id")] == [
         started["run_id"], "default", started["trace_id"], started["correlation_id"],
     ]  # fmt: skip
+    assert ended["status"] == "succeeded"
     assert (request["path"], request["status"], request["tenant"]) == ("/v1/agent/run", 200, "default")
     assert request["run_id"] == started["run_id"]
     assert any("no-such-command" in line["event"] and line["level"] == "warning" for line in log)

@@ -56,11 +56,13 @@ class Worker:
         self._holders: set[asyncio.Task[None]] = set()
         self._in_hand: Counter[str] = Counter()
         self._broken: set[str] = set()  # runs whose last life here ended in a way that nobody expected
+        self._drained: Counter[str] = Counter()  # what became of the runs that were in hand
         self._draining = asyncio.Event()
         self._stopping = False
 
     def drain(self) -> None:
         """Take no more runs, and let those in hand come to the end of the step that they are in: then `work` ends."""
+        self._drained = Counter(held=len(self._holders))
         self._draining.set()
         self._work.drain()
 
@@ -76,6 +78,7 @@ class Worker:
             finally:
                 fetching.cancel()
                 await self._hand_back(fetching)
+                self._say_what_became()
 
     async def _until_drained(self, fetching: asyncio.Task[None], beats: asyncio.Future[None]) -> None:
         draining = asyncio.get_running_loop().create_task(self._draining.wait(), name="drain")
@@ -99,6 +102,11 @@ class Worker:
             _log.warning("%s waits for the end of its lease", holder.get_name())
             holder.cancel()
         await asyncio.gather(*self._holders, return_exceptions=True)
+
+    def _say_what_became(self) -> None:
+        became = self._drained
+        if became["held"]:
+            _log.info("drained; runs that ended: %d, handed back: %d", became["ended"], became["handed_back"])
 
     async def _take(self, key: RunKey) -> None:
         holder = asyncio.get_running_loop().create_task(self._hold(key), name=f"hold-{key.id}")
@@ -161,12 +169,17 @@ class Worker:
             except (LeaseLostError, DatabaseUnavailableError) as error:
                 _log.warning("run %s goes on elsewhere or later: %s", claim.run.id, error)
             else:
-                what = "run ended" if result else "life ended"
-                _log.info(what, extra={"ms": round((perf_counter() - begun) * 1000)})
+                more = {"ms": round((perf_counter() - begun) * 1000)}
+                if result is None:
+                    _log.info("life ended", extra=more)
+                else:
+                    self._drained["ended"] += 1
+                    _log.info("run ended", extra=more | {"status": result.status})
 
     async def _release(self, run: Run) -> None:
         """Hand a run back, if we still hold it; while Postgres is away, again and again."""
-        await _patiently(partial(self._leases.release, run), lambda: self._stopping)
+        if await _patiently(partial(self._leases.release, run), lambda: self._stopping):
+            self._drained["handed_back"] += 1
 
     async def _sweep(self) -> None:
         try:

@@ -40,19 +40,26 @@ async def test_what_a_drained_platform_was_at_is_kept_and_nothing_is_asked_again
         first.workshop.worker.drain()
         model.release("1")
         await work
-    logged = [message for message in caplog.messages if message in ("life ended", "run ended")]
+    logged = list(caplog.messages)
     steps = len(model.requests)
     for gate in range(2, 9):
         model.release(str(gate))
-    async with opened() as second, working(second.workshop.worker):
+    async with opened() as second, working(second.workshop.worker) as work:
         told = await second.told(key)
+        second.workshop.worker.drain()
+        await work
 
     async with engine.connect() as connection:
         lives, crashes = (await connection.execute(text("SELECT fence, crashes FROM runs"))).one()
     assert (told.status, told.reply) == ("succeeded", "The answer.")
     assert (steps, len(model.requests)) == (1, 3)
     assert (lives, crashes) == (2, 0)
-    assert logged == ["life ended"]
+    assert logged == [
+        "runs that come to the end of a step before this worker stops: 1",
+        "life ended",
+        "drained; runs that ended: 0, handed back: 1",
+    ]
+    assert [vars(record)["status"] for record in caplog.records if record.message == "run ended"] == ["succeeded"]
 
 
 async def test_a_step_that_does_not_end_is_not_waited_for_longer_than_that(
@@ -66,3 +73,16 @@ async def test_a_step_that_does_not_end_is_not_waited_for_longer_than_that(
             opened.workshop.worker.drain()
 
             await work
+
+
+async def test_a_worker_that_has_nothing_in_hand_drains_without_a_word(
+    database_url: str, model: ModelServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "starling.app.worker")
+    async with open_platform(database_url, model, {}, tmp_path) as platform:
+        worker = platform.workshop.worker
+        async with working(worker) as idle:
+            worker.drain()
+            await idle
+
+    assert caplog.messages == []

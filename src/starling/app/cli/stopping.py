@@ -4,6 +4,7 @@ Where there is something to drain, the first SIGTERM begins that, and the next s
 """
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -12,6 +13,7 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import Any, Never
 
+_log = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _HEEDED: ContextVar["_Signals"] = ContextVar("starling_signals")
 
@@ -61,6 +63,8 @@ class _Signals:
         self._task = task
 
     def __call__(self, number: int) -> None:
+        if not self.told:
+            _log.info("stopping", extra={"signal": signal.Signals(number).name})
         self.told = True
         if self.drains and number == signal.SIGTERM:
             drains, self.drains = self.drains, ()

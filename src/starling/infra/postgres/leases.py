@@ -89,16 +89,17 @@ class Leases:
             row = await execute_alone(self._engine, _CLAIM, values)
         return None if row is None else claim_of(row[:-1], clarifications=row[-1])
 
-    async def release(self, run: Run) -> None:
+    async def release(self, run: Run) -> bool:
         """Hand an unfinished run back: it is queued again, for whoever comes first. That is no crash.
 
-        Nothing happens to a run that isn't held under this fence any more.
+        Nothing happens to a run that isn't held under this fence any more; returns whether it was.
         """
         values = {"tenant": run.tenant, "id": run.id, "fence": run.fence}
         with translated():
             async with transaction(self._engine) as connection:
-                released = await connection.execute(_RELEASE, values)
-                await self._queue(connection, await released.fetchall())
+                released = await (await connection.execute(_RELEASE, values)).fetchall()
+                await self._queue(connection, released)
+        return bool(released)
 
     async def sweep(self, *, patience_seconds: float) -> int:
         """Queue again what nobody holds: lapsed or missing leases, jobs that were lost, heads that were missed.

@@ -1,6 +1,7 @@
 """Signals: the first one ends things in order."""
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import Generator
@@ -40,7 +41,11 @@ def test_a_signal_cancels_what_runs_and_waits_until_it_has_cleaned_up(number: in
     assert stopped.value.exit_code == code
 
 
-def test_the_first_sigterm_drains_what_can_be_drained_and_nothing_is_cancelled() -> None:
+def test_the_first_sigterm_drains_what_can_be_drained_and_nothing_is_cancelled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "starling")
+
     async def work() -> str:
         drained = asyncio.Event()
         with drained_first(drained.set):
@@ -49,6 +54,7 @@ def test_the_first_sigterm_drains_what_can_be_drained_and_nothing_is_cancelled()
         return "to its end"
 
     assert run_until_stopped(work()) == "to its end"
+    assert caplog.messages == ["stopping"]
 
 
 def test_draining_may_take_several_steps() -> None:

@@ -1,0 +1,82 @@
+"""A process that drains says that it isn't ready, and alive, until it ends."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncGenerator
+
+import aiohttp
+import pytest
+
+from starling.app.container import open_store
+from starling.app.database import Database
+from starling.app.intake import RunRequest
+from starling.core.settings import Settings
+from tests.support.command_line import Home, Service, new_home
+from tests.support.model_script import Answer
+from tests.support.model_server import ModelServer
+from tests.support.platform import CALLER, ModelSays, decision, task, verdict
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+async def model() -> AsyncGenerator[ModelServer]:
+    says = ModelSays()
+    says.supervisor(decision(task("t1", "generalist")))
+    says.agent("t1", Answer("The answer.", hold="step"))
+    says.reviewer(verdict("APPROVED"))
+    async with ModelServer(says) as server:
+        yield server
+
+
+@pytest.mark.parametrize("command", [("up", "--port", "0"), ("worker",)])
+async def test_it_is_not_ready_while_it_drains(command: tuple[str, ...], database_url: str, model: ModelServer) -> None:
+    variables = {
+        "DATABASE_URL": database_url,
+        "STARLING_WORKER_PORT": "0",
+        "STARLING_MODEL": "openai:scripted",
+        "LOG_LEVEL": "INFO",
+        "OPENAI_BASE_URL": model.url,
+        "OPENAI_API_KEY": "none",
+        "STARLING_LIMITS": json.dumps({"drain_seconds": 60}),
+    }
+    with new_home(**variables) as home:
+        code, readiness, health, log = await drained(home, command, database_url, model)
+
+    events = [line["event"] for line in log]
+    assert (code, readiness, health) == (0, [200, "draining"], 200)
+    assert events.count("stopping") == 1
+    assert events.count("drained; runs that ended: 0, handed back: 1") == 1
+
+
+async def drained(
+    home: Home, command: tuple[str, ...], database_url: str, model: ModelServer
+) -> tuple[int, list[object], int, list[dict[str, object]]]:
+    """Drain a process in the middle of a step; return its exit code, what it said meanwhile, and its log."""
+    with home.started(*command, "--json") as process:
+        service = await asyncio.to_thread(Service.ready, process)
+        async with (
+            open_store(Settings(), Database(database_url, database_url)) as store,
+            aiohttp.ClientSession(service.url) as client,
+        ):
+            async with client.get("/ready") as response:
+                before = response.status
+            await store.intake.accept(CALLER, RunRequest.model_validate({"input": "Do it.", "thread_id": "t"}))
+            await model.received(2)  # in the middle of a step
+            process.send_signal(signal.SIGTERM)
+            said = await unready(client)
+            async with client.get("/health") as response:
+                health = response.status
+        model.release("step")
+        _, log = await asyncio.to_thread(process.communicate)
+    return process.returncode, [before, said], health, [json.loads(line) for line in log.splitlines()]
+
+
+async def unready(client: aiohttp.ClientSession) -> object:
+    """Return why a process isn't ready, once it isn't: it hears of a signal in a moment."""
+    while True:
+        async with client.get("/ready") as response:
+            if response.status == 503:
+                return (await response.json(content_type=None))["code"]
+        await asyncio.sleep(0.05)
