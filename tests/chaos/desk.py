@@ -56,12 +56,7 @@ class Desk:
         """Enter what was refused; return whether it makes no sense to try the same again."""
         if response.status >= 300:
             self.books.refuse(response.status)
-        if response.status >= 400 and response.status not in EXPECTED and self._is_there(response):
+        if response.status >= 400 and response.status not in EXPECTED:
             path = response.url.path
             self.books.wrong("no exception reaches a caller", f"{response.method} {path}: status {response.status}")
         return response.status < 500 and response.status not in _NOT_NOW
-
-    def _is_there(self, response: ClientResponse) -> bool:
-        """Whether the API that answered goes on: one that is told to stop may cut off what it was at."""
-        asked = self.town.addresses.index(str(response.url.origin()))
-        return self.town.apis[asked].ready.is_set()
