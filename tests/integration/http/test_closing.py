@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import aiohttp
+import httpx
 from fastapi import FastAPI
 from pydantic import SecretStr
 from sqlalchemy import QueuePool
@@ -87,6 +88,16 @@ async def test_a_request_that_waits_for_a_frozen_postgres_is_answered_before_the
         database.proxy.thaw()
 
     assert (status, said["code"]) == (503, "draining")
+
+
+async def test_a_server_that_ends_is_not_ready(database_url: str) -> None:
+    async with opened(database_url) as api:
+        await api.closing.aclose()
+        past_the_socket = httpx.ASGITransport(api.app)  # which nobody reaches any more, but for who was connected
+        async with httpx.AsyncClient(transport=past_the_socket, base_url="http://localhost") as client:
+            response = await client.get("/ready")
+
+    assert (response.status_code, response.json()["code"]) == (503, "draining")
 
 
 async def answered(client: aiohttp.ClientSession) -> tuple[int, dict[str, object]]:
