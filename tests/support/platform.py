@@ -215,7 +215,7 @@ class Platform:
         return record.result
 
     @asynccontextmanager
-    async def living(self, key: RunKey) -> AsyncGenerator[asyncio.Task[None]]:
+    async def living(self, key: RunKey) -> AsyncGenerator[asyncio.Task[RunResult | None]]:
         """Execute a run for as long as the block lasts, then end that life as a crash would and hand the run back."""
         claim = await self.claim(key)
         life = asyncio.get_running_loop().create_task(self.brain.execute(claim))
