@@ -10,7 +10,7 @@ from psycopg import AsyncConnection
 from starling.app.worker import working
 from starling.core.errors import ConflictError, LeaseLostError, NotFoundError
 from starling.core.ids import new_id
-from starling.core.runs import RunStatus
+from starling.core.runs import RunResult, RunStatus
 from starling.infra.postgres.interrupts import InterruptAnswer
 from starling.infra.postgres.runs import RunKey
 from tests.integration.brain.conftest import Open
@@ -31,7 +31,7 @@ async def seen(platform: Platform, key: RunKey, kind: str, count: int = 1) -> No
             return
 
 
-async def cancelled(platform: Platform, key: RunKey, life: asyncio.Task[None]) -> Told:
+async def cancelled(platform: Platform, key: RunKey, life: asyncio.Task[RunResult | None]) -> Told:
     """Cancel a run that is worked on and wait for its end."""
     assert await platform.store.cancellation.cancel(key) in (RunStatus.RUNNING, CANCELLED)
     await life
