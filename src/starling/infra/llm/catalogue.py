@@ -18,7 +18,7 @@ OFFLINE = "offline:rules"
 _DEFAULT_OPENAI = "openai:gpt-4.1-mini"
 _DEFAULT_OLLAMA_MODEL = "llama3.2:3b"
 _OPENAI_HOST = "api.openai.com"
-_PROBE_SECONDS = 0.5
+_PROBE = aiohttp.ClientTimeout(total=3.0, sock_connect=1.0)  # a machine that starts does much at once
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ async def _pulled_models(base_url: str, session: aiohttp.ClientSession) -> froze
     """Return the names of the models that an Ollama holds, None where none answers."""
     url = f"{base_url.rstrip('/').removesuffix('/v1')}/api/tags"
     try:
-        async with session.get(url, timeout=aiohttp.ClientTimeout(total=_PROBE_SECONDS)) as response:
+        async with session.get(url, timeout=_PROBE) as response:
             body = loads_object(await response.read()) if response.status == 200 else None
     except (aiohttp.ClientError, TimeoutError, OSError):
         return None
