@@ -25,7 +25,7 @@ NAMES = (
     *("run.cpu_ms", "run.cpu_ms_loop", "run.done_ms", "run.first_event_ms", "run.plan_event_ms"),
     *("run.write_transactions", "run.throughput_share", "run.model_calls", "run.model_depth", "run.prompt_chars"),
 )
-ROUNDS = 5
+ROUNDS = 11
 RUNS = 30  # a round
 BARE_RUNS = 60
 TOGETHER = 32
