@@ -40,12 +40,15 @@ def storable(value: object) -> Json:
     NUL and lone surrogates become U+FFFD; NaN, infinities and integers beyond 64 bits become text;
     what isn't JSON becomes its text.
     """
+    return cast("Json", value) if _is_storable(value) else _made_storable(value)
+
+
+def _is_storable(value: object) -> bool:
+    """Whether a value can be stored as it stands; in doubt it can't."""
     try:
-        if not _SUSPECT.search(_ENCODER.encode(value)):
-            return cast("Json", value)
-    except (TypeError, ValueError):
-        pass  # not JSON as it stands
-    return _made_storable(value)
+        return not _SUSPECT.search(_ENCODER.encode(value))
+    except (TypeError, ValueError):  # no JSON
+        return False
 
 
 def _made_storable(value: object) -> Json:
