@@ -1,7 +1,7 @@
 """Runs that stand in line, without a worker."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -9,6 +9,7 @@ from starling.core.events import Done, Usage
 from starling.core.runs import RunResult
 from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.leases import Leases
+from starling.infra.postgres.policies import Policy
 from starling.infra.postgres.runs import Connection, RunKey, RunRepository
 from starling.infra.postgres.writer import RunWriter
 from tests.support.runs import a_run, claimed
@@ -30,8 +31,8 @@ class Line:
     async def _defer(self, connection: Connection, keys: Sequence[RunKey]) -> None:
         self.queued += keys
 
-    async def accept(self, *, thread: str = "thread", tenant: str = "default") -> RunKey:
-        new = a_run(thread=thread, tenant=tenant)
+    async def accept(self, *, thread: str = "thread", tenant: str = "default", policy: Policy = "enqueue") -> RunKey:
+        new = replace(a_run(thread=thread, tenant=tenant), policy=policy)
         await self.repository.accept(new)
         return new.key
 

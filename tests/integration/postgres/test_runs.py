@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from psycopg import AsyncConnection
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.infra.postgres import runs
 from starling.infra.postgres.broadcast import Broadcast
+from starling.infra.postgres.policies import Policy
 from starling.infra.postgres.streams import RunReader
 from tests.support.line import CAP, Line
 
@@ -47,6 +49,21 @@ async def test_runs_that_come_at_once_stand_in_one_line(line: Line) -> None:
         await line.end(line.queued[-1])
 
     assert sorted(key.id for key in line.queued) == sorted(key.id for key in keys)
+
+
+async def test_runs_that_interrupt_each_other_at_once_never_block_each_other(line: Line, engine: AsyncEngine) -> None:
+    policies: list[Policy] = ["interrupt", "enqueue", "interrupt"] * 20
+
+    keys = await asyncio.gather(*(line.accept(policy=policy) for policy in policies))
+
+    async with engine.connect() as connection:
+        await connection.execute(text("SELECT pg_stat_force_next_flush(), pg_stat_clear_snapshot()"))
+        deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        assert (await connection.execute(text(deadlocks))).scalar_one() == 0
+        cancelled = "SELECT cancel_requested FROM runs WHERE id = ANY(:keys) ORDER BY arrival"
+        flags = (await connection.execute(text(cancelled), {"keys": [key.id for key in keys]})).scalars().all()
+    assert len(flags) == 60
+    assert not flags[-1]
 
 
 async def test_a_tenant_has_no_more_runnable_runs_than_its_cap(line: Line) -> None:

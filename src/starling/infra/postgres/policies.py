@@ -18,7 +18,10 @@ SELECT id::text FROM runs
 WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND branch_id = %(branch_id)s AND ended_at IS NULL
 AND id <> %(id)s LIMIT 1"""
 
-# Whoever ends a run locks it before its branch: so do those who interrupt it.
+# Whoever ends a run locks it before its branch: so do those who interrupt it. That is safe only while no other run can
+# come in between the two, which one could lock that waits for the branch: acceptances on a thread take turns.
+TAKE_TURN: Final = "pg_advisory_xact_lock(hashtextextended(%(tenant)s || '/' || %(thread_id)s, 0))"
+_TAKE_TURN = f"SELECT {TAKE_TURN}"
 _LOCK = """
 SELECT FROM runs JOIN threads ON threads.tenant = runs.tenant AND threads.id = runs.thread_id
 WHERE runs.tenant = %(tenant)s AND runs.thread_id = %(thread_id)s AND runs.branch_id = threads.branch
@@ -36,6 +39,7 @@ SELECT pg_notify('{CANCELS}', '') FROM flagged WHERE status = 'running'"""  # no
 async def lock_for(connection: AsyncConnection[Any], policy: Policy, place: Mapping[str, Any]) -> None:
     """Lock what the policy will change, before the branch is locked; `place` is a row's tenant and thread."""
     if policy == "interrupt":
+        await connection.execute(_TAKE_TURN.encode(), place)  # before the snapshot in which the runs are looked for
         await connection.execute(_LOCK, place)
 
 

@@ -17,7 +17,7 @@ from starling.core.runs import Run, RunConfig, RunStatus
 from starling.infra.postgres.engine import execute_alone, transaction, translated
 from starling.infra.postgres.idempotency import Holder, IdempotencyKey, reserve
 from starling.infra.postgres.outbox import TELL_OF_RUN, telling
-from starling.infra.postgres.policies import Policy, apply_policy, lock_for
+from starling.infra.postgres.policies import TAKE_TURN, Policy, apply_policy, lock_for
 
 type Connection = AsyncConnection[Any]
 type Defer = Callable[[Connection, Sequence["RunKey"]], Awaitable[None]]
@@ -65,13 +65,18 @@ _PATIENCE_SECONDS = 5.0  # with a Postgres that is away, before a request is ref
 
 # Opens the thread with its first run, and locks the branch until the transaction ends: acceptances and endings on
 # one branch see each other.
-_STAND_IN_LINE = """
+_STAND_IN_LINE = (
+    """
 WITH opened AS (INSERT INTO threads (tenant, id) VALUES (%(tenant)s, %(thread_id)s) ON CONFLICT DO NOTHING)
 INSERT INTO branches (tenant, thread_id, id, arrivals)
 SELECT %(tenant)s, %(thread_id)s,
     coalesce((SELECT branch FROM threads WHERE tenant = %(tenant)s AND id = %(thread_id)s), 'main'), 1
+WHERE (SELECT """
+    + TAKE_TURN
+    + """) IS NOT NULL
 ON CONFLICT (tenant, thread_id, id) DO UPDATE SET arrivals = branches.arrivals + 1
 RETURNING id, arrivals, (SELECT number FROM epochs WHERE tenant = '*' AND active) AS epoch"""
+)
 
 # The row, the first event of its stream, and the word to others.
 _INSERT_RUN = (
