@@ -44,7 +44,6 @@ superseded AS (
     DELETE FROM checkpoints AS old USING fenced
     WHERE old.thread_id = %(thread)s AND old.checkpoint_ns = %(namespace)s
     AND old.checkpoint_id <> %(checkpoint_id)s)"""
-_SPARED_BYTES = 16 * 1024  # of values: a short run never comes to it, and its end deletes everything anyway
 _BLOB_COLUMNS = ("blob_threads", "blob_namespaces", "blob_channels", "blob_versions", "blob_types", "blobs")
 
 
@@ -75,7 +74,7 @@ class FencedSaver(BasePostgresSaver):
         self._engine = engine
         self._writer = writer
         self._unwritten = _Unwritten(taken=True)
-        self._stored_bytes = 0  # of values, since superseded ones were deleted
+        self._is_first = writer.run.fence == 1  # nothing is there that it could supersede
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the newest checkpoint; a run in its first life has none, and isn't looked up."""
@@ -124,15 +123,9 @@ class FencedSaver(BasePostgresSaver):
         return {"configurable": stored}
 
     def _clause(self) -> Clause:
-        values = self._unwritten.take()
-        inline = values["checkpoint"].obj["channel_values"].values()
-        self._stored_bytes += sum(
-            len(value) for value in (*values["blobs"], *inline) if isinstance(value, (bytes, str))
-        )
-        if self._stored_bytes <= _SPARED_BYTES:
-            return Clause(_STORE, values)
-        self._stored_bytes = 0
-        return Clause(_STORE + _SUPERSEDE, values)
+        statement = _STORE if self._is_first else _STORE + _SUPERSEDE
+        self._is_first = False
+        return Clause(statement, self._unwritten.take())
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""

@@ -71,7 +71,7 @@ WITH opened AS (INSERT INTO threads (tenant, id) VALUES (%(tenant)s, %(thread_id
 INSERT INTO branches (tenant, thread_id, id, arrivals)
 SELECT %(tenant)s, %(thread_id)s,
     coalesce((SELECT branch FROM threads WHERE tenant = %(tenant)s AND id = %(thread_id)s), 'main'), 1
-WHERE (SELECT """
+WHERE (SELECT """  # noqa: S608 - our own text
     + TAKE_TURN
     + """) IS NOT NULL
 ON CONFLICT (tenant, thread_id, id) DO UPDATE SET arrivals = branches.arrivals + 1
