@@ -63,7 +63,7 @@ def database_url(
     postgres_server: EmbeddedPostgres, template_database: str, database_names: Iterator[str]
 ) -> Generator[str]:
     """The address of a migrated database that this test alone uses."""
-    yield from _database(postgres_server.url, next(database_names), f"TEMPLATE {template_database}")
+    yield from _database(postgres_server.url, next(database_names), f"TEMPLATE {template_database} STRATEGY FILE_COPY")
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def module_database_url(
     postgres_server: EmbeddedPostgres, template_database: str, database_names: Iterator[str]
 ) -> Generator[str]:
     """The address of a migrated database that the tests of one module share."""
-    yield from _database(postgres_server.url, next(database_names), f"TEMPLATE {template_database}")
+    yield from _database(postgres_server.url, next(database_names), f"TEMPLATE {template_database} STRATEGY FILE_COPY")
 
 
 @pytest.fixture
