@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from starling.core.errors import ConfigurationError
-from starling.core.json import Json, JsonObject, digest
+from starling.core.json import Json, JsonObject, digest, storable
 from starling.core.tools import Effect
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
@@ -132,11 +132,15 @@ def server_of(document: object) -> ServerConfig:
 def read_config(file: Path) -> McpConfig:
     """Read and check an `mcpServers` file. Raises ConfigurationError that says where it is wrong."""
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = file.read_text(encoding="utf-8-sig")
+    except OSError as error:
         raise ConfigurationError(
             f"The MCP configuration {file} can't be read: {error}.",
             "Check the path given with --mcp-config or STARLING_MCP_CONFIG.",
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(
+            f"{file} is not UTF-8: {error.reason} at byte {error.start}.", "Save it in the encoding UTF-8."
         ) from None
     return parse_config(text, str(file))
 
@@ -179,15 +183,21 @@ def _json_of(text: str, source: str) -> Json:
             f"{source} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}.",
             "Correct the file; comments and trailing commas aren't allowed in JSON.",
         ) from None
-    except ValueError as error:
+    except _NameUsedTwiceError as error:
         raise ConfigurationError(f"{source} is wrong: {error}.", "Give each its own name.") from None
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, objects a thousand deep
+        raise ConfigurationError(f"{source} can't be read: {error}.", "Correct the file and try again.") from None
+
+
+class _NameUsedTwiceError(ValueError):
+    pass
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"the name {key!r} is used twice in one object")
+            raise _NameUsedTwiceError(f"the name {key!r} is used twice in one object")
         found[key] = value
     return found
 
@@ -205,7 +215,10 @@ def _servers_in(document: Json, source: str) -> dict[str, Any]:
 def _named(name: str, document: object) -> ServerConfig:
     if not _NAME.fullmatch(name):
         raise ValueError("a server's name has 1 to 48 letters, digits, _ or -")
-    return server_of(document)
+    config = server_of(document)
+    if storable(config.document) != config.document:
+        raise ValueError("a text in it has a NUL or half a surrogate pair, or a number is too large")
+    return config
 
 
 def _faults(error: ValueError) -> list[str]:

@@ -102,6 +102,19 @@ def test_effects_come_from_the_admin_and_default_to_unsafe() -> None:
             document(a={"command": "x", "x-starling": {"tools": {"t": {"reconcile": "t"}}}}),
             "t can't say itself whether it was called",
         ),
+        ("[" * 100_000, "can't be read: maximum recursion depth"),
+        (f'{{"mcpServers": {"9" * 5_000}}}', "can't be read: Exceeds the limit"),
+        *(
+            (f'{{"mcpServers": {{"a": {{"command": "x", {more}}}}}}}', "mcpServers.a: a text in it has a NUL or half")
+            for more in (
+                r'"args": ["a\u0000b"]',
+                r'"args": ["\ud800"]',
+                r'"x-starling": {"description": "\udfff"}',
+                r'"x-starling": {"tenants": ["\u0000"]}',
+                '"x-starling": {"timeout": 1e999}',
+                f'"x-starling": {{"max_sessions": {"9" * 30}}}',
+            )
+        ),
     ],
 )
 def test_a_wrong_document_says_where(text: str, said: str) -> None:
@@ -124,6 +137,21 @@ def test_every_fault_is_told_at_once() -> None:
 def test_a_missing_file_says_what_to_check(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"can't be read.*STARLING_MCP_CONFIG"):
         read_config(tmp_path / "none.json")
+
+
+def test_a_file_in_another_encoding_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "servers.json"
+    file.write_bytes(document(a={"command": "x"}).encode("utf-16"))
+
+    with pytest.raises(ConfigurationError, match=r"not UTF-8: .* at byte 0.*Save it in the encoding UTF-8"):
+        read_config(file)
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    file = tmp_path / "servers.json"
+    file.write_text(document(a={"command": "x"}), encoding="utf-8-sig")
+
+    assert read_config(file).keys() == {"a"}
 
 
 def test_references_are_expanded_for_use_only() -> None:
