@@ -30,6 +30,7 @@ def configure_logs(level: str, console: Console, settings: Settings) -> None:
         logging.getLogger(name).setLevel(logging.INFO if level == "DEBUG" else logging.WARNING)
     logging.getLogger("psycopg").setLevel(logging.ERROR)  # it warns of each connection that a cancelled query costs
     logging.getLogger("psycopg.pool").setLevel(logging.WARNING)
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # a line for each line of ours, if our log is beside
 
 
 def bound_to_logs(run: Run) -> AbstractContextManager[None]:

@@ -1,7 +1,5 @@
 """Reloading when the `mcpServers` file changes, where the settings ask for it."""
 
-import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -10,6 +8,7 @@ from pathlib import Path
 from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - it may use trio, which isn't here
 
 from mcp_gateway.config import parse_config
+from starling.app.background import in_background
 from starling.app.registry import RegistryService
 from starling.core.errors import StarlingError
 from starling.core.settings import Settings
@@ -26,14 +25,8 @@ async def watching(settings: Settings, registry: RegistryService) -> AsyncGenera
     if file is None or not settings.watch_mcp_config:
         yield
         return
-    watch = _Watch(file, registry)
-    task = asyncio.get_running_loop().create_task(watch.follow(), name="watch-mcp-config")
-    try:
+    async with in_background(_Watch(file, registry).follow(), "watch-mcp-config"):
         yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 class _Watch:
@@ -64,6 +57,6 @@ class _Watch:
     def _read(self) -> str:
         """Return the file's text; what can't be read is no document either."""
         try:
-            return self._file.read_text(encoding="utf-8")
+            return self._file.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             return f"unreadable: {error}"

@@ -47,10 +47,13 @@ async def test_a_file_that_changes_is_reloaded(
     assert (newest.actor.origin, newest.deed.action) == ("file", "registry.reload")
 
 
+@pytest.mark.parametrize(
+    "broken", ['{"mcpServers": {', "[" * 100_000, r'{"mcpServers": {"a": {"command": "x", "args": ["\u0000"]}}}']
+)
 async def test_a_broken_file_keeps_what_there_is_until_it_is_mended(
-    platform: Platform, file: Path, workbench: Workbench, caplog: pytest.LogCaptureFixture
+    platform: Platform, file: Path, workbench: Workbench, caplog: pytest.LogCaptureFixture, broken: str
 ) -> None:
-    file.write_text('{"mcpServers": {')
+    file.write_text(broken)
 
     await wait_for(lambda: "isn't used" in caplog.text)
     assert specialists(platform) == {"bench", "shop"}

@@ -91,6 +91,16 @@ def test_json_may_be_asked_for_on_a_terminal() -> None:
     assert json.loads(logged(SETTINGS.model_copy(update={"log_format": "json"}), terminal=True))["run_id"] == "r1"
 
 
+@pytest.mark.parametrize("level", ["DEBUG", "INFO"])
+def test_who_watches_a_folder_writes_no_line_for_each_line_written_there(level: str) -> None:
+    file = io.StringIO()
+    configure_logs(level, Console(file=file), SETTINGS)
+
+    logging.getLogger("watchfiles.main").info("1 change detected")
+
+    assert file.getvalue() == ""
+
+
 @given(st.text(min_size=6), st.text(), st.text())
 def test_a_known_secret_is_taken_out_wherever_it_stands(secret: str, before: str, after: str) -> None:
     assert (
