@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from brain.conversation.repository import ConversationRepository
@@ -54,6 +54,8 @@ from starling.infra.postgres.switches import SwitchRepository
 from starling.infra.queue.runs import RunQueue, open_queue
 from starling.infra.tracing.opening import open_tracer
 
+_FOR_STREAMS = 4  # connections, which requests and runs can't take from them
+
 
 @dataclass(frozen=True, slots=True)
 class Store:
@@ -100,14 +102,15 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
     await (upgrade(database.direct_url) if migrate else check(database.direct_url))
     async with AsyncExitStack() as stack:
         limits = ConnectionLimits(size=_connections(settings.limits), behind_pooler=database.behind_pooler)
-        engine = open_engine(database.url, limits)
+        engine, streams = (open_engine(database.url, each) for each in (limits, replace(limits, size=_FOR_STREAMS)))
         stack.push_async_callback(engine.dispose)
+        stack.push_async_callback(streams.dispose)
         broadcast = await stack.enter_async_context(open_broadcast(database.direct_url))
         queue = await stack.enter_async_context(open_queue(database.direct_url))
         metrics = Metrics()
         broadcast.observers.append(metrics.written)
         runs = RunRepository(engine, queue.defer, cap=settings.limits.runs_per_tenant)
-        reader = RunReader(engine, broadcast)
+        reader = RunReader(engine, broadcast, streams=streams)
         stack.push_async_callback(reader.close)
         epochs = EpochRepository(engine)
         cancellation = Cancellation.over(engine, broadcast, runs)

@@ -31,7 +31,7 @@ type Engine = AsyncEngine
 
 _SCHEMES = ("postgresql", "postgres")
 _PREPARE_AFTER = 3  # uses of a statement on one connection
-_REMEDY = "Check that Postgres runs and that DATABASE_URL is right."
+_REMEDY = "Check that Postgres runs, that it has connections left and that DATABASE_URL is right."
 _LIMITS_OF_TRANSACTION = """
 SELECT set_config('statement_timeout', '{}', true), set_config('lock_timeout', '{}', true),
     set_config('idle_in_transaction_session_timeout', '{}', true)"""

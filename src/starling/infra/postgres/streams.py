@@ -45,10 +45,22 @@ class RunRecord:
 
 
 class RunReader:
-    """What any process can read of any run of a tenant."""
+    """What any process can read of any run of a tenant.
 
-    def __init__(self, engine: AsyncEngine, broadcast: Broadcast, *, poll_seconds: float = _POLL_SECONDS) -> None:
+    Events are read over the connections of `streams`, where they are given: streams go on while requests hold all
+    those of `engine`.
+    """
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        broadcast: Broadcast,
+        *,
+        streams: AsyncEngine | None = None,
+        poll_seconds: float = _POLL_SECONDS,
+    ) -> None:
         self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")  # a read needs no BEGIN
+        self._streams = (streams or engine).execution_options(isolation_level="AUTOCOMMIT")
         self._broadcast = broadcast
         self._poll = poll_seconds
         self._looked = -math.inf  # when, in seconds of the loop
@@ -132,7 +144,7 @@ class RunReader:
         """Return the last number of each stream, and whether nothing can follow it."""
         values = {"tenants": [key.tenant for key in keys], "ids": [key.id for key in keys]}
         with translated():
-            async with self._engine.connect() as connection:
+            async with self._streams.connect() as connection:
                 rows = await connection.execute(_LOOK, values)
                 return {RunKey(row[0], row[1]): (row[2] or 0, row[2] is None or row[3]) for row in rows}
 
@@ -145,7 +157,7 @@ class RunReader:
             .limit(_PAGE)
         )
         with translated():
-            async with self._engine.connect() as connection:
+            async with self._streams.connect() as connection:
                 return [StoredEvent(*row) for row in await connection.execute(query)]
 
     async def record(self, key: RunKey) -> RunRecord:
@@ -199,6 +211,6 @@ class RunReader:
         columns = (runs.c.seq, runs.c.trimmed, runs.c.ended_at)
         query = select(*columns).where(runs.c.tenant == key.tenant, runs.c.id == key.id)
         with translated():
-            async with self._engine.connect() as connection:
+            async with self._streams.connect() as connection:
                 row = (await connection.execute(query)).one_or_none()
         return row is None or (row.ended_at is not None and row.seq <= max(after, row.trimmed))
