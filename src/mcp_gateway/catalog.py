@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Literal
@@ -102,10 +102,12 @@ class Catalog:
 
         Raises ConfigurationError where the name is taken, ServerUnavailableError where it can't be listed.
         """
-        if name in {row.name for row in await self._repository.servers()}:
-            raise ConfigurationError(f"There is a server {name!r} already.", "Remove it first, or take another name.")
-        listed = await self._list(name, config)
-        await self._repository.change((), [_ready(name, config, listed, "api")])
+        _refuse_second(name, await self._repository.servers())
+        added = _ready(name, config, await self._list(name, config), "api")
+        stored = False
+        while not stored:
+            _refuse_second(name, known := await self._repository.servers())
+            stored = await self._repository.change((), [added], known)
 
     async def remove(self, name: str) -> None:
         """Forget one server. Raises NotFoundError."""
@@ -173,10 +175,12 @@ class Catalog:
         answer = await asking
         name = answer.row.name
         try:
-            current = {row.name: row for row in await self._repository.servers()}.get(name)
-            if current is None or current.config_hash != answer.row.config_hash:
-                return  # removed or changed meanwhile
-            await self._repository.change((), [answer])
+            stored = False
+            while not stored:
+                known = await self._repository.servers()
+                if (name, answer.row.config_hash) not in {(row.name, row.config_hash) for row in known}:
+                    return  # removed or changed meanwhile
+                stored = await self._repository.change((), [answer], known)
             await late()
         except DatabaseUnavailableError as error:
             _log.warning("what MCP server %s answered can't be stored: %s", name, error)
@@ -208,6 +212,11 @@ def _unheard(name: str, seconds: float) -> ServerUnavailableError:
 
 def _unchanged(config: ServerConfig, row: ServerRow | None) -> bool:
     return row is not None and row.state == "ready" and row.config_hash == config.hash
+
+
+def _refuse_second(name: str, known: Iterable[ServerRow]) -> None:
+    if name in {row.name for row in known}:
+        raise ConfigurationError(f"There is a server {name!r} already.", "Remove it first, or take another name.")
 
 
 def _refuse_taken(config: McpConfig, known: Mapping[str, ServerRow]) -> None:

@@ -1,5 +1,7 @@
 """Adding, removing and trying out one server at a time."""
 
+import asyncio
+
 import pytest
 
 from mcp_gateway.config import server_of
@@ -21,6 +23,21 @@ async def test_a_name_is_given_once(house: House) -> None:
 
         with pytest.raises(ConfigurationError, match="'recorder' already"):
             await gateway.add("recorder", house.recording())
+
+
+async def test_of_two_who_give_a_name_at_once_one_is_refused(house: House) -> None:
+    async with house.gateway() as gateway, house.gateway() as other:
+        come_to = await asyncio.gather(
+            gateway.add("recorder", house.recording(description="One.")),
+            other.add("recorder", house.recording(description="Two.")),
+            return_exceptions=True,
+        )
+        (stored,) = await gateway.refresh()
+
+    (refused,) = (found for found in come_to if isinstance(found, BaseException))
+    ((added,),) = (found for found in come_to if not isinstance(found, BaseException))
+    assert isinstance(refused, ConfigurationError)
+    assert added == stored
 
 
 async def test_what_cant_be_listed_is_not_added(house: House) -> None:

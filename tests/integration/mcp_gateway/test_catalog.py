@@ -8,10 +8,13 @@ import pytest
 from sqlalchemy import select, update
 
 from mcp_gateway.config import ServerConfig, server_of
+from mcp_gateway.gateway import open_gateway
+from mcp_gateway.repository import ServerRepository, ServerRow
 from starling.core.errors import ConfigurationError
+from starling.core.settings import Limits
 from starling.core.tools import Effect
 from starling.infra.postgres.tables import servers, tools
-from tests.support.gateway import SERVERS, House, call, foreign, listed, module, named, python
+from tests.support.gateway import SERVERS, House, call, foreign, listed, module, named, python, wait_for
 
 WELL = SERVERS / "misbehaving.py"
 
@@ -176,6 +179,40 @@ async def test_a_degraded_server_is_tried_again(house: House, tmp_path: Path) ->
         after = await listed(gateway, python(script))
 
     assert (before.state, after.state) == ("degraded", "ready")
+
+
+class Meddled(ServerRepository):
+    """Servers of which one is removed by somebody else just after each look, once that is wanted."""
+
+    unwanted = ""
+    looks = 0
+
+    async def servers(self) -> list[ServerRow]:
+        rows = await super().servers()
+        if self.unwanted:
+            self.looks += 1
+            await super().change([self.unwanted], ())
+        return rows
+
+
+async def test_a_server_that_answers_late_stays_removed_if_it_was_meanwhile(house: House, tmp_path: Path) -> None:
+    repository, permission, told = Meddled(house.engine), tmp_path / "go", asyncio.Event()
+
+    async def late() -> None:
+        told.set()
+
+    async with open_gateway(repository, Limits(server_grace_seconds=0.1), house.environment) as gateway:
+        config = {"good": python(WELL, "well"), "late": python(WELL, "late", str(permission))}
+        before = await gateway.sync(config, late)
+        repository.unwanted = "late"
+        permission.touch()
+        await wait_for(lambda: repository.looks == 2 or told.is_set())
+        repository.unwanted = ""
+        after = await gateway.refresh()
+
+    assert [listing.name for listing in before] == ["good", "late"]
+    assert [listing.name for listing in after] == ["good"]
+    assert not told.is_set()
 
 
 async def test_two_processes_may_list_at_once(house: House) -> None:
