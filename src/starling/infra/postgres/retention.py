@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from sqlalchemy import (
     CTE,
@@ -27,9 +27,11 @@ from sqlalchemy import (
     update,
 )
 
+from starling.infra.postgres.artifacts import BEFORE_ALL, Place, forget_contents, unreferred
 from starling.infra.postgres.engine import Engine, translated
 from starling.infra.postgres.outbox import DELIVERY_DAYS
 from starling.infra.postgres.tables import (
+    artifacts,
     audit,
     audit_events,
     events,
@@ -37,6 +39,7 @@ from starling.infra.postgres.tables import (
     interrupts,
     journal,
     ledger,
+    run_artifacts,
     runs,
     steps,
 )
@@ -45,7 +48,7 @@ type Condition = ColumnElement[bool]
 type RunPlace = tuple[str, str]
 """A tenant and a run's id: runs are gone through in this order."""
 
-_BEFORE_ALL: Final[RunPlace] = ("", "00000000-0000-0000-0000-000000000000")
+_BEFORE_ALL_RUNS: Final[RunPlace] = ("", "00000000-0000-0000-0000-000000000000")
 _LIMIT_LOCKS = text("SELECT set_config('lock_timeout', '2s', true)")  # whoever changes a table's form goes first
 _UNSETTLED = and_(ledger.c.settled_at.is_(None), ledger.c.state.in_(("dispatched", "in_doubt")))
 _SETTLED, _ANSWERED = not_(_UNSETTLED), interrupts.c.state != "open"
@@ -99,12 +102,13 @@ class _Old:
         error = exists().where(_of_run(events, runs), events.c.seq == runs.c.seq - 1, events.c.type == "error")
         kept = case((error, 2), else_=1)
         untrimmed = and_(runs.c.trimmed == 0, runs.c.seq > 1)
-        settled, answered = (
+        settled, answered, referring = (
             exists().where(_of_run(ledger, runs), _SETTLED),
             exists().where(_of_run(interrupts, runs), _ANSWERED),
+            exists().where(_of_run(run_artifacts, runs)),
         )
         columns = (runs.c.tenant, runs.c.id, (runs.c.seq - kept).label("last"))
-        return select(*columns).where(self.ended(), or_(untrimmed, settled, answered))
+        return select(*columns).where(self.ended(), or_(untrimmed, settled, answered, referring))
 
     def ended(self) -> Condition:
         return and_(runs.c.ended_at < self.before, self._mine(runs))
@@ -125,6 +129,11 @@ class _Old:
             for table, (key, condition) in found.items()
         }
 
+    def contents(self) -> Select[int]:
+        """How many artifacts nobody will refer to any more, once the runs have forgotten theirs."""
+        going = exists().where(_of_run(run_artifacts, runs), self.ended())
+        return select(func.count().label("count")).select_from(artifacts).where(unreferred(self.which.tenant, going))
+
     def _mine(self, table: Table) -> Condition:
         return true() if self.which.tenant is None else table.c.tenant == self.which.tenant
 
@@ -137,6 +146,7 @@ def _details(old: CTE) -> Mapping[Table, Condition]:
         journal: true(),
         ledger: _SETTLED,
         interrupts: _ANSWERED,
+        run_artifacts: true(),
     }
     return {table: and_(_of_run(table, old), condition) for table, condition in conditions.items()}
 
@@ -182,6 +192,7 @@ class Retention:
             queries[table.name] = select(counted).select_from(table.join(some, condition))
         for table, (_, condition) in old.by_age().items():
             queries[table.name] = select(counted).select_from(table).where(condition)
+        queries[artifacts.name] = old.contents()
         found = Counter({name: (await self._row(query))["count"] for name, query in queries.items()})
         return await self._forgotten(old, found)
 
@@ -191,6 +202,7 @@ class Retention:
         found = await self._prune_runs(old)
         for table, (key, condition) in old.by_age().items():
             found[table.name] = await self._prune_rows(table, key, condition)
+        found[artifacts.name] = await self._prune_contents(which.tenant)
         return await self._forgotten(old, found)
 
     async def _prune_runs(self, old: _Old) -> Counter[str]:
@@ -198,7 +210,7 @@ class Retention:
         place = tuple_(runs.c.tenant, runs.c.id)
         query = old.runs().order_by(runs.c.tenant, runs.c.id).limit(self._runs_at_once)
         query = query.with_for_update(of=runs, skip_locked=True)
-        last = _BEFORE_ALL
+        last = _BEFORE_ALL_RUNS
         while True:
             gone = await self._row(_forgetting(query.where(place > last).cte("old")))
             if not gone["runs"]:
@@ -214,6 +226,16 @@ class Retention:
         total, count = 0, self._rows_at_once
         while count == self._rows_at_once:
             count = (await self._row(query))["count"]
+            total += count
+        return total
+
+    async def _prune_contents(self, tenant: str | None) -> int:
+        total, last = 0, cast("Place | None", BEFORE_ALL)
+        while last is not None:
+            with translated():
+                async with self._engine.begin() as connection:
+                    await connection.execute(_LIMIT_LOCKS)
+                    count, last = await forget_contents(connection, tenant, last, self._rows_at_once)
             total += count
         return total
 

@@ -131,6 +131,8 @@ def _conditions(tenant: str, which: RunFilter) -> list[ColumnElement[bool]]:
         conditions.append(runs.c.thread_id == which.thread_id)
     if which.status is not None:
         conditions.append(runs.c.status == which.status)
+        if not which.status.terminal:
+            conditions.append(runs.c.ended_at.is_(None))  # so that the index of unfinished runs serves
     if which.before is not None:
         conditions.append(runs.c.id < which.before)
     return conditions

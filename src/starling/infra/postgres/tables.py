@@ -133,6 +133,13 @@ runs = Table(
         unique=True,
     ),
     Index("runs_unfinished", "tenant", "status", postgresql_where=text("ended_at IS NULL")),
+    Index(
+        "runs_ended_badly",
+        "tenant",
+        "status",
+        "id",
+        postgresql_where=text("status IN ('failed', 'cancelled', 'budget_exhausted', 'parked')"),
+    ),
 )
 
 # What follows belongs to a run. No foreign key says so: the only writer proves in each of its transactions that
@@ -221,6 +228,31 @@ interrupts = Table(  # what a run waits for; keyed like the ledger, within its r
     Column("answered_by", Text),
     Index("interrupts_key", "tenant", "run_id", "key", unique=True),
     Index("interrupts_open", "expires_at", postgresql_where=text("state = 'open'")),
+)
+
+artifacts = Table(  # what was too long for a model
+    "artifacts",
+    metadata,
+    _tenant(),
+    Column("hash", Text, primary_key=True),  # SHA-256 of the content in UTF-8
+    Column("bytes", BigInteger, nullable=False),  # of the content in UTF-8, for the quota
+    Column("characters", Integer, nullable=False),
+    Column("content", Text, nullable=False),
+    _moment("created_at"),
+)
+
+run_artifacts = Table(  # whose result a content is: it stays for as long as anybody refers to it
+    "run_artifacts",
+    metadata,
+    _tenant(),
+    Column("run_id", UUID(as_uuid=False), primary_key=True),
+    Column("call_id", Text, primary_key=True),
+    Column("hash", Text, primary_key=True),
+    Column("name", Text, nullable=False),  # of the tool, in full
+    Column("media_type", Text, nullable=False),
+    _moment("created_at"),
+    ForeignKeyConstraint(["tenant", "hash"], ["artifacts.tenant", "artifacts.hash"]),
+    Index("run_artifacts_content", "tenant", "hash"),
 )
 
 idempotency_keys = Table(

@@ -1,0 +1,269 @@
+"""Artifacts are there once for each content, for the runs that refer to them, and go when nobody does any more."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.core.artifacts import Content, NotKept, Origin
+from starling.core.errors import NotFoundError
+from starling.core.ids import new_id
+from starling.infra.postgres.artifacts import BEFORE_ALL, PostgresArtifacts, Quota, forget_contents
+from starling.infra.postgres.engine import open_engine
+from starling.infra.postgres.retention import Retention, Selection
+from tests.support.line import Line
+from tests.support.runs import waiting_for_a_lock
+
+OLD = Selection(timedelta(days=30))
+QUOTA = Quota(10_000, 25_000)
+LONG = "λ" * 4_000  # 8,000 bytes
+
+
+@pytest.fixture
+def store(engine: AsyncEngine) -> PostgresArtifacts:
+    return PostgresArtifacts(engine, QUOTA, patience_seconds=0.1)
+
+
+def origin(run_id: str, call_id: str = "t1.0.0", tenant: str = "default") -> Origin:
+    return Origin(tenant, run_id, call_id, "files.read")
+
+
+async def kept(store: PostgresArtifacts, content: str, of: Origin) -> str:
+    found = await store.put(of, content, "text/plain")
+    assert isinstance(found, str), found
+    return found
+
+
+async def run_of(engine: AsyncEngine, *, days: int = 0, tenant: str = "default") -> str:
+    """Return the id of a run; it ended so many days ago, or goes on."""
+    key = await Line(engine).accept(thread=new_id(), tenant=tenant)
+    if days:
+        ended = "UPDATE runs SET status = 'failed', ended_at = now() - make_interval(days => :days) WHERE id = :id"
+        await execute(engine, ended, days=days, id=key.id)
+    return key.id
+
+
+async def execute(engine: AsyncEngine, statement: str, **values: object) -> None:
+    async with engine.begin() as connection:
+        await connection.execute(text(statement), values)
+
+
+async def count(engine: AsyncEngine, table: str) -> int:
+    async with engine.connect() as connection:
+        return (await connection.execute(text(f"SELECT count(*) FROM {table}"))).scalar_one()  # noqa: S608
+
+
+@asynccontextmanager
+async def open_put(engine: AsyncEngine, of: Origin, content: str) -> AsyncGenerator[None]:
+    """Hold a put's transaction open for as long as the block lasts, then commit it."""
+    async with engine.connect() as connection:
+        await connection.execute(
+            text("""
+            WITH kept AS (INSERT INTO artifacts (tenant, hash, bytes, characters, content)
+                VALUES (:tenant, :hash, 1, 1, :content) ON CONFLICT (tenant, hash) DO UPDATE SET hash = excluded.hash)
+            INSERT INTO run_artifacts (tenant, run_id, call_id, hash, name, media_type)
+            VALUES (:tenant, :run_id, :call_id, :hash, :name, 'text/plain')"""),
+            {
+                "tenant": of.tenant, "run_id": of.run_id, "call_id": of.call_id, "name": of.name,
+                "hash": hashlib.sha256(content.encode()).hexdigest(), "content": content,
+            },
+        )  # fmt: skip
+        yield
+        await connection.commit()
+
+
+async def test_what_is_put_is_read_whole_and_in_parts(store: PostgresArtifacts) -> None:
+    run, content = new_id(), "première\n" + LONG
+
+    artifact = await kept(store, content, origin(run))
+
+    assert artifact == hashlib.sha256(content.encode()).hexdigest()
+    assert await store.read("default", run, artifact) == Content(content, "text/plain")
+    assert await store.part("default", run, artifact, 3, 7) == "mière\nλ"
+    assert await store.part("default", run, artifact, len(content) - 2, 50) == "λλ"
+    (listed,) = await store.of_run("default", run)
+    assert (listed.id, listed.name, listed.call_id) == (artifact, "files.read", "t1.0.0")
+    assert (listed.bytes, listed.characters) == (len(content.encode()), len(content))
+
+
+async def test_the_same_again_changes_nothing(store: PostgresArtifacts, engine: AsyncEngine) -> None:
+    run = new_id()
+
+    first, again = await asyncio.gather(kept(store, LONG, origin(run)), kept(store, LONG, origin(run)))
+
+    assert first == again
+    assert len(await store.of_run("default", run)) == await count(engine, "artifacts") == 1
+
+
+async def test_one_content_of_many_calls_is_there_once(store: PostgresArtifacts, engine: AsyncEngine) -> None:
+    runs = [new_id(), new_id()]
+    for run in runs:
+        await asyncio.gather(*(kept(store, LONG, origin(run, f"t1.0.{index}")) for index in range(4)))
+
+    assert (await count(engine, "artifacts"), await count(engine, "run_artifacts")) == (1, 8)
+    assert {item.call_id for item in await store.of_run("default", runs[0])} == {f"t1.0.{n}" for n in range(4)}
+
+
+async def test_another_run_and_another_tenant_reach_nothing(store: PostgresArtifacts) -> None:
+    run, other = new_id(), new_id()
+    artifact = await kept(store, LONG, origin(run))
+    await kept(store, "else", origin(other))
+
+    for tenant, asker in (("default", other), ("shop", run)):
+        with pytest.raises(NotFoundError):
+            await store.read(tenant, asker, artifact)
+        with pytest.raises(NotFoundError):
+            await store.part(tenant, asker, artifact, 0, 10)
+    assert await store.of_run("shop", run) == []
+
+
+async def test_what_is_larger_than_an_artifact_may_be_is_not_kept(
+    store: PostgresArtifacts, engine: AsyncEngine
+) -> None:
+    refused = await store.put(origin(new_id()), "λ" * 5_001, "text/plain")
+
+    assert refused == NotKept("it has 10,002 bytes, more than limits.artifact_bytes allows")
+    assert await count(engine, "artifacts") == 0
+
+
+async def test_beyond_a_tenants_quota_nothing_more_is_kept(store: PostgresArtifacts) -> None:
+    run = new_id()
+    for letter in "abc":
+        await kept(store, letter * 8_000, origin(run, letter))
+
+    refused = await store.put(origin(run, "d"), "d" * 8_000, "text/plain")
+    known = await kept(store, "a" * 8_000, origin(new_id()))
+    others = await kept(store, "d" * 8_000, origin(new_id(), tenant="shop"))
+
+    assert isinstance(refused, NotKept)
+    assert "limits.tenant_artifact_bytes" in refused.reason
+    assert known
+    assert others
+
+
+async def test_a_postgres_that_is_away_refuses_and_raises_nothing(database_url: str) -> None:
+    away = open_engine(database_url.rpartition("@")[0] + "@127.0.0.1:1/nowhere")
+    store = PostgresArtifacts(away, QUOTA, patience_seconds=0.1)
+
+    assert await store.put(origin(new_id()), LONG, "text/plain") == NotKept("Postgres couldn't be used")
+    await away.dispose()
+
+
+async def test_what_postgres_refuses_is_an_outcome_too(store: PostgresArtifacts) -> None:
+    assert await store.put(origin(new_id()), "a\0b", "text/plain") == NotKept("Postgres refused it")
+
+
+async def test_old_runs_references_go_and_with_the_last_one_the_content(
+    store: PostgresArtifacts, engine: AsyncEngine
+) -> None:
+    old, young = await run_of(engine, days=60), await run_of(engine, days=1)
+    shared = await kept(store, LONG, origin(young))
+    await kept(store, LONG, origin(old))
+    for letter in "abc":
+        await kept(store, letter, origin(old, letter))
+    retention = Retention(engine, rows_at_once=2)
+
+    looked = await retention.look(OLD)
+    forgotten = await retention.prune(OLD)
+
+    assert looked.rows == forgotten.rows
+    assert (forgotten.rows["run_artifacts"], forgotten.rows["artifacts"]) == (4, 3)
+    assert (await store.read("default", young, shared)).text == LONG
+    assert (await retention.prune(OLD)).total == 0
+
+
+async def test_a_reference_that_came_after_its_run_was_pruned_goes_the_next_time(
+    store: PostgresArtifacts, engine: AsyncEngine
+) -> None:
+    old = await run_of(engine, days=60)
+    await Retention(engine).prune(OLD)
+    await kept(store, LONG, origin(old))
+
+    forgotten = await Retention(engine).prune(OLD)
+
+    assert (forgotten.rows["run_artifacts"], forgotten.rows["artifacts"]) == (1, 1)
+
+
+async def test_only_the_named_tenants_artifacts_go(store: PostgresArtifacts, engine: AsyncEngine) -> None:
+    for tenant in ("ours", "theirs"):
+        await kept(store, LONG, origin(await run_of(engine, days=60, tenant=tenant), tenant=tenant))
+
+    forgotten = await Retention(engine).prune(Selection(timedelta(days=30), tenant="ours"))
+
+    assert forgotten.rows["artifacts"] == await count(engine, "artifacts") == 1
+
+
+async def test_content_that_is_being_put_stays_where_pruning_comes_second(
+    store: PostgresArtifacts, engine: AsyncEngine
+) -> None:
+    old, live = await run_of(engine, days=60), await run_of(engine)
+    artifact = await kept(store, LONG, origin(old))
+    async with open_put(engine, origin(live), LONG):
+        forgotten = await Retention(engine).prune(OLD)
+
+    assert "artifacts" not in forgotten.rows
+    assert (await store.read("default", live, artifact)).text == LONG
+
+
+async def test_content_that_is_being_pruned_is_there_again_where_it_is_put_second(
+    store: PostgresArtifacts, engine: AsyncEngine, database_url: str
+) -> None:
+    live = await run_of(engine)
+    artifact = await kept(store, LONG, origin(new_id()))
+    await execute(engine, "DELETE FROM run_artifacts")
+    async with engine.connect() as connection:
+        assert await forget_contents(connection, None, BEFORE_ALL, 10) == (1, None)
+        putting = asyncio.ensure_future(kept(PostgresArtifacts(engine, QUOTA), LONG, origin(live)))
+        await waiting_for_a_lock(database_url)
+        await connection.commit()
+        assert await putting == artifact
+
+    assert (await store.read("default", live, artifact)).text == LONG
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_pruning_beside_puts_of_the_same_content_loses_none(
+    store: PostgresArtifacts, engine: AsyncEngine, seed: int
+) -> None:
+    contents = [f"{seed} {number}" for number in range(3)]
+    live = [await run_of(engine) for _ in range(6)]
+
+    async def put_all(run: str) -> None:
+        for number, content in enumerate(contents * 4):
+            await kept(store, content, origin(run, f"t1.{number}.0"))
+
+    async def forget_some() -> None:
+        for _ in range(12):
+            old = await run_of(engine, days=60)
+            for number, content in enumerate(contents):
+                await kept(store, content, origin(old, f"t1.{number}.0"))
+            await Retention(engine, rows_at_once=2).prune(OLD)
+
+    await asyncio.gather(forget_some(), forget_some(), *map(put_all, live))
+
+    for run in live:
+        listed = await store.of_run("default", run)
+        assert len(listed) == len(contents) * 4
+        assert {(await store.read("default", run, item.id)).text for item in listed} == set(contents)
+
+
+async def test_lists_of_runs_that_ended_badly_are_served_by_an_index(engine: AsyncEngine) -> None:
+    runs = """INSERT INTO runs (tenant, id, thread_id, branch_id, arrival, status, epoch, graph_version, input, config,
+            principal, correlation_id, trace_id, ended_at)
+        SELECT 'default', gen_random_uuid(), 't', 'main', n,
+            CASE n % 500 WHEN 0 THEN 'parked' ELSE 'succeeded' END, 1, 1, '', '{}', '{}', '', '', now()
+        FROM generate_series(1, 5000) AS n"""
+    await execute(engine, "INSERT INTO threads (tenant, id) VALUES ('default', 't')")
+    await execute(engine, "INSERT INTO branches (tenant, thread_id, id) VALUES ('default', 't', 'main')")
+    await execute(engine, runs)
+    query = "SELECT id FROM runs WHERE tenant = 'default' AND status = 'parked' ORDER BY id DESC LIMIT 20"
+    async with engine.connect() as connection:
+        await connection.execute(text("ANALYZE runs"))
+        plan = [row[0] for row in await connection.execute(text(f"EXPLAIN {query}"))]
+
+    assert any("runs_ended_badly" in line for line in plan), plan
