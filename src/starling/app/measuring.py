@@ -10,19 +10,22 @@ from starling.app.metrics import Metrics
 from starling.app.worker import Execute
 from starling.core.clock import Deadline
 from starling.core.errors import ModelError
-from starling.core.llm import ModelClient, ModelReply, ModelRequest, ModelRole, TextDelta
+from starling.core.llm import ModelReply, ModelRequest, ModelRole, TextDelta
 from starling.core.runs import RunResult
 from starling.core.tools import ServerListing, ToolCall, ToolGateway, ToolOutcome
+from starling.infra.llm.client import Models
 from starling.infra.postgres.runs import Claim
 
-_UNKNOWN_SERVER = "unknown"  # removed meanwhile: names that anybody may invent are no labels
+# Names that anybody may invent are no labels.
+_UNKNOWN_SERVER = "unknown"  # removed meanwhile
+_OTHER_MODEL = "other"  # that a custom agent names
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredModels:
-    """Counts answers, failures and tokens of a model client."""
+    """Counts answers, failures and tokens of models."""
 
-    inner: ModelClient
+    inner: Models
     metrics: Metrics
 
     async def respond(self, request: ModelRequest) -> ModelReply:
@@ -50,7 +53,7 @@ class MeasuredModels:
         try:
             yield
         except ModelError as error:
-            self.metrics.model_calls.labels(role.value, error.model, error.code).inc()
+            self.metrics.model_calls.labels(role.value, self._label(error.model), error.code).inc()
             raise
         except asyncio.CancelledError:
             self.metrics.model_calls.labels(role.value, self.describe(role), "cancelled").inc()
@@ -59,9 +62,13 @@ class MeasuredModels:
             self.metrics.model_seconds.labels(role.value).observe(perf_counter() - begun)
 
     def _answered(self, role: ModelRole, reply: ModelReply) -> None:
-        self.metrics.model_calls.labels(role.value, reply.model, "ok").inc()
-        self.metrics.model_tokens.labels(role.value, reply.model, "input").inc(reply.usage.input_tokens)
-        self.metrics.model_tokens.labels(role.value, reply.model, "output").inc(reply.usage.output_tokens)
+        model = self._label(reply.model)
+        self.metrics.model_calls.labels(role.value, model, "ok").inc()
+        self.metrics.model_tokens.labels(role.value, model, "input").inc(reply.usage.input_tokens)
+        self.metrics.model_tokens.labels(role.value, model, "output").inc(reply.usage.output_tokens)
+
+    def _label(self, model: str) -> str:
+        return model if model in self.inner.names else _OTHER_MODEL
 
 
 @dataclass(frozen=True, slots=True)

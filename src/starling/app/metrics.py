@@ -35,7 +35,7 @@ class Metrics:
         )
         self.model_calls = Counter(
             "starling_model_calls",
-            "Answers of models; outcome is ok, or the code of the error.",
+            "Answers of models, `other` where the settings choose none such; outcome is ok, or the code of the error.",
             ["role", "model", "outcome"],
             registry=registry,
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -55,6 +56,14 @@ async def test_failures_are_counted_by_their_code() -> None:
 
     assert value(models, "starling_model_calls_total", model="scripted:small", outcome="llm_server_error") == 2
     assert value(models, "starling_model_call_seconds_count") == 2
+
+
+async def test_a_model_that_an_agent_names_is_no_label() -> None:
+    async with measured(Answer("Hello to you", usage=(11, 7))) as models:
+        await models.respond(replace(HELLO, model="scripted:canary"))
+
+    assert value(models, "starling_model_calls_total", model="other", outcome="ok") == 1
+    assert "canary" not in models.metrics.text().decode()
 
 
 async def test_the_database_is_asked_once_in_a_while() -> None:

@@ -29,6 +29,7 @@ class Models:
     ) -> None:
         self._named = named
         self._candidates = {role: _candidates(role, chains) for role in ModelRole}
+        self.names = frozenset(model.name for chain in chains.values() for model in chain)  # that the settings choose
         self._clock = clock
         self._backoff = backoff
         self._health = Health(clock)
