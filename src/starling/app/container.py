@@ -153,11 +153,12 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
         await stack.enter_async_context(board.listening(store.direct_url))
         gateway = await stack.enter_async_context(open_gateway(servers, settings.limits, environment(), board))
         registry = store.rosters
+        watch = watching(settings, store.registry)
         listings = await _register(settings, gateway)
         epoch = publisher.activation.epoch.number
         freshness = Freshness(gateway, registry, store.epochs, epoch)
         await stack.enter_async_context(freshness.listening(store.direct_url))
-        await stack.enter_async_context(watching(settings, store.registry))
+        await stack.enter_async_context(watch)
         await stack.enter_async_context(delivering(settings, store.engine))
         metrics = store.scrape.metrics
         metrics.sessions.set_function(lambda: gateway.open_sessions)

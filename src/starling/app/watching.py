@@ -1,8 +1,9 @@
 """Reloading when the `mcpServers` file changes, where the settings ask for it."""
 
+import contextlib
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - it may use trio, which isn't here
@@ -18,15 +19,14 @@ _LOOK_MILLISECONDS = 1_000  # where the file system tells nothing
 _log = logging.getLogger(__name__)
 
 
-@asynccontextmanager
-async def watching(settings: Settings, registry: RegistryService) -> AsyncGenerator[None]:
-    """Reload what changes in the file for as long as the context lasts; do nothing where nobody asked for it."""
-    file = settings.mcp_config
-    if file is None or not settings.watch_mcp_config:
-        yield
-        return
-    async with in_background(_Watch(file, registry).follow(), "watch-mcp-config"):
-        yield
+def watching(settings: Settings, registry: RegistryService) -> AbstractAsyncContextManager[None]:
+    """Reload what changes in the file for as long as the context lasts; do nothing where nobody asked for it.
+
+    What the file says now is known already: whoever reads it at the start does so after this.
+    """
+    if settings.mcp_config is None or not settings.watch_mcp_config:
+        return contextlib.nullcontext()
+    return _Watch(settings.mcp_config, registry).following()
 
 
 class _Watch:
@@ -37,7 +37,12 @@ class _Watch:
         self._registry = registry
         self._text = self._read()
 
-    async def follow(self) -> None:
+    @asynccontextmanager
+    async def following(self) -> AsyncGenerator[None]:
+        async with in_background(self._follow(), "watch-mcp-config"):
+            yield
+
+    async def _follow(self) -> None:
         """Reload at each change, for ever. A file that can't be used changes nothing, and is warned of once."""
         folder = self._file.absolute().parent
         async for _ in awatch(folder, recursive=False, rust_timeout=_LOOK_MILLISECONDS, yield_on_timeout=True):

@@ -1,6 +1,7 @@
 """A file that is watched: what it says counts a moment after it was written, and what is broken doesn't."""
 
 import json
+import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.app.watching import watching
 from starling.core.principal import SHARED
 from starling.infra.postgres.audit import latest
-from tests.support.gateway import wait_for
-from tests.support.platform import Platform, Workbench
+from tests.support.gateway import SERVERS, wait_for
+from tests.support.model_server import ModelServer
+from tests.support.platform import Platform, Workbench, open_platform
 
 
 @pytest.fixture
@@ -61,3 +63,19 @@ async def test_a_broken_file_keeps_what_there_is_until_it_is_mended(
 
     write(file, extra=workbench.as_server("read"))
     await wait_for(lambda: specialists(platform) == {"extra"})
+
+
+async def test_a_file_that_changes_during_the_start_is_reloaded_after_it(
+    database_url: str, model: ModelServer, workbench: Workbench, tmp_path: Path
+) -> None:
+    follower, config = str(SERVERS / "misbehaving.py"), tmp_path / "mcp.json"
+    later = json.dumps({"mcpServers": {"extra": workbench.as_server("read")}})
+    change = f"import os, sys; open({str(config)!r}, 'w').write({later!r}); os.execv(sys.argv[1], sys.argv[1:])"
+    server = {"command": sys.executable, "args": ["-c", change, sys.executable, follower, "well"]}
+
+    async with open_platform(
+        database_url, model, {"bench": server}, tmp_path, tracing={"watch_mcp_config": True}
+    ) as platform:
+        assert {listing.name for listing in platform.workshop.listings} == {"bench"}
+
+        await wait_for(lambda: specialists(platform) == {"extra"})
