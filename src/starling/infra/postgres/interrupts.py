@@ -81,8 +81,8 @@ _ACTIVE = """
 SELECT runs.id::text, runs.seq, runs.principal -> 'grant' FROM runs
 JOIN threads ON threads.tenant = runs.tenant AND threads.id = runs.thread_id AND threads.branch = runs.branch_id
 WHERE runs.tenant = %(tenant)s AND runs.thread_id = %(thread)s AND runs.status IN ('running', 'waiting')
-    AND NOT runs.cancel_requested
-FOR UPDATE OF runs"""
+    AND NOT runs.cancel_requested"""
+_LOCK_ACTIVE = f"{_ACTIVE} AND runs.id = %(id)s FOR UPDATE OF runs"
 
 _GRANT = "SELECT principal -> 'grant' FROM runs WHERE tenant = %(tenant)s AND id = %(id)s"
 
@@ -212,26 +212,28 @@ class InterruptRepository:
         clarification, or may reach more than whoever sent the message: of two messages at once, one answers. The
         idempotency key stands for that run then.
         """
-        tenant = principal.tenant
+        values = {"tenant": principal.tenant, "thread": thread, "actor": principal.key_id or LOCAL, "origin": "message"}
         with translated():
             async with transaction(self._engine) as connection:
-                cursor = await connection.execute(_ACTIVE, {"tenant": tenant, "thread": thread})
-                active = await cursor.fetchone()
-                if active is None:
+                active = await (await connection.execute(_ACTIVE, values)).fetchone()
+                if active is None or not _may_tell(principal, active[2]):
                     return None
-                run, seq, grant = active
-                if principal.grant and not principal.grant.covers(Grant.of(grant)):
+                key = RunKey(principal.tenant, active[0])
+                if idempotency and await _is_taken(connection, idempotency, key):  # before the run, as who accepts runs
                     return None
-                values = {"tenant": tenant, "id": run}
-                found = await (await connection.execute(_OPEN_OF_RUN, values)).fetchall()
-                if [kind for _, kind in found] != ["clarification"]:
-                    return None
-                if idempotency and await reserve(connection, tenant, idempotency, run) != idempotency.held_by(run):
-                    return None
-                answer = InterruptAnswer(found[0][0], "resolved", {"answer": text})
-                actor = principal.key_id or LOCAL
-                await self._write(connection, {**values, "actor": actor, "origin": "message"}, [answer])
-        return RunKey(tenant, run), seq
+                if seq := await self._answer_only_question(connection, {**values, "id": key.id}, text):
+                    return key, seq
+                await connection.rollback()  # the idempotency key is free again
+        return None
+
+    async def _answer_only_question(self, connection: Connection, values: Mapping[str, Any], text: str) -> int | None:
+        """Lock an active run and answer what it asks; None where that isn't one clarification, else its last event."""
+        active = await (await connection.execute(_LOCK_ACTIVE, values)).fetchone()
+        found = await (await connection.execute(_OPEN_OF_RUN, values)).fetchall()
+        if active is None or [kind for _, kind in found] != ["clarification"]:
+            return None
+        await self._write(connection, values, [InterruptAnswer(found[0][0], "resolved", {"answer": text})])
+        return active[1]
 
     async def expire(self) -> int:
         """Close what nobody answered in time and wake the runs that waited for it; return how many runs that were."""
@@ -292,6 +294,16 @@ async def waiting(
 async def _rows(engine: AsyncEngine, query: str, values: Mapping[str, Any]) -> list[StoredInterrupt]:
     with translated():
         return [StoredInterrupt(*row) for row in await fetch_alone(engine, query, values)]
+
+
+def _may_tell(principal: Principal, grant: Mapping[str, Sequence[str]] | None) -> bool:
+    """Whether a caller reaches all that a run may reach."""
+    return principal.grant is None or principal.grant.covers(Grant.of(grant))
+
+
+async def _is_taken(connection: Connection, idempotency: IdempotencyKey, key: RunKey) -> bool:
+    """Have an idempotency key stand for a run; whether it stands for another one, or for another request."""
+    return await reserve(connection, key.tenant, idempotency, key.id) != idempotency.held_by(key.id)
 
 
 def _conflict(interrupt: str, state: str) -> ConflictError:

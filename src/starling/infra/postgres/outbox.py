@@ -32,15 +32,15 @@ WHERE (tenant, id) IN (
     ORDER BY due_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 RETURNING tenant, id::text, correlation_id, event_type, source, payload"""
 
-_DELIVERED = """
-UPDATE audit_events SET delivered_at = now()
-FROM unnest(%(tenants)s::text[], %(ids)s::uuid[]) AS told (tenant, id)
-WHERE audit_events.tenant = told.tenant AND audit_events.id = told.id"""
-
-_GIVE_BACK = """
-UPDATE audit_events SET due_at = created_at
-FROM unnest(%(tenants)s::text[], %(ids)s::uuid[]) AS untold (tenant, id)
-WHERE audit_events.tenant = untold.tenant AND audit_events.id = untold.id"""
+# What was kept for longer than its lease may be somebody else's too: all lock it in one order.
+_SETTLE = """
+WITH settled AS (
+    SELECT tenant, id, told FROM audit_events
+    JOIN unnest(%(tenants)s::text[], %(ids)s::uuid[], %(told)s::bool[]) AS given (tenant, id, told) USING (tenant, id)
+    ORDER BY tenant, id FOR UPDATE OF audit_events)
+UPDATE audit_events SET delivered_at = CASE WHEN told THEN now() ELSE delivered_at END,
+    due_at = CASE WHEN told THEN due_at ELSE created_at END
+FROM settled WHERE audit_events.tenant = settled.tenant AND audit_events.id = settled.id"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,11 @@ class Outbox:
 
     async def settle(self, told: Sequence[AuditEvent], untold: Sequence[AuditEvent]) -> None:
         """Remember which others were told of; the rest is due again at once."""
+        values = {
+            "tenants": [event.tenant for event in (*told, *untold)],
+            "ids": [event.id for event in (*told, *untold)],
+            "told": [True] * len(told) + [False] * len(untold),
+        }
         with translated():
             async with self._engine.begin() as transaction:
-                connection = await driver(transaction)
-                await connection.execute(_DELIVERED, _keys(told))
-                await connection.execute(_GIVE_BACK, _keys(untold))
-
-
-def _keys(events: Sequence[AuditEvent]) -> dict[str, list[str]]:
-    return {"tenants": [event.tenant for event in events], "ids": [event.id for event in events]}
+                await (await driver(transaction)).execute(_SETTLE, values)

@@ -1,0 +1,341 @@
+"""Whoever locks several rows does so in one order: nobody ever waits for somebody who waits for them.
+
+The orders, each from left to right (`skips`: rows that somebody holds are passed over, so nothing waits there):
+
+| who | locks |
+| --- | --- |
+| accepting a run | idempotency key, the thread's turn, with `interrupt` its unfinished runs, branch, the new run, job |
+| ending a run, also by a cancel | run, then its interrupts, calls and branch; runs that are next (skips), jobs |
+| letting it wait | run, branch; runs that are next (skips), jobs |
+| answering | run, its interrupts; runs that are next (skips), jobs |
+| answering with a message | idempotency key, run, its interrupts; runs that are next (skips), jobs |
+| expiring questions | runs (skips), their interrupts; runs that are next (skips), jobs |
+| claiming, flushing, flagging, releasing | run; on release its job |
+| renewing leases | runs (skips) |
+| sweeping | runs (skips), jobs of these, jobs of the dead; runs that are next (skips), jobs |
+| pruning | runs (skips) and what is theirs; then keys and audit events (skips) |
+| telling others | audit events (skips where they are taken; in the order of their keys where they are settled) |
+| changing the registry | the servers' turn, the epochs' turn, servers, the active epoch |
+| closing epochs | epochs that aren't active (skips) |
+| switching, revoking, using keys | one row |
+"""
+
+import asyncio
+import random
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, Final
+
+from psycopg import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from brain.conversation.repository import pushing
+from brain.registry.manifest import Manifest
+from brain.registry.repository import EpochRepository
+from starling.core.clock import SystemClock
+from starling.core.errors import ConflictError, LeaseLostError, NotFoundError
+from starling.core.events import Done, Thinking, Usage
+from starling.core.ids import new_id
+from starling.core.principal import Principal, Scope
+from starling.core.runs import Run, RunResult
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.broadcast import Broadcast
+from starling.infra.postgres.engine import ConnectionLimits, open_engine
+from starling.infra.postgres.idempotency import IdempotencyKey
+from starling.infra.postgres.interrupts import InterruptAnswer, InterruptRepository, StoredInterrupt, asking
+from starling.infra.postgres.leases import Leases
+from starling.infra.postgres.outbox import Outbox
+from starling.infra.postgres.renewals import Renewals
+from starling.infra.postgres.retention import Retention, Selection
+from starling.infra.postgres.runs import Claim, Connection, RunKey, RunRepository, ThreadAsksError
+from starling.infra.postgres.stopping import StoppingRepository
+from starling.infra.postgres.switches import SwitchRepository, Target
+from starling.infra.postgres.writer import RunWriter
+from starling.infra.queue.runs import RunQueue, open_queue
+from tests.support.runs import a_run, claimed, locked
+
+_TENANTS: Final = ("one", "two")
+_THREADS: Final = ("a", "b")
+_CALLERS, _DEEDS = 12, 60
+_CONNECTIONS: Final = ConnectionLimits(size=24)
+_LOCAL = Actor.local("test")
+_LEGAL = (ConflictError, ThreadAsksError, LeaseLostError, NotFoundError)  # what one hears of those who were first
+_SOME_RUN = "SELECT tenant, id::text FROM runs WHERE ended_at IS NULL ORDER BY random() LIMIT 1"
+_SOME_QUESTION = "SELECT tenant, run_id::text, id::text FROM interrupts WHERE state = 'open' ORDER BY random() LIMIT 1"
+_OTHERS = """
+SELECT FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"""
+_WAITING = """
+SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"""
+_DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+
+
+@dataclass
+class Crowd:
+    """Everybody who changes something, over one database; each does what the dice say."""
+
+    engine: AsyncEngine
+    url: str
+    queue: RunQueue
+    dice: random.Random
+    done: Counter[str] = field(default_factory=Counter[str])
+    held: deque[Run] = field(default_factory=lambda: deque[Run](maxlen=10))
+    over: bool = False
+    lives: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+
+    def __post_init__(self) -> None:
+        self.runs = RunRepository(self.engine, self.queue.defer, cap=3)
+        self.leases = Leases(self.engine, self.queue.defer, self.runs.admit)
+        self.interrupts = InterruptRepository(self.engine, self.runs)
+        self.stopping = StoppingRepository(self.engine)
+        self.switches = SwitchRepository(self.engine)
+        self.epochs = EpochRepository(self.engine)
+        self.outbox = Outbox(self.engine)
+        self.retention = Retention(self.engine, runs_at_once=3, rows_at_once=3)
+
+    @property
+    def deeds(self) -> dict[Callable[[], Awaitable[object]], int]:
+        """What callers and sweeps do, and how often."""
+        return {
+            self.ask: 8,
+            self.tell: 12,
+            self.answer: 4,
+            self.cancel: 2,
+            self.renew: 2,
+            self.sweep: 3,
+            self.expire: 3,
+            self.prune: 2,
+            self.deliver: 2,
+            self.switch: 1,
+            self.change_registry: 1,
+            self.close_epochs: 1,
+        }
+
+    async def come_and_go(self) -> None:
+        for _ in range(_DEEDS):
+            (deed,) = self.dice.choices([*self.deeds], [*self.deeds.values()])
+            try:
+                await deed()
+            except _LEGAL as error:
+                self.done[type(error).__name__] += 1
+            self.done[getattr(deed, "__name__", "")] += 1
+
+    def key(self) -> IdempotencyKey | None:
+        return self.dice.choice([None, IdempotencyKey(f"key {self.dice.randrange(5)}", "hash")])
+
+    async def ask(self) -> None:
+        new = a_run(tenant=self.dice.choice(_TENANTS), thread=self.dice.choice(_THREADS))
+        policy = self.dice.choice(["enqueue", "enqueue", "reject", "interrupt"])
+        await self.runs.accept(replace(new, policy=policy, idempotency=self.key()))
+
+    async def tell(self) -> None:
+        principal = Principal(self.dice.choice(_TENANTS), "", frozenset(Scope))
+        if await self.interrupts.answer_thread(principal, self.dice.choice(_THREADS), "That one.", self.key()):
+            self.done["told"] += 1
+
+    async def answer(self) -> None:
+        if found := await self.one(_SOME_QUESTION):
+            tenant, run, question = found
+            answer = InterruptAnswer(question, "resolved", {"answer": "This one."})
+            await self.interrupts.answer(RunKey(tenant, run), [answer], "somebody")
+
+    async def cancel(self) -> None:
+        if (found := await self.one(_SOME_RUN)) and (claim := await self.stopping.stop(RunKey(*found))):
+            await self.end(claim)
+
+    async def sweep(self) -> None:
+        await self.leases.sweep(patience_seconds=0.05)
+
+    async def expire(self) -> None:
+        await self.interrupts.expire()
+
+    async def prune(self) -> None:
+        await self.retention.prune(Selection(timedelta(milliseconds=50)))
+
+    async def deliver(self) -> None:
+        told = await self.outbox.take(10, lease_seconds=0.01)
+        await self.outbox.settle(told[::2], told[1::2])
+
+    async def renew(self) -> None:
+        await asyncio.to_thread(self._renew)
+
+    def _renew(self) -> None:
+        with Renewals(self.url, lease_seconds=60) as renewals:
+            renewals.renew(list(self.held))
+
+    async def switch(self) -> None:
+        target = Target("server", self.dice.choice("st"))
+        await self.switches.off(target, "It is broken.", _LOCAL)
+        await self.switches.on(target, _LOCAL)
+
+    async def change_registry(self) -> None:
+        manifest = Manifest(prompts={"supervisor": new_id()})
+        async with self.engine.begin() as connection:
+            await self.epochs.activate(connection, _LOCAL, lambda _: manifest)
+
+    async def close_epochs(self) -> None:
+        await self.epochs.close_unheld()
+
+    async def work(self, key: RunKey) -> None:
+        """Do with a run what a worker does, for one life of it."""
+        if not self.over:
+            life = asyncio.get_running_loop().create_task(self.live(key))
+            self.lives.add(life)
+            life.add_done_callback(self.lives.discard)
+            await asyncio.shield(life)
+
+    async def live(self, key: RunKey) -> None:
+        lease = self.dice.choice([0.02, 60])
+        claim = await self.leases.claim(key, worker=new_id(), lease_seconds=lease, run_seconds=60)
+        if claim is None:
+            return
+        writer = RunWriter(self.engine, claim, Broadcast())
+        self.held.append(claim.run)
+        try:
+            for word in ("one", "two"):
+                writer.emit(Thinking(content=word, message_id="m"))
+                await writer.flush()
+            await self.dice.choice([self.finish, self.wait, self.wait, self.hand_back])(writer)
+        except LeaseLostError:
+            self.done["lost"] += 1
+        finally:
+            await writer.close()
+
+    async def end(self, claim: Claim) -> None:
+        writer = RunWriter(self.engine, claim, Broadcast())
+        await self.finish(writer)
+        await writer.close()
+
+    async def finish(self, writer: RunWriter) -> None:
+        done = Done(usage=Usage(), status="succeeded", reply="Done.")
+        push = pushing(writer.run, [], last_agent="somebody", unasked=True)
+        await writer.end(RunResult(status="succeeded", reply="Done."), done, self.runs, [push])
+        self.done["ended"] += 1
+
+    async def asking_run(self, tenant: str, thread: str) -> RunKey:
+        """Return a run that waits for the answer to one question."""
+        new = a_run(tenant=tenant, thread=thread)
+        await self.runs.accept(new)
+        writer = RunWriter(self.engine, await claimed(self.leases, new.key), Broadcast())
+        await self.wait(writer, seconds=60)
+        await writer.close()
+        return new.key
+
+    async def wait(self, writer: RunWriter, seconds: float | None = None) -> None:
+        run, key = writer.run, RunKey(writer.run.tenant, writer.run.id)
+        questions = [_question(run.id, seconds or self.dice.choice([0.1, 60]))]
+        writer.add(lambda: asking(run.thread_id, run.branch_id, questions))
+
+        async def wake(connection: Connection) -> None:
+            await self.interrupts.wake_if_answered(connection, key, [item.id for item in questions])
+
+        await writer.suspend(wake)
+        self.done["waited"] += 1
+
+    async def hand_back(self, writer: RunWriter) -> None:
+        await self.leases.release(writer.run)
+
+    async def one(self, query: str) -> tuple[Any, ...] | None:
+        async with await AsyncConnection.connect(self.url, autocommit=True) as connection:
+            return await (await connection.execute(query.encode())).fetchone()
+
+
+def _question(run: str, seconds: float) -> StoredInterrupt:
+    return StoredInterrupt(
+        id=new_id(),
+        run_id=run,
+        key=f"clarification/{new_id()}",
+        kind="clarification",
+        path="supervisor",
+        reason="It is unclear.",
+        message="Which one?",
+        response_schema={},
+        call=None,
+        state="open",
+        payload=None,
+        created_at=None,
+        expires_at=SystemClock().now() + timedelta(seconds=seconds),
+    )
+
+
+async def deadlocks(url: str) -> int:
+    """Return how many there were, once everybody has gone: whoever goes says what became of it."""
+    async with asyncio.timeout(30), await AsyncConnection.connect(url, autocommit=True) as connection:
+        while (await connection.execute(_OTHERS.encode())).rowcount:
+            pass
+        (found,) = await (await connection.execute(_DEADLOCKS)).fetchone() or (0,)
+        return found
+
+
+async def waiting_for_locks(url: str, count: int) -> None:
+    """Return once so many wait for a lock."""
+    async with asyncio.timeout(30), await AsyncConnection.connect(url, autocommit=True) as connection:
+        while (await (await connection.execute(_WAITING.encode())).fetchone() or (0,))[0] < count:
+            pass
+
+
+@asynccontextmanager
+async def a_crowd(url: str, seed: int) -> AsyncGenerator[Crowd]:
+    engine = open_engine(url, _CONNECTIONS)
+    async with open_queue(url) as queue:
+        yield Crowd(engine, url, queue, random.Random(seed))
+    await engine.dispose()
+
+
+async def test_a_crowd_that_does_everything_at_once_never_deadlocks(database_url: str) -> None:
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+
+    async def nothing() -> None:
+        pass
+
+    async with a_crowd(database_url, seed) as crowd:
+        working = asyncio.get_running_loop().create_task(crowd.queue.work(crowd.work, nothing, concurrency=8))
+        await asyncio.gather(*(crowd.come_and_go() for _ in range(_CALLERS)))
+        crowd.over = True
+        await asyncio.gather(*crowd.lives)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+    print(crowd.done)
+    assert await deadlocks(database_url) == 0
+
+
+async def test_an_answer_and_an_interruption_under_one_idempotency_key_do_not_wait_for_each_other(
+    database_url: str,
+) -> None:
+    key, loop = IdempotencyKey("key", "hash"), asyncio.get_running_loop()
+    async with a_crowd(database_url, 0) as crowd:
+        asks = await crowd.asking_run("one", "a")
+        interrupting = replace(a_run(tenant="one", thread="a"), policy="interrupt", idempotency=key)
+        async with locked("runs", database_url):
+            told = loop.create_task(
+                crowd.interrupts.answer_thread(Principal("one", "", frozenset(Scope)), "a", "That.", key)
+            )
+            await waiting_for_locks(database_url, 1)
+            accepted = loop.create_task(crowd.runs.accept(interrupting))
+            await waiting_for_locks(database_url, 2)
+        answered, acceptance = await asyncio.gather(told, accepted)
+
+    assert answered is None or answered[0] == asks
+    assert acceptance.started.run_id == (interrupting.key.id if answered is None else asks.id)
+    assert await deadlocks(database_url) == 0
+
+
+async def test_two_who_settle_the_same_in_different_ways_do_not_wait_for_each_other(database_url: str) -> None:
+    loop = asyncio.get_running_loop()
+    async with a_crowd(database_url, 0) as crowd:
+        for thread in "ab":
+            await crowd.runs.accept(a_run(thread=thread))
+        one, two = await crowd.outbox.take(2, lease_seconds=60)
+        async with locked("audit_events", database_url):
+            settling = [
+                loop.create_task(crowd.outbox.settle([told], [untold])) for told, untold in ((one, two), (two, one))
+            ]
+            await waiting_for_locks(database_url, 2)
+        await asyncio.gather(*settling)
+
+    assert await deadlocks(database_url) == 0
