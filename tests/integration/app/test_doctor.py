@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
+from aiohttp import encode_basic_auth, web
 from pydantic import SecretStr
 
 from starling.app.doctor import clock, disk, python
@@ -57,9 +57,15 @@ async def collector(status: int) -> AsyncGenerator[str]:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(status=status)
 
-    app, port = web.Application(), free_port()
+    app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app)
+    async with served(app) as url:
+        yield url
+
+
+@asynccontextmanager
+async def served(app: web.Application) -> AsyncGenerator[str]:
+    port, runner = free_port(), web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()
     try:
@@ -95,8 +101,59 @@ async def test_what_is_broken_is_named_with_a_remedy(database_url: str, tmp_path
     assert wrong["traces"].state == "warning"
     assert "who are you?" in wrong["model router"].message
     assert "'no-such-program' was not found" in wrong["server gone"].message
-    assert all(finding.remedy for subject, finding in wrong.items() if not subject.startswith("model"))
+    assert all(finding.remedy for finding in wrong.values())
     assert "canary" not in str(findings)
+
+
+@pytest.mark.parametrize("address", ["nowhere at all", "http://[", "ftp://user:canary@host/x"])
+async def test_an_address_that_is_none_is_a_finding_like_others(
+    database_url: str, tmp_path: Path, address: str
+) -> None:
+    async with ModelServer(says_ok) as model:
+        given = settings(
+            database_url, tmp_path, model, {"well": WELL}, otlp_endpoint=address, context_service_url=address
+        )
+        findings = await found(given)
+
+    wrong = {finding.subject for finding in findings.values() if finding.state == "problem"}
+    assert wrong == {"traces", "context service"}
+    assert "canary" not in str(findings)
+
+
+async def test_langfuse_is_asked_whether_it_knows_the_keys(database_url: str, tmp_path: Path) -> None:
+    async with ModelServer(says_ok) as model, langfuse("pk-right", "sk-right") as url:
+        states = [
+            (await found(settings(database_url, tmp_path, model, {}, langfuse_host=url, **keys)))["traces"].state
+            for keys in (langfuse_keys("pk-right", "sk-right"), langfuse_keys("pk-right", "sk-canary"))
+        ]
+
+    assert states == ["ok", "warning"]
+
+
+async def test_one_key_of_langfuse_is_no_key(database_url: str, tmp_path: Path) -> None:
+    async with ModelServer(says_ok) as model:
+        findings = await found(settings(database_url, tmp_path, model, {}, langfuse_public_key="pk"))
+
+    assert findings["langfuse"].state == "warning"
+    assert "traces" not in findings
+
+
+def langfuse_keys(public: str, secret: str) -> dict[str, Any]:
+    return {"langfuse_public_key": public, "langfuse_secret_key": SecretStr(secret)}
+
+
+@asynccontextmanager
+async def langfuse(public: str, secret: str) -> AsyncGenerator[str]:
+    """Give the address of somebody who looks at keys as Langfuse does: after the method."""
+
+    async def projects(request: web.Request) -> web.Response:
+        known = request.headers["Authorization"] == encode_basic_auth(public, secret)
+        return web.json_response({"data": []}, status=200 if known else 401)
+
+    app = web.Application()
+    app.router.add_get("/api/public/projects", projects)
+    async with served(app) as url:
+        yield url
 
 
 async def test_a_database_that_is_away_or_empty_is_a_problem(empty_database_url: str, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from time import perf_counter
 
-from starling.app.doctor.finding import Finding, ok, problem
+from starling.app.doctor.finding import Finding, ok
 from starling.core.errors import ModelError
 from starling.core.llm import Message, ModelClient, ModelRequest, ModelRole
 from starling.core.settings import Settings
@@ -27,7 +27,7 @@ async def _asked(models: ModelClient, role: ModelRole) -> Finding:
     try:
         reply = await models.respond(ModelRequest(role, _QUESTION, max_tokens=16, timeout=_SECONDS))
     except ModelError as error:
-        return problem(subject, error)
+        return Finding(subject, "problem", error.message, error.remedy or f"Check the endpoint and the key of {name}.")
     said = f"{reply.model} answered in {(perf_counter() - begun) * 1000:.0f} ms."
     if reply.warnings:
         remedy = f"Check the endpoint of {name}."
