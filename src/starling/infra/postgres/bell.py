@@ -17,19 +17,23 @@ _log = logging.getLogger(__name__)
 async def rings(url: str, channel: str, *, at_least_every: float) -> AsyncGenerator[bool]:
     """Yield True at each notice on a channel and whenever listening begins, False after so many silent seconds.
 
-    `url` must reach Postgres itself, not a transaction pooler. A lost connection is opened again, for ever.
+    `url` must reach Postgres itself, not a transaction pooler. A lost connection is opened again, for ever: at once
+    the first time, since what counts on the bell is late meanwhile.
     """
     while True:
+        listened = False
         try:
             async with await listening_connection(url) as connection:
                 await connection.execute(SQL("LISTEN {}").format(Identifier(channel)))
                 rung = True
                 while True:
                     yield rung
+                    listened = True
                     rung = bool([_ async for _ in connection.notifies(timeout=at_least_every, stop_after=1)])
         except OperationalError as error:
             _log.warning("lost the connection that listens on %s: %s", channel, error)
-        await asyncio.sleep(_RECONNECT_SECONDS)
+        if not listened:
+            await asyncio.sleep(_RECONNECT_SECONDS)
 
 
 async def listening_connection(url: str) -> AsyncConnection[Any]:
