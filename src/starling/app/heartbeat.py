@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from threading import Event
-from time import monotonic
 
+from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.runs import Run
 from starling.infra.postgres.renewals import Hold, Renewals, Renewed
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 @dataclass(slots=True)
 class _Lease:
     run: Run
-    since: float  # by the monotonic clock: when the claim or the last renewal that succeeded *began*
+    since: float  # in `lease_time`: when the claim or the last renewal that succeeded *began*
     lose: Callable[[], object]
 
 
@@ -78,7 +78,7 @@ class Heartbeat:
     def _renew(self, loop: asyncio.AbstractEventLoop, runs: Sequence[Run]) -> bool:
         if not runs:
             return True
-        begun = monotonic()
+        begun = lease_time()
         try:
             renewed = self._renewals.renew(runs)
         except DatabaseUnavailableError as error:
@@ -102,7 +102,7 @@ class Heartbeat:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(self._seconds / _LOOKS)
-            lapsed = monotonic() - self._seconds * _SURE
+            lapsed = lease_time() - self._seconds * _SURE
             for lease in list(self._leases.values()):
                 if lease.since < lapsed:
                     self._lose(lease, "its lease couldn't be renewed")

@@ -16,6 +16,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponen
 
 from starling.app.heartbeat import Heartbeat
 from starling.app.logs import bound_to_logs
+from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
 from starling.core.runs import Run, RunResult
 from starling.core.settings import Limits
@@ -130,7 +131,7 @@ class Worker:
             self._in_hand -= Counter({key.id: 1})  # which forgets what it counts no more of
 
     async def _claim(self, key: RunKey) -> tuple[Claim | None, float]:
-        since = monotonic()
+        since = lease_time()
         claim = await self._leases.claim(
             key,
             worker=self.name,

@@ -2,7 +2,17 @@
 
 import time
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Final, Protocol
+
+_THROUGH_SLEEP: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def lease_time() -> float:
+    """Return seconds that never go back and, where the system can tell (Linux), pass while the machine sleeps.
+
+    The database's clock, by which leases end, doesn't stand still with this machine's.
+    """
+    return time.clock_gettime(_THROUGH_SLEEP)
 
 
 class Clock(Protocol):

@@ -171,6 +171,23 @@ async def test_a_run_whose_lease_cannot_be_renewed_is_stopped_and_handed_back(ya
     assert yard.lives.claims[1].run.crashes == 0
 
 
+async def test_the_runs_of_a_machine_that_slept_past_their_leases_are_stopped(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    awake = time.clock_gettime
+
+    def after_sleep(which: int) -> float:
+        return awake(which) + 60  # its other clocks stood still
+
+    await yard.accept()
+    async with yard.worker(lease=60, heartbeat_url=_NOWHERE):
+        await yard.lives.began[1].wait()
+
+        monkeypatch.setattr(time, "clock_gettime", after_sleep)
+
+        await asyncio.wait_for(yard.lives.cut_off[1].wait(), 20)
+
+
 async def test_a_run_that_another_worker_has_is_stopped_and_left_to_it(yard: Yard) -> None:
     await yard.accept()
     async with yard.worker(lease=6):

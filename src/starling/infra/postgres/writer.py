@@ -5,13 +5,13 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from time import perf_counter
 from typing import Any, cast
 
 from psycopg.types.json import Jsonb
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
+from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
 from starling.core.events import AnyEvent, StoredEvent
 from starling.core.ids import new_id
@@ -158,7 +158,7 @@ class RunWriter:
         self._broken: Exception | None = None
         self._later: asyncio.Task[None] | None = None
         self._writing: set[asyncio.Task[None]] = set()
-        self._proven = perf_counter()
+        self._proven = lease_time()
 
     def emit(self, event: AnyEvent) -> None:
         """Add an event to the run's stream."""
@@ -186,7 +186,7 @@ class RunWriter:
     @property
     def proven_seconds(self) -> float:
         """How long ago the newest write began that found the run still ours."""
-        return perf_counter() - self._proven
+        return lease_time() - self._proven
 
     def flush_soon(self) -> None:
         """Make what was collected durable within a few milliseconds, with whatever comes until then."""
@@ -267,7 +267,7 @@ class RunWriter:
 
     async def _write_patiently(self, batch: _Batch) -> None:
         cut = self._cut(batch)
-        begun = perf_counter()
+        begun = lease_time()
         try:
             await self._write(cut)
         except DatabaseUnavailableError:
@@ -275,7 +275,7 @@ class RunWriter:
         self._seq += len(cut.stored)
         self._flushes += 1
         self._proven = begun
-        self._broadcast.publish(self.run.id, cut.stored, perf_counter() - begun)
+        self._broadcast.publish(self.run.id, cut.stored, lease_time() - begun)
 
     async def _write_again(self, cut: _Cut) -> None:
         retrying = AsyncRetrying(
