@@ -23,6 +23,7 @@ from mcp_gateway.path.timeout import Timeout
 from mcp_gateway.repository import ServerRepository
 from mcp_gateway.schemas import Validators
 from mcp_gateway.sessions import Sessions
+from starling.core.artifacts import NO_ARTIFACTS, ArtifactStore
 from starling.core.clock import Deadline
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, SuspendedError
 from starling.core.settings import Limits
@@ -111,16 +112,21 @@ class Gateway(ToolGateway):
 
 @asynccontextmanager
 async def open_gateway(
-    repository: ServerRepository, limits: Limits, environment: Mapping[str, str], halts: Halts = NO_HALTS
+    repository: ServerRepository,
+    limits: Limits,
+    environment: Mapping[str, str],
+    halts: Halts = NO_HALTS,
+    artifacts: ArtifactStore = NO_ARTIFACTS,
 ) -> AsyncGenerator[Gateway]:
     """Yield a gateway that knows what the database knows; at the end no session and no process is left.
 
-    `environment` is what `${VAR}` in configurations refers to; `halts` says what is called no more.
+    `environment` is what `${VAR}` in configurations refers to; `halts` says what is called no more; what is too long
+    goes to `artifacts`.
     """
     directory = Directory()
     async with Sessions(limits, environment) as sessions:
         catalog = Catalog(repository, sessions, limits)
-        gateway = Gateway(catalog, sessions, directory, _path(directory, sessions, limits, halts))
+        gateway = Gateway(catalog, sessions, directory, _path(directory, sessions, limits, halts, artifacts))
         await gateway.refresh()
         try:
             yield gateway
@@ -128,12 +134,12 @@ async def open_gateway(
             await catalog.stop()
 
 
-def _path(directory: Directory, sessions: Sessions, limits: Limits, halts: Halts) -> Step:
+def _path(directory: Directory, sessions: Sessions, limits: Limits, halts: Halts, artifacts: ArtifactStore) -> Step:
     """Wire the path, innermost first."""
     validators = Validators()
     path: Step = Dispatch(directory, sessions, validators)
     path = Timeout(directory, limits.tool_call_seconds, path)
-    path = SizeLimit(limits.tool_result_chars, path)
+    path = SizeLimit(limits.tool_result_chars, artifacts, path)
     path = Ledger(Reconcile(directory, Halted(halts, SchemaCheck(validators, path))), path)
     path = SchemaCheck(validators, Approval(directory, path))
     return Granted(Halted(halts, Known(directory, path)))

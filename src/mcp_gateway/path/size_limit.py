@@ -1,30 +1,93 @@
-"""What is too long for a model is cut, and says so."""
+"""What is too long for a model is cut, and says where the whole is."""
 
+import asyncio
+import json
 from dataclasses import dataclass, replace
+from typing import Final
 
 from mcp_gateway.path.step import Step
+from starling.core.artifacts import READ_ARTIFACT, ArtifactStore, MediaType, NotKept, Origin
 from starling.core.clock import Deadline
-from starling.core.json import canonical
+from starling.core.json import JsonObject, canonical
 from starling.core.tools import ToolCall, ToolOutcome
+
+_KEEP_SECONDS: Final = 12.0
+_NOTE_CHARS: Final = 400  # of the longest note
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """All that a result says, in one text that begins like the result's; or only its structured content."""
+
+    text: str
+    media_type: MediaType = "text/plain"
+    only_data: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SizeLimit:
-    """Bounds text and structured content to `characters` each. Structured content isn't cut but left out."""
+    """Bounds text and structured content to `characters` each, and keeps the whole of what was longer as an artifact.
+
+    Structured content isn't cut but left out. A whole that can't be kept is lost, and the result says so.
+    """
 
     characters: int
+    artifacts: ArtifactStore
     inner: Step
 
     async def __call__(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
         outcome = await self.inner(call, deadline)
-        data = outcome.data
-        if data is not None and len(canonical(data)) > self.characters:
-            data = None
-        text = outcome.text if len(outcome.text) <= self.characters else self._cut(outcome.text)
-        if text is outcome.text and data is outcome.data:
+        data = "" if outcome.data is None else canonical(outcome.data)
+        if max(len(data), len(outcome.text)) <= self.characters:
             return outcome
-        return replace(outcome, text=text, data=data, truncated=True)
+        bounded = outcome if len(data) <= self.characters else replace(outcome, data=None, truncated=True)
+        whole = self._whole(outcome.text, outcome.data, data if bounded.data is None else "")
+        if whole is None:
+            return bounded
+        kept = await self._kept(call, whole, deadline)
+        text, artifact = self._shortened(outcome.text, whole, kept), kept if isinstance(kept, str) else ""
+        return replace(bounded, text=text, truncated=True, artifact=artifact, characters=len(whole.text))
 
-    def _cut(self, text: str) -> str:
-        note = f"\n[cut off: the whole result has {len(text):,} characters]"
-        return text[: self.characters - len(note)] + note
+    def _whole(self, text: str, data: JsonObject | None, left_out: str) -> _Whole | None:
+        """Return what is to be kept, None where the text fits and says all that is left out."""
+        media_type = None if data is None else _said_by(text, data)
+        if media_type is not None or not left_out:
+            return _Whole(text, media_type or "text/plain") if len(text) > self.characters else None
+        if len(text) + _NOTE_CHARS <= self.characters:
+            return _Whole(left_out, "application/json", only_data=True)
+        return _Whole(f"{text}\n\n{left_out}")
+
+    async def _kept(self, call: ToolCall, whole: _Whole, deadline: Deadline) -> str | NotKept:
+        """Keep the whole for its run, but not for long: the result itself is at hand."""
+        if call.record is None:
+            return NotKept("no run would read it")
+        origin = Origin(call.tenant, call.run_id, call.id, call.tool.full_name)
+        try:
+            async with asyncio.timeout(deadline.cap(_KEEP_SECONDS)):
+                return await self.artifacts.put(origin, whole.text, whole.media_type)
+        except TimeoutError:
+            return NotKept("there was no time for it")
+
+    def _shortened(self, text: str, whole: _Whole, kept: str | NotKept) -> str:
+        size = f"{len(whole.text):,} characters"
+        if whole.only_data:
+            return f"{text}\n[left out: structured content of {size}{_where(kept, 0)}]".lstrip()
+        longest = f"\n[cut off: the whole result has {size}{_where(kept, len(whole.text))}]"
+        end = max(0, self.characters - len(longest))
+        return f"{text[:end]}\n[cut off: the whole result has {size}{_where(kept, end)}]"
+
+
+def _where(kept: str | NotKept, offset: int) -> str:
+    if isinstance(kept, NotKept):
+        return f"; the rest wasn't kept: {kept.reason}"
+    return f"; it is artifact {kept}, and {READ_ARTIFACT} reads on from offset {offset}"
+
+
+def _said_by(text: str, data: JsonObject) -> MediaType | None:
+    """Return what a text is that says all of the structured content over again, as servers like to; else None."""
+    if list(data.values()) == [text]:
+        return "text/plain"
+    try:
+        return "application/json" if json.loads(text) == data else None
+    except (ValueError, RecursionError):
+        return None

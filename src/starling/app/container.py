@@ -34,11 +34,13 @@ from starling.app.registry import RegistryService
 from starling.app.switches import SwitchBoard
 from starling.app.watching import watching
 from starling.app.worker import Work, Worker
+from starling.core.artifacts import ArtifactStore
 from starling.core.clock import SystemClock
 from starling.core.settings import Limits, Settings, environment
 from starling.core.tools import ServerListing
 from starling.infra.llm.client import Models
 from starling.infra.llm.opening import open_models
+from starling.infra.postgres.artifacts import PostgresArtifacts, Quota
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.backlog import backlog
 from starling.infra.postgres.broadcast import Broadcast, open_broadcast
@@ -80,6 +82,7 @@ class Store:
     keys: Keys
     cancellation: Cancellation
     switches: SwitchRepository
+    artifacts: ArtifactStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,7 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
             keys=Keys(KeyRepository(engine), SystemClock()),
             cancellation=cancellation,
             switches=SwitchRepository(engine),
+            artifacts=PostgresArtifacts(engine, _quota(settings.limits)),
         )
 
 
@@ -151,7 +155,8 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
         servers = ServerRepository(store.engine, publisher)
         board = SwitchBoard(store.switches)
         await stack.enter_async_context(board.listening(store.direct_url))
-        gateway = await stack.enter_async_context(open_gateway(servers, settings.limits, environment(), board))
+        opening = open_gateway(servers, settings.limits, environment(), board, store.artifacts)
+        gateway = await stack.enter_async_context(opening)
         registry = store.rosters
         watch = watching(settings, store.registry)
         listings = await _register(settings, gateway)
@@ -205,6 +210,10 @@ async def _register(settings: Settings, gateway: Gateway) -> tuple[ServerListing
         await gateway.refresh()
 
     return await gateway.sync(read_config(settings.mcp_config), late)
+
+
+def _quota(limits: Limits) -> Quota:
+    return Quota(limits.artifact_bytes, limits.tenant_artifact_bytes)
 
 
 def _connections(limits: Limits) -> int:

@@ -47,7 +47,9 @@ class Limits(BaseModel):
     supervisor_calls: int = Field(default=6, ge=1, le=50)
     graph_steps: int = Field(default=200, ge=5, le=10_000)  # two for each round of tasks, three around them
     parallel_tasks: int = Field(default=8, ge=1, le=64)
-    tool_result_chars: int = Field(default=20_000, ge=200)
+    tool_result_chars: int = Field(default=20_000, ge=200)  # what is longer is cut, and kept as an artifact
+    artifact_bytes: int = Field(default=2**24, ge=0)  # of one artifact; 0 keeps none
+    tenant_artifact_bytes: int = Field(default=10**9, ge=0)  # of all artifacts of a tenant
     max_output_tokens: int = Field(default=4_096, ge=16)
     max_history: int = Field(default=10, ge=0)
     worker_context_messages: int = Field(default=5, ge=0)

@@ -80,7 +80,8 @@ class ToolOutcome:
     `code` says why a failed call failed: `tool_error` (the tool said so), `invalid_arguments`, `not_allowed`,
     `timeout`, `server_unavailable`, `invalid_result`, `removed`, `switched_off`, `not_approved`, `interrupted` (the
     process that waited ended). `unknown` means that a failed call may have changed something all the same: it was cut
-    off after it may have left.
+    off after it may have left. Where `truncated`, the whole had so many `characters` and is kept as `artifact`, an
+    empty id if it couldn't be.
     """
 
     status: Literal["succeeded", "failed"]
@@ -90,6 +91,8 @@ class ToolOutcome:
     truncated: bool = False
     duration_ms: float = 0.0
     unknown: bool = False
+    artifact: str = ""
+    characters: int = 0
 
 
 @dataclass(frozen=True, slots=True)

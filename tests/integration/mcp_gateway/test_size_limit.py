@@ -1,0 +1,181 @@
+"""What is too long for a model is cut, and the whole of it is kept for its run."""
+
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
+from typing import cast
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from mcp_gateway.gateway import Gateway, open_gateway
+from mcp_gateway.repository import ServerRepository
+from starling.core.artifacts import ArtifactStore
+from starling.core.clock import Deadline, SystemClock
+from starling.core.ids import new_id
+from starling.core.json import canonical
+from starling.core.settings import Limits
+from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolOutcome
+from starling.infra.postgres.artifacts import PostgresArtifacts, Quota
+from starling.infra.postgres.engine import open_engine
+from tests.support.gateway import SERVERS, House, listed, python
+from tests.support.mcp_servers.verbose import poem, rows
+
+LIMIT = 1_000
+PLENTY = Quota(2**20, 2**22)
+
+
+@dataclass
+class Talk:
+    """Calls of the verbose server, made for one run."""
+
+    gateway: Gateway
+    listing: ServerListing
+    artifacts: ArtifactStore
+    run: str
+
+    async def __call__(self, tool: str, lines: int, *, seconds: float = 20) -> ToolOutcome:
+        definition = next(found for found in self.listing.tools if found.name == tool)
+        record = cast("CallRecord", object())  # that of a run; calls that only read don't ask it
+        call = ToolCall(f"t1.0.{lines}", self.run, "t1", definition, {"lines": lines}, record=record)
+        return await self.gateway.call(call, Deadline(SystemClock(), seconds))
+
+    async def whole(self, outcome: ToolOutcome) -> tuple[str, str]:
+        """Return the media type and the text of what was kept."""
+        content = await self.artifacts.read("default", self.run, outcome.artifact)
+        assert outcome.characters == len(content.text)
+        return content.media_type, content.text
+
+
+async def talk_of(house: House, artifacts: ArtifactStore) -> AsyncGenerator[Talk]:
+    limits, repository = Limits(tool_result_chars=LIMIT), ServerRepository(house.engine)
+    async with open_gateway(repository, limits, house.environment, artifacts=artifacts) as gateway:
+        config = python(SERVERS / "verbose.py", str(house.record), effect="read")
+        yield Talk(gateway, await listed(gateway, config), artifacts, new_id())
+
+
+@pytest.fixture
+async def talk(house: House, engine: AsyncEngine) -> AsyncGenerator[Talk]:
+    async for talk in talk_of(house, PostgresArtifacts(engine, PLENTY)):
+        yield talk
+
+
+async def test_a_long_text_is_cut_where_its_artifact_reads_on(talk: Talk) -> None:
+    outcome = await talk("recite", 500)
+
+    end = outcome.text.index("\n[cut off")
+    assert (outcome.status, outcome.truncated) == ("succeeded", True)
+    assert len(outcome.text) <= LIMIT
+    assert await talk.whole(outcome) == ("text/plain", poem(500))
+    assert poem(500).startswith(outcome.text[:end])
+    assert outcome.text[end:] == (
+        f"\n[cut off: the whole result has {len(poem(500)):,} characters; it is artifact {outcome.artifact},"
+        f" and read_artifact reads on from offset {end}]"
+    )
+    (listed,) = await talk.artifacts.of_run("default", talk.run)
+    assert (listed.id, listed.name, listed.call_id) == (outcome.artifact, "a.recite", "t1.0.500")
+
+
+async def test_what_fits_is_left_alone_and_nothing_is_kept(talk: Talk) -> None:
+    outcomes = [await talk("recite", 3), await talk("tabulate", 3), await talk("repeat", 3)]
+
+    assert [(outcome.truncated, outcome.artifact) for outcome in outcomes] == [(False, "")] * 3
+    assert outcomes[1].data == rows(3)
+    assert await talk.artifacts.of_run("default", talk.run) == []
+
+
+async def test_long_structured_content_is_kept_as_canonical_json(talk: Talk) -> None:
+    outcome = await talk("tabulate", 200)
+
+    assert outcome.data is None
+    assert outcome.text.startswith("200 rows\n[left out: structured content of ")
+    assert outcome.text.endswith(f"; it is artifact {outcome.artifact}, and read_artifact reads on from offset 0]")
+    assert await talk.whole(outcome) == ("application/json", canonical(rows(200)))
+
+
+async def test_data_that_the_text_says_over_again_is_kept_once(talk: Talk) -> None:
+    repeated, rendered = await talk("repeat", 500), await talk("render", 200)
+
+    assert await talk.whole(repeated) == ("text/plain", poem(500))
+    assert await talk.whole(rendered) == ("application/json", json.dumps(rows(200), indent=2))
+    assert repeated.data is rendered.data is None
+
+
+async def test_data_that_is_too_long_beside_a_text_that_says_it_needs_no_artifact(talk: Talk) -> None:
+    lines = 44
+    assert len(poem(lines)) <= LIMIT < len(canonical({"result": poem(lines)}))
+
+    outcome = await talk("repeat", lines)
+
+    assert (outcome.text, outcome.data, outcome.truncated, outcome.artifact) == (poem(lines), None, True, "")
+
+
+async def test_of_a_text_and_other_data_nothing_is_lost(talk: Talk) -> None:
+    outcome = await talk("mix", 300)
+
+    assert await talk.whole(outcome) == ("text/plain", f"{poem(300)}\n\n{canonical(rows(300))}")
+
+
+async def test_what_postgres_cant_hold_is_replaced_in_the_artifact_too(talk: Talk) -> None:
+    outcome = await talk("garble", 300)
+
+    assert await talk.whole(outcome) == ("text/plain", "a\N{REPLACEMENT CHARACTER}b \N{REPLACEMENT CHARACTER} " * 300)
+
+
+async def test_a_long_complaint_is_kept_too(talk: Talk) -> None:
+    outcome = await talk("fail", 500)
+
+    assert (outcome.status, outcome.code) == ("failed", "tool_error")
+    assert await talk.whole(outcome) == ("text/plain", poem(500))
+
+
+async def test_a_call_that_belongs_to_no_run_keeps_nothing(talk: Talk, engine: AsyncEngine) -> None:
+    definition = next(found for found in talk.listing.tools if found.name == "recite")
+    call = ToolCall("x", talk.run, "t1", definition, {"lines": 500})
+
+    outcome = await talk.gateway.call(call, Deadline(SystemClock(), 20))
+
+    assert outcome.text.endswith("the rest wasn't kept: no run would read it]")
+    assert await talk.artifacts.of_run("default", talk.run) == []
+
+
+@pytest.mark.parametrize(
+    ("quota", "reason"),
+    [
+        (replace(PLENTY, each=5_000), f"it has {len(poem(500)):,} bytes, more than limits.artifact_bytes allows"),
+        (replace(PLENTY, tenant=5_000), "the tenant's quota is used up, limits.tenant_artifact_bytes"),
+    ],
+)
+async def test_beyond_a_bound_the_call_succeeds_and_says_so(
+    house: House, engine: AsyncEngine, quota: Quota, reason: str
+) -> None:
+    async for talk in talk_of(house, PostgresArtifacts(engine, quota)):
+        outcome = await talk("recite", 500)
+
+        assert (outcome.status, outcome.truncated, outcome.artifact) == ("succeeded", True, "")
+        assert outcome.text.endswith(f"; the rest wasn't kept: {reason}]")
+        assert len(outcome.text) <= LIMIT
+
+
+async def test_with_postgres_away_the_call_succeeds_and_is_made_once(house: House, database_url: str) -> None:
+    away = open_engine(f"{database_url.rpartition('@')[0]}@127.0.0.1:1/nowhere")
+    async for talk in talk_of(house, PostgresArtifacts(away, PLENTY, patience_seconds=0.1)):
+        outcome = await talk("recite", 500)
+
+        assert (outcome.status, outcome.artifact) == ("succeeded", "")
+        assert outcome.text.endswith("; the rest wasn't kept: Postgres couldn't be used]")
+    assert house.recorded() == ["recite 500"]
+    await away.dispose()
+
+
+async def test_a_store_that_says_nothing_is_not_waited_for_beyond_the_deadline(
+    house: House, engine: AsyncEngine, database_url: str
+) -> None:
+    async with engine.connect() as blocker:
+        await blocker.exec_driver_sql("LOCK TABLE artifacts")
+        async for talk in talk_of(house, PostgresArtifacts(engine, PLENTY)):
+            await talk("recite", 3)  # opens the session
+            outcome = await talk("recite", 500, seconds=4)
+
+            assert (outcome.status, outcome.artifact) == ("succeeded", "")
+            assert outcome.text.endswith("; the rest wasn't kept: there was no time for it]")

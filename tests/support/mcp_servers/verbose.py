@@ -1,0 +1,92 @@
+"""A server that says too much: `verbose.py <file>`. Only the standard library: it starts fast.
+
+Each call is a line in the file before it is answered. With `gate`, its answer waits until a file of that name exists
+beside the other one. `recite` and `write` answer with text alone, `lines` lines of it; the others also with structured
+content.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+_FILE = Path(sys.argv[1])
+_SCHEMA = {
+    "type": "object",
+    "properties": {"lines": {"type": "integer"}, "gate": {"type": "string"}},
+    "required": ["lines"],
+}
+_TOOLS = {
+    "recite": "Recite a poem.",
+    "write": "Write a poem down, and say it.",
+    "tabulate": "Give rows, and say only how many.",
+    "repeat": "Say the same as text and as data.",
+    "render": "Give rows as JSON text and as data.",
+    "mix": "Say one thing and give another.",
+    "garble": "Say what no database can hold.",
+    "fail": "Complain at length.",
+}
+
+type Said = dict[str, Any]
+
+
+def poem(lines: int) -> str:
+    return "\n".join(f"line {number:05}: and so on" for number in range(lines))
+
+
+def rows(lines: int) -> Said:
+    return {"rows": [{"number": number, "name": f"row {number}"} for number in range(lines)]}
+
+
+def text(words: str, **more: Any) -> Said:
+    return {"content": [{"type": "text", "text": words}], **more}
+
+
+def act(tool: str, lines: int) -> Said:
+    match tool:
+        case "tabulate":
+            return text(f"{lines} rows", structuredContent=rows(lines))
+        case "repeat":
+            return text(poem(lines), structuredContent={"result": poem(lines)})
+        case "render":
+            return text(json.dumps(rows(lines), indent=2), structuredContent=rows(lines))
+        case "mix":
+            return text(poem(lines), structuredContent=rows(lines))
+        case "garble":
+            return text("a\0b \ud800 " * lines)
+        case "fail":
+            return text(poem(lines), isError=True)
+        case _:
+            return text(poem(lines))
+
+
+def call(params: Said) -> Said:
+    arguments = params["arguments"]
+    with _FILE.open("a") as file:
+        file.write(f"{params['name']} {arguments['lines']}\n")
+    while "gate" in arguments and not (_FILE.parent / arguments["gate"]).exists():
+        time.sleep(0.01)
+    return act(params["name"], arguments["lines"])
+
+
+def answer(request: Said) -> Said:
+    match request["method"]:
+        case "initialize":
+            about: Said = {"capabilities": {"tools": {}}, "serverInfo": {"name": "verbose", "version": "1"}}
+            return {"protocolVersion": "2025-06-18", **about}
+        case "tools/list":
+            tools = [{"name": name, "description": about, "inputSchema": _SCHEMA} for name, about in _TOOLS.items()]
+            return {"tools": tools}
+        case "tools/call":
+            return call(request["params"])
+        case _:
+            return {}
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "id" in request:
+            sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": answer(request)}) + "\n")
+            sys.stdout.flush()
