@@ -367,11 +367,14 @@ def test_an_old_postgres_is_refused(old_server_url: str) -> None:  # noqa: F811
     assert "16 or newer" in done.stderr
 
 
-def test_a_postgres_that_is_away_is_told() -> None:
-    with new_home(DATABASE_URL="postgresql://nobody@127.0.0.1:1/none") as home:
-        done = home.starling("up", "--port", "0")
+@pytest.mark.parametrize("command", [("up", "--port", "0"), ("worker",)])
+def test_a_postgres_that_is_away_is_told(command: tuple[str, ...]) -> None:
+    limits = '{"database_seconds": 0.1}'
+    with new_home(DATABASE_URL="postgresql://nobody@127.0.0.1:1/none", STARLING_LIMITS=limits) as home:
+        done = home.starling(*command)
 
     assert done.returncode == 3
+    assert "Waiting for it" in done.stderr
     assert "DATABASE_URL" in done.stderr
 
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from starling.core.errors import ConfigurationError, DatabaseUnavailableError
 from starling.core.settings import Settings
 from starling.infra.postgres.embedded import EmbeddedPostgres, attach
+from starling.infra.postgres.engine import connected
 
 _LOOK_SECONDS = 0.5
+_LONGEST_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -94,6 +96,25 @@ def find_database(settings: Settings) -> Database:
             "Start one with `starling up`, or set DATABASE_URL to the address of your Postgres.",
         )
     return Database(url, url)
+
+
+async def wait_for(database: Database, seconds: float) -> None:
+    """Return once Postgres answers: whoever starts services together starts it, too.
+
+    Raises DatabaseUnavailableError where it doesn't within so many seconds.
+    """
+    clock = asyncio.get_running_loop().time
+    until, pause = clock() + seconds, _LOOK_SECONDS
+    while True:
+        try:
+            async with connected(database.direct_url):
+                return
+        except DatabaseUnavailableError as error:
+            if (left := until - clock()) <= 0:
+                raise
+            _log.warning("%s Waiting for it, %.0f s at most.", error.message, left)
+        await asyncio.sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_SECONDS)
 
 
 def _named(settings: Settings) -> Database:

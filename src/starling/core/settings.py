@@ -40,6 +40,7 @@ class Limits(BaseModel):
     run_seconds: float = Field(default=300, gt=0, le=86_400)
     model_call_seconds: float = Field(default=60, gt=0)
     tool_call_seconds: float = Field(default=30, gt=0)
+    database_seconds: float = Field(default=60, ge=0)  # that a service waits, at its start, for Postgres to answer
     server_start_seconds: float = Field(default=20, gt=0)
     server_grace_seconds: float = Field(default=3, gt=0)  # that a start waits for servers slower than the others
     tool_iterations: int = Field(default=3, ge=1, le=50)

@@ -11,7 +11,7 @@ from starling.app.cli.configuring import service_settings_of
 from starling.app.cli.output import say, say_json
 from starling.app.cli.stopping import run_until_stopped, terminable
 from starling.app.container import open_store
-from starling.app.database import Database, find_database
+from starling.app.database import Database, find_database, wait_for
 from starling.app.garbage import leave_startup_alone
 from starling.app.http.app import make_app
 from starling.app.http.security import open_access
@@ -39,6 +39,7 @@ def serve(
 
 
 async def _run(settings: Settings, database: Database, listener: socket.socket, *, as_json: bool) -> None:
+    await wait_for(database, settings.limits.database_seconds)
     async with (
         open_store(settings, database) as store,
         open_access(settings, store.keys) as access,

@@ -16,7 +16,7 @@ from starling.app.cli.output import progress
 from starling.app.cli.report import Started, report
 from starling.app.cli.stopping import drained_first, run_until_stopped, terminable
 from starling.app.container import Workshop, open_store, open_workshop
-from starling.app.database import Database, kept_running, own_database
+from starling.app.database import Database, kept_running, own_database, wait_for
 from starling.app.garbage import leave_startup_alone
 from starling.app.http.api import drain
 from starling.app.http.app import make_app
@@ -65,6 +65,7 @@ async def _run(settings: Settings, database: Database, listener: socket.socket, 
     async with AsyncExitStack() as stack:
         keeper = await stack.enter_async_context(kept_running(database))
         with progress("Preparing the database …") as now:
+            await wait_for(database, settings.limits.database_seconds)
             store = await stack.enter_async_context(open_store(settings, database, migrate=True))
             access = await stack.enter_async_context(open_access(settings, store.keys))
             now("Registering MCP servers …")

@@ -10,7 +10,7 @@ from starling.app.cli.configuring import service_settings_of
 from starling.app.cli.output import progress, say, say_json
 from starling.app.cli.stopping import drained_first, run_until_stopped, terminable
 from starling.app.container import open_store, open_workshop
-from starling.app.database import Database, find_database
+from starling.app.database import Database, find_database, wait_for
 from starling.app.garbage import leave_startup_alone
 from starling.app.http.exposition import exposed
 from starling.core.llm import ModelRole
@@ -37,7 +37,9 @@ def worker(
 
 async def _run(settings: Settings, database: Database, *, as_json: bool) -> None:
     async with AsyncExitStack() as stack:
-        with progress("Registering MCP servers …"):
+        with progress("Connecting to Postgres …") as now:
+            await wait_for(database, settings.limits.database_seconds)
+            now("Registering MCP servers …")
             store = await stack.enter_async_context(open_store(settings, database))
             shop = await stack.enter_async_context(open_workshop(settings, store))
             shown = await stack.enter_async_context(exposed(settings, store))

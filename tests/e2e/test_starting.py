@@ -1,0 +1,28 @@
+"""Services that are started before their database."""
+
+import asyncio
+import subprocess
+
+import pytest
+
+from tests.support.command_line import Service, new_home
+from tests.support.tcp_proxy import proxied
+
+
+@pytest.mark.parametrize("command", [("serve", "--port", "0"), ("worker",)])
+async def test_a_service_waits_for_a_postgres_that_starts_later(database_url: str, command: tuple[str, ...]) -> None:
+    async with proxied(database_url) as database:
+        port = database.proxy.port
+        await database.proxy.stop()
+        with new_home(DATABASE_URL=database.url) as home, home.started(*command, "--json") as process:
+            said = await asyncio.to_thread(_line_of, process)
+            await database.proxy.start(port)
+            service = await asyncio.to_thread(Service.ready, process)
+
+    assert "Waiting for it" in said
+    assert service.said
+
+
+def _line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    return process.stderr.readline()
