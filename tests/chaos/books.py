@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.chaos.orders import Order
+from tests.chaos.promises import Promises
 from tests.support.sse import Event
 
 
@@ -56,6 +57,7 @@ class Books:
     violations: list[Violation] = field(default_factory=list[Violation])
     refused: dict[int, int] = field(default_factory=dict[int, int])  # responses that weren't 2xx, by status
     asked_across: int = 0  # reads with another tenant's key
+    promises: Promises = field(default_factory=Promises)
 
     def accept(self, accepted: Accepted) -> None:
         """Enter a run; one that is known already has to be the same."""
@@ -72,8 +74,9 @@ class Books:
             seen.append(status)
 
     def heard(self, reading: Reading, event: Event) -> None:
-        """Enter an event of a stream; numbers have to follow each other over all cuts."""
-        if event.id != reading.last + 1:
+        """Enter an event of a stream; numbers have to follow each other over all cuts, but for gaps that say so."""
+        first = event.data["from"] if event.type == "gap" else event.id
+        if first != reading.last + 1 or event.id < first:
             self.wrong("no gap", f"{reading.who} was told {event.id} after {reading.last}", reading.run_id)
         if reading.done:
             self.wrong("done is last", f"{reading.who} was told {event.type} after done", reading.run_id)

@@ -91,11 +91,11 @@ class Callers:
 
     async def _stream(self, asking: _Asking) -> None:
         """Ask and read along, as long as the connection holds."""
-        address = self.desk.address("/v1/agent/run")
         try:
-            async with self.desk.client.post(address, json=asking.body, headers=asking.headers) as response:
-                asking.refused = response.status == 409
-                if self.desk.is_possible(response) and response.status == 200:
+            streamed = self.desk.streamed("POST", "/v1/agent/run", asking.headers, json=asking.body)
+            async with streamed as response:
+                asking.refused = response is not None and response.status == 409
+                if response is not None and response.status == 200:
                     async for event in read_events(response):
                         self._enter(asking, asking.reading.run_id or event.data["run_id"])
                         self.desk.books.heard(asking.reading, event)
@@ -120,15 +120,14 @@ class Callers:
     async def _read_on(self, reading: Reading) -> None:
         reading.connections += 1
         headers = {"Last-Event-ID": str(reading.last)}
-        address = self.desk.address(f"/v1/runs/{reading.run_id}/events")
-        async with self.desk.client.get(address, headers=headers) as response:
-            if not self.desk.is_possible(response) or response.status != 200:
-                if response.status == 404:
-                    self.desk.books.wrong("an accepted run is there", f"{reading.who} was told 404", reading.run_id)
-                await asyncio.sleep(PAUSE_SECONDS)
+        async with self.desk.streamed("GET", f"/v1/runs/{reading.run_id}/events", headers) as response:
+            if response is not None and response.status == 200:
+                async for event in read_events(response):
+                    self.desk.books.heard(reading, event)
                 return
-            async for event in read_events(response):
-                self.desk.books.heard(reading, event)
+            if response is not None and response.status == 404:
+                self.desk.books.wrong("an accepted run is there", f"{reading.who} was told 404", reading.run_id)
+        await asyncio.sleep(PAUSE_SECONDS)
 
     async def _read_again(self, asking: _Asking) -> None:
         """Read from the start, somewhat later."""

@@ -39,6 +39,7 @@ class Evidence:
     texts: Sequence[tuple[str, str]] = ()  # place, text
     planted: Mapping[str, str] = field(default_factory=dict[str, str])
     services: Sequence[str] = ()  # what services did wrong themselves
+    gone: Sequence[Row] = ()  # rows that were pruned, whole under `row`; those of events, ledger are there as well
 
     @cached_property
     def run_of(self) -> Mapping[str, Row]:
@@ -75,24 +76,36 @@ async def gather(town: Town, books: Books) -> Evidence:
         query = f"SELECT {tenant} AS tenant, t::text AS text FROM public.{table['name']} AS t"  # noqa: S608 - ours
         rows = await town.rows(query)
         tenant_texts += [(table["name"], row["tenant"], row["text"]) for row in rows]
+    gone = await town.rows("SELECT *, extract(epoch FROM at)::float8 AS time FROM chaos.gone ORDER BY n")
+    tenant_texts += [(row["name"], row["row"]["tenant"], str(row["row"])) for row in gone]
     states = [_read(row) for row in await town.rows("SELECT * FROM states ORDER BY tenant, thread_id, position")]
     tenant_texts += [("states", row["tenant"], str(row["state"])) for row in states]
     return Evidence(
         books=books,
-        runs=await town.rows("SELECT *, id::text AS id FROM runs ORDER BY created_at"),
-        events=await town.rows(
-            "SELECT tenant, run_id::text AS run_id, seq, type, data FROM events ORDER BY run_id, seq"
+        runs=await town.rows(
+            "SELECT *, id::text AS id, extract(epoch FROM ended_at)::float8 AS end FROM runs ORDER BY created_at"
+        ),
+        events=sorted(
+            [
+                *await town.rows("SELECT tenant, run_id::text AS run_id, seq, type, data FROM events"),
+                *(row["row"] for row in gone if row["name"] == "events"),
+            ],
+            key=lambda event: (event["run_id"], event["seq"]),
         ),
         changes=await town.rows("SELECT * FROM chaos.changes ORDER BY n"),
         writes=await town.rows("SELECT * FROM chaos.writes ORDER BY n"),
         branches=await town.rows("SELECT * FROM branches"),
         states=states,
-        ledger=await town.rows("SELECT *, run_id::text AS run_id FROM ledger ORDER BY created_at"),
+        ledger=[
+            *await town.rows("SELECT *, run_id::text AS run_id FROM ledger ORDER BY created_at"),
+            *(row["row"] for row in gone if row["name"] == "ledger"),
+        ],
         effects=town.effects(),
         tenant_texts=tenant_texts,
         texts=[*texts, *((f"table {table}", text) for table, _, text in tenant_texts)],
         planted=town.planted,
         services=[wrong for service in town.services for wrong in service.wrong],
+        gone=gone,
     )
 
 

@@ -6,12 +6,13 @@ from itertools import pairwise
 
 from tests.chaos.books import Reading, Violation
 from tests.chaos.evidence import Evidence, Row, grouped, input_of, is_terminal
-from tests.chaos.town import TENANTS
+from tests.chaos.promises import CLOSED_SECONDS, HALTED_SECONDS
+from tests.chaos.town import SERVERS_OF_TOWN, TENANTS
 
 type Invariant = Callable[[Evidence], Iterator[tuple[str, str]]]
 """Yields (run id, what is wrong)."""
 
-_EFFECT_TOOLS = ("till.", "vault.")
+_EFFECT_TOOLS = tuple(f"{server}." for server in SERVERS_OF_TOWN)
 
 
 def every_accepted_run_ends(found: Evidence) -> Iterator[tuple[str, str]]:
@@ -110,12 +111,15 @@ def every_reader_is_told_the_same(found: Evidence) -> Iterator[tuple[str, str]]:
 
 def _told_otherwise(reading: Reading, events: Sequence[Row]) -> Iterator[tuple[str, str]]:
     stored = {event["seq"]: (event["type"], event["data"]) for event in events}
+    left_out = 0
     for event in reading.events:
-        if stored.get(event.id) != (event.type, event.data):
+        if event.type == "gap":
+            left_out += event.id - event.data["from"]
+        elif stored.get(event.id) != (event.type, event.data):
             yield reading.run_id, f"{reading.who} was told {event}, stored is {stored.get(event.id)}"
     if reading.run_id and not reading.done:
         yield reading.run_id, f"{reading.who} was never told the end"
-    if reading.done and len(reading.events) != len(stored):
+    if reading.done and len(reading.events) + left_out != len(stored):
         yield reading.run_id, f"{reading.who} was told {len(reading.events)} of {len(stored)} events"
 
 
@@ -214,6 +218,62 @@ def nothing_of_a_tenant_is_visible_to_another(found: Evidence) -> Iterator[tuple
             yield reading.run_id, f"{reading.who} was told of another tenant"
 
 
+def only_old_leavings_of_ended_runs_are_pruned(found: Evidence) -> Iterator[tuple[str, str]]:
+    """How a run ended stays, and so does a call of which nobody knows whether it was made."""
+    for gone in found.gone:
+        ended, row = found.run_of[gone["run_id"]]["end"], gone["row"]
+        if ended is None or gone["time"] - ended < found.books.promises.prune_age:
+            yield gone["run_id"], f"ended at {ended}, and was pruned at {gone['time']}: {row}"
+        if (gone["name"], row.get("type")) == ("events", "done"):
+            yield gone["run_id"], "isn't told to be done any more"
+        if gone["name"] == "ledger" and row["state"] in ("dispatched", "in_doubt") and row["settled_at"] is None:
+            yield gone["run_id"], f"nobody knows of {row['arguments']}, and it was forgotten"
+
+
+def what_is_missing_from_a_stream_was_pruned(found: Evidence) -> Iterator[tuple[str, str]]:
+    pruned = {(gone["run_id"], gone["row"]["seq"]) for gone in found.gone if gone["name"] == "events"}
+    for run in found.runs:
+        gone = [event["seq"] for event in found.events_of[run["id"]] if (run["id"], event["seq"]) in pruned]
+        if gone != list(range(1, run["trimmed"] + 1)):
+            yield run["id"], f"is trimmed up to {run['trimmed']}, and {gone} are gone"
+    for reading in found.books.readings:
+        for gap in (event for event in reading.events if event.type == "gap"):
+            kept = {seq for seq in range(gap.data["from"], gap.id + 1) if (reading.run_id, seq) not in pruned}
+            if kept:
+                yield reading.run_id, f"{reading.who} was told that {kept} are gone, which are there"
+
+
+def what_is_switched_off_calls_nothing(found: Evidence) -> Iterator[tuple[str, str]]:
+    """Two seconds, in which nothing was disturbed, after it was switched off; the same of keys that were revoked."""
+    calls = {
+        event["data"]["args"]["what"]: event
+        for event in found.events
+        if event["type"] == "tool_start" and event["data"]["name"].startswith(_EFFECT_TOOLS)
+    }
+    arrivals = [line for line in found.effects if line["at"] == "arrived" and line["what"] in calls]
+    for halt in found.books.promises.halts:
+        due = found.books.promises.due(halt.since, HALTED_SECONDS)
+        for line in arrivals:
+            call = calls[line["what"]]
+            run = found.run_of[call["run_id"]]
+            concerned = halt.concerns(run["tenant"], call["data"]["name"], run["principal"]["key_id"])
+            if concerned and due < line["time"] < halt.until:
+                late = line["time"] - halt.since
+                yield run["id"], f"{line['what']} was called {late:.1f} s after the {halt.kind} {halt.name} was off"
+
+
+def a_revoked_key_opens_nothing(found: Evidence) -> Iterator[tuple[str, str]]:
+    promises = found.books.promises
+    for halt in (halt for halt in promises.halts if halt.kind == "key"):
+        closed, refused = promises.due(halt.since, CLOSED_SECONDS), promises.due(halt.since, HALTED_SECONDS)
+        for stream in promises.streams:
+            if stream.key_id == halt.name and stream.closed > closed:
+                yield "", f"a stream ended {stream.closed - halt.since:.1f} s after its key was revoked"
+        for knock in promises.knocks:
+            if knock.key_id == halt.name and knock.at > refused and knock.status not in (0, 401, 503):
+                yield "", f"a key was told {knock.status} {knock.at - halt.since:.1f} s after it was revoked"
+
+
 def no_secret_is_anywhere(found: Evidence) -> Iterator[tuple[str, str]]:
     for name, secret in found.planted.items():
         forms = (secret, secret.encode().hex())
@@ -246,6 +306,10 @@ INVARIANTS: Sequence[Invariant] = (
     a_branch_has_one_tip_with_every_input_in_order,
     no_process_is_left_or_ends_by_itself,
     nothing_of_a_tenant_is_visible_to_another,
+    only_old_leavings_of_ended_runs_are_pruned,
+    what_is_missing_from_a_stream_was_pruned,
+    what_is_switched_off_calls_nothing,
+    a_revoked_key_opens_nothing,
     no_secret_is_anywhere,
 )
 

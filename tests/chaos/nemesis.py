@@ -6,7 +6,7 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -15,8 +15,12 @@ import psutil
 import psycopg
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from starling.core.principal import SHARED
+from starling.infra.postgres.switches import Target
+from tests.chaos.admin import Admin
 from tests.chaos.processes import Service
-from tests.chaos.town import LEASE_SECONDS, Town
+from tests.chaos.promises import Promises
+from tests.chaos.town import LEASE_SECONDS, SERVERS_OF_TOWN, TENANTS, Town
 
 _TERMINATE = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -25,6 +29,8 @@ _BACKENDS = """
 SELECT pid, application_name AS app FROM pg_stat_activity
 WHERE backend_type = 'client backend' AND application_name <> 'chaos' ORDER BY app, pid"""
 _READY_SECONDS = 30.0  # that a fault waits for its target to be there
+_NOTICED_SECONDS = 5
+_OWNERS = (*TENANTS, SHARED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,8 @@ class Nemesis:
     """Does what is scheduled. Faults may overlap, but Postgres has one at a time, and so has each service."""
 
     town: Town
+    admin: Admin
+    promises: Promises
     aloud: bool = False
     done: Counter[str] = field(default_factory=Counter[str])
     told: list[str] = field(default_factory=list[str])
@@ -80,7 +88,7 @@ class Nemesis:
             print(self.told[-1], flush=True)
 
     async def _kill(self, services: Sequence[Service], fault: Fault) -> None:
-        service = _chosen(services, fault)
+        service = self._chosen(services, fault)
         async with self._lock(service.name):
             await _readiness(service)
             self._tell(f"kill -9 {service.name}")
@@ -88,20 +96,21 @@ class Nemesis:
 
     async def _stop(self, services: Sequence[Service], fault: Fault) -> None:
         """Stop a service for a fifth of a lease to twice as long, then let it go on."""
-        service = _chosen(services, fault)
+        service = self._chosen(services, fault)
         seconds = LEASE_SECONDS * (0.2 + 1.8 * fault.dice[1])
         async with self._lock(service.name):
             await _readiness(service)
             self._tell(f"stop {service.name} for {seconds:.1f} s")
-            service.pause()
-            try:
-                await asyncio.sleep(seconds)
-            finally:
-                service.go_on()
+            with self.promises.disturbed():
+                service.pause()
+                try:
+                    await asyncio.sleep(seconds)
+                finally:
+                    service.go_on()
 
     async def _drain(self, services: Sequence[Service], fault: Fault) -> None:
         """Tell a service to stop, as at an upgrade."""
-        service = _chosen(services, fault)
+        service = self._chosen(services, fault)
         async with self._lock(service.name):
             await _readiness(service)
             self._tell(f"end {service.name}")
@@ -109,7 +118,7 @@ class Nemesis:
 
     async def kill_server(self, fault: Fault) -> None:
         """Kill one of the MCP servers that a worker has open, if it has any."""
-        worker = _chosen(self.town.workers, fault)
+        worker = self._chosen(self.town.workers, fault)
         async with self._lock(worker.name):
             await _readiness(worker)
             family = worker.family()
@@ -119,14 +128,14 @@ class Nemesis:
                 _send(victim, signal.SIGKILL)
 
     async def restart_postgres(self, _: Fault) -> None:
-        async with self._lock("postgres"):
+        async with self._postgres():
             self._tell("restart Postgres")
             await asyncio.to_thread(self.town.postgres.stop)
             self.town.postgres.start()
 
     async def crash_postgres(self, fault: Fault) -> None:
         """End Postgres without a shutdown; it comes back after up to two leases."""
-        async with self._lock("postgres"):
+        async with self._postgres():
             self._tell("crash Postgres")
             os.kill(self.town.postgres.pid, signal.SIGQUIT)
             await asyncio.to_thread(psutil.wait_procs, [psutil.Process(self.town.postgres.pid)])
@@ -135,7 +144,7 @@ class Nemesis:
 
     async def freeze_postgres(self, fault: Fault) -> None:
         seconds = LEASE_SECONDS * (0.2 + 1.8 * fault.dice[0])
-        async with self._lock("postgres"):
+        async with self._postgres():
             self._tell(f"freeze Postgres for {seconds:.1f} s")
             frozen = _signalled(self.town.postgres.pid)
             try:
@@ -146,16 +155,23 @@ class Nemesis:
 
     async def kill_backend(self, fault: Fault) -> None:
         """Kill one backend, upon which Postgres ends all others and recovers by itself."""
-        async with self._lock("postgres"):
+        async with self._postgres():
             backends = await self._look(_BACKENDS)
             if backends:
                 victim = backends[int(fault.dice[0] * len(backends))]
                 self._tell(f"kill -9 of the backend of {victim['app']}")
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(victim["pid"], signal.SIGKILL)
+                    await self._noticed()
+
+    async def _noticed(self) -> None:
+        """Wait until Postgres has ended all backends, ours among them, and serves again."""
+        with contextlib.suppress(psycopg.OperationalError):
+            await self.town.rows(f"SELECT pg_sleep({_NOTICED_SECONDS})")
+        await self._look("SELECT")
 
     async def _terminate(self, share: float) -> None:
-        async with self._lock("postgres"):
+        async with self._postgres():
             self._tell("terminate all backends" if share >= 1 else "terminate every other backend")
             await self._look(_TERMINATE.format(share))
 
@@ -171,6 +187,25 @@ class Nemesis:
 
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
+
+    @contextlib.asynccontextmanager
+    async def _postgres(self) -> AsyncGenerator[None]:
+        async with self._lock("postgres"):
+            with self.promises.disturbed():
+                yield
+
+    def _chosen(self, services: Sequence[Service], fault: Fault) -> Service:
+        """Return one of those that nothing happens to just now; where there is none, one that has to come back."""
+        at_hand = [item for item in services if item.ready.is_set() and not self._lock(item.name).locked()]
+        among = at_hand or services
+        return among[int(fault.dice[0] * len(among))]
+
+    async def _switch_off(self, target: Target) -> None:
+        """Switch something off for a while, if it isn't."""
+        async with self._lock(str(target)):
+            self._tell(f"switch off {target}")
+            await self.admin.switch_off(target)
+            self._tell(f"switch on {target}")
 
     async def kill_worker(self, fault: Fault) -> None:
         await self._kill(self.town.workers, fault)
@@ -196,6 +231,25 @@ class Nemesis:
     async def terminate_some(self, _: Fault) -> None:
         await self._terminate(0.5)
 
+    async def switch_off_tenant(self, fault: Fault) -> None:
+        await self._switch_off(Target("tenant", _one(TENANTS, fault.dice[0])))
+
+    async def switch_off_server(self, fault: Fault) -> None:
+        await self._switch_off(Target("server", _one(SERVERS_OF_TOWN, fault.dice[0]), _one(_OWNERS, fault.dice[1])))
+
+    async def switch_off_agent(self, fault: Fault) -> None:
+        agent = f"mcp_agent_{_one(SERVERS_OF_TOWN, fault.dice[0])}"
+        await self._switch_off(Target("agent", agent, _one(_OWNERS, fault.dice[1])))
+
+    async def revoke_key(self, fault: Fault) -> None:
+        tenant = _one(TENANTS, fault.dice[0])
+        async with self._lock(f"key of {tenant}"):
+            self._tell(f"revoke the key of {tenant}")
+            await self.admin.revoke(tenant)
+
+    async def prune(self, _: Fault) -> None:
+        self._tell(f"pruned {await self.admin.prune()} rows")
+
 
 KINDS: dict[str, Callable[[Nemesis, Fault], Awaitable[None]]] = {
     "worker killed": Nemesis.kill_worker,
@@ -211,11 +265,16 @@ KINDS: dict[str, Callable[[Nemesis, Fault], Awaitable[None]]] = {
     "backend killed": Nemesis.kill_backend,
     "all backends terminated": Nemesis.terminate_all,
     "some backends terminated": Nemesis.terminate_some,
+    "tenant switched off": Nemesis.switch_off_tenant,
+    "server switched off": Nemesis.switch_off_server,
+    "agent switched off": Nemesis.switch_off_agent,
+    "key revoked": Nemesis.revoke_key,
+    "pruned": Nemesis.prune,
 }
 
 
-def _chosen(services: Sequence[Service], fault: Fault) -> Service:
-    return services[int(fault.dice[0] * len(services))]
+def _one(names: Sequence[str], dice: float) -> str:
+    return names[int(dice * len(names))]
 
 
 async def _readiness(service: Service) -> None:

@@ -31,7 +31,10 @@ def _lines(played: Round) -> Iterator[str]:
     yield f"  asked       {_counted(Counter(found.books.decided.values()))}"
     yield f"  restarts    {_spread(played.restarts)}"
     yield f"  take-overs  {_spread(list(_taken_over(found)))}"
-    yield f"  healed      {played.healed_after:.1f} s after the last fault"
+    yield f"  switches    {_spread(_seen_off(found))} in force and watched"
+    yield f"  cut off     {_spread(_cut_off(found))} after their key's end"
+    yield f"  pruned      {_counted(Counter(row['name'] for row in found.gone)) or 'nothing'}"
+    yield f"  took        {', '.join(f'{what} {seconds:.1f} s' for what, seconds in played.took.items())}"
     yield f"  searched    {_counted(Counter(place.partition(' ')[0] for place, _ in found.texts))}"
     yield f"  violations  {_counted(Counter(item.invariant for item in played.violations)) or 'none'}"
     yield from _details(played)
@@ -68,6 +71,18 @@ def _taken_over(found: Evidence) -> Iterator[float]:
         for before, after in pairwise(changes):
             if after["old_status"] == "running" and after["new_fence"] > after["old_fence"]:
                 yield (after["at"] - before["at"]).total_seconds()
+
+
+def _seen_off(found: Evidence) -> Sequence[float]:
+    promises = found.books.promises
+    return [promises.seen(halt) for halt in promises.halts if halt.kind != "key" and promises.seen(halt)]
+
+
+def _cut_off(found: Evidence) -> Sequence[float]:
+    """Return for each stream that was open when its key was revoked how many seconds later it ended."""
+    since = {halt.name: halt.since for halt in found.books.promises.halts if halt.kind == "key"}
+    streams = [stream for stream in found.books.promises.streams if stream.key_id in since]
+    return [stream.closed - since[stream.key_id] for stream in streams if stream.closed > since[stream.key_id]]
 
 
 def _counted(counts: Counter[str]) -> str:

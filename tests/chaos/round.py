@@ -2,12 +2,13 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
+from tests.chaos.admin import Admin
 from tests.chaos.books import Books, Violation
 from tests.chaos.callers import Callers
 from tests.chaos.desk import Desk
@@ -17,6 +18,7 @@ from tests.chaos.nemesis import Nemesis, schedule
 from tests.chaos.onlookers import Onlooker
 from tests.chaos.people import Person
 from tests.chaos.processes import all_ready
+from tests.chaos.promises import Promises
 from tests.chaos.town import TENANTS, Town, open_town
 
 _WARM_SECONDS = 2.0
@@ -32,6 +34,7 @@ class Plan:
     only: Sequence[str] = ()  # kinds of faults; none: all
     aloud: bool = False  # faults are told as they come
     healing_seconds: float = 180.0
+    prune_age: float = 60.0  # seconds since the end of a run that may be pruned; by then nobody sends it again
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +45,43 @@ class Round:
     nemesis: Nemesis
     evidence: Evidence
     restarts: Sequence[float]  # seconds from the end of a killed service until it was ready again
-    healed_after: float  # seconds from the last fault until every accepted run had ended
+    took: Mapping[str, float]  # seconds, by what they went by with
     violations: Sequence[Violation]
+
+
+class Stopwatch:
+    """Says what took how many seconds."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._since = monotonic()
+
+    def lap(self, name: str) -> None:
+        """Put down what has gone by since the lap before."""
+        now = monotonic()
+        self.laps[name] = now - self._since
+        self._since = now
 
 
 async def play(plan: Plan, folder: Path) -> Round:
     """Play a round in `folder`, which every user may enter."""
-    books = Books()
+    books = Books(promises=Promises(prune_age=plan.prune_age))
+    watch = Stopwatch()
     async with open_town(folder) as town:
-        nemesis = Nemesis(town, plan.aloud)
-        healed_after = await _live_through(plan, town, books, nemesis)
+        watch.lap("start")
+        admin = Admin.of(town, books.promises)
+        nemesis = Nemesis(town, admin, books.promises, plan.aloud)
+        await _live_through(plan, town, books, nemesis, watch)
+        await admin.engine.dispose()
         await asyncio.gather(*(service.end() for service in town.services))
         for process in await asyncio.to_thread(town.left_over):
             books.wrong("no process is left", f"{process.pid} {process.name()} outlived all services")
+        watch.lap("stop")
         evidence = await gather(town, books)
+    found = violations(evidence)
+    watch.lap("judge")
     restarts = [seconds for service in town.services for seconds in service.restarts]
-    return Round(plan, nemesis, evidence, restarts, healed_after, violations(evidence))
+    return Round(plan, nemesis, evidence, restarts, watch.laps, found)
 
 
 async def _readiness(town: Town, books: Books, seconds: float) -> None:
@@ -69,7 +93,7 @@ async def _readiness(town: Town, books: Books, seconds: float) -> None:
         books.wrong("services come back", f"{', '.join(away)} didn't become ready within {seconds:.0f} s")
 
 
-async def _live_through(plan: Plan, town: Town, books: Books, nemesis: Nemesis) -> float:
+async def _live_through(plan: Plan, town: Town, books: Books, nemesis: Nemesis, watch: Stopwatch) -> None:
     enough = asyncio.Event()
     async with AsyncExitStack() as stack:
         group = await stack.enter_async_context(asyncio.TaskGroup())
@@ -82,12 +106,13 @@ async def _live_through(plan: Plan, town: Town, books: Books, nemesis: Nemesis) 
             doings = (Callers(desk).call, looking.look, looking.pry)
             tasks += [group.create_task(doing(enough)) for doing in doings]
             people.append(group.create_task(Person(desk).answer()))
+        people.append(group.create_task(books.promises.feel()))
         await asyncio.sleep(_WARM_SECONDS)
         await nemesis.rage(schedule(plan.seed, plan.faults, plan.seconds, plan.only))
-        begun = monotonic()
+        watch.lap("break")
         enough.set()
         await _readiness(town, books, plan.healing_seconds)
         _, late = await asyncio.wait(tasks, timeout=plan.healing_seconds)
         for task in (*late, *people):
             task.cancel()
-    return monotonic() - begun
+    watch.lap("heal")

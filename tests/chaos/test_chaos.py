@@ -14,7 +14,7 @@ from tests.chaos.round import Plan, play
 
 @pytest.mark.timeout(420)
 async def test_no_invariant_is_violated(open_folder: Path) -> None:
-    played = await play(Plan(seed=4, faults=len(KINDS), seconds=14), open_folder)
+    played = await play(Plan(seed=4, faults=len(KINDS), seconds=12, prune_age=8), open_folder)
 
     assert not played.violations, report(played)
     assert played.nemesis.done.total() == len(KINDS)

@@ -34,6 +34,7 @@ from tests.support.model_server import ModelServer
 from tests.support.otlp_collector import Collector
 
 TENANTS = ("alpha", "beta")
+SERVERS_OF_TOWN = ("till", "vault")  # that can do something; the vault asks before it does what can't be taken back
 LEASE_SECONDS = 2.0
 _WITNESS = Path(__file__).with_name("witness.sql")
 _PORTS = range(
@@ -50,9 +51,18 @@ _MODEL_SECONDS = 0.03
 _LEFT_SECONDS = 20.0
 
 
+@dataclass(slots=True)
+class TenantKey:
+    """A key by its id. One that is `going` is revoked, or just about to be."""
+
+    id: str
+    secret: str
+    going: bool = False
+
+
 @dataclass(frozen=True)
 class Town:
-    """What runs, and who may call it. `keys` are of the tenants, `planted` what nobody may find anywhere."""
+    """What runs, and who may call it. `keys` are those that tenants use now, `planted` what nobody may find."""
 
     folder: Path
     postgres: EmbeddedPostgres
@@ -61,8 +71,8 @@ class Town:
     apis: Sequence[Service]
     workers: Sequence[Service]
     addresses: Sequence[str]
-    keys: Mapping[str, str]
-    planted: Mapping[str, str]
+    keys: dict[str, TenantKey]
+    planted: dict[str, str]
 
     @property
     def services(self) -> list[Service]:
@@ -121,7 +131,7 @@ async def open_town(folder: Path) -> AsyncGenerator[Town]:
             workers=workers,
             addresses=[f"http://127.0.0.1:{port}" for port in ports],
             keys=keys,
-            planted={**planted, **{f"key of {tenant}": key for tenant, key in keys.items()}, **_password(postgres)},
+            planted={**planted, **{f"key of {name}": key.secret for name, key in keys.items()}, **_password(postgres)},
         )
         keeper = asyncio.get_running_loop().create_task(_open_gates(town.effects_file), name="gates")
         stack.callback(keeper.cancel)
@@ -130,13 +140,13 @@ async def open_town(folder: Path) -> AsyncGenerator[Town]:
         yield town
 
 
-async def _keys(url: str) -> Mapping[str, str]:
+async def _keys(url: str) -> dict[str, TenantKey]:
     engine = open_engine(url)
     keys = Keys(KeyRepository(engine), SystemClock())
     wishes = [KeyWish("chaos", tenant, frozenset({Scope.RUN})) for tenant in TENANTS]
-    made = {wish.tenant: (await keys.create(wish, Actor.local("chaos")))[1] for wish in wishes}
+    made = [await keys.create(wish, Actor.local("chaos")) for wish in wishes]
     await engine.dispose()
-    return made
+    return {row.tenant: TenantKey(row.id, secret) for row, secret in made}
 
 
 def _password(postgres: EmbeddedPostgres) -> Mapping[str, str]:
@@ -196,7 +206,10 @@ def _servers(folder: Path) -> dict[str, Any]:
     }
     health = {"command": sys.executable, "args": ["-m", "mcp_gateway.servers.system_health"]}
     vault = effects | {"x-starling": effects["x-starling"] | {"approval": "unsafe"}}
-    return {"till": effects, "vault": vault, "health": health | {"x-starling": {"effect": "read"}}}
+    return {
+        **dict(zip(SERVERS_OF_TOWN, (effects, vault), strict=True)),
+        "health": health | {"x-starling": {"effect": "read"}},
+    }
 
 
 async def _open_gates(record: Path) -> None:

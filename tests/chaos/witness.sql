@@ -1,5 +1,5 @@
 -- What a chaos round needs to know of the past: every change of a run's row that counts, and every batch of rows that
--- was written to a run, each with the transaction and the process that made it.
+-- was written to a run, each with the transaction and the process that made it; and what was deleted by age.
 CREATE SCHEMA chaos;
 
 CREATE TABLE chaos.changes (
@@ -22,6 +22,15 @@ CREATE TABLE chaos.writes (
     what text NOT NULL,
     run_id text NOT NULL,
     first_seq bigint, last_seq bigint
+);
+
+CREATE TABLE chaos.gone (
+    n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    app text NOT NULL DEFAULT current_setting('application_name'),
+    name text NOT NULL,
+    run_id text NOT NULL,
+    "row" jsonb NOT NULL
 );
 
 CREATE FUNCTION chaos.note_change() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -79,3 +88,18 @@ CREATE TRIGGER chaos_checkpointed AFTER INSERT ON checkpoints REFERENCING NEW TA
     FOR EACH STATEMENT EXECUTE FUNCTION chaos.note_checkpoint();
 CREATE TRIGGER chaos_kept AFTER INSERT ON checkpoint_blobs REFERENCING NEW TABLE AS fresh
     FOR EACH STATEMENT EXECUTE FUNCTION chaos.note_checkpoint();
+
+CREATE FUNCTION chaos.keep_gone() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO chaos.gone (name, run_id, "row") SELECT TG_TABLE_NAME, run_id::text, to_jsonb(old_rows) FROM old_rows;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER chaos_gone AFTER DELETE ON events REFERENCING OLD TABLE AS old_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION chaos.keep_gone();
+CREATE TRIGGER chaos_gone AFTER DELETE ON steps REFERENCING OLD TABLE AS old_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION chaos.keep_gone();
+CREATE TRIGGER chaos_gone AFTER DELETE ON ledger REFERENCING OLD TABLE AS old_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION chaos.keep_gone();
+CREATE TRIGGER chaos_gone AFTER DELETE ON interrupts REFERENCING OLD TABLE AS old_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION chaos.keep_gone();

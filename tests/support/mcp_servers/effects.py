@@ -1,7 +1,8 @@
 """A server whose effects can be counted: `EFFECTS_FILE=<file> effects.py`. Only the standard library: it starts fast.
 
-Each effect is a line of JSON in the file, on the disk before the tool answers: `{"at", "tool", "what", "key", "pid"}`.
-`at` is `arrived` when a call comes in, `done` when its effect is there; `key` is what the call was offered in `_meta`.
+Each effect is a line of JSON in the file, on the disk before the tool answers: `{"at", "tool", "what", "key", "pid",
+"time"}`. `at` is `arrived` when a call comes in, `done` when its effect is there; `key` is what the call was offered in
+`_meta`, `time` the seconds since 1970.
 
 Every tool but `find_charge` takes `what` and these, all optional: `stall` (`before` or `after` the effect) waits until
 the file named `gate` exists beside the record; `answer` (`odd`: what a database can't hold; `fail`: an error after the
@@ -38,7 +39,9 @@ type Said = dict[str, Any]
 
 
 def note(at: str, tool: str, what: str, key: str | None) -> None:
-    line = json.dumps({"at": at, "tool": tool, "what": what, "key": key, "pid": os.getpid()}) + "\n"
+    line = (
+        json.dumps({"at": at, "tool": tool, "what": what, "key": key, "pid": os.getpid(), "time": time.time()}) + "\n"
+    )
     with _FILE.open("a") as file:
         file.write(line)
         file.flush()
