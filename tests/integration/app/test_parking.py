@@ -1,38 +1,126 @@
 """A run that takes its workers down with it is ended in the end, whatever it left behind."""
 
-from collections.abc import AsyncGenerator
-from dataclasses import replace
+import json
+from collections.abc import AsyncGenerator, Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
 from sqlalchemy import text
 
-from tests.support.model_script import Answer
+from starling.infra.postgres.runs import RunKey
+from tests.support.command_line import Home, Service, new_home
+from tests.support.effects import AGENT, Effects
+from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
-from tests.support.platform import ModelSays, Platform, decision, open_platform
+from tests.support.platform import Platform, calls, decision, open_platform, task, verdict
 
+CRASHES = 2
+LIMITS = {"lease_seconds": 3, "crashes_per_run": CRASHES, "tool_call_seconds": 120}
 _GARBAGE = text("INSERT INTO checkpoints (thread_id, checkpoint_id, checkpoint) VALUES (:run, 'z', '[]')")
+_HELD = text("SELECT worker, crashes FROM runs WHERE id = :run")
+
+
+def a_call(what: str) -> Answer:
+    """A call that waits at a gate of its own."""
+    return calls(("read_it", {"what": what, "stall": "before", "gate": what}))
 
 
 @pytest.fixture
-async def platform(database_url: str, tmp_path: Path) -> AsyncGenerator[Platform]:
-    says = ModelSays()
-    says.supervisor(decision(reply="Fine.", is_request_satisfied=True))
-    says.qa(Answer("Fine."))
-    async with ModelServer(says) as model, open_platform(database_url, model, {}, tmp_path) as platform:
+async def model() -> AsyncGenerator[ModelServer]:
+    says = Script(
+        Rule(decision(reply="Fine."), When(schema="supervisor_decision", contains="And now?")),
+        Rule(decision(task("t1", AGENT, "take it down")), When(schema="supervisor_decision", contains="Take it down.")),
+        Rule(decision(task("t1", AGENT, "look")), When(schema="supervisor_decision")),
+        Rule(verdict("APPROVED", "fits"), When(schema="verdict")),
+        Rule(a_call("poison"), When(contains="take it down")),
+        Rule(a_call("look"), When(contains='<task id="t1">')),
+        Rule(Answer("Seen.")),
+    )
+    async with ModelServer(says) as model:
+        yield model
+
+
+@pytest.fixture
+def effects(tmp_path: Path) -> Effects:
+    return Effects(tmp_path / "record")
+
+
+@pytest.fixture
+async def platform(database_url: str, model: ModelServer, effects: Effects, tmp_path: Path) -> AsyncGenerator[Platform]:
+    async with open_platform(database_url, model, {"effects": effects.as_server()}, tmp_path) as platform:
         yield platform
 
 
-async def test_a_parked_run_says_why_and_its_thread_goes_on(platform: Platform) -> None:
-    key = await platform.accept("Take it down.")
-    claim = await platform.claim(key)
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Worker processes beside a platform that doesn't work itself."""
 
-    await platform.brain.park(replace(claim, run=replace(claim.run, crashes=3)))
+    home: Home
+    platform: Platform
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _alive: dict[int, Popen[str]] = field(default_factory=dict[int, Popen[str]])
 
-    told = await platform.told(key)
-    assert (told.status, told.codes) == ("parked", ["parked"])
-    assert "3 times" in told.reply
-    assert (await platform.ask("And now?")).status == "succeeded"
+    @classmethod
+    @contextmanager
+    def of(cls, platform: Platform, database_url: str) -> Generator["Crew"]:
+        """Give one whose processes end with the block."""
+        home = new_home(
+            DATABASE_URL=database_url,
+            STARLING_MODEL="scripted:small",
+            STARLING_PROVIDERS=json.dumps({"scripted": {"base_url": platform.model.url}}),
+            STARLING_LIMITS=json.dumps(LIMITS),
+        )
+        with home as folder, ExitStack() as stack:
+            yield cls(folder, platform, stack)
+
+    def grow(self, count: int) -> None:
+        """Start so many more, and wait until they work."""
+        fresh = [self._stack.enter_context(self.home.started("worker", "--json")) for _ in range(count)]
+        for process in fresh:
+            Service.ready(process)
+            self._alive[process.pid] = process
+
+    async def kill_who_holds(self, key: RunKey) -> None:
+        """End the process that works on a run, so that it can't say a word more."""
+        worker, _ = await self.look_at(key)
+        self._alive.pop(int(worker.split(":")[1])).kill()
+
+    async def look_at(self, key: RunKey) -> tuple[str, int]:
+        """Return who holds a run, and how often it was taken over from somebody who hadn't handed it back."""
+        async with self.platform.store.engine.connect() as connection:
+            worker, crashes = (await connection.execute(_HELD, {"run": key.id})).one()
+        return worker, crashes
+
+
+@pytest.mark.timeout(180)
+async def test_a_run_that_takes_its_workers_down_is_parked_and_nothing_else_is(
+    platform: Platform, effects: Effects, database_url: str
+) -> None:
+    with Crew.of(platform, database_url) as crew:
+        crew.grow(1)
+        poison = await platform.accept("Take it down.", thread="poison")
+        bystander = await platform.accept("Look.", thread="bystander")
+        await effects.until("arrived", "poison")
+        await effects.until("arrived", "look")
+        crew.grow(CRASHES)
+
+        await crew.kill_who_holds(poison)
+        effects.open("look")
+        seen = await platform.told(bystander)
+        for life in range(2, CRASHES + 1):
+            await effects.until("arrived", "poison", life)
+            await crew.kill_who_holds(poison)
+        told = await platform.told(poison)
+        after = await platform.told(await platform.accept("And now?", thread="poison"))
+
+        assert (told.status, told.codes) == ("parked", ["parked"])
+        assert f"{CRASHES} times" in told.reply
+        assert [(await crew.look_at(key))[1] for key in (poison, bystander)] == [CRASHES, 1]
+        assert seen.status == "succeeded"
+        assert (after.status, after.reply) == ("succeeded", "Fine.")
 
 
 async def test_what_cannot_be_read_keeps_no_run_from_being_parked(platform: Platform) -> None:
