@@ -99,6 +99,33 @@ async def test_a_bad_document_is_refused_with_nothing_changed(
 
 
 @pytest.mark.parametrize("path", ["plan", "reload"])
+async def test_a_name_that_is_used_twice_is_refused_as_in_a_file(api: LiveApi, path: str) -> None:
+    body = '{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}'
+    headers = {"content-type": "application/json"}
+
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+        async with api.client.post(f"/v1/registry/{path}", data=body.encode(encoding), headers=headers) as response:
+            assert response.status == 422
+            assert "'a' is used twice" in (await response.json())["detail"]
+
+
+async def test_a_misspelt_parameter_is_refused(api: LiveApi) -> None:
+    for path in ("plan", "reload"):
+        assert "relst" in (await send(api, f"{path}?relst=true", WITHOUT_BROKEN, status=422))["detail"]
+    async with api.client.get("/v1/registry", params={"limt": 1}) as response:
+        assert response.status == 422
+
+
+async def test_an_epoch_is_a_number_and_nothing_like_one(api: LiveApi) -> None:
+    before = await epoch_of(api)
+
+    for number in (True, "1", 1.0, 0):
+        await send(api, "rollback", {"number": number}, status=422)
+
+    assert await epoch_of(api) == before
+
+
+@pytest.mark.parametrize("path", ["plan", "reload"])
 async def test_a_name_that_was_added_by_hand_is_the_documents_fault(api: LiveApi, path: str) -> None:
     if "mine" not in await names(api):
         config = server_of(SERVERS["system_health"])

@@ -19,8 +19,6 @@ from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.principal import Principal
 from starling.infra.postgres.audit import Actor
 
-type Relist = Annotated[bool, Query(description="List servers whose configuration is unchanged again, too.")]
-
 router = APIRouter(prefix="/v1/registry", tags=["registry"], responses={422: {"model": Problem}})
 
 
@@ -31,10 +29,21 @@ class ServersDocument(BaseModel):
 
     servers: dict[str, dict[str, Any]] = Field(alias="mcpServers")
 
-    def config(self) -> McpConfig:
-        """Return the servers, checked. Raises InvalidRequestError."""
-        with _fault_of_the_document():
-            return parse_config(json.dumps({"mcpServers": self.servers}), "The document")
+
+class HowToRead(BaseModel):
+    """How a document is compared with what there is."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    relist: bool = Field(False, description="List servers whose configuration is unchanged again, too.")
+
+
+class ListQuery(BaseModel):
+    """Which epochs are listed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    limit: int = Field(20, ge=1, le=1000)
 
 
 class Rollback(BaseModel):
@@ -42,7 +51,7 @@ class Rollback(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    number: Annotated[int, Field(ge=1, lt=2**63)] | None = None
+    number: Annotated[int, Field(ge=1, lt=2**63, strict=True)] | None = None
 
 
 class Report(BaseModel):
@@ -81,32 +90,41 @@ class Epochs(BaseModel):
 
 
 @router.get("", summary="Which epochs are there?")
-async def epochs(_: Admin, store: FromStore, limit: Annotated[int, Query(ge=1, le=1000)] = 20) -> Epochs:
+async def epochs(_: Admin, store: FromStore, wanted: Annotated[ListQuery, Query()]) -> Epochs:
     """List the latest epochs."""
-    found = await store.registry.latest(limit)
+    found = await store.registry.latest(wanted.limit)
     return Epochs(epochs=[EpochSummary.model_validate(asdict(record)) for record in found])
 
 
 @router.post("/plan", summary="What would a reload change?")
-async def plan(document: ServersDocument, _: Admin, store: FromStore, *, relist: Relist = False) -> Report:
+async def plan(
+    _document: ServersDocument, request: Request, _: Admin, store: FromStore, how: Annotated[HowToRead, Query()]
+) -> Report:
     """Compare a document with the active epoch. Servers that are new or changed are started and listed."""
     with _fault_of_the_document():
-        return Report.of(await store.registry.plan(document.config(), relist=relist))
+        return Report.of(await store.registry.plan(await _config(request), relist=how.relist))
 
 
 @router.post("/reload", summary="Make the servers of files be these")
 async def reload(
-    document: ServersDocument, request: Request, caller: Admin, store: FromStore, *, relist: Relist = False
+    _document: ServersDocument, request: Request, caller: Admin, store: FromStore, how: Annotated[HowToRead, Query()]
 ) -> Report:
     """Do what a plan of the same document says. Servers that were added one by one stay as they are."""
     with _fault_of_the_document():
-        return Report.of(await store.registry.reload(document.config(), _actor(caller, request), relist=relist))
+        config, actor = await _config(request), _actor(caller, request)
+        return Report.of(await store.registry.reload(config, actor, relist=how.relist))
 
 
 @router.post("/rollback", summary="Go back to an earlier epoch", responses={404: {"model": Problem}})
 async def rollback(wanted: Rollback, request: Request, caller: Admin, store: FromStore) -> Report:
     """Make what an earlier epoch said active again, as a new epoch."""
     return Report.of(await store.registry.rollback(wanted.number, _actor(caller, request)))
+
+
+async def _config(request: Request) -> McpConfig:
+    """Read the body as a file is read, which tells of a name that is used twice. Raises ConfigurationError."""
+    body = await request.body()
+    return parse_config(body.decode(json.detect_encoding(body), "surrogatepass"), "The document")
 
 
 @contextmanager
