@@ -161,13 +161,14 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
         watch = watching(settings, store.registry)
         listings = await _register(settings, gateway)
         epoch = publisher.activation.epoch.number
-        freshness = Freshness(gateway, registry, store.epochs, epoch)
+        freshness = Freshness(gateway, registry, store.epochs, epoch, SystemClock())
         await stack.enter_async_context(freshness.listening(store.direct_url))
         await stack.enter_async_context(watch)
         await stack.enter_async_context(delivering(settings, store.engine))
         metrics = store.scrape.metrics
         metrics.sessions.set_function(lambda: gateway.open_sessions)
         metrics.known_epoch.set_function(lambda: freshness.epoch)
+        metrics.known_since.set_function(lambda: freshness.since)
         lives = Lives()
         cancelling = Cancelling(store.cancellation.repository, lives)
         await stack.enter_async_context(cancelling.listening(store.direct_url))

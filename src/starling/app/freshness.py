@@ -10,6 +10,7 @@ from brain.registry.repository import CHANNEL, EpochRepository
 from brain.registry.service import Registry
 from mcp_gateway.gateway import Gateway
 from starling.app.worker import Execute
+from starling.core.clock import Clock
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.runs import RunResult
 from starling.infra.postgres.bell import rings
@@ -23,11 +24,13 @@ _log = logging.getLogger(__name__)
 class Freshness:
     """Keeps the gateway true to the servers that there are, and the registry to the epochs that are open.
 
-    `epoch` is the one that the gateway knows of.
+    `epoch` is the one that the gateway knows of, `since` the Unix time when it came to know of it.
     """
 
-    def __init__(self, gateway: Gateway, registry: Registry, epochs: EpochRepository, epoch: int) -> None:
+    def __init__(self, gateway: Gateway, registry: Registry, epochs: EpochRepository, epoch: int, clock: Clock) -> None:
         self.epoch = epoch
+        self.since = clock.now().timestamp()
+        self._clock = clock
         self._gateway = gateway
         self._registry = registry
         self._epochs = epochs
@@ -82,4 +85,5 @@ class Freshness:
     async def _refresh(self) -> None:
         number = await self._epochs.active_number()
         await self._gateway.refresh()
-        self.epoch = number or 0
+        if number != self.epoch:
+            self.epoch, self.since = number or 0, self._clock.now().timestamp()

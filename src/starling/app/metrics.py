@@ -81,6 +81,11 @@ class Metrics:
             "The epoch that this process' tools are of; 0 where it calls none.",
             registry=registry,
         )
+        self.known_since = Gauge(
+            "starling_known_epoch_timestamp_seconds",
+            "When this process' tools became those of that epoch, in Unix time; 0 where it calls none.",
+            registry=registry,
+        )
         self.unfinished = Gauge("starling_runs", "Unfinished runs of the database.", ["status"], registry=registry)
         self.oldest = Gauge(
             "starling_oldest_queued_seconds", "How long the first in line has waited.", registry=registry
