@@ -37,8 +37,12 @@ def test_plan_reload_list_and_rollback(home: Home) -> None:
     server_file(home)
     assert "- server health" in home.starling("registry", "reload", "--mcp-config", file).stdout
     assert home.json("registry", "rollback")["changes"]["servers"]["added"] == ["health"]
+    home.json("agent", "create", "--name", "poet")
     listed = home.starling("registry", "list").stdout.splitlines()
-    assert [line.split("\t")[0::5] for line in listed[1:]] == [["3", "+health"], ["2", "-health"], ["1", "+health"]]
+    changes = [["4", "+agent default/poet"], ["3", "+health"], ["2", "-health"], ["1", "+health"]]
+    assert [line.split("\t")[0::5] for line in listed[1:]] == changes
+    assert {epoch["created_at"][10] for epoch in home.json("registry", "list")} == {"T"}
+    assert home.starling("registry", "rollback", "9" * 20).returncode == 2
 
 
 def test_a_bad_file_is_refused_with_nothing_changed(home: Home) -> None:

@@ -1,8 +1,8 @@
 """The registry as admins change it: planned, reloaded, rolled back."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from brain.registry.changes import Changes, difference
 from brain.registry.manifest import Manifest, ServerEntry
@@ -92,7 +92,8 @@ class RegistryService:
         while True:
             known = await servers.servers()
             removed = {row.name for row in known} - wanted.keys()
-            if await servers.change(removed, [ListedServer(row, {}) for row in wanted.values()], known):
+            rows = [_with_reason(row, known) for row in wanted.values()]
+            if await servers.change(removed, [ListedServer(row, {}) for row in rows], known):
                 return await self._applied(publisher.activation)
 
     async def latest(self, limit: int) -> Sequence[EpochRecord]:
@@ -130,6 +131,11 @@ def _warnings(rows: Sequence[ServerRow]) -> dict[str, str]:
 async def _restored(servers: ServerRepository, manifest: Manifest) -> dict[str, ServerRow]:
     configs = await servers.configs({entry.config_hash for entry in manifest.servers.values()})
     return {name: _row(name, entry, configs[entry.config_hash]) for name, entry in manifest.servers.items()}
+
+
+def _with_reason(row: ServerRow, known: Iterable[ServerRow]) -> ServerRow:
+    """Return a server with what is known to be wrong with it, where it is the same one now."""
+    return next((one for one in known if replace(one, error=row.error, remedy=row.remedy) == row), row)
 
 
 def _row(name: str, entry: ServerEntry, config: JsonObject) -> ServerRow:

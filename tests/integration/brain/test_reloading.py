@@ -158,6 +158,22 @@ async def test_a_rollback_makes_an_earlier_epoch_anew(
     assert (told.epoch, told.changes.servers.removed) == (5, ("bench", "shop"))
 
 
+async def test_a_rollback_keeps_what_is_known_to_be_wrong_with_servers_that_stay(
+    platform: Platform, make: Callable[..., McpConfig]
+) -> None:
+    registry, dead = platform.store.registry, {"dead": server_of({"command": "no-such-command-anywhere"})}
+    partly = {"partly": python(SERVERS / "misbehaving.py", "one-bad-schema")}
+    broken = await registry.reload(dead | partly, ADMIN)
+    await registry.reload(dead | partly | make(extra={}), ADMIN)
+
+    stayed = await registry.rollback(broken.epoch, ADMIN)
+    await registry.reload({}, ADMIN)
+    came_back = await registry.rollback(broken.epoch, ADMIN)
+
+    assert stayed.warnings == broken.warnings
+    assert "registry reload" in came_back.warnings["dead"]
+
+
 async def test_there_is_nothing_before_the_first_epoch(platform: Platform) -> None:
     with pytest.raises(InvalidRequestError, match="no epoch before"):
         await platform.store.registry.rollback(None, ADMIN)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Callable, Generator, Iterable, Sequence
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -46,8 +47,12 @@ def write(console: Console, text: str, style: str | None = None) -> None:
 
 def say_json(value: Any) -> None:
     """Print a JSON document on one line, whatever stdout is."""
-    results().file.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    results().file.write(json.dumps(value, ensure_ascii=False, default=_as_text) + "\n")
     results().file.flush()
+
+
+def _as_text(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def say_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

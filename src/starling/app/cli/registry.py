@@ -83,7 +83,8 @@ def reload(context: typer.Context, mcp_config: _File = None, relist: _Relist = F
 def rollback(
     context: typer.Context,
     number: Annotated[
-        int | None, typer.Argument(min=1, help="The epoch to go back to; else the one before the active one.")
+        int | None,
+        typer.Argument(min=1, max=2**63 - 1, help="The epoch to go back to; else the one before the active one."),
     ] = None,
     as_json: _AsJson = False,
 ) -> None:
@@ -149,5 +150,13 @@ def _document(record: EpochRecord) -> dict[str, Any]:
 def _cells(record: EpochRecord) -> Sequence[str]:
     state = "active" if record.active else "closed" if record.closed_at else "held" if record.runs else "open"
     made = f"{record.created_at:%Y-%m-%d %H:%M:%S}"
-    what = [f"{mark}{name}" for mark, name in _marked(record.changes.servers)]
-    return str(record.number), state, made, f"{record.actor}, {record.origin}", str(record.runs), ", ".join(what)
+    what = ", ".join(_briefly(record.changes))
+    return str(record.number), state, made, f"{record.actor}, {record.origin}", str(record.runs), what
+
+
+def _briefly(changes: Changes) -> Iterator[str]:
+    """Yield what somebody changed: specialists come and go with their servers, other agents belong to a tenant."""
+    yield from (f"{mark}{name}" for mark, name in _marked(changes.servers))
+    yield from (f"{mark}agent {name}" for mark, name in _marked(changes.agents) if "/" in name)
+    yield from (f"{mark}team {name}" for mark, name in _marked(changes.teams))
+    yield from (f"~prompt {name}" for name in changes.prompts.changed)
