@@ -12,6 +12,7 @@ from brain.ledger import Ledger
 from brain.registry.cards import Roster
 from brain.state import Said
 from brain.troubles import Troubles
+from starling.core.artifacts import NO_ARTIFACTS, ArtifactStore
 from starling.core.clock import Deadline
 from starling.core.errors import DeadlineExceededError, LLMInvalidResponse
 from starling.core.events import AnyEvent, Warn
@@ -58,6 +59,7 @@ class RunContext:
     budget: Budget = field(default_factory=Budget)
     troubles: Troubles = field(default_factory=Troubles)
     tracer: Tracer = NO_TRACER
+    artifacts: ArtifactStore = NO_ARTIFACTS
 
     def emit(self, event: AnyEvent) -> None:
         """Add an event to the run's stream."""

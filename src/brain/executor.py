@@ -27,6 +27,7 @@ from brain.registry.service import Registry
 from brain.state import GraphState, Said, initial_state
 from brain.stopping import Stopping, count
 from brain.traced import TracedGateway, TracedModels
+from starling.core.artifacts import NO_ARTIFACTS, ArtifactStore
 from starling.core.clock import Clock, Deadline
 from starling.core.errors import (
     DatabaseUnavailableError,
@@ -74,6 +75,7 @@ class Collaborators:
     tracer: Tracer = NO_TRACER
     halts: Halts = NO_HALTS
     lives: Lives = field(default_factory=Lives)
+    artifacts: ArtifactStore = NO_ARTIFACTS
 
 
 class Brain:
@@ -178,6 +180,7 @@ class Brain:
             meter=meter,
             budget=Budget(run.config.limits.tokens),
             tracer=self._with.tracer,
+            artifacts=self._with.artifacts,
         )
 
     async def _interrupts(self, run: Run, writer: RunWriter) -> Interrupts:

@@ -32,11 +32,20 @@ class ToolUse(TypedDict):
     status: Literal["succeeded", "failed"]
 
 
+class ArtifactRecord(TypedDict):
+    """A result that was too long and is kept whole: so many characters, of a call of the tool `name`."""
+
+    id: str
+    name: str
+    characters: int
+
+
 class TaskOutcome(TypedDict):
     """What a task came to. `output` is empty where `status` is `failed`; then `reason` says why.
 
     `unknown` means that a call which may change things was cut off: the task may be done all the same. `refused` says
-    which calls weren't approved, and why; so does `reason`.
+    which calls weren't approved, and why; so does `reason`. `artifacts` are the wholes of results that `output` has
+    only the beginning of.
     """
 
     task_id: str
@@ -48,6 +57,7 @@ class TaskOutcome(TypedDict):
     tools: list[ToolUse]
     unknown: NotRequired[bool]
     refused: NotRequired[list[str]]
+    artifacts: NotRequired[list[ArtifactRecord]]
 
 
 class CitationRecord(TypedDict):

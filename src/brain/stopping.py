@@ -174,7 +174,8 @@ def _answer(call: OpenCall, why: str) -> ToolResult:
     """Return the result of a call: what it came to, if that was written down before it could be told."""
     match call.state:
         case "succeeded" | "failed" as status:
-            return ToolResult(name=call.name, result=call.text or "", call_id=call.call_id, status=status)
+            text, artifact = call.text or "", call.artifact or None
+            return ToolResult(name=call.name, result=text, call_id=call.call_id, status=status, artifact=artifact)
         case _:
             return ToolResult(name=call.name, result=f"{why} {_fate(call)}", call_id=call.call_id, status="failed")
 

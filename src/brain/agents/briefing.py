@@ -68,8 +68,19 @@ def _state_context(work: Work) -> str:
     dispatch, config = work.dispatch, work.card.config
     shown = POLICIES[config.render_policy] if config and config.render_policy else last_messages
     content: Mapping[str, Any] = {
-        "artifacts": sorted(dispatch["global_state"]),
+        "artifacts": [*sorted(dispatch["global_state"]), *_readable(work)],
         "messages": shown(dispatch["messages"], work.context.limits.worker_context_messages),
         "results": {result["task_id"]: result["output"][:_RESULT_CHARS] for result in dispatch["needed"]},
     }
     return json.dumps({key: value for key, value in content.items() if value}, ensure_ascii=False)
+
+
+def _readable(work: Work) -> list[dict[str, Any]]:
+    """What an agent that calls tools can read on in, with the task and the tool that it comes from."""
+    if not work.card.tools:
+        return []
+    return [
+        {"id": record["id"], "characters": record["characters"], "from": record["name"], "task_id": result["task_id"]}
+        for result in work.dispatch["needed"]
+        for record in result.get("artifacts", ())
+    ]

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Self
 
+from brain.agents.reading import read
 from brain.agents.runtime import ToolUse, Work
 from brain.agents.toolbox import Toolbox
 from brain.approvals import NOT_APPROVED
 from brain.context import RunContext
 from brain.ledger import call_key
 from brain.side_by_side import side_by_side
+from starling.core.artifacts import READ_ARTIFACT
 from starling.core.errors import OutcomeUnknownError
 from starling.core.events import ToolResult, ToolStart
 from starling.core.llm import ModelToolCall
@@ -21,7 +23,10 @@ _STEP_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A call as the model asked for it. `made` is None where it can't be made: then `fault` says why."""
+    """A call as the model asked for it. `made` is None where it isn't one of a server's tool.
+
+    Then `fault` says why it can't be made; without a fault it reads in an artifact.
+    """
 
     asked: ModelToolCall
     name: str
@@ -96,11 +101,12 @@ class Calling:
         return context.ledger.outcome(wanted.made)
 
     async def _outcome(self, wanted: Wanted) -> ToolOutcome:
-        if wanted.made is None:
-            assert wanted.fault is not None
+        if wanted.fault is not None:
             return wanted.fault
         context = self.work.context
         context.meter.tool_calls += 1
+        if wanted.made is None:
+            return await read(self.work, wanted.asked.arguments)
         outcome = await context.gateway.call(wanted.made, context.deadline)
         return await context.ledger.conclude(wanted.made, outcome) if wanted.effectful else outcome
 
@@ -123,7 +129,12 @@ class Calling:
         context, path = self.work.context, self.work.path
         if not wanted.effectful:
             context.journal.record(path, "tool", asdict(outcome), self.position, wanted.index)
-        context.emit(ToolResult(name=wanted.name, result=outcome.text, call_id=wanted.id, status=outcome.status))
+        artifact = outcome.artifact or None
+        context.emit(
+            ToolResult(
+                name=wanted.name, result=outcome.text, call_id=wanted.id, status=outcome.status, artifact=artifact
+            )
+        )
         context.writer.step(
             Step(
                 type="tool_call",
@@ -148,6 +159,8 @@ def stop_if_unknown(made: Sequence[ToolUse]) -> None:
 def _wanted(work: Work, toolbox: Toolbox, place: tuple[int, int], asked: ModelToolCall) -> Wanted:
     tool = toolbox.tools.get(asked.name)
     call_id = f"{work.path}.{place[0]}.{place[1]}"
+    if asked.name == READ_ARTIFACT and work.artifacts:
+        return Wanted(asked, READ_ARTIFACT, call_id, place[1], None)
     if tool is None:
         fault = ToolOutcome("failed", f"There is no tool {asked.name!r}.", code="not_allowed")
         return Wanted(asked, asked.name, call_id, place[1], None, fault)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from brain.agents.briefing import prompt_of
 from brain.agents.calling import Calling, stop_if_unknown
+from brain.agents.reading import READING
 from brain.agents.runtime import Produced, ToolUse, Work
 from brain.agents.toolbox import CONTINUE, Toolbox
 from brain.context import Answer
@@ -33,6 +34,7 @@ class NativeRuntime:
             calling = await Calling.announced(work, toolbox, position, wanted, replayed=answer.replayed)
             made = await calling.use_all()
             uses += made
+            work.keep(made)
             stop_if_unknown(made)
             work.messages += _results(calls, made)
             if len(wanted) == len(calls):
@@ -41,11 +43,12 @@ class NativeRuntime:
 
 
 def _request(work: Work, toolbox: Toolbox) -> ModelRequest:
+    """Return the next request; whoever has something to read on in is offered to do so."""
     allowance = work.context.allowance
     return ModelRequest(
         role=allowance.role(ModelRole.ROUTER),
         messages=tuple(work.messages),
-        tools=toolbox.specs,
+        tools=(*toolbox.specs, READING) if work.artifacts else toolbox.specs,
         max_tokens=allowance.max_tokens,
         prompt=prompt_of(work.card).used,
         model=work.card.model,

@@ -123,7 +123,7 @@ def _retype(work: Work, produced: Produced, judgement: Judgement) -> None:
 
 def _approved(work: Work, produced: Produced, judgement: Judgement, attempts: int) -> TaskOutcome:
     uses: Sequence[ToolUse] = [{"tool": use.name, "status": use.outcome.status} for use in produced.uses]
-    return TaskOutcome(
+    outcome = TaskOutcome(
         task_id=work.task_id,
         agent=work.card.name,
         status="approved",
@@ -132,6 +132,7 @@ def _approved(work: Work, produced: Produced, judgement: Judgement, attempts: in
         attempts=attempts,
         tools=list(uses),
     )
+    return {**outcome, "artifacts": list(work.kept.values())} if work.kept else outcome
 
 
 def _failed(dispatch: Dispatch, reason: str, *, attempts: int, unknown: bool = False) -> TaskOutcome:
@@ -182,5 +183,5 @@ def _task_result(outcome: TaskOutcome, path: str) -> TaskResult:
         attempt=max(1, outcome["attempts"]),
         status=outcome["status"],
         summary=text if len(text) <= _SUMMARY_CHARS else text[: _SUMMARY_CHARS - 1] + "…",
-        artifacts=[],
+        artifacts=[record["id"] for record in outcome.get("artifacts", ())],
     )

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
+from starling.core.artifacts import READ_ARTIFACT
 from starling.core.llm import ToolSpec
 from starling.core.tools import ToolDefinition
 
@@ -14,6 +15,7 @@ _CONTINUE_SPEC = ToolSpec(
     "Call beside other tools to see their results and go on with further calls.",
     {"type": "object", "properties": {"why": {"type": "string"}}, "required": []},
 )
+_BUILT_IN: Final = (CONTINUE, READ_ARTIFACT)
 _UNSAYABLE = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST = 64
 
@@ -37,7 +39,7 @@ class Toolbox:
 
 def _free_name(wanted: str, taken: Mapping[str, object]) -> str:
     name, number = wanted, 2
-    while name in taken or name == CONTINUE:
+    while name in taken or name in _BUILT_IN:
         suffix = f"_{number}"
         name, number = wanted[: _LONGEST - len(suffix)] + suffix, number + 1
     return name

@@ -189,6 +189,7 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
                 tracer=await stack.enter_async_context(open_tracer(settings)),
                 halts=board,
                 lives=lives,
+                artifacts=store.artifacts,
             )
         )
         execute = MeasuredLives(freshness.before(brain.execute), metrics)

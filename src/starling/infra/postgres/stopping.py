@@ -34,7 +34,7 @@ _FLAGGED = "SELECT id::text FROM runs WHERE ended_at IS NULL AND status = 'runni
 
 _OPEN_CALLS = """
 SELECT started.data ->> 'name', started.data -> 'args', started.data ->> 'call_id', ledger.state,
-    ledger.outcome ->> 'text'
+    ledger.outcome ->> 'text', ledger.outcome ->> 'artifact'
 FROM events AS started LEFT JOIN ledger
     ON ledger.tenant = started.tenant AND ledger.run_id = started.run_id AND ledger.path = started.data ->> 'path'
     AND started.data ->> 'call_id' = concat_ws('.', ledger.path, ledger.position, ledger.index)
@@ -54,7 +54,8 @@ AND earlier.ended_at IS NULL AND earlier.cancel_requested ORDER BY earlier.arriv
 class OpenCall:
     """A tool call that was announced and has no result.
 
-    `state` is that of its row in the ledger, None where it has none; `text` what it came to, by that row.
+    `state` is that of its row in the ledger, None where it has none; `text` what it came to, by that row, and
+    `artifact` where the whole of it is.
     """
 
     name: str
@@ -62,6 +63,7 @@ class OpenCall:
     call_id: str
     state: str | None
     text: str | None
+    artifact: str | None
 
 
 class StoppingRepository:

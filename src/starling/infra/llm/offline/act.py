@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from starling.core.artifacts import READ_ARTIFACT
 from starling.core.json import JsonObject, canonical, digest, storable
 from starling.core.llm import Message, ModelReply, ModelToolCall, ToolSpec
 from starling.infra.llm.offline.arguments import Filled, fill
@@ -18,7 +19,7 @@ from starling.infra.llm.offline.schema import Slot, slots
 from starling.infra.llm.offline.values import masked, values
 from starling.infra.llm.offline.words import READING, VAGUE, VERBS, content
 
-_CONTINUE = "continue"
+_BUILT_IN = ("continue", READ_ARTIFACT)
 _OTHER_ORDER = 0.6  # what a tool is worth that isn't named after the change that is asked for
 _BORROWED = 0.9  # and one, for each argument that the task itself doesn't name
 _CLOSE = 0.7  # of the best tool's worth: below it, rather say what the best one misses
@@ -48,7 +49,7 @@ def act(sections: Sections, messages: Sequence[Message], tools: Sequence[ToolSpe
         return ModelReply("")
     task = sections.text("task")
     known = [*_known(task, sections.text("state_context")), sections.text("user_request")]
-    offered = sorted((tool for tool in tools if tool.name != _CONTINUE), key=lambda tool: tool.name)
+    offered = sorted((tool for tool in tools if tool.name not in _BUILT_IN), key=lambda tool: tool.name)
     chosen = _chosen(task, known, offered, made)
     if isinstance(chosen, str):
         return ModelReply(chosen)
