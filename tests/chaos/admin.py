@@ -22,16 +22,19 @@ from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
 from starling.infra.postgres.keys import KeyRepository
-from starling.infra.postgres.retention import Selection
+from starling.infra.postgres.retention import Forgotten, Selection
 from starling.infra.postgres.switches import SwitchRepository, Target
+from tests.chaos.books import Books
 from tests.chaos.promises import CLOSED_SECONDS, HALTED_SECONDS, Halt, Knock, Promises
-from tests.chaos.town import TenantKey, Town
+from tests.chaos.town import LEASE_SECONDS, TenantKey, Town
 
 _ACTOR = Actor.local("chaos")
 _AWAY_SECONDS = 60.0  # that Postgres may be
 _SEEN_SECONDS = 1.0  # that a promise is seen to be kept
 _PATIENCE_SECONDS = 20.0  # with disturbances, until that is given up
+_LOOK_SECONDS = 0.1
 _KNOCK_SECONDS = 0.3
+_PRUNE_SECONDS = 5 * LEASE_SECONDS  # that pruning may take until it looks what is old
 _KNOCKING = aiohttp.ClientTimeout(total=5)
 
 
@@ -40,20 +43,25 @@ class Admin:
     """Their connections are what everybody's are: faults are aimed at them too."""
 
     town: Town
-    promises: Promises
+    books: Books
     engine: AsyncEngine
 
     @classmethod
-    def of(cls, town: Town, promises: Promises) -> "Admin":
+    def of(cls, town: Town, books: Books) -> "Admin":
         """Return a town's; whoever has it disposes of its engine."""
-        return cls(town, promises, open_engine(_address(town), ConnectionLimits(size=4)))
+        return cls(town, books, open_engine(_address(town), ConnectionLimits(size=4)))
+
+    @property
+    def promises(self) -> Promises:
+        return self.books.promises
 
     async def switch_off(self, target: Target) -> None:
         """Switch something off until it was seen that nothing is called, and on again."""
         switches = SwitchRepository(self.engine)
         await _patiently(lambda: switches.off(target, "chaos", _ACTOR))
         since = await self._now()
-        await self._hold(since, HALTED_SECONDS)
+        while self._watching(since, HALTED_SECONDS):  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_SECONDS)
         until = await self._now()
         self.promises.halts.append(Halt(target.kind, target.name, target.owner, since, until))
         await _patiently(lambda: self._on(switches, target))
@@ -73,26 +81,34 @@ class Admin:
         await _patiently(lambda: keys.revoke(old.id, _ACTOR))
         since = await self._now()
         self.promises.halts.append(Halt("key", old.id, tenant, since))
-        await asyncio.gather(self._hold(since, CLOSED_SECONDS), self._knock(old, since))
+        await asyncio.gather(self._closing(old, since), self._knock(old, since))
 
     async def prune(self) -> int:
-        """Forget what is old enough; return how many rows that were."""
-        settings = Settings(database_url=SecretStr(_address(self.town)))
-        which = Selection(timedelta(seconds=self.promises.prune_age))
-        return (await _patiently(lambda: prune(settings, which, dry_run=False))).total
+        """Forget what is old enough; return how many rows that were.
 
-    async def _hold(self, since: float, seconds: float) -> None:
-        """Wait until a promise had to hold for a while, or was disturbed for too long."""
-        begun = time()
-        while time() < min(self.promises.due(since, seconds) + _SEEN_SECONDS, begun + _PATIENCE_SECONDS):  # noqa: ASYNC110 - disturbances move it
-            await asyncio.sleep(0.1)
+        Idempotency keys go too, so nothing goes that somebody may be sending again.
+        """
+        settings = Settings(database_url=SecretStr(_address(self.town)))
+
+        async def pruned() -> Forgotten:
+            age = max(self.promises.prune_age, time() - self.books.sent_since + _PRUNE_SECONDS)
+            return await prune(settings, Selection(timedelta(seconds=age)), dry_run=False)
+
+        return (await _patiently(pruned)).total
+
+    def _watching(self, since: float, seconds: float) -> bool:
+        """Whether a promise still has to be seen to hold; what disturbs it moves that, for some time."""
+        return time() < min(self.promises.due(since, seconds), since + _PATIENCE_SECONDS) + _SEEN_SECONDS
+
+    async def _closing(self, key: TenantKey, since: float) -> None:
+        while self.promises.open_with(key.id) and self._watching(since, CLOSED_SECONDS):  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def _knock(self, key: TenantKey, since: float) -> None:
         """Ask every API with a key, again and again, until all had to have learned of its end."""
-        begun = time()
         headers = {"Authorization": f"Bearer {key.secret}"}
         async with aiohttp.ClientSession(headers=headers, timeout=_KNOCKING) as client:
-            while time() < min(self.promises.due(since, HALTED_SECONDS) + _SEEN_SECONDS, begun + _PATIENCE_SECONDS):
+            while self._watching(since, HALTED_SECONDS):
                 for address in self.town.addresses:
                     self.promises.knocks.append(Knock(key.id, time(), await _status(client, address)))
                 await asyncio.sleep(_KNOCK_SECONDS)

@@ -1,6 +1,8 @@
 """What the callers of a chaos round learn: which runs were accepted, and what each reader was told."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,6 +60,21 @@ class Books:
     refused: dict[int, int] = field(default_factory=dict[int, int])  # responses that weren't 2xx, by status
     asked_across: int = 0  # reads with another tenant's key
     promises: Promises = field(default_factory=Promises)
+    _sending: list[float] = field(default_factory=list[float])
+
+    @contextmanager
+    def sending(self, since: float) -> Generator[None]:
+        """Hold a request whose caller doesn't know since then what became of it, and may send it again."""
+        self._sending.append(since)
+        try:
+            yield
+        finally:
+            self._sending.remove(since)
+
+    @property
+    def sent_since(self) -> float:
+        """The moment from which on a request was sent whose caller doesn't know what became of it; never: infinite."""
+        return min(self._sending, default=math.inf)
 
     def accept(self, accepted: Accepted) -> None:
         """Enter a run; one that is known already has to be the same."""

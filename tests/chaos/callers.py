@@ -1,7 +1,8 @@
 """Those who order: in the foreground or the background, again after every cut until they know, and read to the end."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from time import time
 from typing import Any
 
 from tests.chaos.books import Accepted, Reading
@@ -23,6 +24,7 @@ class _Asking:
     headers: dict[str, str]
     reading: Reading
     refused: bool = False
+    since: float = field(default_factory=time)
 
     @property
     def settled(self) -> bool:
@@ -51,8 +53,9 @@ class Callers:
         """Send an order, under the same key until it is known what became of it, and read to its end."""
         asking = self._request_for(order)
         in_background = self.desk.dice.random() < 0.5
-        while not asking.settled:
-            await (self._begin(asking) if in_background else self._stream(asking))
+        with self.desk.books.sending(asking.since):
+            while not asking.settled:
+                await (self._begin(asking) if in_background else self._stream(asking))
         if asking.refused:
             return
         async with asyncio.TaskGroup() as group:
@@ -60,7 +63,7 @@ class Callers:
             for share, task in (
                 (_READ_TWICE, self._read_again(asking)),
                 (_CANCELLED, self._cancel(asking.reading.run_id)),
-                (_SENT_AGAIN, self._begin(asking)),
+                (_SENT_AGAIN, self._send_again(asking)),
             ):
                 if self.desk.dice.random() < share:
                     group.create_task(task)
@@ -78,6 +81,10 @@ class Callers:
             body["config"] = {"limits": {"tokens": 40}}
         reading = Reading("", f"the caller of {order.token}")
         return _Asking(order, body, {"Idempotency-Key": f"key-{order.token}"}, reading)
+
+    async def _send_again(self, asking: _Asking) -> None:
+        with self.desk.books.sending(asking.since):
+            await self._begin(asking)
 
     async def _begin(self, asking: _Asking) -> None:
         """Ask in the background."""

@@ -88,6 +88,10 @@ class Promises:
                 self.note_disturbance(before, time())
             before = time()
 
+    def open_with(self, key_id: str) -> int:
+        """Return how many streams that were opened with a key haven't ended."""
+        return sum(stream.key_id == key_id and math.isinf(stream.closed) for stream in self.streams)
+
     def due(self, since: float, seconds: float) -> float:
         """Return when something has to hold that takes so many seconds, in which nothing disturbs it."""
         moment = since

@@ -1,6 +1,7 @@
 """One round: everything is started, used, broken, healed and judged."""
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -9,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 
 from tests.chaos.admin import Admin
-from tests.chaos.books import Books, Violation
+from tests.chaos.books import Books, Reading, Violation
 from tests.chaos.callers import Callers
 from tests.chaos.desk import Desk
 from tests.chaos.evidence import Evidence, gather
@@ -69,7 +70,7 @@ async def play(plan: Plan, folder: Path) -> Round:
     watch = Stopwatch()
     async with open_town(folder) as town:
         watch.lap("start")
-        admin = Admin.of(town, books.promises)
+        admin = Admin.of(town, books)
         nemesis = Nemesis(town, admin, books.promises, plan.aloud)
         await _live_through(plan, town, books, nemesis, watch)
         await admin.engine.dispose()
@@ -97,11 +98,13 @@ async def _live_through(plan: Plan, town: Town, books: Books, nemesis: Nemesis, 
     enough = asyncio.Event()
     async with AsyncExitStack() as stack:
         group = await stack.enter_async_context(asyncio.TaskGroup())
+        desks: list[Desk] = []
         tasks: list[asyncio.Task[None]] = []
         people: list[asyncio.Task[None]] = []
         for tenant in TENANTS:
             dice = random.Random(f"{plan.seed} {tenant}")
             desk = await stack.enter_async_context(Desk.of(town, books, tenant, dice))
+            desks.append(desk)
             looking = Onlooker(desk)
             doings = (Callers(desk).call, looking.look, looking.pry)
             tasks += [group.create_task(doing(enough)) for doing in doings]
@@ -115,4 +118,14 @@ async def _live_through(plan: Plan, town: Town, books: Books, nemesis: Nemesis, 
         _, late = await asyncio.wait(tasks, timeout=plan.healing_seconds)
         for task in (*late, *people):
             task.cancel()
+        with contextlib.suppress(TimeoutError):  # readers that aren't told the end are found
+            await asyncio.wait_for(_forget_and_read(nemesis.admin, desks), plan.healing_seconds)
     watch.lap("heal")
+
+
+async def _forget_and_read(admin: Admin, desks: Sequence[Desk]) -> None:
+    """Prune once more, now that nothing is disturbed, and read what that left of each tenant's first run."""
+    await admin.prune()
+    for desk in desks:
+        own = [run.run_id for run in desk.books.accepted.values() if run.tenant == desk.tenant]
+        await asyncio.gather(*(Callers(desk).read(Reading(run_id, "a late reader")) for run_id in own[:1]))
