@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from brain.registry.changes import Changes, difference
+from brain.registry.custom.breaking import broken_agents
+from brain.registry.custom.repository import AgentRepository
 from brain.registry.manifest import Manifest, ServerEntry
 from brain.registry.repository import Activation, EpochRecord, EpochRepository
 from brain.registry.service import with_servers
@@ -28,12 +30,13 @@ class Report:
     """What a change comes to, or came to: the active epoch, and the differences from the one that was before.
 
     A plan is of the same form, with the epoch that is active while nothing is changed. `warnings` says of servers that
-    can't be listed, or not whole, why.
+    can't be listed, or not whole, why; `broken_agents` of custom agents that can't work then, by `tenant/name`.
     """
 
     epoch: int
     changes: Changes
     warnings: Mapping[str, str]
+    broken_agents: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class RegistryService:
             change = await gateway.plan(config, relist=relist)
         active = await self.epochs.active()
         after = with_servers(active.manifest, entries_of(change.rows()))
-        return Report(active.number, difference(active.manifest, after), _warnings(change.rows()))
+        return await self._report(active.number, difference(active.manifest, after), after, change.rows())
 
     async def reload(self, config: McpConfig, actor: Actor, *, relist: bool = False) -> Report:
         """Make the servers that came from files be exactly these.
@@ -108,7 +111,11 @@ class RegistryService:
 
     async def _applied(self, activation: Activation) -> Report:
         rows = await ServerRepository(self.engine).servers()
-        return Report(activation.epoch.number, activation.changes, _warnings(rows))
+        return await self._report(activation.epoch.number, activation.changes, activation.epoch.manifest, rows)
+
+    async def _report(self, epoch: int, changes: Changes, after: Manifest, rows: Sequence[ServerRow]) -> Report:
+        broken = await broken_agents(AgentRepository(self.engine), after)
+        return Report(epoch, changes, _warnings(rows), broken)
 
     @asynccontextmanager
     async def _gateway(self, publisher: Publisher | None) -> AsyncGenerator[Gateway]:

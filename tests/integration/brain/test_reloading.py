@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from brain.registry.changes import Names
 from mcp_gateway.config import McpConfig, server_of
+from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from starling.core.ids import new_id
-from starling.core.principal import SHARED
+from starling.core.principal import SHARED, Principal, Scope
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.tables import epochs, servers
 from tests.integration.brain.conftest import Open
@@ -118,8 +120,34 @@ async def test_a_server_that_cant_be_listed_is_warned_of(platform: Platform) -> 
     planned = await platform.store.registry.plan(config)
     done = await platform.store.registry.reload(config, ADMIN)
 
-    assert done == planned.__class__(planned.epoch + 1, planned.changes, planned.warnings)
+    assert done == replace(planned, epoch=planned.epoch + 1)
     assert "no-such-command-anywhere" in done.warnings["dead"]
+
+
+async def test_a_plan_names_agents_of_tenants_that_would_be_left_without_their_tools(
+    platform: Platform, make: Callable[..., McpConfig]
+) -> None:
+    registry = platform.store.registry
+    for tenant, config in (
+        ("red", LLMAgentConfig(id="looker", tools=("bench.look",))),
+        ("blue", LLMAgentConfig(id="looker", tools=("shop.*",))),
+        ("blue", LLMAgentConfig(id="poet")),
+    ):
+        await platform.store.agents.create(Principal(tenant, "", frozenset(Scope)), config, ADMIN)
+    shrunk, hidden = make(shop={}), make(shop={}, bench={"tenants": ["blue"]})
+
+    plans = [await registry.plan(config) for config in (make(shop={}, bench={}), shrunk, hidden, {})]
+    done = await registry.reload(shrunk, ADMIN)
+
+    missing = "It needs tools that aren't there: {}."
+    red, blue = missing.format("bench.look"), missing.format("shop.*")
+    assert [plan.broken_agents for plan in plans] == [
+        {},
+        {"red/looker": red},
+        {"red/looker": red},
+        {"blue/looker": blue, "red/looker": red},
+    ]
+    assert done.broken_agents == {"red/looker": red}
 
 
 async def test_a_server_that_changed_by_itself_is_noticed_when_it_is_listed_again(

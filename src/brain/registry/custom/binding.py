@@ -1,6 +1,6 @@
 """From a custom agent's configuration to its card: its tools are those that the epoch pins."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from brain.conversation.render import POLICIES
@@ -46,7 +46,7 @@ def custom_card(
         kind="custom",
         description=described(config),
         tools=tuple(offer[server][tool] for server, tool in asked.found),
-        degraded=_why_not(config, asked, others),
+        degraded=why_not(config, asked, others),
         config=config,
         reviewer=others.get(config.reflection_agent_id or ""),
     )
@@ -58,7 +58,8 @@ def described(config: LLMAgentConfig) -> str:
     return text if len(text) <= _DESCRIPTION_CHARS else f"{text[: _DESCRIPTION_CHARS - 1]}…"
 
 
-def _why_not(config: LLMAgentConfig, asked: Asked, others: Mapping[str, LLMAgentConfig]) -> str:
+def why_not(config: LLMAgentConfig, asked: Asked, others: Container[str]) -> str:
+    """Return why an agent can't work beside others of its tenant; nothing where it can."""
     reasons: list[str] = []
     if asked.missing:
         reasons.append(f"It needs tools that aren't there: {', '.join(asked.missing)}.")

@@ -1,14 +1,15 @@
 """Queries over the configurations of custom agents, each stored once by its content."""
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from brain.registry.manifest import AgentPin
 from starling.core.agents import LLMAgentConfig
 from starling.infra.postgres.engine import translated
 from starling.infra.postgres.tables import agents
@@ -51,6 +52,18 @@ class AgentRepository:
                 return [
                     AgentVersion(row.hash, LLMAgentConfig.model_validate(row.config), row.created_at) for row in found
                 ]
+
+    async def pinned(self, pins: Iterable[AgentPin]) -> Mapping[AgentPin, LLMAgentConfig]:
+        """Return the configurations of agents of any tenants."""
+        wanted = {(pin.tenant, pin.name, pin.hash): pin for pin in pins}
+        key = agents.c.tenant, agents.c.name, agents.c.hash
+        query = select(*key, agents.c.config).where(tuple_(*key).in_(wanted))
+        with translated():
+            async with self._engine.connect() as connection:
+                found = await connection.execute(query)
+                return {
+                    wanted[row.tenant, row.name, row.hash]: LLMAgentConfig.model_validate(row.config) for row in found
+                }
 
     async def configs(self, tenant: str, hashes: Collection[str]) -> Mapping[str, LLMAgentConfig]:
         """Return configurations by hash."""

@@ -114,7 +114,8 @@ def _config(settings: Settings, given: Path | None) -> McpConfig:
 def _tell(report: Report, headline: str, *, as_json: bool) -> None:
     if as_json:
         changes = report.changes.model_dump(mode="json")
-        say_json({"epoch": report.epoch, "changes": changes, "warnings": dict(report.warnings)})
+        wrong = {"warnings": dict(report.warnings), "broken_agents": dict(report.broken_agents)}
+        say_json({"epoch": report.epoch, "changes": changes, **wrong})
         return
     found = list(_lines(report.changes))
     say(headline if found else f"Nothing to change: epoch {report.epoch} says the same.")
@@ -122,6 +123,8 @@ def _tell(report: Report, headline: str, *, as_json: bool) -> None:
         say(f"  {line}")
     for server, why in report.warnings.items():
         say(f"  ! {server}: {why}", "yellow")
+    for agent, why in report.broken_agents.items():
+        say(f"  ! agent {agent} can't work then: {why}", "yellow")
 
 
 def _lines(changes: Changes) -> Iterator[str]:

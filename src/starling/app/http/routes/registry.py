@@ -55,18 +55,28 @@ class Rollback(BaseModel):
 
 
 class Report(BaseModel):
-    """The active epoch, what is or would be another thing now, and which servers can't be listed and why."""
+    """The active epoch, what is or would be another thing now, and what is wrong with it.
+
+    `warnings` say which servers can't be listed and why, `broken_agents` which custom agents can't work then, by
+    `tenant/name`.
+    """
 
     epoch: int
     changed: bool
     changes: Changes
     warnings: dict[str, str]
+    broken_agents: dict[str, str]
 
     @classmethod
     def of(cls, report: registry.Report) -> Self:
         """Return a report as it is sent."""
-        changed = bool(report.changes)
-        return cls(epoch=report.epoch, changed=changed, changes=report.changes, warnings=dict(report.warnings))
+        return cls(
+            epoch=report.epoch,
+            changed=bool(report.changes),
+            changes=report.changes,
+            warnings=dict(report.warnings),
+            broken_agents=dict(report.broken_agents),
+        )
 
 
 class EpochSummary(BaseModel):
