@@ -4,80 +4,124 @@ import re
 import subprocess
 import sys
 from collections.abc import Generator
-from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 
 import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from tests.support.command_line import Home, new_home
-from tests.support.guides import PAGES, ROOT, Block, blocks
+from tests.support.command_line import new_home
+from tests.support.gateway import SERVERS
+from tests.support.guides import NOT_RUN, PAGES, blocks, is_shown, reason_not_to_run, unshown
+from tests.support.model_server import ModelServer, offline_rules
+from tests.support.otlp_collector import Collector
+from tests.support.reader import Reader
 
-_ID = re.compile(r"sk-starling-[\w-]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_ADDRESS = "http://127.0.0.1:8000"
-_SECONDS = 60
+_DATABASE = "postgresql://user:password@host:5432/starling"
+_TRACES = "docs/guides/reading-a-trace.md"
 
-pytestmark = pytest.mark.timeout(180)  # most commands are a process that imports everything
-
-
-@dataclass
-class Reader:
-    """Somebody who does what a guide says, with ids and an address of their own."""
-
-    home: Home
-    url: str
-    ids: dict[str, str] = field(default_factory=dict[str, str])
-
-    def follow(self, block: Block) -> None:
-        if block.file:
-            (self.home.folder / block.file).write_text(block.text)
-        if not block.is_run:
-            return
-        expected = block.exit_code
-        for command, output in block.commands():
-            done = self._run(command)
-            assert done.returncode == expected, f"{command}\n{done.stdout}{done.stderr}"
-            self.ids |= dict(zip(_ID.findall(output), _ID.findall(done.stdout + done.stderr), strict=False))
-            expected = 0
-
-    def _run(self, command: str) -> subprocess.CompletedProcess[str]:
-        own = _ID.sub(lambda found: self.ids.get(found[0], found[0]), command).replace(_ADDRESS, self.url)
-        environment = self.home.environment
-        path = f"{Path(sys.executable).parent}:{environment['PATH']}"
-        return subprocess.run(
-            ["/bin/sh", "-ec", own],
-            capture_output=True,
-            text=True,
-            cwd=self.home.folder,
-            env=environment | {"PATH": path, "PORT": self.url.rpartition(":")[2]},
-            timeout=_SECONDS,
-            check=False,
-        )
+pytestmark = pytest.mark.timeout(300)  # most commands are a process that imports everything
 
 
 @pytest.fixture(scope="module")
-def reader() -> Generator[Reader]:
-    """Somebody in a clone after `make demo`, with the README's `mcp.json`, beside the `starling up` that follows."""
-    with new_home() as home:
-        (home.folder / ".venv").symlink_to(sys.prefix)
-        (home.folder / ".tools").symlink_to(ROOT / ".tools")
-        servers = next(block for block in blocks("README.md") if block.language == "json")
-        (home.folder / "mcp.json").write_text(servers.text)
-        (home.folder / ".curlrc").write_text("fail\n")  # a status of 400 or more is an exit code
-        with home.running("up", "--port", "0") as platform:
-            yield Reader(home, platform.url)
+def shop() -> Generator[str]:
+    """The address of an MCP server over HTTP that stands in for those of others."""
+    with subprocess.Popen([sys.executable, SERVERS / "shop.py"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{process.stdout.readline().strip()}/mcp"
+        process.kill()
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.fixture(scope="module")
+def portal() -> Generator[BlockingPortal]:
+    """A thread with a loop, for servers beside tests that aren't coroutines."""
+    with start_blocking_portal() as portal:
+        yield portal
+
+
+@pytest.fixture(scope="module")
+def model(portal: BlockingPortal) -> Generator[ModelServer]:
+    with portal.wrap_async_context_manager(ModelServer(offline_rules)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def collector(portal: BlockingPortal) -> Generator[Collector]:
+    with portal.wrap_async_context_manager(Collector()) as collector:
+        yield collector
+
+
+@pytest.fixture(scope="module")
+def everywhere(shop: str, model: ModelServer, collector: Collector) -> Generator[Reader]:
+    stand_ins = {
+        "https://shop.example/mcp": shop,
+        "https://weather.example/mcp": shop,
+        "http://localhost:9000/v1": model.url,
+        "https://langfuse.example.org": collector.url,
+        "http://localhost:4318": collector.url,
+    }
+    with new_home() as home, Reader.at_home(home, stand_ins) as reader:
+        yield reader
+
+
+@pytest.fixture
+def reader(everywhere: Reader, empty_database_url: str) -> Reader:
+    everywhere.stand_ins[_DATABASE] = empty_database_url
+    return everywhere
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != _TRACES])
 def test_a_page_can_be_followed(reader: Reader, page: str) -> None:
-    for block in blocks(page):
-        reader.follow(block)
+    for _ in reader.follow(page):
+        pass
+
+
+def test_where_the_page_on_traces_sends_them_they_arrive(
+    reader: Reader, portal: BlockingPortal, collector: Collector
+) -> None:
+    typed = reader.follow(_TRACES)
+
+    for path in ("/api/public/otel/v1/traces", "/v1/traces"):
+        next(typed)
+        portal.call(collector.until, partial(_received, path))
+
+
+def _received(path: str, collector: Collector) -> bool:
+    return path in collector.paths and bool(collector.named("run.segment"))
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_what_isnt_run_has_a_reason(page: str) -> None:
+def test_what_a_page_writes_of_commands_somebody_runs(page: str) -> None:
+    assert unshown(page) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_is_run_is_marked_as_such(page: str) -> None:
     found = blocks(page)
     marks = [block.mark for block in found if block.mark]
 
-    assert [mark for mark in marks if not re.fullmatch(r"not run: .{10,}|exit code: \d+|file: [\w.]+", mark)] == []
+    assert [mark for mark in marks if not re.fullmatch(r"exit code: \d+|file: [\w.]+", mark)] == []
     assert {block.language for block in found} <= {"sh", "console", "text", "json", "yaml", ""}
-    assert not [block for block in found if not block.has_commands and re.search(r"^\$ ", block.text, re.MULTILINE)]
+    assert not [block for block in found if not block.is_run and re.search(r"^\$ ", block.text, re.MULTILINE)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "starling run cancel --all",
+        "starling key rotate ID",
+        "starling server add NAME -- COMMAND --effect read --timeout 3",
+        "make clean",
+        "ollama pull llama3.2:3b",
+        ".venv/bin/python -m brain",
+        "curl --compressed http://127.0.0.1:8000/health",
+        "--yes",
+    ],
+)
+def test_a_command_that_nobody_runs_is_noticed(line: str) -> None:
+    assert not is_shown(line, "docs/guides/keys.md")
+
+
+def test_what_isnt_run_is_still_written_somewhere() -> None:
+    written = [command for page in PAGES for block in blocks(page) if block.is_run for command, _ in block.commands()]
+
+    assert {reason_not_to_run(command) for command in written} == {"", *NOT_RUN.values()}

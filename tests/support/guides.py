@@ -2,13 +2,23 @@
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = ("README.md", *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/guides/*.md")))
+
+NOT_RUN: Final = {
+    "make test": "it runs the tests, and a test that runs it",
+    "make check": "CI runs it beside the tests",
+    "make bench": "it takes minutes, and a machine with nothing else to do",
+    ".venv/bin/python -m bench.run": "a part of `make bench`",
+    "scripts/uv pip install": "it changes the environment that the tests run in",
+}
+"""Beginnings of commands that no test runs, and why."""
 
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>[^\n]*) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
@@ -16,15 +26,22 @@ _BLOCK = re.compile(
 _COMMAND = re.compile(r"(?P<command>(?:\\.|[^\n\\])*)\n?(?P<output>.*)", re.DOTALL)
 _CODE = re.compile(r"`([^`]+)`")
 _OURS = re.compile(r"(?:\.venv/bin/)?starling |make |scripts/|--?\w")  # an option may stand alone, too
+_PROGRAM = re.compile(
+    r"(?:\.venv/bin/\S+|\.tools/\S+|scripts/\S+"
+    r"|starling|make|curl|ollama|docker|kubectl|systemctl|pip|uv|python3?|git|export|psql|npm|cd|kill) \S"
+    r"|--?\w"
+)
+_IN_TEXT = re.compile(r"(?:\.venv/bin/\S+|\bstarling|\bcurl|\bscripts/\S+) [^|>;&\n]*")
+_ENDS = {"|", "||", "&&", ";", ">", ">>", "<", "&"}
 
 
 @dataclass(frozen=True)
 class Block:
     """One fenced block, and the comment before it.
 
-    A block in `sh` or `console` is run; one in `text` is only looked at. A comment before it changes that:
-    `<!-- not run: reason -->`, `<!-- exit code: 10 -->` for its first command, and before `json` `<!-- file: name -->`,
-    which writes the block into the folder where the commands are run.
+    A block in `sh` or `console` is run; one in another language is only looked at. A comment before it says more:
+    `<!-- exit code: 10 -->` for its first command, and before `json` or `yaml` `<!-- file: name -->`, which writes the
+    block into the folder where the commands are run.
     """
 
     mark: str
@@ -32,12 +49,8 @@ class Block:
     text: str
 
     @property
-    def has_commands(self) -> bool:
-        return self.language in {"sh", "console"}
-
-    @property
     def is_run(self) -> bool:
-        return self.has_commands and not self.mark.startswith("not run")
+        return self.language in {"sh", "console"}
 
     @property
     def file(self) -> str:
@@ -59,21 +72,111 @@ class Block:
             yield found["command"], found["output"]
 
 
+@dataclass(frozen=True)
+class Written:
+    """A command line as somebody wrote it. Words in capitals, and what has an `…`, stand for anything."""
+
+    words: tuple[str, ...]
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> "Written":
+        """Read a command line, wherever it has our program and whatever comes before its command."""
+        program = words[0].removeprefix(".venv/bin/") if words[0].endswith("/starling") else words[0]
+        early = 3 if words[1:2] == ["--settings"] else 1
+        return cls((program, *words[early:], *words[1:early]))
+
+    @property
+    def options(self) -> frozenset[str]:
+        return frozenset(word.partition("=")[0] for word in self.words if re.match(r"--?\w", word))
+
+    @property
+    def says(self) -> Sequence[str]:
+        """What it is called and given, up to its options, and after a `--`."""
+        first = next((place for place, word in enumerate(self.words) if word in self.options), len(self.words))
+        after = self.words[self.words.index("--") :] if "--" in self.words[first:] else ()
+        return (*self.words[:first], *after)
+
+    def is_shown_by(self, other: "Written") -> bool:
+        """Return whether who runs the other one has run this one, but for what it was given."""
+        said, done = self.says, other.says
+        return (
+            self.options <= other.options
+            and len(said) <= len(done)
+            and all(_fits(*pair) for pair in zip(said, done, strict=False))
+        )
+
+    def __str__(self) -> str:
+        return " ".join(self.words)
+
+
 def blocks(page: str) -> list[Block]:
     """Return a page's fenced blocks."""
     text = (ROOT / page).read_text("utf-8")
     return [Block(found["mark"] or "", found["language"], found["text"]) for found in _BLOCK.finditer(text)]
 
 
+@cache
+def runs(page: str) -> tuple[Written, ...]:
+    """Return the command lines of a page that a reader runs, those in pipes and behind others, too."""
+    commands = [command for block in blocks(page) if block.is_run for command, _ in block.commands()]
+    return tuple(written for command in commands if not reason_not_to_run(command) for written in _split(command))
+
+
+def reason_not_to_run(command: str) -> str:
+    """Return why no test runs a command; empty for those that are run."""
+    return next((why for start, why in NOT_RUN.items() if f"{command} ".startswith(f"{start} ")), "")
+
+
 def mentions(page: str) -> list[list[str]]:
-    """Return, in words, the commands and options of ours that are written about and those that no test runs.
+    """Return, in words, the commands and options of ours that are written about outside of what is run.
 
     `starling key create|revoke` is two of them.
     """
-    prose = _BLOCK.sub("", (ROOT / page).read_text("utf-8"))
-    written = [" ".join(found.split()) for found in _CODE.findall(prose)]
-    fenced = [command for block in blocks(page) if block.has_commands for command, _ in block.commands()]
-    return [words for text in (*written, *fenced) if _OURS.match(text) for words in _alternatives(text)]
+    return [words for text in _prose(page) if _OURS.match(text) for words in _alternatives(text)]
+
+
+def unshown(page: str) -> list[str]:
+    """Return the commands that a page writes about and nobody runs."""
+    shown = [block.text for block in blocks(page) if not block.is_run]
+    lines = [*_prose(page), *(line for text in shown for line in _IN_TEXT.findall(text))]
+    return [line for line in lines if not is_shown(line, page)]
+
+
+def is_shown(line: str, page: str) -> bool:
+    """Return whether a line on a page is no command, or is run in a block.
+
+    A command may be run in a block of any page; an option that stands alone, in one of its own page.
+    """
+    if not _PROGRAM.match(line) or reason_not_to_run(line):
+        return True
+    return all(_is_shown(Written.of(words), page) for words in _alternatives(line))
+
+
+def _is_shown(asked: Written, page: str) -> bool:
+    if not asked.says:
+        return any(asked.options <= each.options for each in runs(page))
+    return any(asked.is_shown_by(each) for other in PAGES for each in runs(other))
+
+
+def _fits(said: str, done: str) -> bool:
+    anything = said.isupper() or "…" in said
+    return said == done or (anything and done != "--")
+
+
+def _prose(page: str) -> list[str]:
+    return [" ".join(found.split()) for found in _CODE.findall(_BLOCK.sub("", (ROOT / page).read_text("utf-8")))]
+
+
+def _split(command: str) -> Iterator[Written]:
+    lexer = shlex.shlex(command.replace("\\\n", " "), posix=True, punctuation_chars="|&;<>")
+    lexer.whitespace_split = True
+    words: list[str] = []
+    for word in (*lexer, ";"):
+        if word not in _ENDS:
+            words.append(word)
+        elif words:
+            yield Written.of(words)
+            words = []
 
 
 def _alternatives(text: str) -> Iterator[list[str]]:

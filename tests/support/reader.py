@@ -1,0 +1,196 @@
+"""Somebody at a terminal who does what a guide says, with ids and addresses of their own."""
+
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.command_line import Home
+from tests.support.guides import ROOT, Block, blocks, reason_not_to_run
+
+_OWN = re.compile(
+    r"sk-starling-[\w-]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|http://(?:127\.0\.0\.1|0\.0\.0\.0):\d+"
+)
+_READY = re.compile(r" listens on | works with ")
+_PORT = re.compile(r"--port \d+")
+_SERVICES = {"up", "serve", "worker"}
+_UP = "starling up"
+_ADDRESS = "http://127.0.0.1:8000"
+_SECONDS = 60
+
+type Variables = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Service:
+    """A `starling up`, `serve` or `worker` that was started, and all that it said until it was ready."""
+
+    command: str
+    exported: Variables
+    process: subprocess.Popen[str]
+    said: str
+
+    def end(self) -> None:
+        """Press Ctrl-C."""
+        self.process.send_signal(signal.SIGINT)
+        assert self.process.wait(_SECONDS) == 128 + signal.SIGINT
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@dataclass
+class Reader:
+    """Follows pages in a folder of their own, beside the `starling up` that they have running from the start.
+
+    `stand_ins` are what is here for what a guide only names, such as somebody's database.
+    """
+
+    home: Home
+    stand_ins: dict[str, str]
+    own: dict[str, str] = field(default_factory=dict[str, str])
+    up: Service | None = None
+    _made: set[str] = field(default_factory=set[str])
+
+    @classmethod
+    @contextmanager
+    def at_home(cls, home: Home, stand_ins: dict[str, str]) -> Generator["Reader"]:
+        """Give somebody in a clone after `make demo`, with the README's `mcp.json`."""
+        (home.folder / ".venv").symlink_to(sys.prefix)
+        (home.folder / ".tools").symlink_to(ROOT / ".tools")
+        (home.folder / ".curlrc").write_text("fail\n")  # a status of 400 or more is an exit code
+        reader = cls(home, stand_ins)
+        try:
+            yield reader
+        finally:
+            reader.leave()
+
+    def follow(self, page: str) -> Iterator[Block]:
+        """Do what a page says, from the state that the README leaves; give each block that was typed."""
+        self._begin()
+        for block in blocks(page):
+            if block.file:
+                (self.home.folder / block.file).write_text(self._translated(block.text))
+            if block.is_run:
+                with ExitStack() as services:
+                    self._type(block, services)
+                yield block
+
+    def leave(self) -> None:
+        """End what runs."""
+        if self.up:
+            self.up.end()
+        self.up = None
+
+    def _begin(self) -> None:
+        file, text = self.home.folder / "mcp.json", next(block.text for block in blocks("README.md") if block.file)
+        changed = not file.exists() or file.read_text() != text
+        file.write_text(text)
+        if not self.up or (_bare(self.up.command), self.up.exported) != (_UP, {}):
+            self._start(_UP, {})
+        elif changed:
+            self._run("starling registry reload", {})
+
+    def _type(self, block: Block, services: ExitStack) -> None:
+        """Type a block's commands. It is a terminal of its own, or some where it has `services` that don't end."""
+        expected = block.exit_code
+        exported: dict[str, str] = {}
+        for command, output in block.commands():
+            if reason_not_to_run(command):
+                continue
+            words = _words(self._translated(command))
+            if words[0] == "export":
+                exported |= dict(word.split("=", 1) for word in words[1:])
+            elif not _SERVICES.isdisjoint(words):
+                self._serve(command, dict(exported), output, services)
+            else:
+                done = self._run(command, exported)
+                assert done.returncode == expected, f"{command}\n{done.stdout}{done.stderr}"
+                self._learn(output, done.stdout + done.stderr)
+            expected = 0
+
+    def _serve(self, command: str, exported: Variables, output: str, services: ExitStack) -> None:
+        """Start a service. An `up` takes the place of the one that runs, unless that is the same."""
+        if "up" not in command.split():
+            service = self._started(command, exported)
+            services.callback(service.end)
+            self._learn(output, service.said)
+        elif not self.up or (_bare(self.up.command), self.up.exported) != (_bare(command), exported):
+            self._start(command, exported)
+
+    def _start(self, command: str, exported: Variables) -> None:
+        """Start an `up`, after the one that runs."""
+        self.leave()
+        self.up = self._started(command, exported)
+        self.own[_ADDRESS] = _OWN.findall(self.up.said)[0].replace("0.0.0.0", "127.0.0.1")  # noqa: S104
+
+    def _started(self, command: str, exported: Variables) -> Service:
+        log = self.home.folder / "service.log"
+        with log.open("w") as errors:
+            process = subprocess.Popen(
+                _words(_PORT.sub("--port 0", self._translated(command))),
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                cwd=self.home.folder,
+                env=self._environment(exported) | {"PORT": "0"},
+            )
+        assert process.stdout is not None
+        said = ""
+        try:
+            for line in process.stdout:
+                said += line
+                if _READY.search(line):
+                    return Service(command, exported, process, said)
+        except BaseException:  # the test's time is over
+            process.kill()
+            raise
+        raise AssertionError(f"{command}\n{said}{log.read_text()}")
+
+    def _run(self, command: str, exported: Variables) -> subprocess.CompletedProcess[str]:
+        in_clone = command.startswith("make")
+        if in_clone and command in self._made:
+            return subprocess.CompletedProcess(command, 0, "", "")
+        self._made |= {command} if in_clone else set()
+        return subprocess.run(
+            ["/bin/sh", "-ec", self._translated(command)],
+            capture_output=True,
+            text=True,
+            cwd=ROOT if in_clone else self.home.folder,
+            env=self._environment(exported),
+            timeout=_SECONDS,
+            check=False,
+        )
+
+    def _environment(self, exported: Variables) -> dict[str, str]:
+        kept = {name: value for name, value in self.home.environment.items() if name != "STARLING_MODEL"}
+        here = {
+            "PATH": f"{Path(sys.executable).parent}:{kept['PATH']}",
+            "OLLAMA_BASE_URL": "http://127.0.0.1:9",  # nobody is there: the model is offline:rules
+            "STARLING_DEMO_CACHE": str(self.home.folder / "demo"),
+        }
+        port = {"PORT": self.own[_ADDRESS].rpartition(":")[2]} if _ADDRESS in self.own else {}
+        return kept | here | port | dict(exported)
+
+    def _translated(self, text: str) -> str:
+        for named, here in self.stand_ins.items():
+            text = text.replace(named, here)
+        return _OWN.sub(lambda found: self.own.get(found[0], found[0]), text)
+
+    def _learn(self, written: str, said: str) -> None:
+        """Note which of our ids, keys and addresses have the places of those in a guide."""
+        self.own |= dict(zip(_OWN.findall(written), _OWN.findall(said), strict=False))
+
+
+def _bare(command: str) -> str:
+    return command.removeprefix(".venv/bin/")
+
+
+def _words(command: str) -> list[str]:
+    with suppress(ValueError):
+        return shlex.split(command, comments=True)
+    return command.split()
