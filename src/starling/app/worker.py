@@ -14,6 +14,7 @@ from time import monotonic, perf_counter
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
+from starling.app.background import in_background
 from starling.app.heartbeat import Heartbeat
 from starling.app.logs import bound_to_logs
 from starling.core.clock import lease_time
@@ -25,6 +26,7 @@ from starling.infra.postgres.renewals import Hold
 from starling.infra.postgres.runs import Claim, RunKey
 from starling.infra.queue.runs import RunQueue
 
+_SWEEP_SECONDS = 5.0
 _STOP_SECONDS = 10.0  # then whatever still waits for Postgres is left to its lease
 _log = logging.getLogger(__name__)
 
@@ -71,7 +73,7 @@ class Worker:
         """Work until drained or cancelled. What is unfinished then is handed back, for others to go on with."""
         loop = asyncio.get_running_loop()
         self._stopping = False
-        async with self._heartbeat.beating() as beats:
+        async with self._heartbeat.beating() as beats, in_background(self._sweep_while_full(), "sweep-while-full"):
             queue = self._queue.work(self._take, self._sweep, concurrency=self._limits.runs_per_worker)
             fetching = loop.create_task(queue, name="fetch-runs")
             try:
@@ -181,6 +183,17 @@ class Worker:
         """Hand a run back, if we still hold it; while Postgres is away, again and again."""
         if await _patiently(partial(self._leases.release, run), lambda: self._stopping):
             self._drained["handed_back"] += 1
+
+    async def _sweep_while_full(self) -> None:
+        """Sweep where the queue can't have it done: it waits for a free hand, and there may be none anywhere."""
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            if len(self._holders) < self._limits.runs_per_worker:
+                continue
+            try:
+                await self._sweep()
+            except Exception:  # noqa: BLE001 - the worker's edge: the next one may fare better
+                _log.exception("the sweep failed")
 
     async def _sweep(self) -> None:
         try:

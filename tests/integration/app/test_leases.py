@@ -35,6 +35,7 @@ class Lives:
     claims: list[Claim] = field(default_factory=list[Claim])
     parked: list[Claim] = field(default_factory=list[Claim])
     cancelled: list[str] = field(default_factory=list[str])
+    swept: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def live(self, claim: Claim) -> None:
         self.claims.append(claim)
@@ -44,6 +45,9 @@ class Lives:
         except asyncio.CancelledError:
             self.cut_off[claim.run.fence].set()
             raise
+
+    async def sweep(self) -> None:
+        self.swept.set()
 
     async def park(self, claim: Claim) -> None:
         self.parked.append(claim)
@@ -59,7 +63,7 @@ class Yard:
     lives: Lives
 
     @asynccontextmanager
-    async def worker(self, *, lease: float = 60.0, heartbeat_url: str = "") -> AsyncGenerator[Worker]:
+    async def worker(self, *, lease: float = 60.0, heartbeat_url: str = "", slots: int = 48) -> AsyncGenerator[Worker]:
         """Let a worker work while the block lasts."""
         async with open_queue(self.url) as queue:
             runs = RunRepository(self.engine, queue.defer, cap=8)
@@ -68,8 +72,8 @@ class Yard:
                 queue,
                 Leases(self.engine, queue.defer, runs.admit),
                 Heartbeat(renewals, lease, self.lives.cancelled.append),
-                Work(self.lives.live, self.lives.park, self.lives.drained.set),
-                Limits(lease_seconds=lease, drain_seconds=60),
+                Work(self.lives.live, self.lives.park, self.lives.drained.set, [self.lives.sweep]),
+                Limits(lease_seconds=lease, drain_seconds=60, runs_per_worker=slots),
             )
             async with working(worker):
                 yield worker
@@ -105,6 +109,17 @@ async def test_what_a_worker_that_stops_leaves_unfinished_another_has_at_once_an
 
     assert yard.lives.cut_off[1].is_set()
     assert [claim.run.crashes for claim in yard.lives.claims] == [0, 0]
+
+
+async def test_a_worker_whose_hands_are_full_still_looks_for_what_nobody_holds(yard: Yard) -> None:
+    await yard.accept()
+    async with yard.worker(slots=1):
+        await yard.lives.began[1].wait()
+
+        yard.lives.swept.clear()
+        await asyncio.wait_for(yard.lives.swept.wait(), 30)
+
+    assert yard.lives.cut_off[1].is_set()
 
 
 async def test_a_worker_that_drains_lets_lives_end_and_hands_back_what_is_unfinished(yard: Yard) -> None:
