@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from mcp_gateway.repository import ServerRepository
 from starling.app.database import find_database
+from starling.core.artifacts import ArtifactStore
 from starling.core.settings import Settings
+from starling.infra.postgres.artifacts import READ_ONLY, PostgresArtifacts
 from starling.infra.postgres.broadcast import open_broadcast
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
 from starling.infra.postgres.run_list import RunFilter, RunSummary, latest_runs
@@ -23,6 +25,7 @@ class Records:
     engine: Engine
     runs: RunReader
     servers: ServerRepository
+    artifacts: ArtifactStore
 
     async def latest_runs(self, tenant: str, limit: int, which: RunFilter) -> Sequence[RunSummary]:
         """Return the latest such runs of a tenant, newest first."""
@@ -37,6 +40,7 @@ async def open_records(settings: Settings) -> AsyncGenerator[Records]:
     engine = open_engine(database.url, ConnectionLimits(size=_CONNECTIONS, behind_pooler=database.behind_pooler))
     try:
         async with open_broadcast(database.direct_url) as broadcast:
-            yield Records(engine, RunReader(engine, broadcast), ServerRepository(engine))
+            artifacts = PostgresArtifacts(engine, READ_ONLY)
+            yield Records(engine, RunReader(engine, broadcast), ServerRepository(engine), artifacts)
     finally:
         await engine.dispose()

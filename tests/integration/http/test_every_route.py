@@ -22,6 +22,7 @@ from starling.app.http.app import make_app
 from starling.app.http.security import OPEN, Requires, open_access, visitor
 from starling.app.intake import RunRequest
 from starling.app.keys import KeyWish
+from starling.core.artifacts import Origin, artifact_id
 from starling.core.principal import Principal, Scope
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor
@@ -133,6 +134,8 @@ async def town(module_database_url: str) -> AsyncGenerator[Town]:
     ):
         owner = Principal(BANK, "", frozenset(Scope))
         accepted = await store.intake.accept(owner, RunRequest(input=SECRET_WORDS, thread_id="vault"))
+        read = Origin(BANK, accepted.key.id, "t1.0.0", "vault.read")
+        assert await store.artifacts.put(read, SECRET_WORDS, "text/plain") == artifact_id(SECRET_WORDS)
         town = Town(make_app(store, "test", access), store, accepted.key)
         _, credentials = await store.keys.create(KeyWish("bank", BANK, frozenset(Scope)), ADMIN)
         async with client_of(town, f"Bearer {credentials}") as client:
@@ -155,6 +158,7 @@ async def ask(client: httpx.AsyncClient, call: Call, town: Town, **more: Any) ->
         "run_id": town.run.id,
         "interrupt_id": NOBODYS,
         "name": AGENT,
+        "artifact": artifact_id(SECRET_WORDS),
     }  # what the bank has, for each parameter of a path that there is
     path = call.path.format(**{parameter: banks[parameter] for parameter in call.parameters})
     request: dict[str, Any] = {"json": call.body} | more

@@ -30,6 +30,7 @@ from starling.infra.postgres.runs import RunKey
 app = typer.Typer(
     cls=lazy_group(
         {
+            "artifacts": Lazy("starling.app.cli.artifacts", "List or read results that were too long."),
             "approve": Lazy("starling.app.cli.approve", "Answer what runs wait for, or list it."),
             "cancel": Lazy("starling.app.cli.cancel", "Cancel a run."),
         }

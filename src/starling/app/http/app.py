@@ -14,6 +14,7 @@ from starling.app.http.routes import (
     agent,
     agents,
     approvals,
+    artifacts,
     calls,
     cancelling,
     health,
@@ -25,6 +26,11 @@ from starling.app.http.routes import (
 )
 from starling.app.http.security import Access, Entrance
 
+_ROUTES = (
+    *(agent, runs, calls, artifacts, cancelling, resuming, approvals),
+    *(agents, registry, switches, health, metrics),
+)
+
 
 def make_app(store: Store, version: str, access: Access) -> FastAPI:
     """Return the application, with `access` before every route of it."""
@@ -35,7 +41,7 @@ def make_app(store: Store, version: str, access: Access) -> FastAPI:
         responses={status: {"model": Problem} for status in (401, 403, 429)},
     )
     app.state.api = Api(store)
-    for module in (agent, runs, calls, cancelling, resuming, approvals, agents, registry, switches, health, metrics):
+    for module in _ROUTES:
         app.include_router(module.router)
     problems.install(app)
     if not access.require_keys:  # this machine needs none

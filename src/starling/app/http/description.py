@@ -27,7 +27,7 @@ def describe_problems(app: FastAPI) -> None:
     def openapi() -> dict[str, Any]:
         schema = described()
         for status, response in _responses(schema):
-            if not status.startswith("2"):
+            if not status.startswith(("2", "3")):
                 response["content"] = _PROBLEM
             elif response.get("content") == _EVENT_AS_JSON:
                 response["content"] = {"text/event-stream": {"schema": _SENT_EVENT}}

@@ -1,0 +1,116 @@
+"""What was too long for a model: listed, and sent whole."""
+
+from datetime import datetime
+from typing import Annotated, Any, Self
+from uuid import UUID
+
+from fastapi import APIRouter, Header, Path, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from starling.app.http.api import Caller, FromStore
+from starling.app.http.problems import Problem
+from starling.core.artifacts import Artifact, MediaType
+from starling.infra.postgres.runs import RunKey
+
+router = APIRouter(
+    prefix="/v1/runs",
+    tags=["runs"],
+    responses={404: {"model": Problem}, 422: {"model": Problem}, 503: {"model": Problem}},
+)
+
+_EXAMPLE: dict[str, Any] = {
+    "id": "b640bd421091587c0ad0128884e6f6d14deb76a9afd02e843c369e9c29911098",
+    "name": "git.git_log",
+    "call_id": "t1.0.0",
+    "media_type": "text/plain",
+    "bytes": 48_211,
+    "characters": 48_190,
+    "created_at": "2026-11-20T11:12:01.250000Z",
+}
+_ENDINGS: dict[MediaType, str] = {"text/plain": "txt", "application/json": "json"}
+_NAME_CHARS = 12  # of an id, in a file's name
+_HEADERS = {"ETag": {"description": "The artifact's id: its content never changes.", "schema": {"type": "string"}}}
+
+type ArtifactId = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="SHA-256 of its content.")]
+type Known = Annotated[str, Header(description="What you have already: the `ETag` of an earlier answer.")]
+
+
+class RunArtifact(BaseModel):
+    """The whole of a result that was too long for a model."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+
+    id: str = Field(description="SHA-256 of its content.")
+    name: str = Field(description="The tool that it comes from.")
+    call_id: str = Field(description="The call that it comes from, as in `tool_start` and `tool_result`.")
+    media_type: MediaType
+    bytes: int
+    characters: int
+    created_at: datetime
+
+    @classmethod
+    def of(cls, artifact: Artifact) -> Self:
+        """Return an artifact as it is listed."""
+        return cls(
+            id=artifact.id,
+            name=artifact.name,
+            call_id=artifact.call_id,
+            media_type=artifact.media_type,
+            bytes=artifact.bytes,
+            characters=artifact.characters,
+            created_at=artifact.created_at,
+        )
+
+
+class RunArtifacts(BaseModel):
+    """A run's artifacts, in the order in which they were kept; one for each call, also where contents are the same."""
+
+    artifacts: list[RunArtifact]
+
+
+@router.get("/{run_id}/artifacts", summary="Which results of a run were too long?")
+async def artifacts(run_id: UUID, store: FromStore, caller: Caller) -> RunArtifacts:
+    """List what is kept whole of results that models saw only the beginning of."""
+    key = RunKey(caller.tenant, str(run_id))
+    await store.reader.record(key)  # 404 for a run that isn't there
+    return RunArtifacts(artifacts=[RunArtifact.of(item) for item in await store.artifacts.of_run(key.tenant, key.id)])
+
+
+@router.get(
+    "/{run_id}/artifacts/{artifact}",
+    summary="A whole result",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The content, to be saved: it comes from a server that nobody vouches for.",
+            "content": {"text/plain": {"schema": {"type": "string"}}, "application/json": {"schema": {}}},
+            "headers": _HEADERS,
+        },
+        304: {"description": "You have it."},
+    },
+)
+async def content(
+    run_id: UUID, artifact: ArtifactId, store: FromStore, caller: Caller, if_none_match: Known = ""
+) -> Response:
+    """Send what a tool answered, as it came but for what no database can hold."""
+    found = await store.artifacts.read(caller.tenant, str(run_id), artifact)
+    headers = _headers(artifact, found.media_type)
+    if _is_known(artifact, if_none_match):
+        return Response(status_code=304, headers=headers)
+    return Response(found.text.encode(), headers=headers, media_type=found.media_type)
+
+
+def _headers(artifact: str, media_type: MediaType) -> dict[str, str]:
+    """Whatever the content is, nothing is to run it, guess at it or show it on our page."""
+    return {
+        "ETag": f'"{artifact}"',
+        "Cache-Control": "private, max-age=31536000, immutable",
+        "Content-Disposition": f'attachment; filename="{artifact[:_NAME_CHARS]}.{_ENDINGS[media_type]}"',
+        "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+    }
+
+
+def _is_known(artifact: str, header: str) -> bool:
+    tags = {tag.strip().removeprefix("W/").strip('"') for tag in header.split(",")}
+    return bool(tags & {artifact, "*"})

@@ -1,0 +1,115 @@
+"""What is kept of results that were too long, over HTTP."""
+
+import hashlib
+from typing import Any
+
+import aiohttp
+import pytest
+from psycopg import AsyncConnection
+
+from starling.core.artifacts import MediaType, Origin
+from starling.core.ids import new_id
+from starling.core.principal import DEFAULT_TENANT
+from tests.integration.http.conftest import LiveApi
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+POEM = "<script>alert(1)</script>\n" + "λ and so on\n" * 2_000
+
+
+async def run_with(api: LiveApi, *contents: tuple[str, MediaType]) -> tuple[str, list[str]]:
+    """Return a run and the ids of what is kept of it, one for each call."""
+    events = await api.ask("Say hello.")
+    run = events[0].data["run_id"]
+    kept: list[str] = []
+    for index, (text, media_type) in enumerate(contents):
+        origin = Origin(DEFAULT_TENANT, run, f"t1.0.{index}", "poet.recite")
+        found = await api.store.artifacts.put(origin, text, media_type)
+        assert isinstance(found, str)
+        kept.append(found)
+    return run, kept
+
+
+async def get(api: LiveApi, path: str, **headers: str) -> tuple[aiohttp.ClientResponse, bytes]:
+    async with api.client.get(path, headers=headers) as response:
+        return response, await response.read()
+
+
+async def test_a_runs_artifacts_are_listed_with_the_calls_that_they_come_from(api: LiveApi) -> None:
+    run, (poem, _, table) = await run_with(
+        api, (POEM, "text/plain"), (POEM, "text/plain"), ('{"rows":[1]}', "application/json")
+    )
+
+    async with api.client.get(f"/v1/runs/{run}/artifacts") as response:
+        listed: list[dict[str, Any]] = (await response.json())["artifacts"]
+
+    assert [(item["id"], item["call_id"]) for item in listed] == [
+        (poem, "t1.0.0"),
+        (poem, "t1.0.1"),
+        (table, "t1.0.2"),
+    ]
+    first, _, last = listed
+    assert (first["name"], first["media_type"], first["bytes"]) == ("poet.recite", "text/plain", len(POEM.encode()))
+    assert (first["characters"], last["media_type"]) == (len(POEM), "application/json")
+
+
+async def test_content_comes_whole_and_is_only_to_be_saved(api: LiveApi) -> None:
+    run, (poem, table) = await run_with(api, (POEM, "text/plain"), ('{"rows":[1]}', "application/json"))
+
+    response, body = await get(api, f"/v1/runs/{run}/artifacts/{poem}")
+    other, rows = await get(api, f"/v1/runs/{run}/artifacts/{table}")
+
+    assert (response.status, body.decode(), rows) == (200, POEM, b'{"rows":[1]}')
+    assert hashlib.sha256(body).hexdigest() == poem
+    assert response.headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert other.headers["Content-Type"] == "application/json"
+    assert response.headers["Content-Disposition"] == f'attachment; filename="{poem[:12]}.txt"'
+    assert other.headers["Content-Disposition"] == f'attachment; filename="{table[:12]}.json"'
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert "sandbox" in response.headers["Content-Security-Policy"]
+    assert response.headers["Cache-Control"] == "private, max-age=31536000, immutable"
+
+
+@pytest.mark.parametrize(
+    ("written", "status"), [('"{}"', 304), ('W/"{}"', 304), ('"x", "{}"', 304), ("*", 304), ('"x"', 200)]
+)
+async def test_what_the_caller_has_is_not_sent_again(api: LiveApi, written: str, status: int) -> None:
+    run, (poem,) = await run_with(api, (POEM, "text/plain"))
+
+    response, body = await get(api, f"/v1/runs/{run}/artifacts/{poem}", **{"If-None-Match": written.format(poem)})
+
+    assert (response.status, bool(body)) == (status, status == 200)
+    assert response.headers["ETag"] == f'"{poem}"'
+
+
+async def test_an_artifact_is_reached_through_its_own_run_only(api: LiveApi) -> None:
+    run, (poem,) = await run_with(api, (POEM, "text/plain"))
+    other, _ = await run_with(api)
+
+    missing = [
+        await get(api, path, **{"If-None-Match": f'"{poem}"'})
+        for path in (
+            f"/v1/runs/{other}/artifacts/{poem}",
+            f"/v1/runs/{new_id()}/artifacts/{poem}",
+            f"/v1/runs/{run}/artifacts/{'0' * 64}",
+            f"/v1/runs/{new_id()}/artifacts",
+        )
+    ]
+    malformed, _ = await get(api, f"/v1/runs/{run}/artifacts/..%2f{poem}")
+    short, _ = await get(api, f"/v1/runs/{run}/artifacts/{poem[:12]}")
+    _, listed = await get(api, f"/v1/runs/{other}/artifacts")
+
+    assert [response.status for response, _ in missing] == [404] * 4
+    assert (malformed.status in (404, 422), short.status) == (True, 422)
+    assert listed == b'{"artifacts":[]}'
+
+
+async def test_what_was_pruned_is_not_there_any_more(api: LiveApi, module_database_url: str) -> None:
+    run, (poem,) = await run_with(api, ("pruned " * 3_000, "text/plain"))
+    async with await AsyncConnection.connect(module_database_url) as connection:
+        await connection.execute("DELETE FROM run_artifacts WHERE run_id = %s", [run])
+
+    response, body = await get(api, f"/v1/runs/{run}/artifacts/{poem}")
+
+    assert response.status == 404
+    assert b"There is no artifact" in body
