@@ -244,6 +244,7 @@ def _degraded(name: str, config: ServerConfig, error: ServerUnavailableError) ->
 
 
 def _ready(name: str, config: ServerConfig, listed: Listed, source: Literal["file", "api"]) -> ListedServer:
+    faults = listed.faults(config.options)
     row = ServerRow(
         name=name,
         config=config.document,
@@ -252,8 +253,8 @@ def _ready(name: str, config: ServerConfig, listed: Listed, source: Literal["fil
         state="ready",
         description=config.options.description or listed.description,
         tools={tool: definition_hash(definition) for tool, definition in listed.tools.items()},
-        error=f"Left out: {'; '.join(listed.left_out)}." if listed.left_out else "",
-        remedy="Report it to the server's author." if listed.left_out else "",
+        error=" ".join(fault for fault, _ in faults),
+        remedy=" ".join(remedy for _, remedy in faults),
     )
     return ListedServer(row, listed.tools)
 

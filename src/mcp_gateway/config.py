@@ -60,6 +60,11 @@ class ServerOptions(BaseModel):
             raise ValueError(f"{itself[0]} can't say itself whether it was called: reconcile names another tool")
         return tools
 
+    @property
+    def named_tools(self) -> frozenset[str]:
+        """The tools that something is said about, and those that others' calls are looked up with."""
+        return frozenset(self.tools) | {options.reconcile for options in self.tools.values() if options.reconcile}
+
     def effect_of(self, tool: str) -> Effect:
         """Return the effect class of a tool. A server's own annotations don't count."""
         options = self.tools.get(tool)

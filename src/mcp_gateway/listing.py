@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 from mcp import McpError
 from pydantic import ValidationError
 
+from mcp_gateway.config import ServerOptions
 from mcp_gateway.schemas import schema_fault
 from mcp_gateway.session import Session
 from starling.core.errors import ServerUnavailableError
@@ -29,6 +30,16 @@ class Listed:
     description: str
     tools: Mapping[str, JsonObject]
     left_out: tuple[str, ...] = ()
+
+    def faults(self, options: ServerOptions) -> list[tuple[str, str]]:
+        """Return what isn't right though the server can be used, each with what to do about it."""
+        found: list[tuple[str, str]] = []
+        if self.left_out:
+            found.append((f"Left out: {'; '.join(self.left_out)}.", "Report it to the server's author."))
+        if misnamed := sorted(options.named_tools - self.tools.keys()):
+            said = f"Its configuration names tools that it doesn't have: {', '.join(misnamed)}."
+            found.append((said, "Correct them under `x-starling`: what is said of them holds for no tool."))
+        return found
 
 
 async def list_server(session: Session) -> Listed:

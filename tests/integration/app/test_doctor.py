@@ -130,6 +130,15 @@ async def test_langfuse_is_asked_whether_it_knows_the_keys(database_url: str, tm
     assert states == ["ok", "warning"]
 
 
+async def test_a_tool_that_only_the_configuration_knows_is_worth_a_warning(database_url: str, tmp_path: Path) -> None:
+    misnamed = WELL | {"x-starling": {"tools": {"atc": {"approval": "always"}}}}
+    async with ModelServer(says_ok) as model:
+        findings = await found(settings(database_url, tmp_path, model, {"well": misnamed}))
+
+    assert findings["server well"].state == "warning"
+    assert "doesn't have: atc" in findings["server well"].message
+
+
 async def test_one_key_of_langfuse_is_no_key(database_url: str, tmp_path: Path) -> None:
     async with ModelServer(says_ok) as model:
         findings = await found(settings(database_url, tmp_path, model, {}, langfuse_public_key="pk"))

@@ -154,6 +154,19 @@ async def test_a_tool_without_a_usable_schema_is_left_out(house: House) -> None:
     assert "'worse': its inputSchema is no object" in listing.error
 
 
+async def test_a_tool_that_only_the_configuration_knows_is_told_of(house: House) -> None:
+    asked = {"act": {"reconcile": "look_up"}, "atc": {"approval": "always"}}
+    async with house.gateway() as gateway:
+        misnamed = await listed(gateway, house.misbehaving("well", tools=asked))
+        both = await listed(gateway, house.misbehaving("one-bad-schema", tools=asked))
+
+    said = "Its configuration names tools that it doesn't have: atc, look_up."
+    assert (misnamed.state, misnamed.error) == ("ready", said)
+    assert "x-starling" in misnamed.remedy
+    assert both.error.startswith("Left out: 'bad'")
+    assert both.error.endswith(said)
+
+
 async def test_broken_servers_dont_hold_the_others_up(house: House) -> None:
     silent = {f"silent{number}": house.misbehaving("silent") for number in range(3)}
     begun = monotonic()

@@ -1,8 +1,8 @@
 """Whether each MCP server starts and lists its tools now."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from mcp_gateway.config import McpConfig, read_config, server_of
+from mcp_gateway.config import McpConfig, ServerOptions, read_config, server_of
 from mcp_gateway.listing import Listed
 from mcp_gateway.trying import try_servers
 from starling.app.doctor.finding import Finding, ok, problem
@@ -16,22 +16,18 @@ async def check(settings: Settings) -> Sequence[Finding]:
     config = await _known(settings) | (read_config(settings.mcp_config) if settings.mcp_config else {})
     if not config:
         return [Finding("servers", "warning", "There are no MCP servers.", "Add one with `starling server add`.")]
-    return findings(await try_servers(config, settings.limits, environment()))
+    answers = await try_servers(config, settings.limits, environment())
+    return [_finding(name, config[name].options, answers[name]) for name in sorted(answers)]
 
 
-def findings(answers: Mapping[str, Listed | ServerUnavailableError]) -> Sequence[Finding]:
-    """Return what there is to say about each server, by name."""
-    return [_finding(name, answers[name]) for name in sorted(answers)]
-
-
-def _finding(name: str, answer: Listed | ServerUnavailableError) -> Finding:
+def _finding(name: str, options: ServerOptions, answer: Listed | ServerUnavailableError) -> Finding:
     subject = f"server {name}"
     if isinstance(answer, ServerUnavailableError):
         return problem(subject, answer)
     said = f"It lists {len(answer.tools)} tools."
-    if answer.left_out:
-        left_out = f"{said} Left out: {'; '.join(answer.left_out)}."
-        return Finding(subject, "warning", left_out, "Report it to the server's author.")
+    if faults := answer.faults(options):
+        told, remedies = (" ".join(texts) for texts in zip(*faults, strict=True))
+        return Finding(subject, "warning", f"{said} {told}", remedies)
     return ok(subject, said)
 
 
