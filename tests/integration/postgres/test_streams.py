@@ -155,6 +155,23 @@ async def test_a_run_that_goes_on_is_read_over_a_gap(writing: Writing, engine: A
     assert told([*first, *rest]) == [(3, "gap"), (4, "thinking"), (5, "done")]
 
 
+async def test_an_end_that_is_heard_between_two_looks_at_the_database_is_told(
+    writing: Writing, engine: AsyncEngine
+) -> None:
+    bell = Broadcast()
+
+    class Looking(RunReader):
+        async def events(self, key: RunKey, *, after: int = 0) -> Sequence[StoredEvent]:
+            page = await super().events(key, after=after)
+            await writing.end()
+            bell.publish(key.id, await super().events(key, after=after))
+            return page
+
+    rest = await read(Looking(engine, bell), writing.key, 1)
+
+    assert told(rest) == [(2, "done")]
+
+
 @pytest.mark.parametrize("after", [2, 3, 10**6, 2**63 - 1])
 async def test_after_the_last_event_of_an_ended_run_there_is_nothing(
     writing: Writing, engine: AsyncEngine, after: int

@@ -101,12 +101,12 @@ class RunReader:
 
     async def _catch_up(self, key: RunKey, heard: Listener) -> bool:
         """Read what the listener missed; whether there will never be more."""
-        heard.behind = False
+        heard.behind, after = False, heard.last  # more may be heard meanwhile: that isn't passed on yet
         try:
-            page = await self._apart(self.events(key, after=heard.last))
+            page = await self._apart(self.events(key, after=after))
             heard.read(page)
             heard.behind |= len(page) == _PAGE
-            return not page and await self._apart(self._ended_by(key, heard.last))
+            return not page and await self._apart(self._ended_by(key, after))
         except DatabaseUnavailableError as error:
             _log.info("a reader of run %s waits: %s", key.id, error)
             await heard.wait(self._poll)
