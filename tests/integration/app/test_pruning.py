@@ -1,0 +1,34 @@
+"""Pruning removes what ended runs left, and says so in the audit trail."""
+
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from starling.app.pruning import prune
+from starling.infra.postgres.audit import Actor, latest
+from starling.infra.postgres.retention import Selection
+from tests.support.model_server import ModelServer
+from tests.support.platform import ModelSays, Platform, decision, open_platform
+
+
+@pytest.fixture
+async def platform(database_url: str, tmp_path: Path) -> AsyncGenerator[Platform]:
+    says = ModelSays()
+    says.supervisor(decision(reply="Fine."))
+    async with ModelServer(says) as model, open_platform(database_url, model, {}, tmp_path) as platform:
+        yield platform
+
+
+async def test_what_was_pruned_stands_in_the_audit_trail(platform: Platform, database_url: str) -> None:
+    await platform.ask("How are you?")
+    settings = platform.settings.model_copy(update={"database_url": SecretStr(database_url)})
+
+    forgotten = await prune(settings, Selection(timedelta(microseconds=1)), dry_run=False)
+
+    actor = Actor.local("cli")
+    (entry,) = await latest(platform.store.engine, actor.tenant, limit=1)
+    assert forgotten.runs == 1
+    assert (entry.deed.action, entry.deed.detail["rows"]) == ("db.prune", forgotten.rows)
