@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from tests.chaos.admin import Admin
 from tests.chaos.books import Books, Reading, Violation
@@ -97,30 +98,33 @@ async def _readiness(town: Town, books: Books, seconds: float) -> None:
 async def _live_through(plan: Plan, town: Town, books: Books, nemesis: Nemesis, watch: Stopwatch) -> None:
     enough = asyncio.Event()
     async with AsyncExitStack() as stack:
+        desks = [await stack.enter_async_context(_desk(plan, town, books, tenant)) for tenant in TENANTS]
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        desks: list[Desk] = []
-        tasks: list[asyncio.Task[None]] = []
-        people: list[asyncio.Task[None]] = []
-        for tenant in TENANTS:
-            dice = random.Random(f"{plan.seed} {tenant}")
-            desk = await stack.enter_async_context(Desk.of(town, books, tenant, dice))
-            desks.append(desk)
-            looking = Onlooker(desk)
-            doings = (Callers(desk).call, looking.look, looking.pry)
-            tasks += [group.create_task(doing(enough)) for doing in doings]
-            people.append(group.create_task(Person(desk).answer()))
-        people.append(group.create_task(books.promises.feel()))
+        tasks = [group.create_task(doing) for desk in desks for doing in _doings(desk, enough)]
+        endless = [group.create_task(Person(desk).answer()) for desk in desks]
+        endless.append(group.create_task(books.promises.feel()))
         await asyncio.sleep(_WARM_SECONDS)
         await nemesis.rage(schedule(plan.seed, plan.faults, plan.seconds, plan.only))
         watch.lap("break")
         enough.set()
         await _readiness(town, books, plan.healing_seconds)
         _, late = await asyncio.wait(tasks, timeout=plan.healing_seconds)
-        for task in (*late, *people):
+        for task in (*late, *endless):
             task.cancel()
         with contextlib.suppress(TimeoutError):  # readers that aren't told the end are found
             await asyncio.wait_for(_forget_and_read(nemesis.admin, desks), plan.healing_seconds)
     watch.lap("heal")
+
+
+def _desk(plan: Plan, town: Town, books: Books, tenant: str) -> AbstractAsyncContextManager[Desk]:
+    return Desk.of(town, books, tenant, random.Random(f"{plan.seed} {tenant}"))
+
+
+def _doings(desk: Desk, enough: asyncio.Event) -> Iterator[Coroutine[Any, Any, None]]:
+    looking = Onlooker(desk)
+    yield Callers(desk).call(enough)
+    yield looking.look(enough)
+    yield looking.pry(enough)
 
 
 async def _forget_and_read(admin: Admin, desks: Sequence[Desk]) -> None:
