@@ -1,9 +1,11 @@
 """What the API refuses, and how it says so."""
 
+import asyncio
 import io
 import json
 from collections.abc import AsyncGenerator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -128,6 +130,8 @@ async def test_an_unknown_path_is_a_problem_too(api: LiveApi) -> None:
         {"Origin": "null"},
         {"Origin": "http://[::1"},
         {"X-Forwarded-For": "203.0.113.7"},
+        {"X-Forwarded-Server": "proxy.example"},
+        {"Via": "1.1 proxy.example"},
         {"Forwarded": "for=203.0.113.7"},
     ],
 )
@@ -147,3 +151,16 @@ async def test_a_forwarded_request_is_seen_as_what_it_is(api: LiveApi) -> None:
 async def test_names_of_this_machine_are_served(api: LiveApi, headers: dict[str, str]) -> None:
     async with api.client.get("/health", headers=headers) as response:
         assert response.status == 200
+
+
+async def test_what_a_plain_nginx_passes_on_needs_a_key(api: LiveApi) -> None:
+    """It puts our own address into `Host`, and no header of its own."""
+    address = urlsplit(api.url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+
+    writer.write(f"GET /v1/registry HTTP/1.0\r\nHost: {address.netloc}\r\nConnection: close\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+
+    assert b" 401 " in answer.partition(b"\r\n")[0]
+    assert b"HTTP/1.0" in answer

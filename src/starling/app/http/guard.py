@@ -1,7 +1,6 @@
 """Who may come in without a key: only this machine, and no page of a browser that was led here."""
 
 import ipaddress
-from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -10,7 +9,7 @@ from starlette.types import Scope
 from starling.app.keys import Keys
 from starling.core.errors import ConfigurationError
 
-_FORWARDING = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
+_FORWARDING = ("forwarded", "via", "x-forwarded", "x-real-ip")  # what headers of proxies begin with
 _NAMES = frozenset({"localhost"})
 
 
@@ -39,8 +38,10 @@ def keyless_refusal(scope: Scope) -> str:
     client = scope.get("client")
     if client and not is_loopback(client[0]):
         return "The request comes from another machine."
-    if found := _present(headers, _FORWARDING):
+    if found := next((name for name in headers if name.startswith(_FORWARDING)), ""):
         return f"The request was forwarded: it has the header {found}."
+    if scope["http_version"] == "1.0":  # nginx says nothing else of itself
+        return "The request is of HTTP/1.0, which nobody speaks but proxies."
     host = _host(f"//{headers.get('host', '')}")
     if not is_loopback(host):
         return f"The request is meant for the host {host!r}."
@@ -55,7 +56,3 @@ def _host(url: str) -> str:
         return urlsplit(url).hostname or ""
     except ValueError:  # it is no URL
         return ""
-
-
-def _present(headers: Headers, names: Iterable[str]) -> str:
-    return next((name for name in names if name in headers), "")
