@@ -1,11 +1,12 @@
 """Keys on the command line, and what a real API does with them."""
 
+import json
 from collections.abc import Generator
 
 import httpx
 import pytest
 
-from tests.support.command_line import Home, new_home
+from tests.support.command_line import SYSTEM_HEALTH, Home, new_home, server_file
 
 
 @pytest.fixture
@@ -37,6 +38,18 @@ def test_keys_are_made_listed_and_revoked(home: Home) -> None:
     assert [key["name"] for key in of_the_shop] == ["ci"]
     assert revoked["state"] == "revoked"
     assert "revoked" in home.starling("key", "list").stdout
+
+
+def test_a_grant_of_what_isnt_there_is_told_of(home: Home) -> None:
+    home.starling("registry", "reload", "--mcp-config", server_file(home, system_health=SYSTEM_HEALTH))
+    known = ("--server", "system_health", "--tool", "system_health.disk")
+
+    quiet = home.starling("key", "create", "x", *known)
+    told = home.starling("key", "create", "x", *known, "--server", "tiem", "--tool", "system_health.dsik", "--json")
+
+    assert quiet.stderr == ""
+    assert told.stderr == "Not there now, and reached once they are: system_health.dsik, tiem.\n"
+    assert json.loads(told.stdout)["grant"]["servers"] == ["system_health", "tiem"]
 
 
 @pytest.mark.parametrize(

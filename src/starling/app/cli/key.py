@@ -1,14 +1,15 @@
 """`starling key`: who may call the API."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import typer
 
+from mcp_gateway.repository import ServerRow
 from starling.app.cli.configuring import settings_of
-from starling.app.cli.output import say, say_json, say_table
+from starling.app.cli.output import diagnostics, say, say_json, say_table, write
 from starling.app.cli.stopping import run_until_stopped
 from starling.app.keys import Keys, KeyWish
 from starling.app.records import open_records
@@ -54,7 +55,9 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
     """Make a key and show it, this one time."""
     grant = Grant(frozenset(server or ()), frozenset(tool or ())) if server or tool else None
     wish = KeyWish(name, tenant, frozenset(scope or [Scope.RUN]), grant, _lifetime(expires))
-    row, key = run_until_stopped(_create(settings_of(context), wish))
+    row, key, unknown = run_until_stopped(_create(settings_of(context), wish))
+    if unknown:
+        write(diagnostics(), f"Not there now, and reached once they are: {', '.join(unknown)}.\n", "yellow")
     if as_json:
         say_json(_document(row) | {"key": key})
         return
@@ -97,9 +100,18 @@ def _keys(engine: Engine) -> Keys:
     return Keys(KeyRepository(engine), SystemClock())
 
 
-async def _create(settings: Settings, wish: KeyWish) -> tuple[StoredKey, str]:
+async def _create(settings: Settings, wish: KeyWish) -> tuple[StoredKey, str, Sequence[str]]:
+    """Return the row, the key, and which servers and tools of its grant aren't there."""
     async with open_records(settings) as records:
-        return await _keys(records.engine).create(wish, Actor.local("cli"))
+        row, key = await _keys(records.engine).create(wish, Actor.local("cli"))
+        return row, key, _unknown(wish.grant, await records.servers.servers())
+
+
+def _unknown(grant: Grant | None, rows: Iterable[ServerRow]) -> Sequence[str]:
+    if grant is None:
+        return ()
+    tools = {row.name: {f"{row.name}.{tool}" for tool in row.tools} for row in rows}
+    return sorted((grant.servers - tools.keys()) | grant.tools.difference(*tools.values()))
 
 
 async def _list(settings: Settings, tenant: str | None) -> Sequence[StoredKey]:
