@@ -36,6 +36,7 @@ ADMIN = Actor.local("test")
 BANK, SHOP = "bank", "shop"
 SECRET_WORDS = "the vault opens at nine"
 AGENT = "teller"
+ORDER = "order-4711"  # the bank's idempotency key
 LISTS = {"/v1/runs/{run_id}/resume"}  # paths whose body is a list
 NOBODYS = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
 BODIES: dict[str, Any] = {  # a good body of each route that takes one
@@ -133,7 +134,7 @@ async def town(module_database_url: str) -> AsyncGenerator[Town]:
         open_access(settings, store.keys) as access,
     ):
         owner = Principal(BANK, "", frozenset(Scope))
-        accepted = await store.intake.accept(owner, RunRequest(input=SECRET_WORDS, thread_id="vault"))
+        accepted = await store.intake.accept(owner, RunRequest(input=SECRET_WORDS, thread_id="vault"), ORDER)
         read = Origin(BANK, accepted.key.id, "t1.0.0", "vault.read")
         assert await store.artifacts.put(read, SECRET_WORDS, "text/plain") == artifact_id(SECRET_WORDS)
         town = Town(make_app(store, "test", access), store, accepted.key)
@@ -260,6 +261,42 @@ async def test_another_tenant_in_body_query_or_header_reaches_nothing_of_it(town
             assert SECRET_WORDS not in response.text, call
             assert call.body is None or call.path not in asking or response.status_code == 422, call
 
+    assert await town.checksum(BANK) == before
+
+
+async def test_what_lists_may_be_asked_for_leads_to_nothing_of_another_tenant(town: Town) -> None:
+    key = await town.key(frozenset(Scope))
+    banks = {"run_id": town.run.id, "thread_id": "vault", "before": f"f{town.run.id[1:]}", "status": "queued"}
+    lists = {
+        path: {parameter["name"] for parameter in operations["get"].get("parameters", ())} & banks.keys()
+        for path, operations in town.app.openapi()["paths"].items()
+        if "get" in operations and "{" not in path
+    }
+
+    answers: dict[str, str] = {}
+    async with client_of(town, f"Bearer {key}") as client:
+        for path, parameters in lists.items():
+            for name in parameters:
+                response = await client.get(path, params={name: banks[name]})
+                assert response.status_code == 200
+                answers[f"{path}?{name}"] = response.text
+
+    assert {"/v1/runs?thread_id", "/v1/runs?before", "/v1/approvals?run_id"} <= answers.keys()
+    assert [asked for asked, found in answers.items() if town.run.id in found] == []
+
+
+async def test_an_idempotency_key_of_another_tenant_stands_for_nothing(town: Town) -> None:
+    key = await town.key(frozenset(Scope))
+    before = await town.checksum(BANK)
+
+    async with client_of(town, f"Bearer {key}") as client:
+        request = {"input": SECRET_WORDS, "thread_id": "safe"}
+        first, again = [
+            await client.post("/v1/runs", json=request, headers={"Idempotency-Key": ORDER}) for _ in range(2)
+        ]
+
+    assert first.status_code == 202
+    assert first.json()["run_id"] == again.json()["run_id"] != town.run.id
     assert await town.checksum(BANK) == before
 
 
