@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from fastapi import FastAPI
 from pydantic import SecretStr
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 
 from starling.app.container import Database, Store, open_store
 from starling.app.http.app import make_app
@@ -49,6 +49,11 @@ class Door:
         wish = KeyWish("test", tenant, frozenset(scopes or [Scope.RUN]), lifetime=lifetime)
         row, key = await self.store.keys.create(wish, ADMIN)
         return row.id, key
+
+    async def expire(self, key_id: str) -> None:
+        """Have a key's time be up."""
+        async with self.store.engine.begin() as connection:
+            await connection.execute(update(keys).where(keys.c.id == key_id).values(expires_at=func.now()))
 
     @asynccontextmanager
     async def client(self, key: str = "") -> AsyncGenerator[aiohttp.ClientSession]:
@@ -108,17 +113,18 @@ async def test_a_run_belongs_to_the_tenant_of_its_key(door: Door) -> None:
                 assert local.status == 404
 
 
-async def test_revoking_a_key_ends_its_stream_within_five_seconds(door: Door) -> None:
+@pytest.mark.parametrize("end", ["revoked", "expired"])
+async def test_a_key_that_ends_ends_its_stream_within_five_seconds(door: Door, end: str) -> None:
     key_id, key = await door.key()
     _, other = await door.key()
-    body = {"input": "hello", "thread_id": "stream"}
+    body = {"input": "hello", "thread_id": end}
 
     async with door.client(key) as client, client.post("/v1/agent/run", json=body) as response:
         events = read_events(response)
         first = await anext(events)
         async with door.client(other) as bystander, bystander.get(f"/v1/runs/{first.data['run_id']}/events") as staying:
             await anext(staying_events := read_events(staying))
-            await door.store.keys.revoke(key_id, ADMIN)
+            await (door.store.keys.revoke(key_id, ADMIN) if end == "revoked" else door.expire(key_id))
             async with asyncio.timeout(5):
                 assert [event async for event in events] == []
             following = asyncio.ensure_future(anext(staying_events))

@@ -7,14 +7,17 @@ import sys
 from dataclasses import dataclass
 
 import pytest
+from sqlalchemy import select
 
+from starling.app.intake import RunRequest
 from starling.core.ids import trace_id_of
 from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.tables import audit_events, ledger, runs
 from tests.integration.tracing.conftest import Open
 from tests.support.gateway import free_port
 from tests.support.model_script import Answer
 from tests.support.otlp_collector import Collector, ReceivedSpan
-from tests.support.platform import BENCH, SHOP, ModelSays, Platform, Workbench, calls, decision, task, verdict
+from tests.support.platform import BENCH, CALLER, SHOP, ModelSays, Platform, Workbench, calls, decision, task, verdict
 from tests.support.waiting import live, until_there
 
 LOOK = calls(("look", {"thing": "disk"}))
@@ -117,6 +120,27 @@ async def test_spans_say_what_was_promised(opened: Open, says: ModelSays, collec
     assert "How are disk and door?" in generation["langfuse.observation.input"]
     assert call["gen_ai.tool.name"] == "shop.look"
     assert json.loads(call["langfuse.observation.input"]) == {"thing": "disk"}
+
+
+async def test_what_a_caller_correlates_by_is_wherever_the_run_is_told_of(
+    opened: Open, says: ModelSays, collector: Collector
+) -> None:
+    two_specialists(says)
+    asked = RunRequest(input="How are disk and door?", thread_id="t", correlation_id="order-17")
+
+    async with opened(otlp_endpoint=collector.url) as platform:
+        told = await platform.finish((await platform.store.intake.accept(CALLER, asked)).key)
+        async with platform.store.engine.connect() as connection:
+            stored = {
+                table.name: set(await connection.scalars(select(table.c.correlation_id)))
+                for table in (runs, ledger, audit_events)
+            }
+
+    assert told.status == "succeeded"
+    assert told.of("run_started")[0]["correlation_id"] == "order-17"
+    assert {span["correlation_id"] for span in collector.spans} == {"order-17"}
+    assert stored["runs"] == stored["ledger"] == {"order-17"}
+    assert "order-17" in stored["audit_events"]
 
 
 async def test_verdicts_are_events_where_no_langfuse_is(opened: Open, says: ModelSays, collector: Collector) -> None:
