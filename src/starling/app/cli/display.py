@@ -39,14 +39,17 @@ class _Task:
 class Display:
     """Feed it a run's events in order, as they come; it prints them to `console`, on a terminal or into a pipe.
 
-    `live` says that events arrive as they happen: only then are durations worth showing.
+    `live` says that events arrive as they happen: only then are durations worth showing. Events up to number `after`
+    aren't shown, but what comes later rests on them.
     """
 
-    def __init__(self, console: Console, *, live: bool = True) -> None:
+    def __init__(self, console: Console, *, live: bool = True, after: int = 0) -> None:
         self.run_id = ""
         self.status = ""
         self._console = console
         self._live = live
+        self._after = after
+        self._silent = False
         self._begun = perf_counter()
         self._moments: dict[str, float] = {}  # what happened first when, in seconds since the beginning
         self._tasks: dict[str, _Task] = {}
@@ -72,12 +75,13 @@ class Display:
 
     def feed(self, seq: int, kind: str, data: Data) -> None:
         """Show one event. Kinds that are unknown here, of a newer Starling, are passed over."""
-        del seq
+        self._silent = seq <= self._after
         self._moments.setdefault("first event", self._elapsed())
         self._moments.setdefault(kind, self._elapsed())
         show = getattr(self, f"_on_{kind}", None)
         if show is not None:
             show(data)
+        self._interrupted |= self._silent
 
     def _on_run_started(self, data: Data) -> None:
         self.run_id = data["run_id"]
@@ -208,12 +212,16 @@ class Display:
         return perf_counter() - self._begun
 
     def _line(self, text: str, style: str | None = None) -> None:
+        if self._silent:
+            return
         ending = "\n" if self._mid_line else ""
         self._mid_line, self._interrupted = False, True
         write(self._console, ending)
         write(self._console, f"{text}\n", style)
 
     def _write(self, text: str) -> None:
+        if self._silent:
+            return
         write(self._console, text)
         self._mid_line = not text.endswith("\n")
 

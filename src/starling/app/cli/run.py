@@ -106,7 +106,7 @@ def tail(
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
 ) -> None:
     """Read a run's stream from any point on, up to its end."""
-    display = Display(results(), live=False)
+    display = Display(results(), live=False, after=after)
     display.run_id = run
 
     def show_event(event: StoredEvent) -> None:
@@ -161,14 +161,14 @@ async def _follow(
 ) -> str:
     """Show each event as it comes; return the run's status at its end, empty where `after` lay beyond it.
 
-    `idle` is where to say why nothing comes.
+    `idle` is a display, which needs the events before, too, and where to say why nothing comes.
     """
     async with open_records(settings) as records, in_background(_tell_ahead(records, key, idle), "look ahead"):
         await records.runs.record(key)
-        async for event in records.runs.follow(key, after=after):
+        async for event in records.runs.follow(key, after=0 if idle else after):
             show_event(event)
             if event.type == "done":
-                return str(event.data["status"])
+                return str(event.data["status"]) if event.seq > after else ""
     return ""
 
 

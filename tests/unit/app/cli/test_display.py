@@ -41,9 +41,10 @@ def _done(reply: str, status: str = "succeeded") -> dict[str, Any]:
     return {"type": "done", "usage": _USAGE, "status": status, "reply": reply}
 
 
-def _shown(*events: dict[str, Any], terminal: bool = False, live: bool = True) -> tuple[str, Display]:
+def _shown(*events: dict[str, Any], terminal: bool = False, live: bool = True, after: int = 0) -> tuple[str, Display]:
     output = io.StringIO()
-    display = Display(Console(file=output, force_terminal=terminal, width=200, highlight=False), live=live)
+    console = Console(file=output, force_terminal=terminal, width=200, highlight=False)
+    display = Display(console, live=live, after=after)
     for seq, event in enumerate(events, start=1):
         display.feed(seq, event["type"], event)
     return output.getvalue(), display
@@ -109,6 +110,21 @@ def test_the_end_names_sources_and_what_was_not_answered() -> None:
     assert "Not answered\n  how full it is: the server is away\n" in shown
     assert display.approved_agents == {"mcp_agent_time"}
     assert display.status == "succeeded"
+
+
+def test_what_came_before_isnt_shown_but_numbers_the_sources() -> None:
+    call = {"type": "tool_start", **_CALL}
+    ended = [_result("t2", "mcp_agent_disk"), _result("t1", "mcp_agent_time")]
+
+    shown, _ = _shown(_PLAN, call, *ended, _said("It is "), _said("noon [1]."), _done("It is noon [1]."), after=5)
+
+    assert shown.splitlines()[:5] == [
+        "Answer, continued",
+        "noon [1].",
+        "Sources",
+        "  [1] mcp_agent_time: time.now",
+        "  [2] mcp_agent_disk",
+    ]
 
 
 def test_a_task_given_to_another_agent_forgets_the_first_ones_calls() -> None:
