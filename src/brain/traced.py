@@ -110,6 +110,7 @@ def _outcome(outcome: ToolOutcome) -> Attributes:
     return {
         "starling.status": outcome.status,
         "starling.truncated": outcome.truncated or None,
+        "starling.artifact": outcome.artifact or None,
         "error.type": outcome.code or None,
         "output": outcome.text,
     }

@@ -16,7 +16,7 @@ from starling.core.errors import DatabaseUnavailableError, NotFoundError
 from starling.core.json import JsonObject
 from starling.core.llm import ToolSpec
 from starling.core.tools import ToolOutcome
-from starling.core.tracing import SpanKind
+from starling.core.tracing import Attributes, SpanKind
 
 READING: Final = ToolSpec(
     READ_ARTIFACT,
@@ -112,7 +112,7 @@ async def read(work: Work, arguments: JsonObject | None) -> ToolOutcome:
     context = work.context
     room = max(_FRAME_CHARS, context.limits.tool_result_chars - _FRAME_CHARS)
     reading = Reading(context.artifacts, context.run.tenant, context.run.id, work.artifacts, room)
-    with context.tracer.span(f"execute_tool {READ_ARTIFACT}", SpanKind.TOOL, lambda: {"input": arguments}) as span:
+    with context.tracer.span(f"execute_tool {READ_ARTIFACT}", SpanKind.TOOL, lambda: _asked(arguments)) as span:
         try:
             async with asyncio.timeout(context.deadline.cap(context.limits.tool_call_seconds)):
                 outcome = await reading(arguments)
@@ -120,6 +120,10 @@ async def read(work: Work, arguments: JsonObject | None) -> ToolOutcome:
             outcome = ToolOutcome("failed", "Reading took too long.", code="timeout")
         span.set(lambda: {"starling.status": outcome.status, "output": outcome.text})
     return outcome
+
+
+def _asked(arguments: JsonObject) -> Attributes:
+    return {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": READ_ARTIFACT, "input": arguments}
 
 
 def _places(text: str, wanted: str, offset: int) -> Iterator[tuple[int, str]]:

@@ -1,7 +1,7 @@
 """The review of an attempt: what can be decided without a model is; the rest gets a verdict."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -107,7 +107,12 @@ def _as_told(messages: tuple[Message, ...], reviewer: LLMAgentConfig) -> tuple[M
 
 
 def _calls(uses: Sequence[ToolUse]) -> Xml:
-    return lines(element("call", _call(use), name=use.name, status=use.outcome.status) for use in uses)
+    return lines(element("call", _call(use), name=use.name, status=use.outcome.status, **_shown(use)) for use in uses)
+
+
+def _shown(use: ToolUse) -> Mapping[str, str]:
+    """Say of a result that was cut off that there is more of it: the note at its end may not be shown."""
+    return {"shown": f"the beginning of {use.outcome.characters:,} characters"} if use.outcome.artifact else {}
 
 
 def _call(use: ToolUse) -> Xml:

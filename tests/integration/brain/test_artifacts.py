@@ -35,10 +35,13 @@ def said(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def platform(opened: Open, said: Path) -> AsyncGenerator[Platform]:
-    poet = python(SERVERS / "verbose.py", str(said), effect="read", tools={"write": {"effect": "unsafe"}})
-    servers = {"poet": json.loads(poet.model_dump_json(by_alias=True, exclude_defaults=True))}
-    async with opened(servers=servers, tool_result_chars=LIMIT) as platform:
+    async with opened(servers=poet(said), tool_result_chars=LIMIT) as platform:
         yield platform
+
+
+def poet(said: Path) -> dict[str, Any]:
+    config = python(SERVERS / "verbose.py", str(said), effect="read", tools={"write": {"effect": "unsafe"}})
+    return {"poet": config.model_dump(mode="json", by_alias=True, exclude_defaults=True)}
 
 
 def one_task(says: ModelSays, *answers: Answer) -> None:
@@ -231,6 +234,30 @@ async def test_a_change_whose_result_was_kept_is_replayed_with_it_and_asks_nobod
     assert results(told, "read_artifact")[0].startswith(poem(LINES)[5_000:5_030])
     asked = [json.dumps(body["messages"]) for body in platform.model.bodies]
     assert len(asked) - len(set(asked)) <= 1  # what was being asked when the life ended
+
+
+async def test_a_change_whose_result_cant_be_kept_is_made_once_and_succeeds(
+    opened: Open, says: ModelSays, said: Path
+) -> None:
+    one_task(says, calls(("write", {"lines": LINES})))
+    async with opened(servers=poet(said), tool_result_chars=LIMIT, tenant_artifact_bytes=0) as platform:
+        told = await platform.ask("Write.")
+
+        (row,) = await LedgerReader(platform.store.engine).calls(told.key)
+
+    (result,) = told.of("tool_result")
+    assert (told.status, row.state, result["artifact"]) == ("succeeded", "succeeded", None)
+    assert "the rest wasn't kept: the tenant's quota is used up" in result["result"]
+    assert said.read_text().splitlines() == [f"write {LINES}"]
+
+
+async def test_the_reviewer_is_told_that_there_is_more(platform: Platform, says: ModelSays) -> None:
+    one_task(says, calls(RECITE, ("recite", {"lines": 2})))
+
+    await platform.ask("Recite.")
+
+    (review,) = platform.asked("<tool_calls>")
+    assert review["messages"][-1]["content"].count(f'shown="the beginning of {len(poem(LINES)):,} characters"') == 1
 
 
 async def kept(platform: Platform, key: RunKey) -> list[Any]:

@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 
 import psycopg
 from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, not_, select, tuple_
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
@@ -71,7 +72,7 @@ class PostgresArtifacts(ArtifactStore):
             kept = await self._patiently(self._put, values)
         except DatabaseUnavailableError:
             return NotKept("Postgres couldn't be used")
-        except psycopg.Error:
+        except (psycopg.Error, SQLAlchemyError):
             _log.exception("the result of call %s of run %s can't be kept", origin.call_id, origin.run_id)
             return NotKept("Postgres refused it")
         return values["hash"] if kept else NotKept("the tenant's quota is used up, limits.tenant_artifact_bytes")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from brain.agents.reading import READING
 from starling.core.llm import Message, ToolSpec
 from starling.infra.llm.offline.orders import changing
 from tests.support.offline_requests import DATA, act, calls, tools_of
@@ -247,6 +248,15 @@ def test_a_part_of_a_request_leaves_the_values_of_the_others_alone() -> None:
     reply = act(tools_of("time"), task, request=f"{task} and convert 16:30 from Tokyo to Paris")
 
     assert calls(reply) == [("get_current_time", {"timezone": "America/Lima"})]
+
+
+def test_the_built_in_reading_is_never_called() -> None:
+    """`offline:rules` takes a result as it was cut: it has nobody to read on for."""
+    state = '{"artifacts": [{"id": "b640bd42", "characters": 50000, "from": "git.git_log", "task_id": "t0"}]}'
+
+    reply = act([*tools_of("git"), READING], "read the artifact b640bd42 on, and find a text in it", state=state)
+
+    assert "read_artifact" not in {name for name, _ in calls(reply)}
 
 
 def test_the_built_in_continue_is_never_called() -> None:
