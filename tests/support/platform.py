@@ -8,6 +8,7 @@ import json
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -54,16 +55,21 @@ def running_workbench(file: Path) -> Generator[Workbench]:
     port = free_port()
     process = subprocess.Popen([sys.executable, SERVERS / "workbench.py", file, str(port)], stderr=subprocess.DEVNULL)
     try:
-        while process.poll() is None:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            except ConnectionRefusedError:
-                continue
+        while not _listens(port):
+            assert process.poll() is None, f"the workbench ended with {process.returncode}"
+            time.sleep(0.02)  # it starts meanwhile, on a machine that may have one core
         yield Workbench(f"http://127.0.0.1:{port}/mcp", file)
     finally:
         process.kill()
         process.wait()
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def task(task_id: str, agent: str, text: str = "", after: Sequence[str] = ()) -> dict[str, Any]:
