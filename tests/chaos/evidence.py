@@ -21,6 +21,9 @@ SELECT c.relname AS name,
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = 'public' AND c.relkind = 'r' ORDER BY c.relname"""
 
+_ARTIFACTS = """
+SELECT run_id::text AS run_id, call_id, hash, content FROM run_artifacts LEFT JOIN artifacts USING (tenant, hash)"""
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -35,6 +38,7 @@ class Evidence:
     states: Sequence[Row] = ()
     ledger: Sequence[Row] = ()
     effects: Sequence[Row] = ()
+    artifacts: Sequence[Row] = ()  # a row for each call whose result was too long, with the whole
     tenant_texts: Sequence[tuple[str, str, str]] = ()  # table, tenant, row as text
     texts: Sequence[tuple[str, str]] = ()  # place, text
     planted: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -101,6 +105,7 @@ async def gather(town: Town, books: Books) -> Evidence:
             *(row["row"] for row in gone if row["name"] == "ledger"),
         ],
         effects=town.effects(),
+        artifacts=await town.rows(_ARTIFACTS),
         tenant_texts=tenant_texts,
         texts=[*texts, *((f"table {table}", text) for table, _, text in tenant_texts)],
         planted=town.planted,

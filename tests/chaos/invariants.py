@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
 from itertools import pairwise
 
 from tests.chaos.books import Reading, Violation
@@ -243,6 +244,18 @@ def what_is_missing_from_a_stream_was_pruned(found: Evidence) -> Iterator[tuple[
                 yield reading.run_id, f"{reading.who} was told that {kept} are gone, which are there"
 
 
+def what_was_too_long_is_kept_whole(found: Evidence) -> Iterator[tuple[str, str]]:
+    """An artifact that a stream names is there, until what the run left is pruned."""
+    kept = {(row["run_id"], row["call_id"]): row for row in found.artifacts}
+    gone = {(row["run_id"], row["row"]["call_id"]) for row in found.gone if row["name"] == "run_artifacts"}
+    for event in found.events:
+        place = event["run_id"], event["data"].get("call_id", "")
+        named = event["data"].get("artifact") if event["type"] == "tool_result" else None
+        content = kept[place]["content"] if place in kept else None
+        if named and place not in gone and sha256(str(content).encode()).hexdigest() != named:
+            yield event["run_id"], f"call {place[1]} names the artifact {named}, and what is kept is {content}"
+
+
 def what_is_switched_off_calls_nothing(found: Evidence) -> Iterator[tuple[str, str]]:
     """Two seconds, in which nothing was disturbed, after it was switched off; the same of keys that were revoked."""
     calls = {
@@ -308,6 +321,7 @@ INVARIANTS: Sequence[Invariant] = (
     nothing_of_a_tenant_is_visible_to_another,
     only_old_leavings_of_ended_runs_are_pruned,
     what_is_missing_from_a_stream_was_pruned,
+    what_was_too_long_is_kept_whole,
     what_is_switched_off_calls_nothing,
     a_revoked_key_opens_nothing,
     no_secret_is_anywhere,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tests.chaos.books import Accepted
 from tests.chaos.desk import Desk
 
-_VIEWS = (("GET", ""), ("GET", "/events"), ("POST", "/cancel"), ("POST", "/resume"))
+_VIEWS = (("GET", ""), ("GET", "/events"), ("GET", "/artifacts"), ("POST", "/cancel"), ("POST", "/resume"))
 _LISTS = ("/v1/runs", "/v1/approvals")
 
 

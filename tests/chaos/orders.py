@@ -24,10 +24,14 @@ _TASK = re.compile(r'<task id="([^"]+)"')
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One tool call; `stall` says at which moment it takes its time: `before` or `after` its effect, or not at all."""
+    """One tool call; `stall` says at which moment it takes its time: `before` or `after` its effect, or not at all.
+
+    What it answers is `long` for a model, or not.
+    """
 
     tool: str
     stall: str = ""
+    answer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Order:
 
     @property
     def text(self) -> str:
-        tasks = [[t.id, t.agent, list(t.after), [[c.tool, c.stall] for c in t.calls]] for t in self.tasks]
+        tasks = [[t.id, t.agent, list(t.after), [[c.tool, c.stall, c.answer] for c in t.calls]] for t in self.tasks]
         packed = base64.urlsafe_b64encode(json.dumps([self.token, self.shape, tasks]).encode()).decode()
         return f"Order {self.token}, {self.shape} [{packed}]"
 
@@ -77,7 +81,7 @@ class OrderBook:
 
 
 def _call(dice: random.Random, *tools: str) -> Call:
-    return Call(dice.choice(tools), dice.choice(["before", "after", ""]))
+    return Call(dice.choice(tools), dice.choice(["before", "after", ""]), dice.choice(["long", "", ""]))
 
 
 def _direct(_: random.Random) -> Sequence[Task]:
@@ -167,4 +171,5 @@ def _arguments(order: Order, wanted: Task, position: int) -> Iterator[tuple[str,
     for index, call in enumerate(wanted.calls):
         what = f"{order.token}.{wanted.id}.{position}.{index}"
         stalling = {"stall": call.stall, "gate": f"{what}.gate"} if call.stall else {}
-        yield call.tool, {"what": what, **stalling}
+        answering = {"answer": call.answer} if call.answer else {}
+        yield call.tool, {"what": what, **stalling, **answering}

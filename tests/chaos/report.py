@@ -28,6 +28,7 @@ def _lines(played: Round) -> Iterator[str]:
     yield f"  readers     {len(readings)}, over {sum(item.connections for item in readings)} connections"
     yield f"  effects     {_counted(Counter(line['tool'] for line in found.effects if line['at'] == 'done'))}"
     yield f"  ledger      {_counted(Counter(row['state'] for row in found.ledger))}"
+    yield f"  artifacts   {len(found.artifacts)} are kept"
     yield f"  asked       {_counted(Counter(found.books.decided.values()))}"
     yield f"  restarts    {_spread(played.restarts)}"
     yield f"  take-overs  {_spread(list(_taken_over(found)))}"

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ CALL = {"call_id": "t1.0.0", "name": "till.charge", "args": {"what": WHAT}}
 TOLD: list[tuple[str, dict[str, Any]]] = [
     ("run_started", {"run_id": "r"}),
     ("tool_start", CALL),
-    ("tool_result", {"call_id": "t1.0.0", "status": "succeeded"}),
+    ("tool_result", {"call_id": "t1.0.0", "status": "succeeded", "artifact": sha256(b"all of it").hexdigest()}),
     ("done", {"status": "succeeded", "reply": "alpha-1"}),
 ]
 
@@ -82,6 +83,7 @@ def sound() -> Evidence:
         branches=[place | {"id": "main", "tip": 2}],
         states=[place | {"run_id": "r", "position": n, "state": state} for n, state in enumerate(said, 1)],
         effects=[{"at": at, "tool": "charge", "what": WHAT, "key": "k", "time": CALLED} for at in ("arrived", "done")],
+        artifacts=[{"run_id": "r", "call_id": "t1.0.0", "content": "all of it"}],
         ledger=[{"run_id": "r", "key": "k", "state": "succeeded", "settled_at": None, "arguments": {"what": WHAT}}],
         tenant_texts=[("runs", "alpha", ORDER.text)],
         texts=[("log api-1", "all is well")],
@@ -179,7 +181,8 @@ def pruned(found: Evidence, *, time: float = 1_100.0) -> Evidence:
     """All but `done` went, as it may."""
     gone = [{"name": "events", "run_id": "r", "time": time, "row": event} for event in found.events[:-1]]
     gone.append({"name": "ledger", "run_id": "r", "time": time, "row": found.ledger[0]})
-    return replace(found, gone=gone, runs=[{**found.runs[0], "trimmed": 3}])
+    gone.append({"name": "run_artifacts", "run_id": "r", "time": time, "row": {"call_id": "t1.0.0"}})
+    return replace(found, artifacts=[], gone=gone, runs=[{**found.runs[0], "trimmed": 3}])
 
 
 def pruned_early(found: Evidence) -> Evidence:
@@ -201,6 +204,14 @@ def pruned_in_doubt(found: Evidence) -> Evidence:
 
 def pruned_in_the_middle(found: Evidence) -> Evidence:
     return replace(pruned(found), gone=[item for item in pruned(found).gone if item["row"].get("seq") != 2])
+
+
+def kept_in_part(found: Evidence) -> Evidence:
+    return replace(found, artifacts=[{**found.artifacts[0], "content": "all of"}])
+
+
+def not_kept(found: Evidence) -> Evidence:
+    return replace(found, artifacts=[])
 
 
 def told_of_a_gap_that_is_none(found: Evidence) -> Evidence:
@@ -266,6 +277,8 @@ def given_away(found: Evidence) -> Evidence:
         (pruned_in_doubt, "only old leavings of ended runs are pruned"),
         (pruned_in_the_middle, "what is missing from a stream was pruned"),
         (told_of_a_gap_that_is_none, "what is missing from a stream was pruned"),
+        (kept_in_part, "what was too long is kept whole"),
+        (not_kept, "what was too long is kept whole"),
         (partial(switched_off, kind="tenant", name="alpha"), "what is switched off calls nothing"),
         (partial(switched_off, kind="server", name="till"), "what is switched off calls nothing"),
         (partial(switched_off, kind="agent", name="mcp_agent_till"), "what is switched off calls nothing"),

@@ -46,6 +46,7 @@ _LIMITS = {
     "crashes_per_run": 8,
     "model_call_seconds": 15,
     "tool_call_seconds": 10,
+    "tool_result_chars": 600,
 }
 _MODEL_SECONDS = 0.03
 _LEFT_SECONDS = 20.0

@@ -5,9 +5,9 @@ Each effect is a line of JSON in the file, on the disk before the tool answers: 
 `_meta`, `time` the seconds since 1970.
 
 Every tool but `find_charge` takes `what` and these, all optional: `stall` (`before` or `after` the effect) waits until
-the file named `gate` exists beside the record; `answer` (`odd`: what a database can't hold; `fail`: an error after the
-effect); `found` (`garbage`, `fail`) spoils what `find_charge` says about the call. Calls wait side by side. With
-`EFFECTS_START_GATE`, the server itself starts once that file exists.
+the file named `gate` exists beside the record; `answer` (`odd`: what a database can't hold; `long`: a thousand
+characters; `fail`: an error after the effect); `found` (`garbage`, `fail`) spoils what `find_charge` says about the
+call. Calls wait side by side. With `EFFECTS_START_GATE`, the server itself starts once that file exists.
 """
 
 import json
@@ -74,6 +74,8 @@ def act(tool: str, arguments: Said, key: str | None) -> Said:
     match arguments.get("answer"):
         case "odd":
             return text("a\0b \ud800", structuredContent=_ODD)
+        case "long":
+            return text(f"{tool} {what}: {'fine ' * 200}")
         case "fail":
             return text(f"{tool} {what} went wrong", isError=True)
         case _:
