@@ -10,12 +10,15 @@ _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def in_background(work: Coroutine[Any, Any, None], name: str) -> AsyncGenerator[None]:
-    """Do it until the context ends. If it fails before, the log says so at once: nothing else would."""
+async def in_background(work: Coroutine[Any, Any, None], name: str) -> AsyncGenerator[asyncio.Task[None]]:
+    """Do it until the context ends. If it fails before, the log says so at once: nothing else would.
+
+    Gives the task that does it.
+    """
     task = asyncio.get_running_loop().create_task(work, name=name)
     task.add_done_callback(_tell)
     try:
-        yield
+        yield task
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

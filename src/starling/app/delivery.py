@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
+from starling.app.background import in_background
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.settings import Settings
 from starling.infra.context_service import ContextService
@@ -61,9 +62,5 @@ async def delivering(settings: Settings, engine: Engine) -> AsyncGenerator[None]
         return
     async with aiohttp.ClientSession() as session:
         delivery = Delivery(Outbox(engine), ContextService(settings.context_service_url, session))
-        task = asyncio.get_running_loop().create_task(delivery.deliver_forever(), name="deliver-audit-events")
-        try:
+        async with in_background(delivery.deliver_forever(), "deliver-audit-events"):
             yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)

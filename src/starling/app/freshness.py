@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from brain.registry.repository import CHANNEL, EpochRepository
 from brain.registry.service import Registry
 from mcp_gateway.gateway import Gateway
+from starling.app.background import in_background
 from starling.app.worker import Execute
 from starling.core.clock import Clock
 from starling.core.errors import DatabaseUnavailableError
@@ -58,16 +59,13 @@ class Freshness:
     @asynccontextmanager
     async def listening(self, url: str) -> AsyncGenerator[None]:
         """Follow the registry for as long as the context lasts."""
-        task = asyncio.get_running_loop().create_task(self._listen(url), name="follow-registry")
-        try:
-            yield
-        finally:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_STOP_SECONDS), self._turn:  # nobody is left in the middle of connecting
-                    task.cancel()
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        async with in_background(self._listen(url), "follow-registry") as task:
+            try:
+                yield
+            finally:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_STOP_SECONDS), self._turn:  # nobody is left in the middle of connecting
+                        task.cancel()
 
     async def _listen(self, url: str) -> None:
         async for rung in rings(url, CHANNEL, at_least_every=_LOOK_SECONDS):

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from starling.app.background import in_background
 from starling.app.keys import Keys
 from starling.core.errors import DatabaseUnavailableError, UnauthorizedError
 
@@ -61,9 +62,5 @@ class Lifetimes:
 async def open_lifetimes(keys: Keys) -> AsyncGenerator[Lifetimes]:
     """Watch over requests for as long as the context lasts."""
     lifetimes = Lifetimes(keys)
-    watching = asyncio.get_running_loop().create_task(lifetimes.watch(), name="watch-keys")
-    try:
+    async with in_background(lifetimes.watch(), "watch-keys"):
         yield lifetimes
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from brain.registry.changes import Names
@@ -305,6 +305,19 @@ async def test_all_processes_agree_within_a_second(
             assert all(shop.gateway.listing(name) is not None for shop in shops)
             assert await second.store.epochs.active_number() == done.epoch
     assert shops[0].gateway.listing("shop") is None
+
+
+async def test_a_process_that_cant_follow_the_registry_any_more_says_so(
+    platform: Platform, engine: AsyncEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    newer = {"type": "stdio", "command": "x", "x-starling": {"what_a_later_version_knows": 1}}
+
+    async with engine.begin() as connection:
+        await connection.execute(update(servers).where(servers.c.name == "shop").values(config=newer))
+        await connection.execute(text("SELECT pg_notify('starling_registry', '')"))
+
+    await wait_for(lambda: "follow-registry ended for good" in caplog.text)
+    assert platform.workshop.gateway.listing("shop") is not None
 
 
 async def test_epochs_that_runs_hold_stay_open(opened: Open, says: ModelSays, make: Callable[..., McpConfig]) -> None:
