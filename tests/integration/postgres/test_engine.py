@@ -1,6 +1,7 @@
 """The engine: bounded waits, clear errors, and connections that heal."""
 
 import asyncio
+import gc
 import socket
 from collections.abc import Generator
 
@@ -151,6 +152,31 @@ async def test_a_silent_server_is_given_up(silent_port: int) -> None:
 
     with pytest.raises(DatabaseUnavailableError, match="timeout"), translated():
         await _answer(engine)
+
+
+async def test_who_gives_up_in_the_middle_of_connecting_leaves_at_once() -> None:
+    came: asyncio.Queue[asyncio.StreamReader] = asyncio.Queue()
+
+    async def stay_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        came.put_nowait(reader)
+        await left.wait()
+        writer.close()
+
+    left = asyncio.Event()
+    async with await asyncio.start_server(stay_silent, "127.0.0.1") as server:
+        engine = open_engine(f"postgresql://me@127.0.0.1:{server.sockets[0].getsockname()[1]}/x")
+        asking = asyncio.get_running_loop().create_task(_answer(engine))
+        reader = await came.get()
+        gc.disable()  # what is only garbage is open all the same
+        try:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            async with asyncio.timeout(20):
+                await reader.read()
+        finally:
+            gc.enable()
+            left.set()
 
 
 async def test_waiting_for_a_free_connection_ends(database_url: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import select
+import traceback
 from collections.abc import AsyncGenerator, Generator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -187,7 +188,13 @@ def first_line(error: BaseException | None) -> str:
 
 
 async def _connect(answer_seconds: float, address: str = "", **arguments: Any) -> BoundedConnection:
-    connection = await BoundedConnection.connect(address, **arguments)
+    try:
+        connection = await BoundedConnection.connect(address, **arguments)
+    except (
+        BaseException
+    ) as error:  # cancelled in the middle: nothing may hold the socket, or Postgres waits for a minute
+        traceback.clear_frames(error.__traceback__)
+        raise
     connection.answer_seconds = answer_seconds
     return connection
 
