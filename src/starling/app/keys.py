@@ -115,3 +115,5 @@ def _check(wish: KeyWish) -> None:
         raise InvalidRequestError("A key needs a scope.", f"Scopes are: {', '.join(Scope)}.")
     if wish.grant and (wrong := [tool for tool in sorted(wish.grant.tools) if not all(tool.partition("."))]):
         raise InvalidRequestError(f"{wrong[0]!r} is no full name of a tool.", "Write server.tool.")
+    if wish.grant and (whole := [tool for tool in sorted(wish.grant.tools) if tool.endswith(".*")]):
+        raise InvalidRequestError(f"{whole[0]!r} is no tool.", "Grant the whole server instead.")

@@ -246,6 +246,7 @@ async def test_other_machines_are_listened_to_once_there_is_a_key(empty_of_keys:
         KeyWish("x", "shop", frozenset()),
         KeyWish("x", "shop", frozenset({Scope.RUN}), Grant(tools=frozenset({"git_log"}))),
         KeyWish("x", "shop", frozenset({Scope.RUN}), Grant(tools=frozenset({"git."}))),
+        KeyWish("x", "shop", frozenset({Scope.RUN}), Grant(tools=frozenset({"git.*"}))),
     ],
 )
 async def test_what_can_be_no_key_is_not_made(door: Door, wish: KeyWish) -> None:
