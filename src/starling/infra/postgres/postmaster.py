@@ -26,6 +26,7 @@ _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}  # none of our secrets, 
 _SETTINGS = {
     "listen_addresses": HOST,
     "max_connections": "200",
+    "authentication_timeout": "10s",  # who leaves in the middle of connecting holds up CREATE and DROP DATABASE
     "shared_buffers": "128MB",
     "jit": "off",
     "io_method": "sync",
