@@ -34,10 +34,12 @@ def run(home: Home) -> Generator[str]:
 def test_what_was_too_long_is_listed(home: Home, run: str) -> None:
     listed: list[dict[str, Any]] = home.json("run", "artifacts", run)
     table = home.starling("run", "artifacts", run).stdout.splitlines()
+    shown = home.starling("run", "show", run).stdout
 
     assert [(item["name"], item["bytes"]) for item in listed] == [("poet.recite", len(poem(_LINES)))]
     assert table[0].split("\t") == ["ARTIFACT", "CALL", "TOOL", "TYPE", "BYTES"]
     assert table[1].startswith(listed[0]["id"])
+    assert f"Artifacts\n  {listed[0]['call_id']:<8} poet.recite: {listed[0]['id']}\n" in shown
 
 
 def test_one_is_printed_as_it_was(home: Home, run: str) -> None:

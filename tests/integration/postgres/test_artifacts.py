@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
+from psycopg import AsyncConnection
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -22,6 +23,11 @@ from tests.support.runs import waiting_for_a_lock
 OLD = Selection(timedelta(days=30))
 QUOTA = Quota(10_000, 25_000)
 LONG = "λ" * 4_000  # 8,000 bytes
+HOLD_DELETION = (  # whoever deletes a content waits at an advisory lock first
+    """CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN OLD; END $$""",
+    "CREATE TRIGGER hold BEFORE DELETE ON artifacts FOR EACH ROW EXECUTE FUNCTION hold()",
+)
 
 
 @pytest.fixture
@@ -56,6 +62,16 @@ async def execute(engine: AsyncEngine, statement: str, **values: object) -> None
 async def count(engine: AsyncEngine, table: str) -> int:
     async with engine.connect() as connection:
         return (await connection.execute(text(f"SELECT count(*) FROM {table}"))).scalar_one()  # noqa: S608
+
+
+async def waiting(url: str, count: int, unless: asyncio.Future[str] | None = None) -> None:
+    """Return once so many wait for locks, or something is done all the same."""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    async with asyncio.timeout(10), await AsyncConnection.connect(url, autocommit=True) as watcher:
+        while not (unless and unless.done()):
+            row = await (await watcher.execute(query)).fetchone()
+            if row and row[0] >= count:
+                return
 
 
 @asynccontextmanager
@@ -224,6 +240,33 @@ async def test_content_that_is_being_pruned_is_there_again_where_it_is_put_secon
         assert await putting == artifact
 
     assert (await store.read("default", live, artifact)).text == LONG
+
+
+async def test_content_that_pruning_has_chosen_but_not_removed_yet_is_there_afterwards_where_a_run_puts_it(
+    store: PostgresArtifacts, engine: AsyncEngine, database_url: str
+) -> None:
+    live = await run_of(engine)
+    ids = {await kept(store, letter, origin(new_id())): letter for letter in "ab"}
+    last = max(ids)
+    await execute(engine, "DELETE FROM run_artifacts")
+    for statement in HOLD_DELETION:
+        await execute(engine, statement)
+
+    async def prune() -> None:
+        async with engine.begin() as connection:
+            await forget_contents(connection, None, BEFORE_ALL, 10)
+
+    async with engine.connect() as holder:
+        await holder.execute(text("SELECT pg_advisory_xact_lock(7)"))
+        pruning = asyncio.ensure_future(prune())
+        await waiting(database_url, 1)  # before the first of both is deleted
+        putting = asyncio.ensure_future(kept(store, ids[last], origin(live)))
+        await waiting(database_url, 2, putting)
+        await holder.rollback()
+    await asyncio.gather(pruning, putting)
+
+    assert (await store.read("default", live, last)).text == ids[last]
+    assert await count(engine, "artifacts") == 1
 
 
 @pytest.mark.parametrize("seed", range(3))

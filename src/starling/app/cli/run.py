@@ -131,6 +131,7 @@ async def _document(settings: Settings, key: RunKey) -> dict[str, Any]:
         record = await records.runs.record(key)
         steps = await records.runs.steps(key)
         calls = await LedgerReader(records.engine).calls(key)
+        kept = await records.artifacts.of_run(key.tenant, key.id)
         asked = await waiting(records.engine, key.tenant, run=key.id)
         ahead = await _ahead(records, key, record.thread_id) if record.status is RunStatus.QUEUED else ()
         plans = [event for event in await records.runs.events(key) if event.type == "plan"]
@@ -143,6 +144,7 @@ async def _document(settings: Settings, key: RunKey) -> dict[str, Any]:
         "correlation_id": record.correlation_id,
         "tasks": plans[-1].data["tasks"] if plans else [],
         "calls": [asdict(call) | {"call_id": call.call_id} for call in calls],
+        "artifacts": [asdict(item) for item in kept],
         "behind": [{"run_id": run.id, "status": run.status.value} for run in ahead],
         "waits_for": [document_of(item) for item in asked],
         "steps": [step.model_dump(mode="json") for step in steps],
@@ -200,6 +202,7 @@ def _parts(document: dict[str, Any]) -> list[tuple[str, list[str]]]:
         ("Behind", [f"{run['run_id']}, which is {run['status']}" for run in document["behind"]]),
         ("Waits for", [line for item in document["waits_for"] for line in _asked(item, document["run_id"])]),
         ("Effects", [_effect(call) for call in document["calls"]]),
+        ("Artifacts", [f"{item['call_id']:<8} {item['name']}: {item['id']}" for item in document["artifacts"]]),
         ("Sources", [f"[{item['id']}] {item['agent']}: {', '.join(item['tools'])}" for item in result["citations"]]),
         ("Assumptions", result["assumptions"]),
         ("Not answered", [f"{item['part']}: {item['reason']}" for item in result["degraded"]]),
