@@ -3,10 +3,12 @@
 from mcp_gateway.config import read_config
 from starling.core.settings import Settings
 from starling.infra.llm.opening import check_models
+from starling.infra.tracing.destination import destination_of
 
 
 def check(settings: Settings) -> None:
-    """Raise ConfigurationError for a model or an `mcpServers` file that can't be used."""
+    """Raise ConfigurationError for a model, an address for traces or an `mcpServers` file that can't be used."""
     check_models(settings)
+    destination_of(settings)
     if settings.mcp_config is not None:
         read_config(settings.mcp_config)

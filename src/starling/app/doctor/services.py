@@ -7,7 +7,8 @@ from time import perf_counter
 import aiohttp
 from yarl import URL
 
-from starling.app.doctor.finding import Finding, ok
+from starling.app.doctor.finding import Finding, ok, problem
+from starling.core.errors import ConfigurationError
 from starling.core.settings import Settings
 from starling.infra.tracing.destination import Destination, destination_of
 
@@ -17,17 +18,22 @@ _REFUSED = (401, 403)
 
 async def check(settings: Settings) -> Sequence[Finding]:
     """Find whether each service answers. Nothing is sent to it but a question that changes nothing."""
-    destination = destination_of(settings)
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_SECONDS)) as session:
-        asked = [
-            *([_asked(session, "traces", *_question(destination), destination.headers)] if destination else ()),
-            *(
-                [_asked(session, "context service", "OPTIONS", settings.context_service_url, {})]
-                if settings.context_service_url
-                else ()
-            ),
-        ]
-        return [*_half_of_the_keys(settings), *await asyncio.gather(*asked)]
+        found = await asyncio.gather(_traces(session, settings), _context_service(session, settings))
+    return [*_half_of_the_keys(settings), *filter(None, found)]
+
+
+async def _traces(session: aiohttp.ClientSession, settings: Settings) -> Finding | None:
+    try:
+        destination = destination_of(settings)
+    except ConfigurationError as error:
+        return problem("traces", error)
+    return await _asked(session, "traces", *_question(destination), destination.headers) if destination else None
+
+
+async def _context_service(session: aiohttp.ClientSession, settings: Settings) -> Finding | None:
+    url = settings.context_service_url
+    return await _asked(session, "context service", "OPTIONS", url, {}) if url else None
 
 
 def _half_of_the_keys(settings: Settings) -> Sequence[Finding]:

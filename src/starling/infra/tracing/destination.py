@@ -4,6 +4,9 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from yarl import URL
+
+from starling.core.errors import ConfigurationError
 from starling.core.settings import Settings
 
 
@@ -17,20 +20,34 @@ class Destination:
 
 
 def destination_of(settings: Settings) -> Destination | None:
-    """Return where the settings send traces, None where they don't say."""
+    """Return where the settings send traces, None where they don't say.
+
+    Raises ConfigurationError where that is no address: nobody would notice later that nothing arrives.
+    """
     if settings.langfuse_public_key and settings.langfuse_secret_key:
         return _langfuse(settings, settings.langfuse_public_key, settings.langfuse_secret_key.get_secret_value())
     if settings.otlp_endpoint:
         given = settings.otlp_headers.get_secret_value() if settings.otlp_headers else ""
-        return Destination(f"{settings.otlp_endpoint.rstrip('/')}/v1/traces", _headers(given))
+        endpoint = _checked("OTEL_EXPORTER_OTLP_ENDPOINT", settings.otlp_endpoint, "http://localhost:4318")
+        return Destination(f"{endpoint}/v1/traces", _headers(given))
     return None
 
 
 def _langfuse(settings: Settings, public_key: str, secret_key: str) -> Destination:
-    api = f"{settings.langfuse_host.rstrip('/')}/api/public"
+    api = f"{_checked('LANGFUSE_HOST', settings.langfuse_host, 'https://cloud.langfuse.com')}/api/public"
     basic = b64encode(f"{public_key}:{secret_key}".encode()).decode()
     headers = {"authorization": f"Basic {basic}", "x-langfuse-ingestion-version": "4"}
     return Destination(f"{api}/otel/v1/traces", headers, f"{api}/scores")
+
+
+def _checked(setting: str, url: str, example: str) -> str:
+    try:
+        parsed = URL(url)
+    except ValueError:
+        parsed = URL()
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ConfigurationError(f"{setting} is not an http(s) address.", f"Write for example {example}.")
+    return url.rstrip("/")
 
 
 def _headers(text: str) -> dict[str, str]:

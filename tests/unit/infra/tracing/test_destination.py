@@ -2,6 +2,7 @@
 
 import pytest
 
+from starling.core.errors import ConfigurationError
 from starling.core.settings import Settings
 from starling.infra.tracing.destination import Destination, destination_of
 
@@ -43,3 +44,13 @@ def test_keys_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     found = going_to(monkeypatch, KEYS)
 
     assert "Basic" not in repr(found)
+
+
+@pytest.mark.parametrize("address", ["localhost:4318", "http://", "http://[", "grpc://collector:4317"])
+def test_an_address_that_is_none_is_refused_before_anything_is_lost(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    with pytest.raises(ConfigurationError, match="OTEL_EXPORTER_OTLP_ENDPOINT"):
+        going_to(monkeypatch, {"OTEL_EXPORTER_OTLP_ENDPOINT": address})
+    with pytest.raises(ConfigurationError, match="LANGFUSE_HOST"):
+        going_to(monkeypatch, KEYS | {"LANGFUSE_HOST": address})
