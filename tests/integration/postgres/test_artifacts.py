@@ -2,9 +2,10 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from psycopg import AsyncConnection
@@ -64,14 +65,13 @@ async def count(engine: AsyncEngine, table: str) -> int:
         return (await connection.execute(text(f"SELECT count(*) FROM {table}"))).scalar_one()  # noqa: S608
 
 
-async def waiting(url: str, count: int, unless: asyncio.Future[str] | None = None) -> None:
-    """Return once so many wait for locks, or something is done all the same."""
+async def waiting(url: str, tasks: Sequence[asyncio.Future[Any]]) -> None:
+    """Return once all of them wait for locks, but for those that are done."""
     query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    async with asyncio.timeout(10), await AsyncConnection.connect(url, autocommit=True) as watcher:
-        while not (unless and unless.done()):
+    async with asyncio.timeout(30), await AsyncConnection.connect(url, autocommit=True) as watcher:
+        row = (-1,)
+        while row is None or row[0] != sum(not task.done() for task in tasks):
             row = await (await watcher.execute(query)).fetchone()
-            if row and row[0] >= count:
-                return
 
 
 @asynccontextmanager
@@ -246,10 +246,9 @@ async def test_content_that_pruning_has_chosen_but_not_removed_yet_is_there_afte
     store: PostgresArtifacts, engine: AsyncEngine, database_url: str
 ) -> None:
     live = await run_of(engine)
-    ids = {await kept(store, letter, origin(new_id())): letter for letter in "ab"}
-    last = max(ids)
-    await execute(engine, "DELETE FROM run_artifacts")
-    for statement in HOLD_DELETION:
+    for letter in "abc":
+        await kept(store, letter, origin(new_id()))
+    for statement in ("DELETE FROM run_artifacts", *HOLD_DELETION):
         await execute(engine, statement)
 
     async def prune() -> None:
@@ -258,15 +257,15 @@ async def test_content_that_pruning_has_chosen_but_not_removed_yet_is_there_afte
 
     async with engine.connect() as holder:
         await holder.execute(text("SELECT pg_advisory_xact_lock(7)"))
-        pruning = asyncio.ensure_future(prune())
-        await waiting(database_url, 1)  # before the first of both is deleted
-        putting = asyncio.ensure_future(kept(store, ids[last], origin(live)))
-        await waiting(database_url, 2, putting)
+        tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(prune())]
+        await waiting(database_url, tasks)  # before the first of them is deleted
+        tasks += [asyncio.ensure_future(kept(store, letter, origin(live, letter))) for letter in "abc"]
+        await waiting(database_url, tasks)
         await holder.rollback()
-    await asyncio.gather(pruning, putting)
+    await asyncio.gather(*tasks)
 
-    assert (await store.read("default", live, last)).text == ids[last]
-    assert await count(engine, "artifacts") == 1
+    listed = await store.of_run("default", live)
+    assert {(await store.read("default", live, item.id)).text for item in listed} == set("abc")
 
 
 @pytest.mark.parametrize("seed", range(3))
