@@ -203,3 +203,17 @@ async def test_mistakes_of_ours_are_no_absence(engine: AsyncEngine) -> None:
 
     assert isinstance(caught.value.orig, errors.UndefinedColumn)
     assert isinstance(caught.value.orig, psycopg.ProgrammingError)
+
+
+async def test_a_statement_that_is_too_much_for_any_server_is_no_absence(engine: AsyncEngine) -> None:
+    with pytest.raises(DBAPIError) as caught, translated():
+        async with engine.connect() as connection:
+            await connection.execute(text("SELECT CAST(repeat('[', 1000000) AS jsonb)"))
+
+    assert isinstance(caught.value.orig, errors.StatementTooComplex)
+
+
+async def test_a_server_that_became_a_replica_is_as_good_as_away(engine: AsyncEngine) -> None:
+    with pytest.raises(DatabaseUnavailableError, match="read-only"), translated():
+        async with transaction(engine) as connection:
+            await connection.execute("SET TRANSACTION READ ONLY; DELETE FROM runs")

@@ -32,6 +32,12 @@ type Engine = AsyncEngine
 
 _SCHEMES = ("postgresql", "postgres")
 _PREPARE_AFTER = 3  # uses of a statement on one connection
+_TOO_MUCH = "54"  # of a statement, whenever it is sent: the class of errors "program limit exceeded"
+_ABSENCES = (  # a server that was the primary one can only be read
+    psycopg.OperationalError,
+    errors.IdleInTransactionSessionTimeout,
+    errors.ReadOnlySqlTransaction,
+)
 _REMEDY = "Check that Postgres runs, that it has connections left and that DATABASE_URL is right."
 _LIMITS_OF_TRANSACTION = """
 SELECT set_config('statement_timeout', '{}', true), set_config('lock_timeout', '{}', true),
@@ -179,7 +185,9 @@ def translated() -> Generator[None]:
 def _is_absence(error: BaseException | None) -> bool:
     if isinstance(error, errors.PipelineAborted):  # follows the failure that is the true one
         return False
-    return isinstance(error, (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout))
+    if isinstance(error, psycopg.Error) and (error.sqlstate or "").startswith(_TOO_MUCH):
+        return False
+    return isinstance(error, _ABSENCES)
 
 
 def first_line(error: BaseException | None) -> str:
