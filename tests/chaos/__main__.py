@@ -29,7 +29,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="starling-chaos-"))
     folder.chmod(0o711)
     played = asyncio.run(
-        play(Plan(options.seed, options.faults, options.minutes * 60, options.only, aloud=True), folder)
+        play(Plan(options.seed, options.faults, options.minutes * 60, only=options.only, aloud=True), folder)
     )
     print(report(played))
     if options.keep or played.violations:

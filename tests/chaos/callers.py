@@ -11,7 +11,6 @@ from tests.chaos.orders import QUESTION, Order, OrderBook
 from tests.support.sse import read_events
 
 _THREADS = 4
-_AT_ONCE = 5  # requests of a tenant
 _CANCELLED, _READ_TWICE, _SENT_AGAIN, _IMPATIENT, _POOR = 0.1, 0.3, 0.1, 0.08, 0.1  # shares of the requests
 
 
@@ -33,15 +32,16 @@ class _Asking:
 
 @dataclass(frozen=True, slots=True)
 class Callers:
-    """One tenant's callers."""
+    """One tenant's callers, each with one request at a time."""
 
     desk: Desk
+    count: int = 1
 
     async def call(self, enough: asyncio.Event) -> None:
         """Send orders until it is enough, then come to an end with those that were sent."""
         orders = OrderBook(self.desk.tenant, self.desk.dice)
         async with asyncio.TaskGroup() as group:
-            for _ in range(_AT_ONCE):
+            for _ in range(self.count):
                 group.create_task(self._keep_asking(orders, enough))
 
     async def _keep_asking(self, orders: OrderBook, enough: asyncio.Event) -> None:

@@ -33,6 +33,7 @@ class Plan:
     seed: int
     faults: int
     seconds: float
+    callers: int = 5  # of each tenant
     only: Sequence[str] = ()  # kinds of faults; none: all
     aloud: bool = False  # faults are told as they come
     healing_seconds: float = 180.0
@@ -100,7 +101,7 @@ async def _live_through(plan: Plan, town: Town, books: Books, nemesis: Nemesis, 
     async with AsyncExitStack() as stack:
         desks = [await stack.enter_async_context(_desk(plan, town, books, tenant)) for tenant in TENANTS]
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        tasks = [group.create_task(doing) for desk in desks for doing in _doings(desk, enough)]
+        tasks = [group.create_task(doing) for desk in desks for doing in _doings(plan, desk, enough)]
         endless = [group.create_task(Person(desk).answer()) for desk in desks]
         endless.append(group.create_task(books.promises.feel()))
         await asyncio.sleep(_WARM_SECONDS)
@@ -120,9 +121,9 @@ def _desk(plan: Plan, town: Town, books: Books, tenant: str) -> AbstractAsyncCon
     return Desk.of(town, books, tenant, random.Random(f"{plan.seed} {tenant}"))
 
 
-def _doings(desk: Desk, enough: asyncio.Event) -> Iterator[Coroutine[Any, Any, None]]:
+def _doings(plan: Plan, desk: Desk, enough: asyncio.Event) -> Iterator[Coroutine[Any, Any, None]]:
     looking = Onlooker(desk)
-    yield Callers(desk).call(enough)
+    yield Callers(desk, plan.callers).call(enough)
     yield looking.look(enough)
     yield looking.pry(enough)
 
