@@ -10,7 +10,7 @@ from starling.core.errors import DatabaseUnavailableError
 from starling.core.principal import SHARED
 from starling.core.tools import Halts, ToolCall
 from starling.infra.postgres.bell import rings
-from starling.infra.postgres.switches import HALTS, Halted, SwitchRepository
+from starling.infra.postgres.switches import HALTS, NOTHING, SwitchRepository
 
 _LOOK_SECONDS = 1.0
 _log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ class SwitchBoard(Halts):
 
     def __init__(self, repository: SwitchRepository) -> None:
         self._repository = repository
-        self._halted = Halted({}, frozenset())
+        self._halted = NOTHING
 
     def reason(self, call: ToolCall) -> str:
         if not self._halted.switches and not self._halted.revoked:
@@ -55,7 +55,7 @@ class SwitchBoard(Halts):
 
     async def refresh(self) -> None:
         """Know what the database knows now. Raises DatabaseUnavailableError."""
-        self._halted = await self._repository.halted()
+        self._halted = await self._repository.halted(self._halted)
 
     @asynccontextmanager
     async def listening(self, url: str) -> AsyncGenerator[None]:

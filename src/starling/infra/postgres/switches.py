@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
 from sqlalchemy import Row, delete, func, select, text
@@ -20,9 +20,14 @@ type SwitchKind = Literal["tenant", "agent", "server"]
 HALTS: Final = "starling_halts"  # rings where something was switched off or on, or a key was revoked
 RING: Final = text(f"SELECT pg_notify('{HALTS}', '')")
 
-_HALTED = """
-SELECT tenant, kind, name, reason FROM switches
-UNION ALL SELECT tenant, 'key', id::text, '' FROM keys WHERE revoked_at IS NOT NULL"""
+_EVER: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_LONGEST: Final = timedelta(minutes=5)  # that a revocation may take to be seen; the limits of transactions are shorter
+_MOMENT: Final = "moment"  # a row that is always there
+
+_HALTED = f"""
+SELECT tenant, kind, name, reason, now() FROM switches
+UNION ALL SELECT tenant, 'key', id::text, '', now() FROM keys WHERE revoked_at >= %(since)s
+UNION ALL SELECT '', '{_MOMENT}', '', '', now()"""  # noqa: S608 - our own text
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +60,14 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Halted:
-    """All that is halted: the reasons of switches by tenant, kind and name, and the ids of revoked keys."""
+    """All that was halted `at` a moment: the reasons of switches by tenant, kind and name, the ids of revoked keys."""
 
     switches: Mapping[tuple[str, str, str], str]
     revoked: frozenset[str]
+    at: datetime
+
+
+NOTHING: Final = Halted({}, frozenset(), _EVER)
 
 
 class SwitchRepository:
@@ -98,12 +107,14 @@ class SwitchRepository:
                 await record(connection, actor, Deed("switch.on", str(target), key))
                 await connection.execute(RING)
 
-    async def halted(self) -> Halted:
-        """Return all that is halted at this moment."""
+    async def halted(self, known: Halted = NOTHING) -> Halted:
+        """Return all that is halted at this moment. Of the revoked keys only those are read that may not be `known`."""
         with translated():
-            rows = await fetch_alone(self._engine, _HALTED, {})
-        reasons = {(tenant, kind, name): reason for tenant, kind, name, reason in rows if kind != "key"}
-        return Halted(reasons, frozenset(name for _, kind, name, _ in rows if kind == "key"))
+            rows = await fetch_alone(self._engine, _HALTED, {"since": known.at - _LONGEST})
+        reasons = {(tenant, kind, name): reason for tenant, kind, name, reason, _ in rows}
+        revoked = {name for _, kind, name in reasons if kind == "key"}
+        off = {key: reason for key, reason in reasons.items() if key[1] not in ("key", _MOMENT)}
+        return Halted(off, known.revoked | revoked, at=rows[0][-1])
 
 
 def _switch(row: Row[Any]) -> Switch:

@@ -1,0 +1,55 @@
+"""What a process learns of switches and revoked keys: all of them at first, then what is new."""
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.app.keys import Keys, KeyWish
+from starling.app.switches import SwitchBoard
+from starling.core.clock import SystemClock
+from starling.core.principal import Scope
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.keys import KeyRepository
+from starling.infra.postgres.switches import NOTHING, Halted, SwitchRepository, Target
+
+ADMIN = Actor.local("test")
+LONG_AGO = text("UPDATE keys SET revoked_at = now() - interval '1 day'")
+
+
+async def revoked(engine: AsyncEngine) -> str:
+    keys = Keys(KeyRepository(engine), SystemClock())
+    row, _ = await keys.create(KeyWish("test", "default", frozenset([Scope.RUN])), ADMIN)
+    await keys.revoke(row.id, ADMIN)
+    return row.id
+
+
+async def test_keys_that_were_revoked_long_ago_are_read_once(engine: AsyncEngine) -> None:
+    old = await revoked(engine)
+    async with engine.begin() as connection:
+        await connection.execute(LONG_AGO)
+    new = await revoked(engine)
+    switches = SwitchRepository(engine)
+
+    at_first = await switches.halted()
+    again = await switches.halted(Halted(NOTHING.switches, frozenset(), at_first.at))
+    together = await switches.halted(at_first)
+
+    assert (at_first.revoked, again.revoked, together.revoked) == ({old, new}, {new}, {old, new})
+    assert at_first.switches == {}
+
+
+async def test_a_board_forgets_no_revoked_key_and_every_switch_that_is_on_again(engine: AsyncEngine) -> None:
+    switches = SwitchRepository(engine)
+    board, server = SwitchBoard(switches), Target("server", "bench")
+    await board.refresh()
+    key = await revoked(engine)
+    await switches.off(server, "It lies.", ADMIN)
+    await board.refresh()
+    off = board.named("server", "default")
+    await switches.on(server, ADMIN)
+    async with engine.begin() as connection:
+        await connection.execute(LONG_AGO)
+    await board.refresh()
+
+    assert off == {"bench": "The server bench is switched off: It lies."}
+    assert board.named("server", "default") == {}
+    assert "was revoked" in board.everything("default", key)
