@@ -181,7 +181,7 @@ async def test_broken_servers_dont_hold_the_others_up(house: House) -> None:
         "good": "ready",
         "bad": "degraded",
     }
-    assert elapsed < 4
+    assert elapsed < len(silent) * 2  # what they would take one after another
 
 
 async def test_a_degraded_server_is_tried_again(house: House, tmp_path: Path) -> None:
