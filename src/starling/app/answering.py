@@ -17,7 +17,13 @@ from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
 from starling.infra.postgres.idempotency import IdempotencyKey
-from starling.infra.postgres.interrupts import InterruptAnswer, InterruptKind, InterruptRepository, StoredInterrupt
+from starling.infra.postgres.interrupts import (
+    MOST,
+    InterruptAnswer,
+    InterruptKind,
+    InterruptRepository,
+    StoredInterrupt,
+)
 from starling.infra.postgres.runs import RunKey, RunRepository
 from starling.infra.postgres.schema import check
 from starling.infra.queue.runs import open_queue
@@ -66,10 +72,23 @@ class Answering:
     _validators: Validators = field(default_factory=Validators)
 
     async def waiting(
-        self, tenant: str, *, run: str | None = None, kind: InterruptKind | None = None
+        self,
+        tenant: str,
+        *,
+        run: str | None = None,
+        kind: InterruptKind | None = None,
+        after: str | None = None,
+        limit: int = MOST,
     ) -> Sequence[StoredInterrupt]:
-        """Return up to 500 interrupts that can be answered, oldest first."""
-        return await self.repository.waiting(tenant, run=run, kind=kind)
+        """Return interrupts that can be answered, oldest first, after another one where that is said."""
+        return await self.repository.waiting(tenant, run=run, kind=kind, after=after, limit=limit)
+
+    async def all_waiting(self, tenant: str) -> Sequence[StoredInterrupt]:
+        """Return every interrupt that can be answered, oldest first."""
+        found: list[StoredInterrupt] = []
+        while page := await self.waiting(tenant, after=found[-1].id if found else None):
+            found += page
+        return found
 
     async def answer(
         self, key: RunKey, replies: Sequence[InterruptReply], actor: Actor, grant: Grant | None = None

@@ -192,6 +192,24 @@ async def test_a_late_answer_is_refused(database_url: str, model: ModelServer, s
     assert (run["status"], "wasn't answered" in run["result"]["assumptions"][0]) == ("succeeded", True)
 
 
+async def test_what_waits_is_listed_page_by_page(desk: Desk, says: ModelSays) -> None:
+    says.supervisor(QUESTION)
+    for number in range(5):
+        await desk.begin(thread=f"t{number}")
+    whole = await desk.call("GET", "/v1/approvals", status=200)
+
+    pages: list[Body] = []
+    while not pages or pages[-1]["next"]:
+        query = {"limit": "2"} | ({"after": pages[-1]["next"]} if pages else {})
+        pages.append(await desk.call("GET", "/v1/approvals", status=200, params=query))
+
+    assert [len(page["interrupts"]) for page in pages] == [2, 2, 1]
+    assert [item for page in pages for item in page["interrupts"]] == whole["interrupts"]
+    assert whole["next"] is None
+    for wrong in ({"after": "yesterday"}, {"limit": "0"}, {"limit": "501"}):
+        await desk.call("GET", "/v1/approvals", status=422, params=wrong)
+
+
 async def test_another_tenant_neither_sees_nor_answers_it(desk: Desk, says: ModelSays) -> None:
     says.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()

@@ -74,7 +74,7 @@ def _outcome(reply: InterruptReply) -> str:
 
 async def _waiting(settings: Settings, tenant: str) -> Sequence[StoredInterrupt]:
     async with open_answering(settings) as answering:
-        return await answering.waiting(tenant)
+        return await answering.all_waiting(tenant)
 
 
 async def _answer(settings: Settings, key: RunKey, interrupt: str, answer: dict[str, Any]) -> Sequence[InterruptReply]:

@@ -132,7 +132,7 @@ async def _document(settings: Settings, key: RunKey) -> dict[str, Any]:
         steps = await records.runs.steps(key)
         calls = await LedgerReader(records.engine).calls(key)
         kept = await records.artifacts.of_run(key.tenant, key.id)
-        asked = await waiting(records.engine, key.tenant, run=key.id)
+        asked = await waiting(records.engine, key)
         ahead = await _ahead(records, key, record.thread_id) if record.status is RunStatus.QUEUED else ()
         plans = [event for event in await records.runs.events(key) if event.type == "plan"]
     return {

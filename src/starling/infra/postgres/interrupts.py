@@ -1,27 +1,29 @@
 """What runs wait for: interrupts, how they are answered, and how their runs are woken."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
 from psycopg.types.json import Jsonb
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from starling.core.errors import ConflictError, NotFoundError
+from starling.core.errors import ConflictError, DatabaseUnavailableError, NotFoundError
 from starling.core.ids import new_id
 from starling.core.json import JsonObject, storable
 from starling.core.principal import Grant, Principal
 from starling.infra.postgres.audit import LOCAL
 from starling.infra.postgres.engine import fetch_alone, transaction, translated
 from starling.infra.postgres.idempotency import IdempotencyKey, reserve
-from starling.infra.postgres.runs import Connection, RunKey, RunRepository
+from starling.infra.postgres.runs import PATIENCE_SECONDS, Connection, RunKey, RunRepository
 from starling.infra.postgres.writer import Clause
 
 type InterruptKind = Literal["approval", "clarification", "budget", "in_doubt"]
 type InterruptState = Literal["open", "resolved", "cancelled", "expired"]
 
-_MOST = 500
+MOST = 500  # interrupts, and runs, that are dealt with at once
 
 _ASK = """
 asked AS (
@@ -44,6 +46,7 @@ _WAITING = f"""
 SELECT {_COLUMNS} FROM interrupts JOIN runs ON runs.tenant = interrupts.tenant AND runs.id = interrupts.run_id
 WHERE interrupts.tenant = %(tenant)s AND interrupts.state = 'open' AND runs.ended_at IS NULL AND expires_at > now()
     AND (%(run)s::uuid IS NULL OR runs.id = %(run)s) AND (%(kind)s::text IS NULL OR kind = %(kind)s)
+    AND (%(after)s::uuid IS NULL OR interrupts.id > %(after)s)
 ORDER BY interrupts.id LIMIT %(limit)s"""  # noqa: S608 - our own text
 
 _ONE = f"SELECT {_COLUMNS} FROM interrupts WHERE tenant = %(tenant)s AND id = %(id)s"  # noqa: S608 - our own text
@@ -84,6 +87,13 @@ WHERE runs.tenant = %(tenant)s AND runs.thread_id = %(thread)s AND runs.status I
     AND NOT runs.cancel_requested"""
 _LOCK_ACTIVE = f"{_ACTIVE} AND runs.id = %(id)s FOR UPDATE OF runs"
 
+# Which run a deed was about, and the number of the event that had asked for it.
+_DONE = """
+SELECT events.run_id::text, events.seq FROM audit JOIN events
+    ON events.tenant = audit.tenant AND events.run_id = (audit.detail ->> 'run_id')::uuid
+    AND events.type = 'clarification' AND 'interrupt ' || (events.data ->> 'id') = audit.target
+WHERE audit.tenant = %(tenant)s AND audit.id = %(deed)s"""
+
 _GRANT = "SELECT principal -> 'grant' FROM runs WHERE tenant = %(tenant)s AND id = %(id)s"
 
 _OPEN_OF_RUN = """
@@ -123,11 +133,12 @@ class StoredInterrupt:
 
 @dataclass(frozen=True, slots=True)
 class InterruptAnswer:
-    """What somebody says to an interrupt."""
+    """What somebody says to an interrupt; `deed` is the id of the audit row that tells of it."""
 
     id: str
     state: Literal["resolved", "cancelled"]
     payload: JsonObject
+    deed: str = field(default_factory=new_id)
 
 
 def asking(thread_id: str, branch_id: str, asked: Sequence[StoredInterrupt]) -> Clause:
@@ -166,9 +177,21 @@ class InterruptRepository:
         """Return everything that a run has asked, answered or not."""
         return await _rows(self._engine, _OF_RUN, {"tenant": key.tenant, "id": key.id})
 
-    async def waiting(self, tenant: str, *, run: str | None = None, kind: str | None = None) -> list[StoredInterrupt]:
-        """Return up to 500 interrupts of a tenant's unfinished runs that can still be answered, oldest first."""
-        return await waiting(self._engine, tenant, run=run, kind=kind)
+    async def waiting(
+        self,
+        tenant: str,
+        *,
+        run: str | None = None,
+        kind: str | None = None,
+        after: str | None = None,
+        limit: int = MOST,
+    ) -> list[StoredInterrupt]:
+        """Return interrupts of a tenant's unfinished runs that can still be answered, oldest first.
+
+        Of a run, of a kind, and those that follow another one, where that is said.
+        """
+        values = {"tenant": tenant, "run": run, "kind": kind, "after": after, "limit": limit}
+        return await _rows(self._engine, _WAITING, values)
 
     async def one(self, tenant: str, interrupt: str) -> StoredInterrupt:
         """Return an interrupt. Raises NotFoundError, for another tenant's as well."""
@@ -210,8 +233,40 @@ class InterruptRepository:
 
         Returns that run and the number of its last event so far, or None where no run there waits for exactly a
         clarification, or may reach more than whoever sent the message: of two messages at once, one answers. The
-        idempotency key stands for that run then.
+        idempotency key stands for that run then. A commit whose answer was lost is looked for: nothing answers twice.
         """
+        deed = new_id()
+        try:
+            return await self._answer_thread(principal, thread, text, idempotency, deed)
+        except DatabaseUnavailableError as error:
+            if isinstance(error.__cause__, PoolTimeoutError):
+                raise  # nothing was sent, and waiting is what was done
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(DatabaseUnavailableError),
+            stop=stop_after_delay(PATIENCE_SECONDS),
+            wait=wait_random_exponential(multiplier=0.1, max=1.0),
+            reraise=True,
+        )
+        return await retrying(self._answer_thread_once, principal, thread, text, idempotency, deed)
+
+    async def _answer_thread_once(
+        self, principal: Principal, thread: str, text: str, idempotency: IdempotencyKey | None, deed: str
+    ) -> tuple[RunKey, int] | None:
+        """Do it unless it was done; the commit in doubt may come through while we look, and until it has we wait."""
+        return (
+            await self._done(principal.tenant, deed)
+            or await self._answer_thread(principal, thread, text, idempotency, deed)
+            or await self._done(principal.tenant, deed)
+        )
+
+    async def _done(self, tenant: str, deed: str) -> tuple[RunKey, int] | None:
+        with translated():
+            found = await fetch_alone(self._engine, _DONE, {"tenant": tenant, "deed": deed})
+        return (RunKey(tenant, found[0][0]), found[0][1]) if found else None
+
+    async def _answer_thread(
+        self, principal: Principal, thread: str, text: str, idempotency: IdempotencyKey | None, deed: str
+    ) -> tuple[RunKey, int] | None:
         values = {"tenant": principal.tenant, "thread": thread, "actor": principal.key_id or LOCAL, "origin": "message"}
         with translated():
             async with transaction(self._engine) as connection:
@@ -221,25 +276,27 @@ class InterruptRepository:
                 key = RunKey(principal.tenant, active[0])
                 if idempotency and await _is_taken(connection, idempotency, key):  # before the run, as who accepts runs
                     return None
-                if seq := await self._answer_only_question(connection, {**values, "id": key.id}, text):
+                if seq := await self._answer_only_question(connection, {**values, "id": key.id}, text, deed):
                     return key, seq
                 await connection.rollback()  # the idempotency key is free again
         return None
 
-    async def _answer_only_question(self, connection: Connection, values: Mapping[str, Any], text: str) -> int | None:
+    async def _answer_only_question(
+        self, connection: Connection, values: Mapping[str, Any], text: str, deed: str
+    ) -> int | None:
         """Lock an active run and answer what it asks; None where that isn't one clarification, else its last event."""
         active = await (await connection.execute(_LOCK_ACTIVE, values)).fetchone()
         found = await (await connection.execute(_OPEN_OF_RUN, values)).fetchall()
         if active is None or [kind for _, kind in found] != ["clarification"]:
             return None
-        await self._write(connection, values, [InterruptAnswer(found[0][0], "resolved", {"answer": text})])
+        await self._write(connection, values, [InterruptAnswer(found[0][0], "resolved", {"answer": text}, deed)])
         return active[1]
 
     async def expire(self) -> int:
         """Close what nobody answered in time and wake the runs that waited for it; return how many runs that were."""
         with translated():
             async with transaction(self._engine) as connection:
-                cursor = await connection.execute(_LAPSED, {"limit": _MOST})
+                cursor = await connection.execute(_LAPSED, {"limit": MOST})
                 lapsed = [RunKey(*row) for row in await cursor.fetchall()]
                 for key in lapsed:
                     values = {"tenant": key.tenant, "id": key.id}
@@ -278,17 +335,18 @@ class InterruptRepository:
     async def _write(
         self, connection: Connection, values: Mapping[str, Any], answers: Sequence[InterruptAnswer]
     ) -> None:
-        rows = [{"id": item.id, "state": item.state, "payload": item.payload, "audit_id": new_id()} for item in answers]
+        rows = [
+            {"id": item.id, "state": item.state, "payload": item.payload, "audit_id": item.deed} for item in answers
+        ]
         await connection.execute(_ANSWER, {**values, "answers": Jsonb(rows)})
         await connection.execute(_WAKE, values)
         await self._runs.admit(connection, values["tenant"])
 
 
-async def waiting(
-    engine: AsyncEngine, tenant: str, *, run: str | None = None, kind: str | None = None
-) -> list[StoredInterrupt]:
-    """Return up to 500 interrupts of a tenant's unfinished runs that can still be answered, oldest first."""
-    return await _rows(engine, _WAITING, {"tenant": tenant, "run": run, "kind": kind, "limit": _MOST})
+async def waiting(engine: AsyncEngine, key: RunKey) -> list[StoredInterrupt]:
+    """Return up to 500 interrupts of an unfinished run that can still be answered, oldest first."""
+    values = {"tenant": key.tenant, "run": key.id, "kind": None, "after": None, "limit": MOST}
+    return await _rows(engine, _WAITING, values)
 
 
 async def _rows(engine: AsyncEngine, query: str, values: Mapping[str, Any]) -> list[StoredInterrupt]:

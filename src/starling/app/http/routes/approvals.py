@@ -25,20 +25,24 @@ class WaitingQuery(BaseModel):
 
     kind: InterruptKind | None = Field(None, description="Only of this kind.")
     run_id: UUID | None = Field(None, description="Only of this run.")
+    after: UUID | None = Field(None, description="Only those that follow this one.")
+    limit: int = Field(100, ge=1, le=500)
 
 
 class Waiting(BaseModel):
-    """What can be answered now, oldest first; at most 500."""
+    """What can be answered now, oldest first. `next` is what `after` has to be for the rest, null at the end."""
 
     interrupts: list[OpenInterrupt]
+    next: str | None
 
 
 @router.get("", summary="What waits for somebody?", responses={422: {"model": Problem}})
 async def waiting(store: FromStore, caller: Caller, wanted: Annotated[WaitingQuery, Query()]) -> Waiting:
     """List what your runs wait for."""
-    run = str(wanted.run_id) if wanted.run_id else None
-    found = await store.answering.waiting(caller.tenant, run=run, kind=wanted.kind)
-    return Waiting(interrupts=[OpenInterrupt.of(item) for item in found])
+    run, after = (str(given) if given else None for given in (wanted.run_id, wanted.after))
+    found = await store.answering.waiting(caller.tenant, run=run, kind=wanted.kind, after=after, limit=wanted.limit + 1)
+    shown, more = found[: wanted.limit], len(found) > wanted.limit
+    return Waiting(interrupts=[OpenInterrupt.of(item) for item in shown], next=shown[-1].id if more else None)
 
 
 @router.post("/{interrupt_id}", status_code=202, summary="Answer one", responses=_REFUSALS)

@@ -1,0 +1,29 @@
+"""What runs wait for, as the command line lists it: all of it."""
+
+from psycopg import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.app.answering import Answering
+from starling.infra.postgres.interrupts import MOST, InterruptRepository
+from starling.infra.postgres.runs import RunRepository
+from tests.support.runs import a_run, defer_nothing
+
+_ASK = b"""
+INSERT INTO interrupts (tenant, id, run_id, key, kind, path, reason, message, response_schema, state, expires_at)
+SELECT runs.tenant, gen_random_uuid(), runs.id, number, 'approval', 't1', 'why', 'May I?', '{}', 'open', now() + interval '1 day'
+FROM runs, generate_series(1, %s) AS number"""
+
+
+async def test_more_interrupts_than_are_read_at_once_are_all_listed(engine: AsyncEngine, database_url: str) -> None:
+    runs = RunRepository(engine, defer_nothing, cap=8)
+    new = a_run()
+    await runs.accept(new)
+    async with await AsyncConnection.connect(database_url) as connection:
+        await connection.execute(_ASK, (MOST + 1,))
+    answering = Answering(InterruptRepository(engine, runs))
+
+    listed = await answering.all_waiting(new.key.tenant)
+    at_once = await answering.waiting(new.key.tenant)
+
+    assert (len(listed), len(at_once)) == (MOST + 1, MOST)
+    assert [item.id for item in listed] == sorted({item.id for item in listed})
