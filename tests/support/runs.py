@@ -3,15 +3,20 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 from psycopg import AsyncConnection
 from psycopg.sql import SQL, Identifier
 
+from starling.core.clock import SystemClock
+from starling.core.events import Clarification
 from starling.core.ids import new_id, trace_id_of
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.runs import RunConfig
+from starling.infra.postgres.interrupts import InterruptRepository, StoredInterrupt, asking
 from starling.infra.postgres.leases import Leases
 from starling.infra.postgres.runs import Claim, Connection, NewRun, RunKey
+from starling.infra.postgres.writer import RunWriter
 
 
 async def defer_nothing(connection: Connection, keys: Sequence[RunKey]) -> None:
@@ -36,6 +41,44 @@ async def claimed(leases: Leases, key: RunKey, *, lease_seconds: float = 60) -> 
     claim = await leases.claim(key, worker="test", lease_seconds=lease_seconds, run_seconds=60)
     assert claim is not None
     return claim
+
+
+def a_question(run_id: str, *, seconds: float = 60) -> StoredInterrupt:
+    """A question to the user that can be answered for so long."""
+    return StoredInterrupt(
+        id=new_id(),
+        run_id=run_id,
+        key=f"clarification/{new_id()}",
+        kind="clarification",
+        path="supervisor",
+        reason="It is unclear.",
+        message="Which one?",
+        response_schema={},
+        call=None,
+        state="open",
+        payload=None,
+        created_at=None,
+        expires_at=SystemClock().now() + timedelta(seconds=seconds),
+    )
+
+
+async def wait_for_answer(writer: RunWriter, question: StoredInterrupt, interrupts: InterruptRepository) -> None:
+    """Ask the question and let the writer's run wait."""
+    run, key = writer.run, RunKey(writer.run.tenant, writer.run.id)
+
+    async def wake(connection: Connection) -> None:
+        await interrupts.wake_if_answered(connection, key, [question.id])
+
+    told = {
+        "id": question.id,
+        "reason": question.reason,
+        "message": question.message,
+        "responseSchema": question.response_schema,
+        "expiresAt": question.expires_at,
+    }
+    writer.emit(Clarification.model_validate(told))
+    writer.add(lambda: asking(run.thread_id, run.branch_id, [question]))
+    await writer.suspend(wake)
 
 
 @asynccontextmanager

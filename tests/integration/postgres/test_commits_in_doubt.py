@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from sqlalchemy import func, select
@@ -11,21 +12,24 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.errors import DatabaseUnavailableError, IdempotencyKeyReusedError
 from starling.core.events import Done, Thinking, Usage
 from starling.core.ids import new_id
+from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.runs import RunResult, RunStatus
 from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
 from starling.infra.postgres.idempotency import IdempotencyKey
+from starling.infra.postgres.interrupts import InterruptAnswer, InterruptRepository, StoredInterrupt
 from starling.infra.postgres.leases import Leases
 from starling.infra.postgres.policies import Policy
 from starling.infra.postgres.runs import Connection, NewRun, RunKey, RunRepository
 from starling.infra.postgres.streams import RunReader
-from starling.infra.postgres.tables import events, idempotency_keys, runs
+from starling.infra.postgres.tables import audit, events, idempotency_keys, runs
 from starling.infra.postgres.writer import RunWriter
-from tests.support.runs import a_run, claimed, defer_nothing
+from tests.support.runs import a_question, a_run, claimed, defer_nothing, wait_for_answer
 from tests.support.tcp_proxy import Moment, ProxiedDatabase, proxied
 
 MOMENTS: Sequence[Moment] = ("before", "during", "after")
 KEY = IdempotencyKey("order-1", "hash")
+CALLER = Principal(DEFAULT_TENANT, "", frozenset(Scope))
 FLUSH = b"WITH fenced AS"
 
 
@@ -41,6 +45,7 @@ class Shaky:
     def __post_init__(self) -> None:
         self.repository = RunRepository(self.engine, self._defer, cap=8)
         self.leases = Leases(self.direct, self._defer, self.repository.admit)
+        self.interrupts = InterruptRepository(self.engine, self.repository)
         self.reader = RunReader(self.direct, Broadcast(), poll_seconds=0.05)
 
     async def _defer(self, connection: Connection, keys: Sequence[RunKey]) -> None:
@@ -48,6 +53,19 @@ class Shaky:
 
     async def writer(self, key: RunKey) -> RunWriter:
         return RunWriter(self.engine, await claimed(self.leases, key), Broadcast())
+
+    async def asks(self) -> tuple[RunKey, StoredInterrupt]:
+        """A run that waits for the answer to a question."""
+        new = a_run()
+        question = a_question(new.key.id)
+        await RunRepository(self.direct, self._defer, cap=8).accept(new)
+        writer = RunWriter(self.direct, await claimed(self.leases, new.key), Broadcast())
+        await wait_for_answer(writer, question, self.interrupts)
+        await writer.close()
+        return new.key, question
+
+    async def answers(self, key: RunKey) -> list[tuple[str, Any]]:
+        return [(item.state, item.payload) for item in await self.interrupts.of_run(key)]
 
     async def accepted(self) -> list[tuple[str, int]]:
         """The runs that there are, and how many events each has."""
@@ -191,6 +209,36 @@ async def test_a_run_ends_once_and_admits_the_next_whenever_its_connection_dies(
     assert set(shaky.queued) == {new.key, following.key}
     assert await claimed(shaky.leases, following.key)
     await writer.close()
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_message_answers_once_whenever_its_connection_dies(shaky: Shaky, moment: Moment) -> None:
+    key, _ = await shaky.asks()
+    shaky.database.proxy.cut(moment)
+
+    answered = await shaky.interrupts.answer_thread(CALLER, "thread", "That one.")
+
+    assert shaky.database.proxy.cuts == 1
+    assert answered == (key, 2)
+    (only,) = await shaky.answers(key)
+    assert only == ("resolved", {"answer": "That one."})
+    assert shaky.queued.count(key) >= 2  # when it was accepted, and now
+    assert await claimed(shaky.leases, key)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_an_answer_may_be_sent_again_whenever_its_connection_died(shaky: Shaky, moment: Moment) -> None:
+    key, question = await shaky.asks()
+    answer = InterruptAnswer(question.id, "resolved", {"answer": "That one."})
+    shaky.database.proxy.cut(moment)
+
+    with pytest.raises(DatabaseUnavailableError):
+        await shaky.interrupts.answer(key, [answer], "somebody")
+    await shaky.interrupts.answer(key, [answer], "somebody")
+
+    assert await shaky.answers(key) == [("resolved", {"answer": "That one."})]
+    async with shaky.direct.connect() as connection:
+        assert await connection.scalar(select(func.count()).select_from(audit)) == 1
 
 
 async def test_requests_with_one_key_at_once_make_one_run(shaky: Shaky) -> None:

@@ -35,7 +35,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from brain.conversation.repository import pushing
 from brain.registry.manifest import Manifest
 from brain.registry.repository import EpochRepository
-from starling.core.clock import SystemClock
 from starling.core.errors import ConflictError, LeaseLostError, NotFoundError
 from starling.core.events import Done, Thinking, Usage
 from starling.core.ids import new_id
@@ -45,17 +44,17 @@ from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
 from starling.infra.postgres.idempotency import IdempotencyKey
-from starling.infra.postgres.interrupts import InterruptAnswer, InterruptRepository, StoredInterrupt, asking
+from starling.infra.postgres.interrupts import InterruptAnswer, InterruptRepository
 from starling.infra.postgres.leases import Leases
 from starling.infra.postgres.outbox import Outbox
 from starling.infra.postgres.renewals import Renewals
 from starling.infra.postgres.retention import Retention, Selection
-from starling.infra.postgres.runs import Claim, Connection, RunKey, RunRepository, ThreadAsksError
+from starling.infra.postgres.runs import Claim, RunKey, RunRepository, ThreadAsksError
 from starling.infra.postgres.stopping import StoppingRepository
 from starling.infra.postgres.switches import SwitchRepository, Target
 from starling.infra.postgres.writer import RunWriter
 from starling.infra.queue.runs import RunQueue, open_queue
-from tests.support.runs import a_run, claimed, locked
+from tests.support.runs import a_question, a_run, claimed, locked, wait_for_answer
 
 _TENANTS: Final = ("one", "two")
 _THREADS: Final = ("a", "b")
@@ -225,14 +224,8 @@ class Crowd:
         return new.key
 
     async def wait(self, writer: RunWriter, seconds: float | None = None) -> None:
-        run, key = writer.run, RunKey(writer.run.tenant, writer.run.id)
-        questions = [_question(run.id, seconds or self.dice.choice([0.1, 60]))]
-        writer.add(lambda: asking(run.thread_id, run.branch_id, questions))
-
-        async def wake(connection: Connection) -> None:
-            await self.interrupts.wake_if_answered(connection, key, [item.id for item in questions])
-
-        await writer.suspend(wake)
+        question = a_question(writer.run.id, seconds=seconds or self.dice.choice([0.1, 60]))
+        await wait_for_answer(writer, question, self.interrupts)
         self.done["waited"] += 1
 
     async def hand_back(self, writer: RunWriter) -> None:
@@ -241,24 +234,6 @@ class Crowd:
     async def one(self, query: str) -> tuple[Any, ...] | None:
         async with await AsyncConnection.connect(self.url, autocommit=True) as connection:
             return await (await connection.execute(query.encode())).fetchone()
-
-
-def _question(run: str, seconds: float) -> StoredInterrupt:
-    return StoredInterrupt(
-        id=new_id(),
-        run_id=run,
-        key=f"clarification/{new_id()}",
-        kind="clarification",
-        path="supervisor",
-        reason="It is unclear.",
-        message="Which one?",
-        response_schema={},
-        call=None,
-        state="open",
-        payload=None,
-        created_at=None,
-        expires_at=SystemClock().now() + timedelta(seconds=seconds),
-    )
 
 
 async def deadlocks(url: str) -> int:

@@ -61,7 +61,7 @@ class Acceptance:
     status: RunStatus = RunStatus.QUEUED
 
 
-_PATIENCE_SECONDS = 5.0  # with a Postgres that is away, before a request is refused
+PATIENCE_SECONDS = 5.0  # with a Postgres that is away, before a request is refused
 
 # Opens the thread with its first run, and locks the branch until the transaction ends: acceptances and endings on
 # one branch see each other.
@@ -139,7 +139,7 @@ class RunRepository:
     """Queries over the run row. Each public method is one transaction unless it takes a connection."""
 
     def __init__(
-        self, engine: AsyncEngine, defer: Defer, *, cap: int, patience_seconds: float = _PATIENCE_SECONDS
+        self, engine: AsyncEngine, defer: Defer, *, cap: int, patience_seconds: float = PATIENCE_SECONDS
     ) -> None:
         self._engine = engine
         self._defer = defer
