@@ -10,7 +10,8 @@ from tests.support.runs import a_run, defer_nothing
 
 _ASK = b"""
 INSERT INTO interrupts (tenant, id, run_id, key, kind, path, reason, message, response_schema, state, expires_at)
-SELECT runs.tenant, gen_random_uuid(), runs.id, number, 'approval', 't1', 'why', 'May I?', '{}', 'open', now() + interval '1 day'
+SELECT runs.tenant, gen_random_uuid(), runs.id, number, 'approval', 't1', 'why', 'May I?', '{}', 'open',
+    now() + interval '1 day'
 FROM runs, generate_series(1, %s) AS number"""
 
 
