@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import RowMapping, Select, exists, func, insert, select, text, tuple_, update
+from sqlalchemy import RowMapping, Select, cast, exists, func, insert, select, text, tuple_, update
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from brain.registry.changes import Changes, difference
+from brain.registry.changes import Changes, Names, difference
 from brain.registry.manifest import Epoch, Manifest
 from starling.core.errors import NotFoundError
 from starling.core.principal import SHARED
@@ -91,6 +92,15 @@ class EpochRepository:
         with translated():
             async with self._engine.connect() as connection:
                 return await _active(connection)
+
+    async def before_other_servers(self) -> int | None:
+        """Return the number of the latest epoch whose servers weren't those of now, None where there is none."""
+        changed = epochs.c.changes["servers"] != cast(Names().model_dump(mode="json"), JSONB)
+        query = select(func.max(epochs.c.number)).where(epochs.c.tenant == SHARED, changed)
+        with translated():
+            async with self._engine.connect() as connection:
+                latest = await connection.scalar(query)
+        return latest - 1 if latest and latest > 1 else None
 
     async def active_number(self) -> int | None:
         """Return the number of the active epoch, None before the first."""

@@ -1,9 +1,9 @@
 """Epochs made of the servers, in the transaction that changes them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from brain.registry.manifest import Manifest, ServerEntry, ToolPin
+from brain.registry.manifest import ServerEntry, ToolPin
 from brain.registry.repository import Activation, EpochRepository
 from brain.registry.service import with_servers
 from mcp_gateway.config import server_of
@@ -12,21 +12,13 @@ from starling.infra.postgres.audit import Actor, Deed, record
 from starling.infra.postgres.engine import EngineConnection
 
 
-def _same(manifest: Manifest) -> Manifest:
-    return manifest
-
-
 @dataclass(slots=True)
 class Publisher:
-    """Told of changed servers: makes the epoch of them active, and writes down who did what.
-
-    `basis` makes of the active manifest the one that gets these servers.
-    """
+    """Told of changed servers: makes the epoch of them active, and writes down who did what."""
 
     epochs: EpochRepository
     actor: Actor
     action: str
-    basis: Callable[[Manifest], Manifest] = _same
     _activation: Activation | None = field(default=None, init=False)
 
     @property
@@ -38,9 +30,7 @@ class Publisher:
     async def __call__(self, connection: EngineConnection, rows: Iterable[ServerRow]) -> None:
         """Take part in a transaction."""
         entries = entries_of(rows)
-        found = await self.epochs.activate(
-            connection, self.actor, lambda manifest: with_servers(self.basis(manifest), entries)
-        )
+        found = await self.epochs.activate(connection, self.actor, lambda manifest: with_servers(manifest, entries))
         if found.changes:
             detail = found.changes.model_dump(mode="json", exclude_defaults=True)
             await record(connection, self.actor, Deed(self.action, f"epoch {found.epoch.number}", detail))

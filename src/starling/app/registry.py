@@ -84,12 +84,13 @@ class RegistryService:
         return await self._applied(publisher.activation)
 
     async def rollback(self, number: int | None, actor: Actor) -> Report:
-        """Make what an earlier epoch said active again, as a new epoch; without a number, that before the active one.
+        """Make the servers of an earlier epoch those of a new one; without a number, of that before they last changed.
 
-        Prompts and builtin agents stay those of this version. Raises NotFoundError, InvalidRequestError.
+        Prompts and builtin agents stay those of this version, and tenants keep the agents and teams that they have:
+        those are theirs to change. Raises NotFoundError, InvalidRequestError.
         """
         target = await self.epochs.get(number or await self._previous())
-        publisher = Publisher(self.epochs, actor, "registry.rollback", lambda _: target.manifest)
+        publisher = Publisher(self.epochs, actor, "registry.rollback")
         servers = ServerRepository(self.engine, publisher)
         wanted = await _restored(servers, target.manifest)
         while True:
@@ -104,10 +105,10 @@ class RegistryService:
         return await self.epochs.latest(limit)
 
     async def _previous(self) -> int:
-        active = await self.epochs.active()
-        if active.number < 2:
-            raise InvalidRequestError("There is no epoch before the active one.", "Nothing was changed.")
-        return active.number - 1
+        number = await self.epochs.before_other_servers()
+        if number is None:
+            raise InvalidRequestError("There is no epoch before that had other servers.", "Nothing was changed.")
+        return number
 
     async def _applied(self, activation: Activation) -> Report:
         rows = await ServerRepository(self.engine).servers()

@@ -203,6 +203,22 @@ async def test_a_rollback_keeps_what_is_known_to_be_wrong_with_servers_that_stay
     assert "registry reload" in came_back.warnings["dead"]
 
 
+async def test_a_rollback_takes_no_agent_from_a_tenant(platform: Platform, make: Callable[..., McpConfig]) -> None:
+    registry, agents = platform.store.registry, platform.store.agents
+    tenant = Principal("red", "", frozenset(Scope))
+    await registry.reload(make(bench={}, extra={}), ADMIN)
+    await agents.create(tenant, LLMAgentConfig(id="poet"), ADMIN)
+    await agents.create(tenant, LLMAgentConfig(id="looker", tools=("extra.look",)), ADMIN)
+
+    latest_change = await registry.rollback(None, ADMIN)
+    the_first = await registry.rollback(1, ADMIN)
+
+    assert latest_change.changes.servers == Names(added=("shop",), removed=("extra",))
+    assert latest_change.broken_agents == {"red/looker": "It needs tools that aren't there: extra.look."}
+    assert not the_first.changes
+    assert {agent.name for agent in (await agents.list(tenant)).agents} >= {"poet", "looker"}
+
+
 async def test_there_is_nothing_before_the_first_epoch(platform: Platform) -> None:
     with pytest.raises(InvalidRequestError, match="no epoch before"):
         await platform.store.registry.rollback(None, ADMIN)

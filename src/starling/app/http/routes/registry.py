@@ -47,7 +47,7 @@ class ListQuery(BaseModel):
 
 
 class Rollback(BaseModel):
-    """Which epoch's content is to be active again; without a number, the one before the active one."""
+    """Which epoch's servers are to be there again; without a number, that of before they last changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -127,7 +127,7 @@ async def reload(
 
 @router.post("/rollback", summary="Go back to an earlier epoch", responses={404: {"model": Problem}})
 async def rollback(wanted: Rollback, request: Request, caller: Admin, store: FromStore) -> Report:
-    """Make what an earlier epoch said active again, as a new epoch."""
+    """Make the servers of an earlier epoch those of a new one. Tenants keep the agents that they have."""
     return Report.of(await store.registry.rollback(wanted.number, _actor(caller, request)))
 
 
