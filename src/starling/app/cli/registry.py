@@ -84,11 +84,11 @@ def rollback(
     context: typer.Context,
     number: Annotated[
         int | None,
-        typer.Argument(min=1, max=2**63 - 1, help="The epoch to go back to; else the one before the active one."),
+        typer.Argument(min=1, max=2**63 - 1, help="The epoch to go back to; else the one before the servers last changed."),
     ] = None,
     as_json: _AsJson = False,
 ) -> None:
-    """Make what an earlier epoch said active again, as a new epoch.
+    """Make the servers of an earlier epoch those of a new one. Tenants keep the agents that they have.
 
     A file that names other servers wins again when it is read: at the next start or reload.
     """
