@@ -84,7 +84,7 @@ def rollback(
     context: typer.Context,
     number: Annotated[
         int | None,
-        typer.Argument(min=1, max=2**63 - 1, help="The epoch to go back to; else that before the servers last changed."),
+        typer.Argument(min=1, max=2**63 - 1, help="The epoch to go back to; else that before servers last changed."),
     ] = None,
     as_json: _AsJson = False,
 ) -> None:
