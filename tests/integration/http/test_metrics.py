@@ -5,14 +5,17 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from starling.app.intake import RunRequest
 from tests.integration.http.conftest import LiveApi
+from tests.integration.http.test_readers import Quiet, a_quiet_api
+from tests.support.platform import CALLER
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 type Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-async def collected(api: LiveApi) -> Samples:
+async def collected(api: LiveApi | Quiet) -> Samples:
     async with api.client.get("/metrics") as response:
         assert response.status == 200
         assert response.headers["Content-Type"].startswith("text/plain; version=")
@@ -44,6 +47,20 @@ async def test_a_run_is_counted_with_its_calls_tokens_and_flushes(api: LiveApi) 
     assert grown("starling_http_requests_total", route="/v1/agent/run", status="200") == 1
     assert value(after, "starling_sessions_open") >= 1
     assert value(after, "starling_streams_open") == 0
+
+
+async def test_runs_that_the_api_itself_ends_are_counted(database_url: str) -> None:
+    newer = RunRequest(input="Hi.", thread_id="interrupted", multitask_strategy="interrupt")
+    async with a_quiet_api(database_url) as api:
+        key = await api.accept()
+        async with api.client.post(f"/v1/runs/{key.id}/cancel", json={}) as response:
+            assert (await response.json())["status"] == "cancelled"
+        by_hand = value(await collected(api), "starling_runs_ended_total", status="cancelled")
+        for _ in range(3):
+            await api.store.intake.accept(CALLER, newer)
+        after = value(await collected(api), "starling_runs_ended_total", status="cancelled")
+
+    assert (by_hand, after) == (1, 3)  # each request that interrupts ends the one before it
 
 
 async def test_the_database_is_looked_at(api: LiveApi) -> None:
