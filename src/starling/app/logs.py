@@ -25,7 +25,9 @@ def configure_logs(level: str, console: Console, settings: Settings) -> None:
     What is bound to the context (run, tenant, trace, correlation) goes with each line. Libraries speak from WARNING
     on, or at DEBUG about everything from INFO on.
     """
-    logging.basicConfig(level=level, handlers=[_handler(settings, console)], force=True)
+    handler = _handler(settings, console)
+    handler.addFilter(_is_no_quotation)
+    logging.basicConfig(level=level, handlers=[handler], force=True)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.INFO if level == "DEBUG" else logging.WARNING)
     logging.getLogger("psycopg").setLevel(logging.ERROR)  # it warns of each connection that a cancelled query costs
@@ -43,6 +45,11 @@ def bound_to_logs(run: Run) -> AbstractContextManager[None]:
 def note_in_logs(**what: str) -> None:
     """Have every further line of this context say `what`, too: which run a request became, say."""
     structlog.contextvars.bind_contextvars(**what)
+
+
+def _is_no_quotation(record: logging.LogRecord) -> bool:
+    """Return False for what the MCP SDK says of messages that it can't read: it quotes them, whatever they hold."""
+    return (record.name, record.module) != ("root", "session") or record.levelno >= logging.ERROR
 
 
 def _handler(settings: Settings, console: Console) -> logging.Handler:

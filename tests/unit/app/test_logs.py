@@ -46,6 +46,17 @@ def logging_as_before() -> Generator[None]:
     root.handlers[:], root.level = handlers, level
 
 
+def test_what_a_server_says_out_of_turn_is_not_quoted() -> None:
+    file = io.StringIO()
+    configure_logs("INFO", Console(file=file), SETTINGS)
+    said = [("/mcp/shared/session.py", logging.WARNING, "secret"), ("/mcp/shared/session.py", logging.ERROR, "broken")]
+
+    for path, level, text in (*said, ("/somebody/else.py", logging.WARNING, "of use")):
+        logging.getLogger().handle(logging.LogRecord("root", level, path, 1, text, (), None))
+
+    assert [json.loads(line)["event"] for line in file.getvalue().splitlines()] == ["broken", "of use"]
+
+
 def logged(settings: Settings = SETTINGS, *, terminal: bool = False) -> str:
     """Return what is written of one message that holds every canary, everywhere."""
     file = io.StringIO()
