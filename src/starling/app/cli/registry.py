@@ -1,5 +1,6 @@
 """`starling registry`: what runs are made of, as an admin changes it."""
 
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -98,6 +99,7 @@ def rollback(
 
 
 async def _with[Found](settings: Settings, ask: Callable[[RegistryService], Awaitable[Found]]) -> Found:
+    logging.getLogger("mcp_gateway.catalog").setLevel(logging.ERROR)  # what it warns of, reports say
     async with open_registry(settings) as registry:
         return await ask(registry)
 

@@ -1,5 +1,6 @@
 """`starling server list` and `show`: what is stored about servers."""
 
+from textwrap import shorten
 from typing import Annotated, Any
 
 import typer
@@ -87,5 +88,5 @@ def _summary(row: ServerRow) -> dict[str, Any]:
 
 
 def _cells(row: ServerRow) -> tuple[str, ...]:
-    said = f"{row.error} {row.remedy}" if row.error else row.description
-    return row.name, row.state, str(len(row.tools)), row.source, said[:_DESCRIPTION_CHARS]
+    said = f"{row.error} {row.remedy}" if row.error else shorten(row.description, _DESCRIPTION_CHARS, placeholder=" …")
+    return row.name, row.state, str(len(row.tools)), row.source, said
