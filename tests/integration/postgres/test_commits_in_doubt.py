@@ -211,6 +211,21 @@ async def test_a_run_ends_once_and_admits_the_next_whenever_its_connection_dies(
     await writer.close()
 
 
+async def test_a_run_whose_end_is_in_doubt_needs_no_second_connection(shaky: Shaky) -> None:
+    narrow = open_engine(shaky.database.url, ConnectionLimits(size=1, free_seconds=0.1))
+    new = a_run()
+    await shaky.repository.accept(new)
+    writer = RunWriter(narrow, await claimed(shaky.leases, new.key), Broadcast(), patience_seconds=2)
+    shaky.database.proxy.cut("after")
+
+    done = Done(usage=Usage(), status="succeeded", reply="Done.")
+    await writer.end(RunResult(status="succeeded", reply="Done."), done, shaky.repository)
+
+    assert await shaky.told(new.key) == [(1, "run_started"), (2, "done")]
+    await writer.close()
+    await narrow.dispose()
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_a_message_answers_once_whenever_its_connection_dies(shaky: Shaky, moment: Moment) -> None:
     key, _ = await shaky.asks()

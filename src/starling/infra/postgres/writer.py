@@ -288,18 +288,22 @@ class RunWriter:
 
     async def _write(self, cut: _Cut) -> None:
         with translated():
-            if not cut.writes:
-                row = await execute_alone(self._engine, cut.statement, cut.values)
-                if row is None or not row[0]:
-                    await self._check_written(cut)
-                return
-            async with transaction(self._engine) as connection, connection.pipeline():
-                row = await (await connection.execute(encoded(cut.statement), cut.values)).fetchone()
-                if row is None or not row[0]:
-                    await self._check_written(cut)
-                    return
-                for write in cut.writes:
-                    await write(connection)
+            if cut.writes:
+                written = await self._write_with_more(cut)
+            else:
+                written = _is_written(await execute_alone(self._engine, cut.statement, cut.values))
+            if not written:  # the connection was given back: whoever ends a run needs no second one
+                await self._check_written(cut)
+
+    async def _write_with_more(self, cut: _Cut) -> bool:
+        """Write a batch and what belongs to its transaction, or nothing; whether it was written."""
+        async with transaction(self._engine) as connection, connection.pipeline():
+            row = await (await connection.execute(encoded(cut.statement), cut.values)).fetchone()
+            if not _is_written(row):
+                return False
+            for write in cut.writes:
+                await write(connection)
+        return True
 
     def _cut(self, batch: _Batch) -> _Cut:
         stored = [
@@ -327,9 +331,12 @@ class RunWriter:
 
     async def _check_written(self, cut: _Cut) -> None:
         """A commit whose answer was lost is not repeated: the count of batches tells."""
-        row = await execute_alone(self._engine, _WAS_WRITTEN, cut.values)
-        if row is None or not row[0]:
+        if not _is_written(await execute_alone(self._engine, _WAS_WRITTEN, cut.values)):
             raise LeaseLostError(self.run.id, self.run.fence)
+
+
+def _is_written(row: tuple[Any, ...] | None) -> bool:
+    return row is not None and bool(row[0])
 
 
 def _same(clause: Clause) -> Clause:
