@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from pydantic import SecretStr
 from sqlalchemy import func, select, update
 
+from mcp_gateway.config import server_of
 from starling.app.container import Database, Store, open_store
 from starling.app.http.app import make_app
 from starling.app.http.guard import refuse_open_binding
@@ -207,19 +208,27 @@ async def test_a_key_that_is_used_too_often_is_told_when_to_come_back(door: Door
 
 
 async def test_only_who_looks_after_servers_is_told_their_names(door: Door) -> None:
-    _, run = await door.key(Scope.RUN)
-    _, admin = await door.key(Scope.ADMIN)
+    everybodys = {"command": "no-such-command"}
+    config = {"common": everybodys, "vault": everybodys | {"x-starling": {"tenants": ["bank"]}}}
+    await door.store.registry.reload({name: server_of(each) for name, each in config.items()}, ADMIN)
+    scopes = {"run": Scope.RUN, "admin": Scope.ADMIN, "shop": Scope.SERVERS, "bank": Scope.SERVERS}
+    keys_ = {who: (await door.key(scope, tenant=who))[1] for who, scope in scopes.items()}
 
+    told: dict[str, list[str]] = {}
     async with door.app() as app:
-        told: dict[str, int] = {}
-        for who, key in (("nobody", ""), ("run", run), ("admin", admin)):
+        for who, key in ({"nobody": ""} | keys_).items():
             async with calling(app, key) as client:
                 response = await client.get("/ready")
                 assert response.status_code == 200
-                told[who] = len(response.json()["servers"])
+                told[who] = [server["name"] for server in response.json()["servers"]]
 
-    servers = len(await door.store.servers.servers())
-    assert told == {"nobody": 0, "run": 0, "admin": servers}
+    assert told == {
+        "nobody": [],
+        "run": [],
+        "admin": ["common", "vault"],
+        "shop": ["common"],
+        "bank": ["common", "vault"],
+    }
 
 
 async def test_other_machines_are_listened_to_once_there_is_a_key(empty_of_keys: Store) -> None:

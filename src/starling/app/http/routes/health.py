@@ -5,6 +5,8 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import BaseModel
 
+from mcp_gateway.config import server_of
+from mcp_gateway.repository import ServerRow
 from starling.app.http.api import FromApi, Visitor
 from starling.app.http.problems import Problem
 from starling.core.errors import DrainingError
@@ -46,15 +48,24 @@ async def health(_: Visitor) -> Health:
 
 @router.get("/ready", summary="Can it take work?", responses={503: {"model": Problem}})
 async def ready(api: FromApi, caller: Visitor) -> Readiness:
-    """Ask Postgres. Admins are told which servers are degraded and why.
+    """Ask Postgres. Admins are told which servers are degraded and why; keys for servers, of those of their tenant.
 
     503 while Postgres is away, and from the moment when the process is told to stop (`draining`).
     """
     if api.draining:
         raise DrainingError("This process is being stopped.", "Send requests to another one.")
     store = api.store
-    servers = [
-        ServerHealth(name=row.name, state=row.state, tools=len(row.tools), error=row.error, remedy=row.remedy)
-        for row in (await store.servers.servers() if caller and caller.scopes & _TOLD_OF_SERVERS else ())
-    ]
-    return Readiness(epoch=await store.epochs.active_number(), servers=servers)
+    rows = await store.servers.servers() if caller and caller.scopes & _TOLD_OF_SERVERS else ()
+    return Readiness(
+        epoch=await store.epochs.active_number(),
+        servers=[
+            ServerHealth(name=row.name, state=row.state, tools=len(row.tools), error=row.error, remedy=row.remedy)
+            for row in rows
+            if caller and (Scope.ADMIN in caller.scopes or _is_seen(row, caller.tenant))
+        ],
+    )
+
+
+def _is_seen(row: ServerRow, tenant: str) -> bool:
+    tenants = server_of(row.config).options.tenants
+    return not tenants or tenant in tenants
