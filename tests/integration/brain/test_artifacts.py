@@ -56,7 +56,9 @@ def offered(body: Body) -> set[str]:
 
 
 def results(told: Told, name: str) -> list[str]:
-    return [result["result"] for result in told.of("tool_result") if result["name"] == name]
+    """Return what calls of a tool came to, in the order in which they were asked for."""
+    found = sorted(told.of("tool_result"), key=lambda result: result["call_id"])
+    return [result["result"] for result in found if result["name"] == name]
 
 
 async def test_the_stream_names_the_artifact_of_a_call_and_of_its_task(platform: Platform, says: ModelSays) -> None:
@@ -210,7 +212,7 @@ async def test_a_life_that_ends_between_keeping_and_recording_doubles_nothing(
     told = await platform.finish(key)
 
     assert told.status == "succeeded"
-    assert said.read_text().splitlines() == [f"recite {LINES}"] * 2  # a read is made again
+    assert set(said.read_text().splitlines()) == {f"recite {LINES}"}  # a read may be made again
     assert [item.call_id for item in await kept(platform, key)] == ["t1.0.0"]
     assert [result["artifact"] for result in told.of("tool_result")] == [WHOLE]
 
