@@ -134,7 +134,9 @@ class EpochRepository:
         """Close epochs that aren't active and that no unfinished run holds; return the open ones."""
         held = exists().where(runs.c.epoch == epochs.c.number, runs.c.ended_at.is_(None))
         ours = epochs.c.tenant == SHARED
-        unheld = update(epochs).where(ours, ~epochs.c.active, epochs.c.closed_at.is_(None), ~held)
+        free = select(epochs.c.number).where(ours, ~epochs.c.active, epochs.c.closed_at.is_(None), ~held)
+        free = free.with_for_update(of=epochs, skip_locked=True)  # every process does so every few seconds
+        unheld = update(epochs).where(ours, epochs.c.number.in_(free))
         with translated():
             async with self._engine.begin() as connection:
                 await connection.execute(unheld.values(closed_at=func.now()))

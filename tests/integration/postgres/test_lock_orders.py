@@ -314,3 +314,13 @@ async def test_two_who_settle_the_same_in_different_ways_do_not_wait_for_each_ot
         await asyncio.gather(*settling)
 
     assert await deadlocks(database_url) == 0
+
+
+async def test_who_closes_epochs_waits_for_nobody(database_url: str) -> None:
+    async with a_crowd(database_url, 0) as crowd:
+        for _ in range(2):
+            await crowd.change_registry()
+        async with locked("epochs", database_url):
+            meanwhile = await crowd.epochs.close_unheld()
+
+        assert (meanwhile, await crowd.epochs.close_unheld()) == ({1, 2}, {2})
