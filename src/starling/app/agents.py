@@ -132,7 +132,7 @@ class AgentService:
         await self._check_model(config)
         async with self.agents.changing() as connection:
             manifest = (await self.epochs.begin(connection)).manifest
-            checked(config, manifest, maker.tenant)
+            checked(config, manifest, maker.tenant, maker.grant)
             kept = granted(config, manifest, maker.tenant, maker.grant)
             await self.agents.save(connection, maker.tenant, kept)
             pin = AgentPin(tenant=maker.tenant, name=kept.id, hash=kept.hash)

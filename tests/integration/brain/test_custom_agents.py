@@ -166,6 +166,16 @@ async def test_an_agent_gets_no_tool_that_its_maker_may_not_call(api: Api) -> No
     assert (await api.send("POST", "/v1/agents", CALLER | {"tools": ["shop.look"]}, narrow))[0] == 403
 
 
+@pytest.mark.parametrize("tool", ["nowhere.*", "bench.nothing"])
+async def test_who_may_call_little_is_told_of_little(api: Api, tool: str) -> None:
+    narrow = await api.key("ours", Grant(tools=frozenset({"bench.look"})))
+
+    status, problem = await api.send("POST", "/v1/agents", CALLER | {"tools": [tool]}, narrow)
+
+    assert status == 422
+    assert problem["remedy"] in ("There are: bench.", "There are: bench.look.")
+
+
 async def test_a_caller_who_may_call_less_gets_less_of_an_agent(api: Api) -> None:
     await api.create(CALLER, await api.key("ours"))
 

@@ -16,8 +16,11 @@ _RESERVED: Final = frozenset({"architect", "supervisor", "qa"}) | {card.name for
 _NAMES_SHOWN = 30
 
 
-def checked(config: LLMAgentConfig, manifest: Manifest, tenant: str) -> None:
-    """Raise InvalidRequestError where the configuration names what isn't there, or has a name that is taken."""
+def checked(config: LLMAgentConfig, manifest: Manifest, tenant: str, grant: Grant | None) -> None:
+    """Raise InvalidRequestError where the configuration names what isn't there, or has a name that is taken.
+
+    What is there is told as far as the grant reaches.
+    """
     if config.id in _RESERVED or config.id in manifest.builtins:
         raise InvalidRequestError(f"The name {config.id!r} belongs to a built-in agent.", "Choose another `id`.")
     if f"{tenant}/{config.id}" in manifest.teams:
@@ -30,9 +33,10 @@ def checked(config: LLMAgentConfig, manifest: Manifest, tenant: str) -> None:
     offer = offered(manifest, tenant)
     for server in config.servers:
         if server not in offer:
-            raise _unknown("tools: server", server, offer)
+            raise _unknown("tools: server", server, [one for one in offer if grant is None or grant.reaches(one)])
     for name in asked_tools(config.tools, offer).missing:
-        raise _unknown("tools:", name, [f"{server}.{tool}" for server in config.servers for tool in offer[server]])
+        there = [(server, f"{server}.{tool}") for server in config.servers for tool in offer[server]]
+        raise _unknown("tools:", name, [tool for one, tool in there if grant is None or grant.permits(one, tool)])
 
 
 def granted(config: LLMAgentConfig, manifest: Manifest, tenant: str, grant: Grant | None) -> LLMAgentConfig:
