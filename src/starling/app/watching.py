@@ -11,7 +11,7 @@ from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - it
 from mcp_gateway.config import parse_config
 from starling.app.background import in_background
 from starling.app.registry import RegistryService
-from starling.core.errors import StarlingError
+from starling.core.errors import DatabaseUnavailableError, StarlingError
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor
 
@@ -43,21 +43,28 @@ class _Watch:
             yield
 
     async def _follow(self) -> None:
-        """Reload at each change, for ever. A file that can't be used changes nothing, and is warned of once."""
+        """Reload at each change, for ever. A file that can't be used changes nothing, and is warned of once.
+
+        What can't be stored now is tried again at the next look.
+        """
         folder = self._file.absolute().parent
         async for _ in awatch(folder, recursive=False, rust_timeout=_LOOK_MILLISECONDS, yield_on_timeout=True):
             text = self._read()
-            if text != self._text:
+            if text != self._text and await self._reloaded(text):
                 self._text = text
-                await self._reload(text)
 
-    async def _reload(self, text: str) -> None:
+    async def _reloaded(self, text: str) -> bool:
+        """Return whether there is nothing left to do about a text."""
         try:
             report = await self._registry.reload(parse_config(text, str(self._file)), Actor.local("file"))
+        except DatabaseUnavailableError as error:
+            _log.warning("%s changed and can't be stored yet: %s", self._file, error)
+            return False
         except StarlingError as error:
             _log.warning("%s changed and isn't used: %s", self._file, error)
         else:
             _log.info("%s changed; epoch %d is active", self._file, report.epoch)
+        return True
 
     def _read(self) -> str:
         """Return the file's text; what can't be read is no document either."""

@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from brain.registry.repository import EpochRepository
+from starling.app.registry import RegistryService
 from starling.app.watching import watching
 from starling.core.principal import SHARED
 from starling.infra.postgres.audit import latest
+from starling.infra.postgres.engine import open_engine
 from tests.support.gateway import SERVERS, wait_for
 from tests.support.model_server import ModelServer
 from tests.support.platform import Platform, Workbench, open_platform
+from tests.support.tcp_proxy import proxied
 
 
 @pytest.fixture
@@ -63,6 +67,23 @@ async def test_a_broken_file_keeps_what_there_is_until_it_is_mended(
 
     write(file, extra=workbench.as_server("read"))
     await wait_for(lambda: specialists(platform) == {"extra"})
+
+
+async def test_a_file_that_changes_while_postgres_is_away_is_reloaded_when_it_is_back(
+    platform: Platform, database_url: str, workbench: Workbench, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, settings = platform.settings.mcp_config, platform.settings.model_copy(update={"watch_mcp_config": True})
+    assert file is not None
+    async with proxied(database_url) as database:
+        engine, port = open_engine(database.url), database.proxy.port
+        registry = RegistryService(engine, EpochRepository(engine), settings.limits)
+        async with watching(settings, registry):
+            await database.proxy.stop()
+            write(file, extra=workbench.as_server("read"))
+            await wait_for(lambda: "can't be stored yet" in caplog.text)
+            await database.proxy.start(port)
+            await wait_for(lambda: specialists(platform) == {"extra"}, seconds=30)
+        await engine.dispose()
 
 
 async def test_a_file_that_changes_during_the_start_is_reloaded_after_it(
