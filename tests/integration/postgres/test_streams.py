@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.core.events import ANY_EVENT, Done, StoredEvent, Thinking, Usage
+from starling.core.events import ANY_EVENT, Done, Plan, StoredEvent, Thinking, Usage
 from starling.core.runs import RunResult
 from starling.infra.postgres.broadcast import Broadcast, open_broadcast
 from starling.infra.postgres.engine import open_engine
@@ -153,6 +153,23 @@ async def test_a_run_that_goes_on_is_read_over_a_gap(writing: Writing, engine: A
     rest = [event async for event in stream]
 
     assert told([*first, *rest]) == [(3, "gap"), (4, "thinking"), (5, "done")]
+
+
+async def test_the_last_event_of_a_type_is_found_however_long_the_stream_is(
+    writing: Writing, engine: AsyncEngine
+) -> None:
+    for version in (1, 2):
+        await writing.say(*("word" for _ in range(600)))
+        writing.writer.emit(Plan(version=version, plan=[], tasks=[], thought_process=""))
+    await writing.end()
+    reader = RunReader(engine, Broadcast())
+
+    found = await reader.latest(writing.key, "plan")
+
+    assert found is not None
+    assert (found.seq, found.data["version"]) == (1 + 2 * 600 + 2, 2)
+    assert await reader.latest(writing.key, "gap") is None
+    assert await reader.latest(RunKey("other", writing.key.id), "plan") is None
 
 
 async def test_an_end_that_is_heard_between_two_looks_at_the_database_is_told(

@@ -9,7 +9,7 @@ from uuid import UUID
 import typer
 
 from starling.app.background import in_background
-from starling.app.cli.asking import document_of, event_of, told
+from starling.app.cli.asking import document_of, event_of, named, told
 from starling.app.cli.configuring import settings_of
 from starling.app.cli.display import IDLE_SECONDS, Display
 from starling.app.cli.lazy import Lazy, lazy_group
@@ -88,7 +88,7 @@ def show(
         return
     for field in ("run_id", "status", "thread_id", "epoch", "trace_id"):
         say(f"{field:<10} {document[field]}")
-    for title, lines in _parts(document):
+    for title, lines in _parts(document, named(document["run_id"], tenant)):
         say(title, "bold")
         for line in lines:
             say(f"  {line}")
@@ -106,7 +106,7 @@ def tail(
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
 ) -> None:
     """Read a run's stream from any point on, up to its end."""
-    display = Display(results(), live=False, after=after)
+    display = Display(results(), live=False, after=after, tenant=tenant)
     display.run_id = run
 
     def show_event(event: StoredEvent) -> None:
@@ -134,7 +134,7 @@ async def _document(settings: Settings, key: RunKey) -> dict[str, Any]:
         kept = await records.artifacts.of_run(key.tenant, key.id)
         asked = await waiting(records.engine, key)
         ahead = await _ahead(records, key, record.thread_id) if record.status is RunStatus.QUEUED else ()
-        plans = [event for event in await records.runs.events(key) if event.type == "plan"]
+        plan = await records.runs.latest(key, "plan")
     return {
         "run_id": record.id,
         "status": record.status.value,
@@ -142,7 +142,7 @@ async def _document(settings: Settings, key: RunKey) -> dict[str, Any]:
         "trace_id": record.trace_id,
         "epoch": record.epoch,
         "correlation_id": record.correlation_id,
-        "tasks": plans[-1].data["tasks"] if plans else [],
+        "tasks": plan.data["tasks"] if plan else [],
         "calls": [asdict(call) | {"call_id": call.call_id} for call in calls],
         "artifacts": [asdict(item) for item in kept],
         "behind": [{"run_id": run.id, "status": run.status.value} for run in ahead],
@@ -194,13 +194,13 @@ def _key(tenant: str, run: str) -> RunKey:
         raise InvalidRequestError(f"{run!r} is no id of a run.", "`starling run list` shows the ids.") from None
 
 
-def _parts(document: dict[str, Any]) -> list[tuple[str, list[str]]]:
+def _parts(document: dict[str, Any], run: str) -> list[tuple[str, list[str]]]:
     result: dict[str, Any] = document["result"] or {"citations": [], "assumptions": [], "degraded": []}
     parts: list[tuple[str, list[str]]] = [
         ("Plan", [f"{task['id']} {task['agent']}: {task['task']}" for task in document["tasks"]]),
         ("Steps", [f"{step['type']:<10} {_shortened(step['description'])}" for step in document["steps"]]),
         ("Behind", [f"{run['run_id']}, which is {run['status']}" for run in document["behind"]]),
-        ("Waits for", [line for item in document["waits_for"] for line in _asked(item, document["run_id"])]),
+        ("Waits for", [line for item in document["waits_for"] for line in _asked(item, run)]),
         ("Effects", [_effect(call) for call in document["calls"]]),
         ("Artifacts", [f"{item['call_id']:<8} {item['name']}: {item['id']}" for item in document["artifacts"]]),
         ("Sources", [f"[{item['id']}] {item['agent']}: {', '.join(item['tools'])}" for item in result["citations"]]),
@@ -210,8 +210,8 @@ def _parts(document: dict[str, Any]) -> list[tuple[str, list[str]]]:
     return [(title, lines) for title, lines in parts if lines]
 
 
-def _asked(item: dict[str, Any], run_id: str) -> list[str]:
-    _, *others = told(event_of(item["kind"]), item, run_id)
+def _asked(item: dict[str, Any], run: str) -> list[str]:
+    _, *others = told(event_of(item["kind"]), item, run)
     return [f"{item['kind']} {item['id']}: {item['message']}", *others]
 
 

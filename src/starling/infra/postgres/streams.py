@@ -160,6 +160,19 @@ class RunReader:
             async with self._streams.connect() as connection:
                 return [StoredEvent(*row) for row in await connection.execute(query)]
 
+    async def latest(self, key: RunKey, kind: str) -> StoredEvent | None:
+        """Return the last event of a type, None where there is none or it isn't kept any more."""
+        query = (
+            select(events.c.seq, events.c.type, events.c.data)
+            .where(events.c.tenant == key.tenant, events.c.run_id == key.id, events.c.type == kind)
+            .order_by(events.c.seq.desc())
+            .limit(1)
+        )
+        with translated():
+            async with self._engine.connect() as connection:
+                row = (await connection.execute(query)).one_or_none()
+        return StoredEvent(*row) if row else None
+
     async def record(self, key: RunKey) -> RunRecord:
         """Return the run. Raises NotFoundError, for another tenant's as well."""
         query = select(
