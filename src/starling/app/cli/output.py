@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+_GAP, _LAST_COLUMN = 2, 20  # characters between columns, and what the last one has at least
 _CONTROLS = dict.fromkeys([*range(32), *range(127, 160)], "\N{REPLACEMENT CHARACTER}") | {9: "\t", 10: "\n", 13: ""}
 
 
@@ -61,18 +62,32 @@ def say_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def write_table(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows: as a table on a terminal, where the last column wraps, else tab-separated below the column names."""
+    """Print rows: as a table on a terminal, else tab-separated below the column names.
+
+    The last column of a table wraps; on a terminal that leaves it no room, its lines do.
+    """
     cells = [[" ".join(printable(cell).split()) for cell in row] for row in rows]
     if not console.is_terminal:
         for row in (columns, *cells):
             write(console, "\t".join(row) + "\n")
         return
+    widths = [max(map(len, texts)) for texts in zip(columns, *cells, strict=True)]
+    taken = sum(width + _GAP for width in widths[:-1])
+    if console.width - taken < min(_LAST_COLUMN, widths[-1]):
+        _write_lines(console, (columns, *cells), widths)
+        return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, *texts in zip(columns, *cells, strict=True):
-        table.add_column(name, min_width=None if name == columns[-1] else max(map(len, (name, *texts))))
+    for name, width in zip(columns, widths, strict=True):
+        table.add_column(name, min_width=None if name == columns[-1] else width)
     for row in cells:
         table.add_row(*map(Text, row))
     console.print(table, soft_wrap=False)
+
+
+def _write_lines(console: Console, rows: Iterable[Sequence[str]], widths: Sequence[int]) -> None:
+    for number, row in enumerate(rows):
+        padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        write(console, (" " * _GAP).join(padded).rstrip() + "\n", None if number else "bold")
 
 
 @contextlib.contextmanager
