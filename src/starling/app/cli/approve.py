@@ -8,7 +8,7 @@ from uuid import UUID
 import typer
 
 from starling.app.answering import InterruptReply, open_answering
-from starling.app.cli.asking import document_of, event_of, told
+from starling.app.cli.asking import document_of, event_of, named, told
 from starling.app.cli.configuring import settings_of
 from starling.app.cli.output import say, say_json
 from starling.app.cli.stopping import run_until_stopped
@@ -39,7 +39,7 @@ def approve(  # noqa: PLR0913, PLR0917 - its options
     settings = settings_of(context)
     _check_options(run, answer=bool(interrupt or reject or payload or note), both=bool(payload and (reject or note)))
     if not run:
-        _list(run_until_stopped(_waiting(settings, tenant)), as_json=as_json)
+        _list(run_until_stopped(_waiting(settings, tenant)), tenant, as_json=as_json)
         return
     key = RunKey(tenant, _id(run, "a run"))
     answer = {"reject": reject, "payload": payload, "note": note}
@@ -49,7 +49,7 @@ def approve(  # noqa: PLR0913, PLR0917 - its options
         return
     for reply in replies:
         say(f"{reply.interruptId} is {_outcome(reply)}.")
-    say(f"Run {key.id} goes on; `starling run tail {key.id}` reads along.")
+    say(f"Run {key.id} goes on; `starling run tail {named(key.id, tenant)}` reads along.")
 
 
 def _check_options(run: str, *, answer: bool, both: bool) -> None:
@@ -81,7 +81,7 @@ async def _answer(settings: Settings, key: RunKey, interrupt: str, answer: dict[
     async with open_answering(settings) as answering:
         asked = [item for item in await answering.waiting(key.tenant, run=key.id) if interrupt in ("", item.id)]
         if not asked:
-            remedy = "`starling run approve` shows what waits."
+            remedy = "`starling run approve` shows what waits, with --tenant what waits for that one's people."
             kind, name = ("interrupt", interrupt) if interrupt else ("open question of run", key.id)
             raise NotFoundError(kind, name, remedy)
         if len({item.kind for item in asked}) > 1:
@@ -114,7 +114,7 @@ def _payload(text: str, asked: StoredInterrupt) -> dict[str, Any]:
         raise InvalidRequestError(f"--payload is no JSON object: {error}.", wanted) from None
 
 
-def _list(found: Sequence[StoredInterrupt], *, as_json: bool) -> None:
+def _list(found: Sequence[StoredInterrupt], tenant: str, *, as_json: bool) -> None:
     if as_json:
         say_json([document_of(item) for item in found])
         return
@@ -122,7 +122,7 @@ def _list(found: Sequence[StoredInterrupt], *, as_json: bool) -> None:
         say("No run waits for anybody.")
     for item in found:
         say(f"{item.kind} of run {item.run_id}", "bold")
-        for line in told(event_of(item.kind), document_of(item), item.run_id):
+        for line in told(event_of(item.kind), document_of(item), named(item.run_id, tenant)):
             say(line)
 
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from starling.core.json import canonical
+from starling.core.principal import DEFAULT_TENANT
 from starling.infra.postgres.interrupts import StoredInterrupt
 
 _ARGUMENTS_CHARS = 2_000  # who approves a call has to see all of it
@@ -37,8 +38,13 @@ def document_of(item: StoredInterrupt) -> dict[str, Any]:
     }
 
 
-def told(event: str, data: Mapping[str, Any], run_id: str) -> Iterator[str]:
-    """Give the lines that tell a person what is asked, and how to answer."""
+def named(run_id: str, tenant: str) -> str:
+    """Return a run as commands about it have to name it."""
+    return run_id if tenant == DEFAULT_TENANT else f"{run_id} --tenant {tenant}"
+
+
+def told(event: str, data: Mapping[str, Any], run: str) -> Iterator[str]:
+    """Give the lines that tell a person what is asked, and how to answer; `run` is as `named` has it."""
     yield f"Waits: {data['message']}"
     if call := data.get("call"):
         shown = canonical(call["args"])
@@ -48,7 +54,7 @@ def told(event: str, data: Mapping[str, Any], run_id: str) -> Iterator[str]:
         yield f"  Maybe: {' | '.join(options)}"
     yield f"  {data['reason']}"
     how = _HOW[event].format(id=data["id"])
-    yield f"  `starling run approve {run_id or '<run>'} {how}; until {_moment(data['expiresAt'])}."
+    yield f"  `starling run approve {run or '<run>'} {how}; until {_moment(data['expiresAt'])}."
 
 
 def told_behind(run_id: str, status: str) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 
 from rich.console import Console
 
-from starling.app.cli.asking import told, told_behind
+from starling.app.cli.asking import named, told, told_behind
 from starling.app.cli.output import write
+from starling.core.principal import DEFAULT_TENANT
 
 IDLE_SECONDS = 3.0  # after which a person is told why nothing comes
 _ARGUMENTS_CHARS = 90
@@ -43,12 +44,13 @@ class Display:
     aren't shown, but what comes later rests on them.
     """
 
-    def __init__(self, console: Console, *, live: bool = True, after: int = 0) -> None:
+    def __init__(self, console: Console, *, live: bool = True, after: int = 0, tenant: str = DEFAULT_TENANT) -> None:
         self.run_id = ""
         self.status = ""
         self._console = console
         self._live = live
         self._after = after
+        self._tenant = tenant
         self._silent = False
         self._begun = perf_counter()
         self._moments: dict[str, float] = {}  # what happened first when, in seconds since the beginning
@@ -156,7 +158,7 @@ class Display:
         self._ask("in_doubt", data)
 
     def _ask(self, event: str, data: Data) -> None:
-        first, *others = told(event, data, self.run_id)
+        first, *others = told(event, data, named(self.run_id, self._tenant))
         self._line(first, "bold yellow")
         for line in others:
             self._line(line)
