@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from starling.core.events import ExactCall
@@ -12,6 +14,7 @@ from starling.core.runs import RunStatus
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.interrupts import InterruptAnswer, StoredInterrupt
 from starling.infra.postgres.ledger import LedgerReader
+from starling.infra.postgres.retention import Retention, Selection
 from starling.infra.postgres.runs import RunKey
 from starling.infra.postgres.switches import Target
 from tests.integration.brain.conftest import Open
@@ -261,6 +264,31 @@ async def test_a_task_that_has_begun_answers_its_calls_although_its_server_was_s
     results = {result["call_id"]: result["status"] for result in told.of("tool_result")}
     assert results == {"t1.0.0": "succeeded", "t1.0.1": "failed"}
     assert {row.state for row in rows} == {"succeeded", "failed"}
+
+
+async def test_a_run_that_waited_for_a_year_goes_on_although_all_that_is_old_was_pruned(
+    platform: Platform, says: ModelSays, effects: Effects, database_url: str
+) -> None:
+    one_task(says, calls(("read_it", {"what": "a"}), ("charge", {"what": "a"})))
+    key = await begun(platform)
+    [question] = await questions(platform, key)
+    await platform.store.cancellation.cancel(await platform.accept("another", thread="another"))
+    async with await psycopg.AsyncConnection.connect(database_url) as connection:
+        for column in ("created_at", "started_at", "ended_at"):
+            await connection.execute(f"UPDATE runs SET {column} = {column} - interval '1 year'".encode())  # noqa: S608
+        for table in ("events", "steps", "journal", "ledger", "interrupts", "audit", "audit_events"):
+            aged = f"UPDATE {table} SET created_at = created_at - interval '1 year'"  # noqa: S608
+            await connection.execute(aged.encode())
+
+    pruned = await Retention(platform.store.engine).prune(Selection(timedelta(days=30), audit=True))
+    await platform.store.epochs.close_unheld()
+    await say(platform, key, question, YES)
+    told = await platform.finish(key)
+
+    assert pruned.runs == 1
+    assert (told.status, "gap" in told.kinds) == ("succeeded", False)
+    assert sorted(effects.done()) == ["charge a", "read_it a"]
+    assert len(platform.model.requests) == 4
 
 
 @pytest.mark.timeout(180)
