@@ -15,7 +15,18 @@ from starling.app.redaction import Redaction
 from starling.core.runs import Run
 from starling.core.settings import Settings
 
-_QUIET: Final = ("aiohttp", "alembic", "asyncio", "fastmcp", "httpcore", "httpx", "mcp", "procrastinate", "uvicorn")
+_QUIET: Final = (
+    "aiohttp",
+    "alembic",
+    "asyncio",
+    "fastmcp",
+    "httpcore",
+    "httpx",
+    "mcp",
+    "procrastinate",
+    "sse_starlette",
+    "uvicorn",
+)
 _BOUND: Final = ("method", "path", "status", "ms", "run_id", "tenant")  # what a terminal shows of what goes with a line
 
 

@@ -112,6 +112,15 @@ def test_who_watches_a_folder_writes_no_line_for_each_line_written_there(level: 
     assert file.getvalue() == ""
 
 
+def test_what_streams_carry_is_in_no_log() -> None:
+    file = io.StringIO()
+    configure_logs("DEBUG", Console(file=file), SETTINGS)
+
+    logging.getLogger("sse_starlette.sse").debug("chunk: %s", b"data: what somebody asked")
+
+    assert file.getvalue() == ""
+
+
 @given(st.text(min_size=6), st.text(), st.text())
 def test_a_known_secret_is_taken_out_wherever_it_stands(secret: str, before: str, after: str) -> None:
     assert (
