@@ -29,7 +29,7 @@ from tests.chaos.promises import CLOSED_SECONDS, HALTED_SECONDS, Halt, Knock, Pr
 from tests.chaos.town import LEASE_SECONDS, TenantKey, Town
 
 _ACTOR = Actor.local("chaos")
-_AWAY_SECONDS = 60.0  # that Postgres may be
+_AWAY_SECONDS = 120.0  # that Postgres may be
 _SEEN_SECONDS = 1.0  # that a promise is seen to be kept
 _PATIENCE_SECONDS = 20.0  # with disturbances, until that is given up
 _LOOK_SECONDS = 0.1

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.chaos.books import Accepted, Reading
 from tests.chaos.desk import LOST, PAUSE_SECONDS, Desk
-from tests.chaos.orders import QUESTION, Order, OrderBook
+from tests.chaos.orders import QUESTION, TILL, Call, Order, OrderBook, Task
 from tests.support.sse import read_events
 
 _THREADS = 4
@@ -43,6 +43,18 @@ class Callers:
         async with asyncio.TaskGroup() as group:
             for _ in range(self.count):
                 group.create_task(self._keep_asking(orders, enough))
+
+    async def ask_once_more(self) -> None:
+        """Send a last order, now that all is whole and switched on: it has to succeed."""
+        order = Order(f"{self.desk.tenant}-last", "read", [Task("t1", TILL, [Call("read_it")])])
+        body = {"input": order.text, "thread_id": f"of {order.token}", "correlation_id": order.token}
+        asking = _Asking(order, body, {"Idempotency-Key": order.token}, Reading("", "who asked last"))
+        while not asking.settled:
+            await self._begin(asking)
+        await self.read(asking.reading)
+        told = asking.reading.events[-1].data
+        if told["status"] != "succeeded":
+            self.desk.books.wrong("what has healed works", str(told), asking.reading.run_id)
 
     async def _keep_asking(self, orders: OrderBook, enough: asyncio.Event) -> None:
         while not enough.is_set():

@@ -113,7 +113,7 @@ async def _live_through(plan: Plan, town: Town, books: Books, nemesis: Nemesis, 
         for task in (*late, *endless):
             task.cancel()
         with contextlib.suppress(TimeoutError):  # readers that aren't told the end are found
-            await asyncio.wait_for(_forget_and_read(nemesis.admin, desks), plan.healing_seconds)
+            await asyncio.wait_for(_look_after(nemesis.admin, desks), plan.healing_seconds)
     watch.lap("heal")
 
 
@@ -128,9 +128,10 @@ def _doings(plan: Plan, desk: Desk, enough: asyncio.Event) -> Iterator[Coroutine
     yield looking.pry(enough)
 
 
-async def _forget_and_read(admin: Admin, desks: Sequence[Desk]) -> None:
-    """Prune once more, now that nothing is disturbed, and read what that left of each tenant's first run."""
+async def _look_after(admin: Admin, desks: Sequence[Desk]) -> None:
+    """Prune once more, now that nothing is disturbed, read what that left of each tenant's first run, and ask again."""
     await admin.prune()
     for desk in desks:
         own = [run.run_id for run in desk.books.accepted.values() if run.tenant == desk.tenant]
         await asyncio.gather(*(Callers(desk).read(Reading(run_id, "a late reader")) for run_id in own[:1]))
+    await asyncio.gather(*(Callers(desk).ask_once_more() for desk in desks))
