@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from brain.agents.reading import read
 from brain.agents.runtime import ToolUse, Work
@@ -128,7 +128,7 @@ class Calling:
         """Record the result, unless the ledger has it; its event goes with it, so that it is never told twice."""
         context, path = self.work.context, self.work.path
         if not wanted.effectful:
-            context.journal.record(path, "tool", asdict(outcome), self.position, wanted.index)
+            context.journal.record(path, "tool", _telling(outcome), self.position, wanted.index)
         artifact = outcome.artifact or None
         context.emit(
             ToolResult(
@@ -154,6 +154,11 @@ def stop_if_unknown(made: Sequence[ToolUse]) -> None:
     """What may have changed something unseen isn't tried again: the task ends. Raises OutcomeUnknownError."""
     if cut_off := [use.name for use in made if use.outcome.unknown]:
         raise OutcomeUnknownError(" and ".join(cut_off))
+
+
+def _telling(outcome: ToolOutcome) -> dict[str, Any]:
+    """Return an outcome as JSON, without what says nothing: most have neither data nor an artifact."""
+    return {name: value for name, value in asdict(outcome).items() if name == "text" or value not in (None, "", 0)}
 
 
 def _wanted(work: Work, toolbox: Toolbox, place: tuple[int, int], asked: ModelToolCall) -> Wanted:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,6 +14,8 @@ from starling.core.tools import ToolCall, ToolOutcome
 
 _KEEP_SECONDS: Final = 12.0
 _NOTE_CHARS: Final = 400  # of the longest note
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class SizeLimit:
         if whole is None:
             return bounded
         kept = await self._kept(call, whole, deadline)
+        if isinstance(kept, NotKept):
+            _log.warning("of the result of call %s only the beginning is kept: %s", call.id, kept.reason)
         text, artifact = self._shortened(outcome.text, whole, kept), kept if isinstance(kept, str) else ""
         return replace(bounded, text=text, truncated=True, artifact=artifact, characters=len(whole.text))
 
