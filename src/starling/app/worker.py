@@ -18,7 +18,7 @@ from starling.app.background import in_background
 from starling.app.heartbeat import Heartbeat
 from starling.app.logs import bound_to_logs
 from starling.core.clock import lease_time
-from starling.core.errors import DatabaseUnavailableError, LeaseLostError
+from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
 from starling.core.runs import Run, RunResult
 from starling.core.settings import Limits
 from starling.infra.postgres.leases import Leases
@@ -165,12 +165,15 @@ class Worker:
 
     async def _live(self, claim: Claim) -> None:
         begun = perf_counter()
-        do = self._work.park if claim.run.crashes >= self._limits.crashes_per_run else self._work.execute
+        parks = claim.run.crashes >= self._limits.crashes_per_run
+        do = self._work.park if parks else self._work.execute
         with bound_to_logs(claim.run):
             try:
                 result = await do(claim)
             except (LeaseLostError, DatabaseUnavailableError) as error:
                 _log.warning("run %s goes on elsewhere or later: %s", claim.run.id, error)
+                if isinstance(error, RunUnwritableError) and not parks:  # its lease was renewed all the time
+                    self._broken.add(claim.run.id)
             else:
                 more = {"ms": round((perf_counter() - begun) * 1000)}
                 if result is None:

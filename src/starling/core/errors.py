@@ -94,6 +94,13 @@ class DatabaseUnavailableError(StarlingError):
     code = "database_unavailable"
 
 
+class RunUnwritableError(DatabaseUnavailableError):
+    """What a run writes was tried for as long as it waits for a Postgres that is away.
+
+    Where others fare better meanwhile, it is the run that can't be written.
+    """
+
+
 class DatabaseUnsuitableError(StarlingError):
     """Postgres answers, but is too old, lacks an extension or has a schema out of range."""
 

@@ -3,10 +3,12 @@
 import asyncio
 from collections import defaultdict
 
+import pytest
 from psycopg import AsyncConnection
 
 from starling.app.heartbeat import Heartbeat
 from starling.app.worker import Work, Worker, working
+from starling.core.errors import RunUnwritableError
 from starling.core.settings import Limits
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.leases import Leases
@@ -50,13 +52,20 @@ async def test_the_end_of_a_lost_life_does_not_let_go_of_the_next_one(database_u
     await engine.dispose()
 
 
-async def test_a_run_that_breaks_each_of_its_lives_is_parked_by_its_only_worker(database_url: str) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("nobody expected that"), RunUnwritableError("It can't be written.")],
+    ids=["broken", "unwritable"],
+)
+async def test_a_run_that_breaks_each_of_its_lives_is_parked_by_its_only_worker(
+    database_url: str, error: Exception
+) -> None:
     lived: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
     parked = asyncio.Event()
 
     async def live(claim: Claim) -> None:
         lived[claim.run.fence].set()
-        raise RuntimeError("nobody expected that")
+        raise error
 
     async def park(claim: Claim) -> None:
         del claim

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.core.errors import DatabaseUnavailableError, LeaseLostError
+from starling.core.errors import LeaseLostError, RunUnwritableError
 from starling.core.events import Done, Thinking, Usage
 from starling.core.runs import RunResult, RunStatus, Step
 from starling.infra.postgres.broadcast import Broadcast, open_broadcast
@@ -178,7 +178,7 @@ async def test_a_postgres_that_stays_away_is_reported_after_a_while(claim: Claim
     writer = RunWriter(away, claim, Broadcast(), patience_seconds=0.2)
     writer.emit(say("one"))
 
-    with pytest.raises(DatabaseUnavailableError):
+    with pytest.raises(RunUnwritableError):
         await writer.flush()
 
     await writer.close()

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from starling.core.clock import lease_time
-from starling.core.errors import DatabaseUnavailableError, LeaseLostError
+from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
 from starling.core.events import AnyEvent, StoredEvent
 from starling.core.ids import new_id
 from starling.core.json import storable
@@ -196,7 +196,7 @@ class RunWriter:
     async def flush(self) -> None:
         """Make everything that was collected so far durable. A write that has begun outlives its cancelled caller.
 
-        Raises LeaseLostError, or DatabaseUnavailableError when Postgres stayed away for too long.
+        Raises LeaseLostError, or RunUnwritableError when Postgres stayed away for too long.
         """
         writing = asyncio.get_running_loop().create_task(self._flush(), name=f"write-{self.run.id}")
         self._writing.add(writing)
@@ -284,7 +284,10 @@ class RunWriter:
             wait=wait_random_exponential(multiplier=0.1, max=2.0),
             reraise=True,
         )
-        await retrying(self._write, cut)
+        try:
+            await retrying(self._write, cut)
+        except DatabaseUnavailableError as error:
+            raise RunUnwritableError(error.message, error.remedy) from error
 
     async def _write(self, cut: _Cut) -> None:
         with translated():
