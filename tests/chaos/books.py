@@ -4,8 +4,10 @@ import math
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
+from starling.core.runs import RunStatus
 from tests.chaos.orders import Order
 from tests.chaos.promises import Promises
 from tests.support.sse import Event
@@ -60,6 +62,7 @@ class Books:
     refused: dict[int, int] = field(default_factory=dict[int, int])  # responses that weren't 2xx, by status
     asked_across: int = 0  # reads with another tenant's key
     promises: Promises = field(default_factory=Promises)
+    _ends: dict[str, float] = field(default_factory=dict[str, float])  # when they were seen first
     _sending: list[float] = field(default_factory=list[float])
 
     @contextmanager
@@ -84,8 +87,15 @@ class Books:
                 "one run per request", f"{known.order.token} and {accepted.order.token} are one run", known.run_id
             )
 
-    def saw(self, run_id: str, status: str) -> None:
-        """Enter a status as somebody saw it."""
+    def saw(self, run_id: str, status: str, asked: float) -> None:
+        """Enter a status as somebody saw it who asked at that time (monotonic seconds).
+
+        Who asked before the run's end was seen may be told late of how it stood by then.
+        """
+        if RunStatus(status).terminal:
+            self._ends.setdefault(run_id, monotonic())
+        elif asked < self._ends.get(run_id, -math.inf):
+            return
         seen = self.statuses.setdefault(run_id, [])
         if not seen or seen[-1] != status:
             seen.append(status)

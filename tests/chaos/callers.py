@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
-from time import time
+from time import monotonic, time
 from typing import Any
 
 from tests.chaos.books import Accepted, Reading
@@ -100,10 +100,11 @@ class Callers:
 
     async def _begin(self, asking: _Asking) -> None:
         """Ask in the background."""
+        asked = monotonic()
         status, told = await self.desk.asked("POST", "/v1/runs", json=asking.body, headers=asking.headers)
         if status == 202:
             self._enter(asking, told["run_id"])
-            self.desk.books.saw(told["run_id"], told["status"])
+            self.desk.books.saw(told["run_id"], told["status"], asked)
         asking.refused = status == 409 and not asking.reading.run_id
         if status == 0:
             await asyncio.sleep(PAUSE_SECONDS)
@@ -158,8 +159,9 @@ class Callers:
         await asyncio.sleep(self.desk.dice.uniform(0.0, 2.0))
         status = 0
         while not status:
+            asked = monotonic()
             status, told = await self.desk.asked("POST", f"/v1/runs/{run_id}/cancel")
             if status in (200, 202):
-                self.desk.books.saw(run_id, told["status"])
+                self.desk.books.saw(run_id, told["status"], asked)
             else:
                 await asyncio.sleep(PAUSE_SECONDS)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import monotonic
 
 from tests.chaos.books import Accepted
 from tests.chaos.desk import Desk
@@ -26,9 +27,10 @@ class Onlooker:
                 await self.look_at(self.desk.dice.choice(recent).run_id)
 
     async def look_at(self, run_id: str) -> None:
+        asked = monotonic()
         status, told = await self.desk.asked("GET", f"/v1/runs/{run_id}")
         if status == 200:
-            self.desk.books.saw(run_id, told["status"])
+            self.desk.books.saw(run_id, told["status"], asked)
         elif status == 404:
             self.desk.books.wrong("an accepted run is there", "who looked at it was told 404", run_id)
 

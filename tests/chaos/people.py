@@ -33,10 +33,11 @@ class Person:
                 await self._answer_run(run["run_id"])
 
     async def _answer_run(self, run_id: str) -> None:
+        asked_at = monotonic()
         status, run = await self.desk.asked("GET", f"/v1/runs/{run_id}")
         if status != 200:
             return
-        self.desk.books.saw(run_id, run["status"])
+        self.desk.books.saw(run_id, run["status"], asked_at)
         if any(asked["kind"] == "clarification" for asked in run["interrupts"]) and self.desk.dice.random() < _TALKS:
             await self._talk(run)
             return

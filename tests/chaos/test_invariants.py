@@ -5,6 +5,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -343,3 +344,16 @@ def test_a_gap_in_a_stream_is_noticed_at_once() -> None:
     books.heard(reading, Event(3, "done", {}))
 
     assert [item.what for item in books.violations] == ["a reader was told 3 after 1"]
+
+
+def test_who_asked_before_a_run_ended_may_be_told_late_how_it_stood() -> None:
+    books = Books()
+    asked = monotonic()
+
+    books.saw("r", "cancelled", asked)
+    books.saw("r", "queued", asked)
+    late = books.statuses["r"].copy()
+    books.saw("r", "queued", monotonic())
+
+    assert late == ["cancelled"]
+    assert books.statuses["r"] == ["cancelled", "queued"]
