@@ -172,7 +172,7 @@ class SpanTracer:
         current = _CURRENT.get()
         if current is None:
             return
-        comment = comment if self.with_content else ""
+        comment = shown(comment) if self.with_content else ""
         if self._send_score is not None:
             of = current.context
             self._send_score(Score(f"{of.trace_id:032x}", f"{of.span_id:016x}", name, value, comment))
