@@ -13,6 +13,7 @@ from tests.integration.http.conftest import LiveApi
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+NOBODYS = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
 GOOD = {"input": "hello", "thread_id": "t"}
 
 
@@ -40,6 +41,25 @@ async def test_a_wrong_request_is_told_which_field_is_wrong(api: LiveApi, body: 
     assert response.status == 422
     assert response.content_type == "application/problem+json"
     assert where in [error["where"] for error in problem["errors"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/v1/runs", "GET, POST"),
+        ("/v1/switches", "DELETE, GET, PUT"),
+        (f"/v1/runs/{NOBODYS}", "GET"),
+        (f"/v1/runs/{NOBODYS}/cancel", "POST"),
+        ("/v1/registry/reload", "POST"),
+        ("/health", "GET"),
+    ],
+)
+async def test_another_method_is_told_which_ones_there_are(api: LiveApi, path: str, methods: str) -> None:
+    async with api.client.request("PATCH", path) as response:
+        problem = await response.json()
+
+    assert (response.status, response.headers["Allow"]) == (405, methods)
+    assert (problem["status"], problem["code"]) == (405, "http")
 
 
 @pytest.mark.parametrize(

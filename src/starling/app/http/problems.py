@@ -10,8 +10,10 @@ from fastapi import FastAPI, Request
 from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
 
 from starling.app.http.description import PROBLEM_TYPE, describe_problems
 from starling.core.errors import (
@@ -117,7 +119,18 @@ async def _plain(request: Request, error: Exception) -> JSONResponse:
     remedy = _REMEDIES.get(error.status_code, "See /docs for what there is.")
     response = problem(error.status_code, HTTPStatus(error.status_code).phrase, detail, "http", remedy=remedy)
     response.headers.update(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        response.headers["Allow"] = ", ".join(sorted(_methods(request)))
     return response
+
+
+def _methods(request: Request) -> set[str]:
+    """Return what the path can be asked with. Each route knows only its own methods, so all are looked at."""
+    path = request.url.path
+    routes = [route for route in iter_route_contexts(request.app.routes) if route.path and route.methods]
+    return {
+        method for route in routes if compile_path(route.path or "")[0].match(path) for method in route.methods or ()
+    }
 
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:
