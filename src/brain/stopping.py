@@ -10,7 +10,7 @@ from brain.checkpointer import FencedSaver
 from brain.context import Meter
 from brain.ending import Ending
 from brain.state import GraphState, TaskOutcome, approved, initial_state
-from starling.core.events import Failure, ToolResult
+from starling.core.events import Failure, TaskResult, ToolResult
 from starling.core.json import canonical
 from starling.core.llm import TokenUsage
 from starling.core.runs import FinalStatus, RunResult
@@ -96,14 +96,17 @@ class Stopping:
         return await self.ending.end(writer, state, meter, failure, status)
 
     async def close(self, writer: RunWriter, why: str, by: FinalStatus) -> Sequence[OpenCall]:
-        """Close what is open, with the next batch: each tool call without a result gets one, and nobody is asked more.
+        """Close what is open, with the next batch: each tool call and each task without a result gets one.
 
-        `by` is how the run ends. Returns the calls that were open.
+        Nobody is asked more. `by` is how the run ends. Returns the calls that were open.
         """
         await writer.flush()
-        found = await StoppingRepository(self.engine).open_calls(RunKey(writer.run.tenant, writer.run.id))
+        repository, key = StoppingRepository(self.engine), RunKey(writer.run.tenant, writer.run.id)
+        found, tasks = await repository.open_calls(key), await repository.open_tasks(key)
         for call in found:
             writer.emit(_answer(call, why))
+        for task in tasks:
+            writer.emit(TaskResult(**asdict(task), status="failed", summary=why, artifacts=[]))
         lost = ToolOutcome("failed", f"{why} {_UNKNOWN}", code=by, unknown=True)
         values = {"lost": Jsonb(asdict(lost)), "by": by}
         writer.add(lambda: Clause(_CLOSE, values))

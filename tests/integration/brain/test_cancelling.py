@@ -39,9 +39,9 @@ async def cancelled(platform: Platform, key: RunKey, life: asyncio.Task[RunResul
 
 
 def unanswered(told: Told) -> set[str]:
-    """The tool calls that were announced and never answered, or answered more than once."""
-    started = [call["call_id"] for call in told.of("tool_start")]
-    answered = [call["call_id"] for call in told.of("tool_result")]
+    """The tool calls and tasks that were announced and never answered, or answered more than once."""
+    started = [call["call_id"] for call in told.of("tool_start")] + [item["path"] for item in told.of("task_start")]
+    answered = [call["call_id"] for call in told.of("tool_result")] + [item["path"] for item in told.of("task_result")]
     return set(started) ^ set(answered) if len(answered) == len(set(answered)) else set(answered)
 
 
@@ -144,6 +144,12 @@ async def test_what_one_task_found_stays_when_another_one_is_cut_off(platform: P
         told = await cancelled(platform, key, life)
 
     assert "Done before:\n- t1: the disk is fine" in told.reply
+    assert [(item["task_id"], item["status"], item["summary"]) for item in told.of("task_result")] == [
+        ("t1", "approved", "the disk is fine"),
+        ("t2", "failed", "The run was cancelled."),
+    ]
+    assert told.kinds[-2:] == ["task_result", "done"]
+    assert unanswered(told) == set()
     assert await goes_on(platform, says)
 
 

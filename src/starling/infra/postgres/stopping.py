@@ -43,6 +43,15 @@ WHERE started.tenant = %(tenant)s AND started.run_id = %(id)s AND started.type =
     AND answered.type = 'tool_result' AND answered.data ->> 'call_id' = started.data ->> 'call_id')
 ORDER BY started.seq"""
 
+_OPEN_TASKS = """
+SELECT DISTINCT ON (started.data ->> 'path') started.data ->> 'task_id', started.data ->> 'agent',
+    started.data ->> 'path', (started.data ->> 'attempt')::int
+FROM events AS started
+WHERE started.tenant = %(tenant)s AND started.run_id = %(id)s AND started.type = 'task_start' AND NOT EXISTS (
+    SELECT FROM events AS ended WHERE ended.tenant = started.tenant AND ended.run_id = started.run_id
+    AND ended.type = 'task_result' AND ended.data ->> 'path' = started.data ->> 'path' AND ended.seq > started.seq)
+ORDER BY started.data ->> 'path', started.seq DESC"""
+
 _FLAGGED_BEFORE = """
 SELECT earlier.tenant, earlier.id::text FROM runs AS earlier JOIN runs AS run
     ON run.tenant = earlier.tenant AND run.thread_id = earlier.thread_id AND run.branch_id = earlier.branch_id
@@ -64,6 +73,16 @@ class OpenCall:
     state: str | None
     text: str | None
     artifact: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTask:
+    """A task that was begun and has no result; `attempt` is the last that began."""
+
+    task_id: str
+    agent: str
+    path: str
+    attempt: int
 
 
 class StoppingRepository:
@@ -106,6 +125,13 @@ class StoppingRepository:
             async with self._engine.connect() as connection:
                 found = await (await driver(connection)).execute(_OPEN_CALLS, {"tenant": key.tenant, "id": key.id})
                 return [OpenCall(*row) for row in await found.fetchall()]
+
+    async def open_tasks(self, key: RunKey) -> Sequence[OpenTask]:
+        """Return the tasks that were begun and came to nothing yet."""
+        with translated():
+            async with self._engine.connect() as connection:
+                found = await (await driver(connection)).execute(_OPEN_TASKS, {"tenant": key.tenant, "id": key.id})
+                return [OpenTask(*row) for row in await found.fetchall()]
 
     async def flagged_before(self, key: RunKey) -> Sequence[RunKey]:
         """Return the flagged runs that stand before a run in its line, the last of them first."""
