@@ -100,7 +100,7 @@ class Interrupts:
 
     def _taken(self) -> Clause:
         asked, self._unwritten = self._unwritten, []
-        return asking(self._writer.run.thread_id, self._writer.run.branch_id, asked)
+        return asking(self._writer.run.thread_id, self._writer.run.branch_id, asked, now=self._clock.now())
 
 
 @contextmanager
