@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from operator import attrgetter
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -157,12 +158,13 @@ class AgentService:
         return Archived(name=name, epoch=activation.epoch.number)
 
     async def list(self, caller: Principal) -> Agents:
-        """Return all agents that the caller's runs would know now."""
+        """Return all agents that the caller's runs would know now, by kind and name."""
         number = await self.epochs.active_number()
         if number is None:
             return Agents(epoch=0, agents=())
         roster = await self._roster(number, caller)
-        return Agents(epoch=number, agents=tuple(_agent(card) for card in roster.cards.values()))
+        found = sorted((_agent(card) for card in roster.cards.values()), key=attrgetter("kind", "name"))
+        return Agents(epoch=number, agents=tuple(found))
 
     async def show(self, caller: Principal, name: str) -> AgentHistory:
         """Return an agent with its versions, an archived one too. Raises NotFoundError."""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from textwrap import shorten
 from typing import Annotated, Any
 
 import typer
@@ -154,5 +155,5 @@ def _told(agent: Agent) -> dict[str, str]:
 
 
 def _cells(agent: Agent) -> tuple[str, ...]:
-    said = agent.reason or agent.description
-    return agent.name, agent.kind, agent.state, str(len(agent.tools)), said[:_DESCRIPTION_CHARS]
+    said = agent.reason or shorten(agent.description, _DESCRIPTION_CHARS, placeholder=" …")
+    return agent.name, agent.kind, agent.state, str(len(agent.tools)), said
