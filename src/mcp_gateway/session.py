@@ -25,6 +25,8 @@ _SESSION_TERMINATED = 32600  # what the SDK makes of HTTP 404: the server doesn'
 _CANCEL_SECONDS = 1.0
 _WITHDRAW_SECONDS = 0.5  # most calls are answered before that
 _LATE_SECONDS = 30.0  # that an answer may still come after the server was told; many send none then
+_TO_START = "Start it by hand, or read its own log, to see more."
+_TO_REACH = "Check its `url` and `headers`, or read its own log, to see more."
 
 
 class SessionForgottenError(ServerUnavailableError):
@@ -217,11 +219,12 @@ class Session:
                 limit.reschedule(now)
 
     def _unavailable(self) -> ServerUnavailableError:
-        known = self._transport.why() if isinstance(self._transport, ShimTransport) else ""
+        if isinstance(self._transport, ShimTransport):
+            known, remedy = self._transport.why(), _TO_START
+        else:
+            known, remedy = "", _TO_REACH
         reason = "; ".join(filter(None, (self._reason, known))) or "the session was closed"
-        return ServerUnavailableError(
-            self.server, f"{self._mask(reason)}.", "Start it by hand, or read its own log, to see more."
-        )
+        return ServerUnavailableError(self.server, f"{self._mask(reason)}.", remedy)
 
 
 def _is_closed(error: Exception) -> bool:

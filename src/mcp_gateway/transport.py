@@ -7,7 +7,7 @@ import shutil
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final, Unpack
@@ -182,9 +182,13 @@ def transport_for(server: str, resolved: Resolved) -> ClientTransport:
             _check_command(server, config, resolved.mask)
             return ShimTransport(config)
         case RemoteServer(type="sse"):
-            return SSETransport(_checked_url(server, config.url, resolved.mask), headers=config.headers)
+            return SSETransport(
+                _checked_url(server, config.url, resolved.mask), headers=_checked_headers(server, config.headers)
+            )
         case RemoteServer():
-            return StreamableHttpTransport(_checked_url(server, config.url, resolved.mask), headers=config.headers)
+            return StreamableHttpTransport(
+                _checked_url(server, config.url, resolved.mask), headers=_checked_headers(server, config.headers)
+            )
 
 
 def _check_command(server: str, config: StdioServer, mask: Callable[[str], str]) -> None:
@@ -203,3 +207,12 @@ def _checked_url(server: str, url: str, mask: Callable[[str], str]) -> str:
     if not url.startswith(("http://", "https://")):
         raise ServerUnavailableError(server, f"{mask(url)!r} is no HTTP address.", "Correct `url`.")
     return url
+
+
+def _checked_headers(server: str, headers: Mapping[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        if not (name + value).isascii():
+            raise ServerUnavailableError(
+                server, f"the header {name!r} has a character that isn't ASCII.", "Correct `headers`."
+            )
+    return dict(headers)

@@ -105,7 +105,7 @@ class Api:
             yield from (_event(item) for item in source.iter_sse() if item.data)
 
     def _away(self, error: httpx.TransportError, remedy: str = "") -> ApiUnavailableError:
-        reason = str(error) or type(error).__name__
+        reason = str(error).rstrip(".") or type(error).__name__
         remedy = remedy or "Start one with `starling up`, or say with --url where it is."
         return ApiUnavailableError(f"No Starling answers at {self._url}: {reason}.", remedy)
 
