@@ -14,6 +14,7 @@ class BoundedConnection(AsyncConnection[Any]):
     """Waits `answer_seconds` for each answer; then it is closed, and OperationalError is raised."""
 
     answer_seconds = 40.0
+    used = False  # by anybody since it was opened
 
     async def wait[T](
         self,

@@ -259,10 +259,11 @@ def _limit_transactions(engine: AsyncEngine, limits: ConnectionLimits) -> None:
 
 
 def _check_alive(connection: Any, _record: object, _proxy: object) -> None:
-    """Have SQLAlchemy's pool replace a connection whose server went away."""
-    found: AsyncConnection[Any] = connection.driver_connection
+    """Have SQLAlchemy's pool replace a connection whose server went away; where a new one has ended too, it is away."""
+    found: BoundedConnection = connection.driver_connection
     if not _is_alive(found):
-        raise DisconnectionError("the server ended the connection")
+        raise (DisconnectionError if found.used else psycopg.OperationalError)("the server ended the connection")
+    found.used = True
 
 
 async def check_alive(connection: AsyncConnection[Any]) -> None:
