@@ -168,16 +168,27 @@ def test_an_unknown_server_is_named_with_the_known_ones(home: Home, platform: Se
     assert "system_health" in done.stderr
 
 
-def test_a_switch_for_a_server_that_isnt_there_is_told(home: Home, platform: Service) -> None:
+@pytest.mark.parametrize(
+    ("kind", "mistyped", "meant"),
+    [
+        ("server", "sistem_health", "system_health"),
+        ("agent", "mcp_agent_sistem_health", "mcp_agent_system_health"),
+        ("tenant", "defualt", "default"),
+    ],
+)
+def test_a_switch_for_what_isnt_there_is_told(
+    home: Home, platform: Service, kind: str, mistyped: str, meant: str
+) -> None:
     assert platform.said["epoch"]
 
-    mistyped = home.starling("switch", "off", "server", "sistem_health", "--reason", "a typo")
-    meant = home.starling("switch", "off", "server", "system_health", "--reason", "no typo")
+    wrong = home.starling("switch", "off", kind, mistyped, "--reason", "a typo")
+    right = home.starling("switch", "off", kind, meant, "--reason", "no typo")
 
-    home.starling("switch", "on", "server", "system_health")
-    assert (mistyped.returncode, meant.returncode) == (0, 0)
-    assert "There is no server 'sistem_health' now" in mistyped.stdout
-    assert "There is no server" not in meant.stdout
+    for name in (mistyped, meant):
+        assert home.starling("switch", "on", kind, name).returncode == 0
+    assert (wrong.returncode, right.returncode) == (0, 0)
+    assert f"There is no {kind} {mistyped!r} now: it will be off if it comes." in wrong.stdout
+    assert "There is no" not in right.stdout
 
 
 def test_an_unknown_run_is_named(home: Home, platform: Service) -> None:

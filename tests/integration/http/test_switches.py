@@ -1,7 +1,12 @@
 """Kill switches over HTTP."""
 
 import pytest
+import pytest_asyncio
 
+from starling.app.intake import RunRequest
+from starling.app.keys import KeyWish
+from starling.core.principal import Principal, Scope
+from starling.infra.postgres.audit import Actor
 from tests.integration.http.conftest import LiveApi
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -39,3 +44,47 @@ async def test_what_is_not_off_cannot_be_switched_on(api: LiveApi) -> None:
         assert (response.status, (await response.json())["code"]) == (404, "not_found")
     async with api.client.put("/v1/switches", json={**TIME, "kind": "tool"}) as response:
         assert response.status == 422
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def residents(api: LiveApi) -> None:
+    """An agent of this machine's own tenant, a tenant with a key, and one with a run."""
+    async with api.client.post("/v1/agents", json={"id": "poet"}) as response:
+        assert response.status == 201
+    await api.store.keys.create(KeyWish("test", "holder", frozenset([Scope.RUN])), Actor.local("test"))
+    runner = Principal("runner", key_id="", scopes=frozenset(Scope))
+    await api.store.intake.accept(runner, RunRequest(input="Hello.", thread_id="t"))
+
+
+@pytest.mark.usefixtures("residents")
+@pytest.mark.parametrize(
+    ("kind", "name", "tenant", "known"),
+    [
+        ("server", "system_health", "*", True),
+        ("server", "broken", "default", True),
+        ("server", "sistem_health", "*", False),
+        ("agent", "mcp_agent_system_health", "*", True),
+        ("agent", "generalist", "default", True),
+        ("agent", "generalist", "nobody", False),
+        ("agent", "poet", "*", True),
+        ("agent", "poet", "default", True),
+        ("agent", "poet", "holder", False),
+        ("agent", "generalissimo", "*", False),
+        ("tenant", "*", "*", True),
+        ("tenant", "default", "*", True),
+        ("tenant", "holder", "*", True),
+        ("tenant", "runner", "*", True),
+        ("tenant", "nobody", "*", False),
+    ],
+)
+async def test_whether_there_is_what_is_switched_off_is_told(
+    api: LiveApi, kind: str, name: str, tenant: str, known: bool
+) -> None:
+    target = {"kind": kind, "name": name, "tenant": tenant}
+
+    async with api.client.put("/v1/switches", json=target | {"reason": "A test."}) as response:
+        answer = await response.json()
+
+    async with api.client.delete("/v1/switches", params=target) as response:
+        assert response.status == 204
+    assert (answer["name"], answer["known"]) == (name, known)

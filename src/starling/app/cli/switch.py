@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from starling.app.cli.configuring import settings_of
 from starling.app.cli.output import say, say_json, say_table
 from starling.app.cli.stopping import run_until_stopped
+from starling.app.presence import Absent, Presence
 from starling.app.records import open_records
 from starling.core.principal import SHARED
 from starling.core.settings import Settings
@@ -16,6 +17,12 @@ from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.switches import Switch, SwitchRepository, Target
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+_LISTED: Final = {
+    "server": "`starling server list` shows all.",
+    "agent": "`starling agent list` shows all, with `--tenant` those of a tenant.",
+    "tenant": "`starling key list` shows who has a key.",
+}
 
 
 class Kind(StrEnum):
@@ -59,13 +66,13 @@ def off(
     as_json: _Json = False,
 ) -> None:
     """Let no tool be called any more of a server, by an agent or for a tenant: within two seconds, in every run."""
-    switch, known = run_until_stopped(_off(settings_of(context), Target(kind.value, name, tenant), reason))
+    switch, absent = run_until_stopped(_off(settings_of(context), Target(kind.value, name, tenant), reason))
     if as_json:
-        say_json(_document(switch))
+        say_json(_document(switch) | {"known": absent is None})
         return
     say(f"The {switch.target} is switched off.")
-    if not known:
-        say(f"There is no server {name!r} now: it will be off if it comes. `starling server list` shows all.")
+    if absent is not None:
+        say(f"There is no {absent} now: it will be off if it comes. {_LISTED[absent.kind]}")
 
 
 @app.command()
@@ -84,12 +91,11 @@ async def _every(settings: Settings) -> Sequence[Switch]:
         return await SwitchRepository(records.engine).every()
 
 
-async def _off(settings: Settings, target: Target, reason: str) -> tuple[Switch, bool]:
-    """Return the switch, and whether there is what it is about, as far as that is looked up: servers are."""
+async def _off(settings: Settings, target: Target, reason: str) -> tuple[Switch, Absent | None]:
+    """Return the switch, and what there isn't now of what it is about."""
     async with open_records(settings) as records:
         switch = await SwitchRepository(records.engine).off(target, reason, Actor.local("cli"))
-        known = target.kind != "server" or target.name in {row.name for row in await records.servers.servers()}
-        return switch, known
+        return switch, await Presence(records.engine).absent(target)
 
 
 async def _on(settings: Settings, target: Target) -> None:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starling.app.http.api import Admin, FromStore
 from starling.app.http.problems import Problem
 from starling.app.intake import Name
+from starling.app.presence import Presence
 from starling.core.principal import SHARED
 from starling.infra.postgres import switches
 from starling.infra.postgres.audit import Actor
@@ -57,6 +58,12 @@ class Switch(BaseModel):
         )
 
 
+class SwitchedOff(Switch):
+    """A switch that was made. `known` is false where there is no such tenant, agent or server now: it may come."""
+
+    known: bool
+
+
 class Switches(BaseModel):
     """What is switched off, the latest first."""
 
@@ -70,14 +77,16 @@ async def every(_: Admin, store: FromStore) -> Switches:
 
 
 @router.put("", summary="Switch something off")
-async def off(wanted: SwitchOff, request: Request, caller: Admin, store: FromStore) -> Switch:
+async def off(wanted: SwitchOff, request: Request, caller: Admin, store: FromStore) -> SwitchedOff:
     """Let no tool be called any more by an agent, of a server or for a tenant: within two seconds, in every run.
 
-    Calls that are under way come to their end. Done again, it changes the reason.
+    Calls that are under way come to their end. Done again, it changes the reason. What isn't there now will be off
+    if it comes; `known` says so.
     """
     target = Target(wanted.kind, wanted.name, wanted.tenant)
     actor = Actor.caller(caller, request.client.host if request.client else "")
-    return Switch.of(await store.switches.off(target, wanted.reason, actor))
+    switch = Switch.of(await store.switches.off(target, wanted.reason, actor))
+    return SwitchedOff(**dict(switch), known=await Presence(store.engine).absent(target) is None)
 
 
 @router.delete("", status_code=204, summary="Switch it on again", responses={404: {"model": Problem}})
