@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
-from typing import Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -31,6 +31,21 @@ from starling.infra.postgres.audit import Actor, Deed, record
 from starling.infra.postgres.engine import Engine, EngineConnection
 
 _REMEDY = "`starling agent list` shows which there are."
+_VERSION = "3f1c7a52d8e94b06a7c5f2e1d0b98a76543210fedcba98765432100123456789"
+_EXAMPLE: Final[dict[str, Any]] = {
+    "name": "release_notes",
+    "kind": "custom",
+    "description": "You write release notes: short, in the present tense, for users",
+    "state": "ready",
+    "reason": "",
+    "tools": ["git.git_log"],
+    "version": _VERSION,
+}
+_CONFIG: Final[dict[str, Any]] = {
+    "id": "release_notes",
+    "behavior_template": "You write release notes: short, in the present tense, for users.",
+    "tools": ["git.git_log"],
+}
 
 
 class Agent(BaseModel):
@@ -61,7 +76,24 @@ class Version(BaseModel):
 class AgentHistory(BaseModel):
     """An agent with all its versions, oldest first. Agents that nobody configured have none."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(
+        frozen=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "agent": _EXAMPLE,
+                    "versions": [
+                        {
+                            "version": _VERSION,
+                            "created_at": "2026-11-20T11:12:01.250000Z",
+                            "active": True,
+                            "config": _CONFIG,
+                        }
+                    ],
+                }
+            ]
+        },
+    )
 
     agent: Agent
     versions: tuple[Version, ...]
@@ -70,7 +102,7 @@ class AgentHistory(BaseModel):
 class Agents(BaseModel):
     """All agents of a tenant in the active epoch."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, json_schema_extra={"examples": [{"epoch": 4, "agents": [_EXAMPLE]}]})
 
     epoch: int
     agents: tuple[Agent, ...]
@@ -82,7 +114,20 @@ class Created(BaseModel):
     `left_out` are the tools that it asked for and that the key of its maker may not call.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(
+        frozen=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "release_notes",
+                    "version": _VERSION,
+                    "epoch": 4,
+                    "tools": ["git.git_log"],
+                    "left_out": ["github.*"],
+                }
+            ]
+        },
+    )
 
     name: str
     version: str
@@ -94,7 +139,7 @@ class Created(BaseModel):
 class Archived(BaseModel):
     """From which epoch on runs don't know an agent any more."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, json_schema_extra={"examples": [{"name": "release_notes", "epoch": 5}]})
 
     name: str
     epoch: int

@@ -31,6 +31,7 @@ from starling.infra.queue.runs import open_queue
 _CONNECTIONS = 2
 _OTHER_KEY = "Have it answered with a key that reaches as much."
 _ID = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
+_EXAMPLE: dict[str, Any] = {"interruptId": _ID, "status": "resolved", "payload": {"answer": "The second disk."}}
 
 
 class Reply(BaseModel):
@@ -49,11 +50,7 @@ class Reply(BaseModel):
 class InterruptReply(Reply):
     """An answer to the interrupt with this id."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"interruptId": _ID, "status": "resolved", "payload": {"answer": "The second disk."}}]
-        },
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     interruptId: UUID  # noqa: N815 - the contract's name
 
@@ -61,7 +58,7 @@ class InterruptReply(Reply):
 type AnswerInstead = Callable[[Principal, str, str, IdempotencyKey | None], Awaitable[tuple[RunKey, int] | None]]
 """See `Answering.answer_instead`."""
 
-type Replies = Annotated[list[InterruptReply], Field(min_length=1, max_length=100)]
+type Replies = Annotated[list[InterruptReply], Field(min_length=1, max_length=100, examples=[[_EXAMPLE]])]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,15 @@
 
 import asyncio
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from jsonschema import Draft202012Validator
 from schemathesis import GenerationMode, checks, openapi
 
+from starling.core.events import ANY_EVENT
 from tests.integration.http.conftest import LiveApi
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -75,6 +78,45 @@ async def test_every_event_is_described_where_it_is_streamed(api: LiveApi) -> No
     assert set(told) >= {"run_started", "plan", "thinking", "tool_start", "tool_result", "gap", "error", "done"}
     assert set(told) >= {"approval_required", "clarification", "budget_required", "in_doubt"}
     assert {"id", "message", "responseSchema", "expiresAt", "call"} <= set(told["approval_required"]["required"])
+
+
+def described_content(described: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give what is sent and answered as JSON or as a stream: where, and its schema with all that it refers to."""
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            parts = {"body": operation.get("requestBody", {}), **operation["responses"]}
+            for where, part in parts.items():
+                for media, content in part.get("content", {}).items():
+                    if where[0] in "b2" and media != "text/plain":
+                        yield f"{method} {path} {where}", content["schema"] | {"components": described["components"]}
+
+
+async def test_every_body_and_every_answer_has_an_example_that_fits_it(api: LiveApi) -> None:
+    async with api.client.get("/openapi.json") as response:
+        described = await response.json()
+
+    found = list(described_content(described))
+
+    assert len(found) > len(described["paths"])
+    for where, schema in found:
+        name = schema.get("$ref", "").rpartition("/")[2]
+        examples = (described["components"]["schemas"][name] if name else schema).get("examples")
+        assert examples, where
+        for example in examples:
+            assert [error.message for error in Draft202012Validator(schema).iter_errors(example)] == [], where
+            if "event" in schema.get("properties", {}):
+                assert ANY_EVENT.validate_json(example["data"]).type == example["event"]
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+async def test_open_paths_promise_no_refusal_for_want_of_a_scope(api: LiveApi, path: str) -> None:
+    async with api.client.get("/openapi.json") as response:
+        described = await response.json()
+
+    responses = described["paths"][path]["get"]["responses"]
+    assert {"200", "401", "429"} <= set(responses)
+    assert "403" not in responses
+    assert "403" in described["paths"]["/v1/runs"]["get"]["responses"]
 
 
 @pytest.mark.parametrize("page", ["/docs", "/redoc"])

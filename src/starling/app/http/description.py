@@ -16,6 +16,13 @@ _SENT_EVENT: Final = {
         "event": {"type": "string"},
         "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": _EVENT},
     },
+    "examples": [
+        {
+            "id": "9",
+            "event": "thinking",
+            "data": '{"type": "thinking", "content": "It is 06:12 in Lima [1].", "message_id": "qa"}',
+        }
+    ],
 }
 _NEVER_SENT: Final = ("HTTPValidationError", "ValidationError")  # FastAPI's own form of an invalid request
 
@@ -26,6 +33,9 @@ def describe_problems(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         schema = described()
+        for operation in _operations(schema):
+            if "security" not in operation:  # nobody needs a scope; who shows a key may still show a bad one
+                operation["responses"].pop("403", None)
         for status, response in _responses(schema):
             if not status.startswith(("2", "3")):
                 response["content"] = _PROBLEM
@@ -33,6 +43,8 @@ def describe_problems(app: FastAPI) -> None:
                 response["content"] = {"text/event-stream": {"schema": _SENT_EVENT}}
         for name in _NEVER_SENT:
             schema["components"]["schemas"].pop(name, None)
+        for model in schema["components"]["schemas"].values():
+            _restore_nulls(model)
         return schema
 
     app.openapi = openapi
@@ -50,6 +62,13 @@ def describe_keys_as_optional(app: FastAPI) -> None:
         return schema
 
     app.openapi = openapi
+
+
+def _restore_nulls(model: dict[str, Any]) -> None:
+    """Put null where it stood in the examples of a model: FastAPI leaves it out of the whole description."""
+    for example in model.get("examples", ()):
+        if isinstance(example, dict):
+            example.update(dict.fromkeys(set(model.get("required", ())) - example.keys()))
 
 
 def _responses(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

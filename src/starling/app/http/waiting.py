@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,7 +18,7 @@ _CALL: dict[str, Any] = {
     "path": "t1",
     "call_id": "t1.0.0",
 }
-_EXAMPLE: dict[str, Any] = {
+EXAMPLE: Final[dict[str, Any]] = {
     "id": _ID,
     "run_id": _RUN,
     "kind": "approval",
@@ -34,7 +34,7 @@ _EXAMPLE: dict[str, Any] = {
 class OpenInterrupt(BaseModel):
     """What a run asks: `call` is the exact tool call that it is about, if any."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
     id: str
     run_id: str
@@ -66,7 +66,7 @@ class RunWaits(BaseModel):
     """Where a run stands, and what it still waits for."""
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"run_id": _RUN, "status": "queued", "interrupts": [_EXAMPLE]}]}
+        json_schema_extra={"examples": [{"run_id": _RUN, "status": "queued", "interrupts": [EXAMPLE]}]}
     )
 
     run_id: str

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starling.app.answering import Reply
 from starling.app.http.api import Caller, FromStore
 from starling.app.http.problems import Problem
-from starling.app.http.waiting import OpenInterrupt, RunWaits
+from starling.app.http.waiting import EXAMPLE, OpenInterrupt, RunWaits
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.interrupts import InterruptKind
 
@@ -31,6 +31,8 @@ class WaitingQuery(BaseModel):
 
 class Waiting(BaseModel):
     """What can be answered now, oldest first. `next` is what `after` has to be for the rest, null at the end."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"interrupts": [EXAMPLE], "next": None}]})
 
     interrupts: list[OpenInterrupt]
     next: str | None

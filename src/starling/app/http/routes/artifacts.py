@@ -65,6 +65,8 @@ class RunArtifact(BaseModel):
 class RunArtifacts(BaseModel):
     """A run's artifacts, in the order in which they were kept; one for each call, also where contents are the same."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"artifacts": [_EXAMPLE]}]})
+
     artifacts: list[RunArtifact]
 
 
@@ -83,7 +85,10 @@ async def artifacts(run_id: UUID, store: FromStore, caller: Caller) -> RunArtifa
     responses={
         200: {
             "description": "The content, to be saved: it comes from a server that nobody vouches for.",
-            "content": {"text/plain": {"schema": {"type": "string"}}, "application/json": {"schema": {}}},
+            "content": {
+                "text/plain": {"schema": {"type": "string"}},
+                "application/json": {"schema": {"examples": [{"rows": []}]}},
+            },
             "headers": _HEADERS,
         },
         304: {"description": "You have it."},

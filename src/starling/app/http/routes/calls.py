@@ -21,14 +21,14 @@ _EXAMPLE: dict[str, Any] = {
     "name": "shop.order",
     "args": {"item": "tea", "count": 2},
     "effect": "unsafe",
-    "state": "in_doubt",
-    "settled": False,
-    "result": None,
+    "state": "succeeded",
+    "settled": True,
+    "result": "Ordered under the number 4711.",
     "life": 1,
     "intended_at": "2026-11-20T11:12:01.250000Z",
     "dispatched_at": "2026-11-20T11:12:01.270000Z",
-    "settled_at": None,
-    "settled_by": None,
+    "settled_at": "2026-11-20T11:13:20.500000Z",
+    "settled_by": "shop.find_order",
 }
 
 
@@ -79,6 +79,8 @@ class EffectfulCall(BaseModel):
 
 class Calls(BaseModel):
     """The calls of a run that may change something, in the order in which they were intended."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"calls": [_EXAMPLE]}]})
 
     calls: list[EffectfulCall]
 

@@ -1,9 +1,9 @@
 """Whether the process lives, and whether it can take work."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from mcp_gateway.config import server_of
 from mcp_gateway.repository import ServerRow
@@ -14,10 +14,17 @@ from starling.core.principal import Scope
 
 router = APIRouter(tags=["health"])
 _TOLD_OF_SERVERS = {Scope.ADMIN, Scope.SERVERS}
+_EXAMPLE: dict[str, Any] = {
+    "status": "ready",
+    "epoch": 4,
+    "servers": [{"name": "time", "state": "ready", "tools": 2, "error": "", "remedy": ""}],
+}
 
 
 class Health(BaseModel):
     """The process answers."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"status": "ok"}]})
 
     status: Literal["ok"] = "ok"
 
@@ -34,6 +41,8 @@ class ServerHealth(BaseModel):
 
 class Readiness(BaseModel):
     """Postgres answers. Degraded servers don't make the platform unready; who may know of them finds them named."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     status: Literal["ready"] = "ready"
     epoch: int | None

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from brain.registry.changes import Changes
+from brain.registry.changes import Changes, Names
 from mcp_gateway.config import McpConfig, parse_config
 from starling.app import registry
 from starling.app.http.api import Admin, FromStore
@@ -21,11 +21,43 @@ from starling.infra.postgres.audit import Actor
 
 router = APIRouter(prefix="/v1/registry", tags=["registry"], responses={422: {"model": Problem}})
 
+_CHANGES = Changes(
+    servers=Names(added=("time",)),
+    tools={"time": Names(added=("convert_time", "get_current_time"))},
+    agents=Names(added=("mcp_agent_time",)),
+).model_dump(mode="json")
+_REPORT: dict[str, Any] = {
+    "epoch": 4,
+    "changed": True,
+    "changes": _CHANGES,
+    "warnings": {"git": "'git-mcp' isn't installed or not on PATH."},
+    "broken_agents": {},
+}
+_EPOCH: dict[str, Any] = {
+    "number": 4,
+    "hash": "9b3f0d3c7f0b1f0e6b1f0e9d4f7c2a51c8e3d6b7a4f5e2d1c0b9a8f7e6d5c4b3",
+    "active": False,
+    "created_at": "2026-11-20T11:12:01.250000Z",
+    "closed_at": "2026-11-20T12:30:00.750000Z",
+    "actor": "k7m2p9",
+    "origin": "10.0.0.7",
+    "changes": _CHANGES,
+    "runs": 0,
+}
+
 
 class ServersDocument(BaseModel):
     """The content of an `mcpServers` file; what other hosts put beside that key means nothing here."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(
+        extra="ignore",
+        frozen=True,
+        json_schema_extra={
+            "examples": [
+                {"mcpServers": {"time": {"command": "mcp-server-time", "x-starling": {"effect": "read"}}}},
+            ]
+        },
+    )
 
     servers: dict[str, dict[str, Any]] = Field(alias="mcpServers")
 
@@ -49,7 +81,7 @@ class ListQuery(BaseModel):
 class Rollback(BaseModel):
     """Which epoch's servers are to be there again; without a number, that of before they last changed."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra={"examples": [{"number": 3}]})
 
     number: Annotated[int, Field(ge=1, lt=2**63, strict=True)] | None = None
 
@@ -60,6 +92,8 @@ class Report(BaseModel):
     `warnings` say which servers can't be listed and why, `broken_agents` which custom agents can't work then, by
     `tenant/name`.
     """
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_REPORT]})
 
     epoch: int
     changed: bool
@@ -95,6 +129,8 @@ class EpochSummary(BaseModel):
 
 class Epochs(BaseModel):
     """The latest epochs, newest first."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"epochs": [_EPOCH]}]})
 
     epochs: list[EpochSummary]
 

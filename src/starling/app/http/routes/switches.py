@@ -1,7 +1,7 @@
 """Kill switches: what is called no more, at once, for every run."""
 
 from datetime import datetime
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,15 +19,14 @@ type Tenant = Annotated[Name, Field(description="For whom an agent or server is 
 
 router = APIRouter(prefix="/v1/switches", tags=["switches"], responses={422: {"model": Problem}})
 
+_OFF: dict[str, Any] = {"kind": "server", "name": "time", "reason": "It tells the wrong time."}
+_MADE: dict[str, Any] = {**_OFF, "tenant": "*", "actor": "local", "created_at": "2026-11-20T11:12:01.250000Z"}
+
 
 class SwitchOff(BaseModel):
     """What is to be switched off, and why. A tenant of the name `*` is everybody."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        json_schema_extra={"examples": [{"kind": "server", "name": "time", "reason": "It tells the wrong time."}]},
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra={"examples": [_OFF]})
 
     kind: SwitchKind
     name: Name
@@ -61,11 +60,15 @@ class Switch(BaseModel):
 class SwitchedOff(Switch):
     """A switch that was made. `known` is false where there is no such tenant, agent or server now: it may come."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{**_MADE, "known": True}]})
+
     known: bool
 
 
 class Switches(BaseModel):
     """What is switched off, the latest first."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"switches": [_MADE]}]})
 
     switches: list[Switch]
 
