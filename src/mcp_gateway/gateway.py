@@ -137,7 +137,7 @@ async def open_gateway(
 def _path(directory: Directory, sessions: Sessions, limits: Limits, halts: Halts, artifacts: ArtifactStore) -> Step:
     """Wire the path, innermost first."""
     validators = Validators()
-    path: Step = Dispatch(directory, sessions, validators)
+    path: Step = Dispatch(directory, sessions, validators, halts)
     path = Timeout(directory, limits.tool_call_seconds, path)
     path = SizeLimit(limits.tool_result_chars, artifacts, path)
     path = Ledger(Reconcile(directory, Halted(halts, SchemaCheck(validators, path))), path)

@@ -23,7 +23,7 @@ from mcp_gateway.repository import ServerRepository
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id
 from starling.core.settings import Limits
-from starling.core.tools import ServerListing, ToolCall, ToolOutcome
+from starling.core.tools import NO_HALTS, Halts, ServerListing, ToolCall, ToolOutcome
 
 SERVERS = Path(__file__).parent / "mcp_servers"
 SOURCE = Path(__file__).parents[2] / "src"
@@ -39,8 +39,9 @@ class House:
     environment: dict[str, str] = field(default_factory=lambda: {"PATH": os.environ["PATH"]})
 
     @asynccontextmanager
-    async def gateway(self, **limits: Any) -> AsyncGenerator[Gateway]:
-        async with open_gateway(ServerRepository(self.engine), Limits(**limits), self.environment) as gateway:
+    async def gateway(self, halts: Halts = NO_HALTS, **limits: Any) -> AsyncGenerator[Gateway]:
+        repository = ServerRepository(self.engine)
+        async with open_gateway(repository, Limits(**limits), self.environment, halts) as gateway:
             yield gateway
 
     def recording(self, **options: Any) -> ServerConfig:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from mcp_gateway.directory import Directory
 from mcp_gateway.path.content import data_of, text_of
+from mcp_gateway.path.halted import halted
 from mcp_gateway.path.step import cut_off, failed
 from mcp_gateway.schemas import Validators, faults
 from mcp_gateway.session import SessionForgottenError
@@ -16,7 +17,7 @@ from mcp_gateway.sessions import Sessions
 from starling.core.clock import Deadline
 from starling.core.errors import ServerUnavailableError
 from starling.core.json import JsonObject, storable, storable_text
-from starling.core.tools import Effect, ToolCall, ToolOutcome
+from starling.core.tools import Effect, Halts, ToolCall, ToolOutcome
 
 IDEMPOTENCY_KEY: Final = "starling/idempotency-key"  # in `_meta` of a request
 
@@ -28,6 +29,7 @@ class Dispatch:
     directory: Directory
     sessions: Sessions
     validators: Validators
+    halts: Halts
 
     async def __call__(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
         server = self.directory.server(call.tool.server)
@@ -39,6 +41,8 @@ class Dispatch:
             async with self.sessions.use(call.tool.server, server.config) as session:
                 await session.opened()
                 opened = True
+                if (stopped := halted(self.halts, call)) is not None:  # while the server started
+                    return stopped
                 if call.record is not None and call.tool.effect is not Effect.READ:
                     await call.record.leave(call)
                 result = await session.call(call.tool.name, arguments, _offered(call))

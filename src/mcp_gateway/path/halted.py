@@ -15,5 +15,10 @@ class Halted:
     inner: Step
 
     async def __call__(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
-        reason = self.halts.reason(call)
-        return failed("switched_off", f"{reason} {NOTHING_DONE}") if reason else await self.inner(call, deadline)
+        return halted(self.halts, call) or await self.inner(call, deadline)
+
+
+def halted(halts: Halts, call: ToolCall) -> ToolOutcome | None:
+    """Return what becomes of a call that must not be made now, None for any other."""
+    reason = halts.reason(call)
+    return failed("switched_off", f"{reason} {NOTHING_DONE}") if reason else None

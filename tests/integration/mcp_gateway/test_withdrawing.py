@@ -6,9 +6,19 @@ import random
 import pytest
 
 from mcp_gateway.config import ServerConfig
+from starling.core.tools import NoHalts, ToolCall
 from tests.support.gateway import House, call, listed
 
 CALLS = 150
+
+
+class Switch(NoHalts):
+    """Switches everything off."""
+
+    off = False
+
+    def reason(self, call: ToolCall) -> str:
+        return f"The server {call.tool.server} is switched off: Smoke." if self.off else ""
 
 
 @pytest.mark.parametrize("over", ["stdio", "http"])
@@ -34,3 +44,21 @@ async def test_calls_that_are_cut_off_just_as_they_are_answered_end_no_session(
         after = await call(gateway, server, "pid")
 
     assert (before.text, house.recorded().count("started")) == (after.text, sessions)
+
+
+async def test_what_is_switched_off_while_its_server_starts_is_not_called(house: House) -> None:
+    switch = Switch()
+    async with house.gateway(switch) as gateway:
+        house.record.touch()
+        server = await listed(gateway, house.misbehaving("late", effect="unsafe"))
+        house.record.unlink()  # the next one starts late
+        going = asyncio.get_running_loop().create_task(call(gateway, server, server.tools[0].name))
+        while gateway.open_sessions == 0:
+            await asyncio.sleep(0.01)
+
+        switch.off = True
+        house.record.touch()
+        outcome = await going
+
+    assert (outcome.status, outcome.code, outcome.unknown) == ("failed", "switched_off", False)
+    assert "Smoke." in outcome.text
