@@ -198,9 +198,7 @@ def first_line(error: BaseException | None) -> str:
 async def _connect(answer_seconds: float, address: str = "", **arguments: Any) -> BoundedConnection:
     try:
         connection = await BoundedConnection.connect(address, **arguments)
-    except (
-        BaseException
-    ) as error:  # cancelled in the middle: nothing may hold the socket, or Postgres waits for a minute
+    except BaseException as error:  # cancelled on the way, too: who holds a socket has Postgres wait a minute
         traceback.clear_frames(error.__traceback__)
         raise
     connection.answer_seconds = answer_seconds
