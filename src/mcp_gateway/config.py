@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from starling.core.errors import ConfigurationError
+from starling.core.faults import said
 from starling.core.json import Json, JsonObject, digest, storable
 from starling.core.tools import Effect
 
@@ -152,13 +153,13 @@ def read_config(file: Path) -> McpConfig:
 
 def checked_server(name: str, document: object) -> ServerConfig:
     """Return the configuration of one server under its name. Raises ConfigurationError that says what is wrong."""
-    try:
-        return _named(name, document)
-    except ValueError as error:
-        wrong = "; ".join(fault.lstrip(".: ") for fault in _faults(error))
+    config, faults = _examined(name, document)
+    if config is None:
+        wrong = "; ".join(fault.lstrip(".: ") for fault in faults)
         raise ConfigurationError(
             f"The server {name!r} isn't right: {wrong}.", "Nothing was changed; `starling server add --help` shows how."
-        ) from None
+        )
+    return config
 
 
 def parse_config(text: str, source: str) -> McpConfig:
@@ -169,12 +170,10 @@ def parse_config(text: str, source: str) -> McpConfig:
     wrong: list[str] = []
     found: McpConfig = {}
     for name, document in _servers_in(_json_of(text, source), source).items():
-        try:
-            config = _named(name, document)
-        except ValueError as error:
-            wrong += [f"mcpServers.{name}{fault}" for fault in _faults(error)]
-        else:
-            found |= {} if config.disabled else {name: config}
+        config, faults = _examined(name, document)
+        wrong += [f"mcpServers.{name}{fault}" for fault in faults]
+        if config is not None and not config.disabled:
+            found[name] = config
     if wrong:
         raise ConfigurationError(f"{source} is wrong: {'; '.join(wrong)}.", "Correct the file and try again.")
     return found
@@ -217,20 +216,22 @@ def _servers_in(document: Json, source: str) -> dict[str, Any]:
     return servers
 
 
-def _named(name: str, document: object) -> ServerConfig:
-    if not _NAME.fullmatch(name):
-        raise ValueError("a server's name has 1 to 48 letters, digits, _ or -")
-    config = server_of(document)
+def _examined(name: str, document: object) -> tuple[ServerConfig | None, list[str]]:
+    """Return a server's configuration, or None and all that is wrong, each after its place: `.args[0]: …`."""
+    faults = [] if _NAME.fullmatch(name) else [": a server's name has 1 to 48 letters, digits, _ or -"]
+    try:
+        config = server_of(document)
+    except ValueError as error:
+        return None, faults + _faults(error)
     if storable(config.document) != config.document:
-        raise ValueError("a text in it has a NUL or half a surrogate pair, or a number is too large")
-    return config
+        faults.append(": a text in it has a NUL or half a surrogate pair, or a number is too large")
+    return None if faults else config, faults
 
 
 def _faults(error: ValueError) -> list[str]:
-    """Return what is wrong with a server, each after its place as a person would write it: `.args[0]: …`."""
     if not isinstance(error, ValidationError):
         return [f": {error}"]
-    return [f"{_place(item['loc'])}: {item['msg'].replace('valid tuple', 'valid list')}" for item in error.errors()]
+    return [f"{_place(fault['loc'])}: {said(fault, 'key')}" for fault in error.errors()]
 
 
 def _place(location: tuple[int | str, ...]) -> str:

@@ -50,7 +50,7 @@ def test_a_person_reads_what_an_agent_is(home: Home) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("create",), "id: Field required"),
+        (("create",), "id: is missing"),
         (("create", "nowhere.json"), "nowhere.json can't be read"),
         (("create", "--name", "coder"), "built-in"),
         (("create", "--name", "poet", "--tool", "nowhere.*"), "'nowhere' isn't there"),

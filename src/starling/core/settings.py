@@ -15,6 +15,7 @@ from pydantic_settings import (
 )
 
 from starling.core.errors import ConfigurationError
+from starling.core.faults import said
 from starling.core.sources import EnvironmentSource, Origins
 
 
@@ -196,11 +197,5 @@ def load_settings(written: Mapping[str, Any], file: str, **options: Any) -> Sett
         return FromFile(**options)
     except ValidationError as error:
         origins = Origins(Settings.model_fields, options, EnvironmentSource(Settings)(), file)
-        wrong = "; ".join(
-            f"{origins.place(item['loc'])}: {_said(item['type'], item['msg'])}" for item in error.errors()
-        )
+        wrong = "; ".join(f"{origins.place(item['loc'])}: {said(item, 'setting')}" for item in error.errors())
         raise ConfigurationError(f"The settings are wrong: {wrong}.", "The README lists what can be set.") from None
-
-
-def _said(kind: str, message: str) -> str:
-    return "there is no such setting" if kind == "extra_forbidden" else message.removeprefix("Value error, ")

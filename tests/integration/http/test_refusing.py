@@ -43,6 +43,21 @@ async def test_a_wrong_request_is_told_which_field_is_wrong(api: LiveApi, body: 
     assert where in [error["where"] for error in problem["errors"]]
 
 
+async def test_what_is_wrong_is_said_in_plain_words(api: LiveApi) -> None:
+    body = {"input": "", "nonsense": 1, "config": {"limits": {"tool_iterations": "many", "run_seconds": 0}}}
+    async with api.client.post("/v1/agent/run", json=body) as response:
+        problem = await response.json()
+
+    assert set(problem["detail"].split("; ")) == {
+        "body.input: must not be empty",
+        "body.thread_id: is missing",
+        "body.nonsense: there is no such field",
+        "body.config.limits.tool_iterations: must be a whole number",
+        "body.config.limits.run_seconds: must be greater than 0",
+    }
+    assert {error["what"] for error in problem["errors"]} >= {"is missing", "there is no such field"}
+
+
 @pytest.mark.parametrize(
     ("path", "methods"),
     [

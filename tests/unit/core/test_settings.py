@@ -42,8 +42,8 @@ def test_variables_of_other_programs_set_nothing(monkeypatch: pytest.MonkeyPatch
     [
         ({"limits": {"run_second": 1}}, "limits.run_second in my.yaml: there is no such setting"),
         ({"bogus": 1}, "bogus in my.yaml: there is no such setting"),
-        ({"port": "many"}, "port in my.yaml: Input should be a valid integer"),
-        ({"providers": {"mine": {}}}, "providers.mine.base_url in my.yaml: Field required"),
+        ({"port": "many"}, "port in my.yaml: must be a whole number"),
+        ({"providers": {"mine": {}}}, "providers.mine.base_url in my.yaml: is missing"),
         ({"log_level": "loud"}, "log_level in my.yaml: must be DEBUG"),
     ],
 )
@@ -57,9 +57,9 @@ def test_what_is_wrong_in_the_environment_is_said_of_the_variable(monkeypatch: p
 
     wrong = refusal({"limits": {"max_attempts": 0}, "port": 8000})
 
-    assert "STARLING_LIMITS.run_seconds: Input should be greater" in wrong
-    assert "limits.max_attempts in my.yaml: Input should be greater" in wrong
-    assert "PORT: Input should be a valid integer" in wrong
+    assert "STARLING_LIMITS.run_seconds: must be greater" in wrong
+    assert "limits.max_attempts in my.yaml: must be greater" in wrong
+    assert "PORT: must be a whole number" in wrong
 
 
 def test_a_variable_that_is_no_json_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,4 +69,4 @@ def test_a_variable_that_is_no_json_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_wrong_option_is_named_as_one() -> None:
-    assert "--port: Input should be less" in refusal({"port": 8000}, port=99_999)
+    assert "--port: must be less" in refusal({"port": 8000}, port=99_999)

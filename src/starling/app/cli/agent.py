@@ -15,6 +15,7 @@ from starling.app.cli.output import say, say_json, say_table
 from starling.app.cli.stopping import run_until_stopped
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import InvalidRequestError
+from starling.core.faults import listed
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import LOCAL, Actor
@@ -135,8 +136,9 @@ def _config(file: Path | None, given: dict[str, Any]) -> LLMAgentConfig:
     try:
         return LLMAgentConfig.model_validate(document | given)
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-        raise InvalidRequestError(f"The agent's configuration is wrong: {wrong}.", "Nothing was changed.") from None
+        raise InvalidRequestError(
+            f"The agent's configuration is wrong: {listed(error)}.", "Nothing was changed."
+        ) from None
 
 
 def _read(file: Path) -> dict[str, Any]:
