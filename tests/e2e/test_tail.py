@@ -40,6 +40,7 @@ async def test_tail_shows_one_gap_and_what_there_is(engine: AsyncEngine, databas
         shown = home.starling("run", "tail", key.id)
         lines = home.starling("run", "tail", key.id, "--json")
         beyond = home.starling("run", "tail", key.id, "--after", "4")
+        far_beyond = home.starling("run", "tail", key.id, "--after", "9", "--json")
 
     assert (shown.returncode, lines.returncode, beyond.returncode) == (0, 0, 0)
     assert shown.stdout.startswith("Events 1 to 2 are no longer kept.\n")
@@ -47,4 +48,7 @@ async def test_tail_shows_one_gap_and_what_there_is(engine: AsyncEngine, databas
     gap, said, done = [json.loads(line) for line in lines.stdout.splitlines()]
     assert gap == {"seq": 2, "type": "gap", "from": 1, "to": 2}
     assert (said["seq"], said["content"], done["seq"], done["type"]) == (3, "Done.", 4, "done")
-    assert beyond.stdout == ""
+    assert (beyond.stdout, beyond.stderr) == ("", "There is nothing after event 4: the run has ended.\n")
+    assert (far_beyond.returncode, far_beyond.stdout) == (0, "")
+    assert far_beyond.stderr == "There is nothing after event 9: the run has ended.\n"
+    assert lines.stderr == ""

@@ -13,6 +13,7 @@ from starling.app.cli.output import write
 from starling.core.principal import DEFAULT_TENANT
 
 IDLE_SECONDS = 3.0  # after which a person is told why nothing comes
+_NOT_ANSWERED = "Not answered"  # as replies that no model wrote say it, too
 _ARGUMENTS_CHARS = 90
 _RESULT_CHARS = 110
 _REASONS_CHARS = 200
@@ -178,7 +179,7 @@ class Display:
             self._line("Answer", "bold")
             self._line(data["reply"])
         self._sources()
-        self._degraded()
+        self._degraded(data["reply"])
         self._line(self._summary(data), "green" if self.status == "succeeded" else "red")
 
     def _sources(self) -> None:
@@ -188,14 +189,16 @@ class Display:
         for number, task in enumerate(approved, start=1):
             self._line(f"  [{number}] {task.agent}{': ' if task.tools else ''}{', '.join(task.tools)}")
 
-    def _degraded(self) -> None:
+    def _degraded(self, reply: str) -> None:
+        """Show what has no answer, but for what the reply itself says has none."""
+        said = reply.partition(_NOT_ANSWERED)[2]
         parts = [
             f"{task.text or task.agent}: {_one_line(task.summary, _REASONS_CHARS) or 'was not finished'}"
             for task in self._tasks.values()
-            if task.status != "approved"
+            if task.status != "approved" and not (task.text and task.text in said)
         ]
         if parts:
-            self._line("Not answered", "bold")
+            self._line(_NOT_ANSWERED, "bold")
         for part in parts:
             self._line(f"  {part}", "yellow")
 

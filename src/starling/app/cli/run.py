@@ -117,6 +117,8 @@ def tail(
 
     idle = None if as_json else display
     status = run_until_stopped(_follow(settings_of(context), _key(tenant, run), after, show_event, idle))
+    if not status:
+        typer.echo(f"There is nothing after event {after}: the run has ended.", err=True)
     if status not in ("", "succeeded"):
         raise typer.Exit(1)
 

@@ -112,6 +112,23 @@ def test_the_end_names_sources_and_what_was_not_answered() -> None:
     assert display.status == "succeeded"
 
 
+@pytest.mark.parametrize(
+    ("reply", "shown_below"),
+    [
+        ("Noon.\n\nNot answered: how full it is (the server is away)", False),
+        ("Noon.\n\nNot answered:\n- how full it is (the server is away)", False),
+        ("Noon.\n\nNot answered: something else (nobody can)", True),
+        ("I can't tell how full it is.", True),
+    ],
+)
+def test_what_the_reply_says_was_not_answered_isnt_said_again(reply: str, shown_below: bool) -> None:
+    failed = _result("t2", "mcp_agent_disk", "failed", "the server is away")
+
+    shown, _ = _shown(_PLAN, _result("t1", "mcp_agent_time"), failed, _done(reply))
+
+    assert ("Not answered\n  how full it is: the server is away\n" in shown) == shown_below
+
+
 def test_what_came_before_isnt_shown_but_numbers_the_sources() -> None:
     call = {"type": "tool_start", **_CALL}
     ended = [_result("t2", "mcp_agent_disk"), _result("t1", "mcp_agent_time")]
