@@ -3,7 +3,7 @@
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Literal, assert_never
 
 from langgraph.types import interrupt
@@ -51,6 +51,7 @@ class Interrupts:
     def __init__(self, writer: RunWriter, clock: Clock, seconds: float, known: Sequence[StoredInterrupt] = ()) -> None:
         self._writer = writer
         self._clock = clock
+        self._begun = clock.monotonic()
         self._seconds = seconds
         self._known = {item.key: item for item in known}
         self._unwritten: list[StoredInterrupt] = []
@@ -89,7 +90,7 @@ class Interrupts:
             state="open",
             payload=None,
             created_at=None,
-            expires_at=self._clock.now() + timedelta(seconds=self._seconds),
+            expires_at=self._expiry(),
         )
         self._known[wish.key] = item
         if not self._unwritten:
@@ -100,7 +101,12 @@ class Interrupts:
 
     def _taken(self) -> Clause:
         asked, self._unwritten = self._unwritten, []
-        return asking(self._writer.run.thread_id, self._writer.run.branch_id, asked, now=self._clock.now())
+        return asking(self._writer.run.thread_id, self._writer.run.branch_id, asked)
+
+    def _expiry(self) -> datetime:
+        """Return when what is asked now expires, by the database's clock: this machine's may be days away from it."""
+        passed = self._clock.monotonic() - self._begun
+        return self._writer.run.claimed_at.astimezone(UTC) + timedelta(seconds=passed + self._seconds)
 
 
 @contextmanager

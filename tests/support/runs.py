@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from psycopg import AsyncConnection
 from psycopg.sql import SQL, Identifier
@@ -43,8 +43,8 @@ async def claimed(leases: Leases, key: RunKey, *, lease_seconds: float = 60) -> 
     return claim
 
 
-def a_question(run_id: str, *, seconds: float = 60, clock: datetime | None = None) -> StoredInterrupt:
-    """A question to the user that can be answered for so long from now on, by the clock of whoever asks."""
+def a_question(run_id: str, *, seconds: float = 60) -> StoredInterrupt:
+    """A question to the user that can be answered for so long."""
     return StoredInterrupt(
         id=new_id(),
         run_id=run_id,
@@ -58,13 +58,11 @@ def a_question(run_id: str, *, seconds: float = 60, clock: datetime | None = Non
         state="open",
         payload=None,
         created_at=None,
-        expires_at=(clock or SystemClock().now()) + timedelta(seconds=seconds),
+        expires_at=SystemClock().now() + timedelta(seconds=seconds),
     )
 
 
-async def wait_for_answer(
-    writer: RunWriter, question: StoredInterrupt, interrupts: InterruptRepository, *, clock: datetime | None = None
-) -> None:
+async def wait_for_answer(writer: RunWriter, question: StoredInterrupt, interrupts: InterruptRepository) -> None:
     """Ask the question and let the writer's run wait."""
     run, key = writer.run, RunKey(writer.run.tenant, writer.run.id)
 
@@ -79,7 +77,7 @@ async def wait_for_answer(
         "expiresAt": question.expires_at,
     }
     writer.emit(Clarification.model_validate(told))
-    writer.add(lambda: asking(run.thread_id, run.branch_id, [question], now=clock or SystemClock().now()))
+    writer.add(lambda: asking(run.thread_id, run.branch_id, [question]))
     await writer.suspend(wake)
 
 

@@ -1,6 +1,7 @@
 """A run: what is asked, what is allowed, what came of it."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -85,6 +86,7 @@ class Run:
     fence: int
     crashes: int
     remaining_seconds: float  # until its deadline, by the database's clock
+    claimed_at: datetime  # when this life began, by that clock
     grant: Grant | None = None  # what its caller may reach
     caller: str = ""  # the id of its caller's key
     clarifications: int = 0  # that were asked on its branch since a run there last did without

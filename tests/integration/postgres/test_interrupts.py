@@ -1,30 +1,51 @@
 """What runs wait for, by the database's clock."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from brain.interrupts import Interrupts, Wish
 from starling.core.clock import SystemClock
+from starling.core.errors import SuspendedError
 from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.interrupts import InterruptRepository
+from starling.infra.postgres.streams import RunReader
 from starling.infra.postgres.writer import RunWriter
 from tests.support.line import Line
-from tests.support.runs import a_question, claimed, wait_for_answer
+from tests.support.runs import claimed
+
+A_DAY = timedelta(days=1).total_seconds()
+WISH = Wish("clarification", "clarification/1", "supervisor", "It is unclear.", "Which disk?", {})
+
+
+class SkewedClock(SystemClock):
+    """The clock of a machine that somebody set wrong."""
+
+    def __init__(self, skew: timedelta) -> None:
+        self._skew = skew
+
+    def now(self) -> datetime:
+        return super().now() + self._skew
 
 
 @pytest.mark.parametrize("skew", [timedelta(days=-2), timedelta(days=2)], ids=["behind", "ahead"])
 async def test_a_question_lasts_as_long_as_it_is_meant_to_whatever_its_workers_clock_says(
     engine: AsyncEngine, skew: timedelta
 ) -> None:
-    line, clock = Line(engine), SystemClock().now() + skew
-    interrupts = InterruptRepository(engine, line.repository)
+    line = Line(engine)
     key = await line.accept()
-    writer = RunWriter(engine, await claimed(line.leases, key), Broadcast())
-    await wait_for_answer(writer, a_question(key.id, seconds=3600, clock=clock), interrupts, clock=clock)
+    broadcast = Broadcast()
+    writer = RunWriter(engine, await claimed(line.leases, key), broadcast)
+    with pytest.raises(SuspendedError):
+        Interrupts(writer, SkewedClock(skew), A_DAY).answer_to(WISH)
+    await writer.flush()
     await writer.close()
 
-    [asked] = await interrupts.waiting(key.tenant)
+    [asked] = await InterruptRepository(engine, line.repository).waiting(key.tenant)
+    told = await RunReader(engine, broadcast).latest(key, "clarification")
 
     assert asked.created_at is not None
-    assert asked.expires_at - asked.created_at == timedelta(seconds=3600)
+    assert timedelta(hours=23) < asked.expires_at - asked.created_at <= timedelta(hours=24, seconds=1)
+    assert told is not None
+    assert datetime.fromisoformat(told.data["expiresAt"]) == asked.expires_at

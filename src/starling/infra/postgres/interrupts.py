@@ -29,9 +29,9 @@ _ASK = """
 asked AS (
     INSERT INTO interrupts (tenant, id, run_id, key, kind, path, reason, message, response_schema, call, expires_at)
     SELECT fenced.tenant, item.id, fenced.id, item.key, item.kind, item.path, item.reason, item.message,
-        item.response_schema, item.call, now() + make_interval(secs => item.seconds)
+        item.response_schema, item.call, item.expires_at
     FROM fenced, jsonb_to_recordset(%(asked)s) AS item (id uuid, key text, kind text, path text, reason text,
-        message text, response_schema jsonb, call jsonb, seconds float8)),
+        message text, response_schema jsonb, call jsonb, expires_at timestamptz)),
 counted AS (
     UPDATE branches SET clarifications = clarifications + %(clarifications)s FROM fenced
     WHERE branches.tenant = fenced.tenant AND branches.thread_id = %(asked_thread)s AND branches.id = %(asked_branch)s
@@ -141,11 +141,8 @@ class InterruptAnswer:
     deed: str = field(default_factory=new_id)
 
 
-def asking(thread_id: str, branch_id: str, asked: Sequence[StoredInterrupt], *, now: datetime) -> Clause:
-    """Return what writes interrupts down, and counts the questions among them, as a part of a flush.
-
-    `now` is by the clock that says when they expire: how long they last then counts by the database's.
-    """
+def asking(thread_id: str, branch_id: str, asked: Sequence[StoredInterrupt]) -> Clause:
+    """Return what writes interrupts down, and counts the questions among them, as a part of a flush."""
     rows = [
         {
             "id": item.id,
@@ -156,7 +153,7 @@ def asking(thread_id: str, branch_id: str, asked: Sequence[StoredInterrupt], *, 
             "message": item.message,
             "response_schema": item.response_schema,
             "call": item.call,
-            "seconds": (item.expires_at - now).total_seconds(),
+            "expires_at": item.expires_at.isoformat(),
         }
         for item in asked
     ]

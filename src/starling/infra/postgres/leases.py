@@ -16,10 +16,21 @@ type Admit = Callable[[Connection, str], Awaitable[None]]
 # What a claim is made of, in the order that `claim_of` reads.
 CLAIMED: Final = """tenant, id::text, thread_id, branch_id, epoch, graph_version, input, config, correlation_id,
     trace_id, fence, crashes, seq, flushes, coalesce(extract(epoch FROM deadline - now()), 0)::float8,
-    principal -> 'grant', coalesce(principal ->> 'key_id', ''), cancel_requested"""
+    now(), principal -> 'grant', coalesce(principal ->> 'key_id', ''), cancel_requested"""
 _NAMES = (
     *("tenant", "id", "thread_id", "branch_id", "epoch", "graph_version", "input", "config", "correlation_id"),
-    *("trace_id", "fence", "crashes", "seq", "flushes", "remaining_seconds", "grant", "caller", "cancelled"),
+    *(
+        "trace_id",
+        "fence",
+        "crashes",
+        "seq",
+        "flushes",
+        "remaining_seconds",
+        "claimed_at",
+        "grant",
+        "caller",
+        "cancelled",
+    ),
 )
 
 _CLAIM = f"""

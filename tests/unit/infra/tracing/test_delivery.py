@@ -31,6 +31,7 @@ RUN = Run(
     fence=1,
     crashes=0,
     remaining_seconds=60,
+    claimed_at=datetime(2026, 11, 20, tzinfo=UTC),
 )
 
 
