@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-_FILE = Path(sys.argv[1])
 _SCHEMA = {
     "type": "object",
     "properties": {"lines": {"type": "integer"}, "gate": {"type": "string"}},
@@ -62,10 +61,10 @@ def act(tool: str, lines: int) -> Said:
 
 
 def call(params: Said) -> Said:
-    arguments = params["arguments"]
-    with _FILE.open("a") as file:
-        file.write(f"{params['name']} {arguments['lines']}\n")
-    while "gate" in arguments and not (_FILE.parent / arguments["gate"]).exists():
+    arguments, file = params["arguments"], Path(sys.argv[1])
+    with file.open("a") as notes:
+        notes.write(f"{params['name']} {arguments['lines']}\n")
+    while "gate" in arguments and not (file.parent / arguments["gate"]).exists():
         time.sleep(0.01)
     return act(params["name"], arguments["lines"])
 
