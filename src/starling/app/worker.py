@@ -121,6 +121,9 @@ class Worker:
         self._in_hand[key.id] += 1
         patience = monotonic() + self._limits.lease_seconds
         try:
+            if self._stopping or self._draining.is_set():
+                await self._leases.pass_on(key)  # it was being fetched just then
+                return
             claim, since = await _patiently(partial(self._claim, key), lambda: monotonic() > patience)
             if claim is not None:
                 await self._hold_claimed(claim, since)

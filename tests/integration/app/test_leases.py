@@ -24,6 +24,15 @@ from tests.support.runs import a_run
 _NOWHERE = "postgresql://nobody@127.0.0.1:9/none"
 
 
+# whoever fetches a run's job waits until a lock is free
+_SLOW_FETCHING = """
+CREATE FUNCTION wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NEW; END $$;
+CREATE TRIGGER gate BEFORE UPDATE ON procrastinate_jobs FOR EACH ROW
+WHEN (NEW.status = 'doing' AND NEW.task_name = 'starling.run') EXECUTE FUNCTION wait_at_gate()"""
+_IS_FETCHING = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+
+
 @dataclass
 class Lives:
     """What the workers of a test do with runs: by number of the life, it begins, may end, and was cut off."""
@@ -148,6 +157,26 @@ async def test_a_worker_that_drains_takes_nothing_more(yard: Yard) -> None:
         yard.lives.may_end[1].set()
 
     assert second.id not in {claim.run.id for claim in yard.lives.claims}
+
+
+async def test_what_a_worker_that_drains_was_just_fetching_another_has_as_if_nothing_had_been(yard: Yard) -> None:
+    await yard.execute(_SLOW_FETCHING)
+    async with await AsyncConnection.connect(yard.url, autocommit=True) as gate, AsyncExitStack() as stack:
+        await gate.execute("SELECT pg_advisory_lock(7)")
+        first = await stack.enter_async_context(yard.worker())
+        await yard.accept()
+        while not (await (await gate.execute(_IS_FETCHING)).fetchall()):  # noqa: ASYNC110 - it is Postgres that waits
+            await asyncio.sleep(0.01)
+        first.drain()
+        await yard.lives.drained.wait()
+        await stack.enter_async_context(yard.worker())
+        await gate.execute("SELECT pg_advisory_unlock(7)")
+
+        await yard.lives.began[1].wait()
+
+        [claim] = yard.lives.claims
+        assert not await yard.is_held_by(first.name)
+        assert claim.run.fence == 1
 
 
 async def test_who_is_stopped_while_draining_waits_for_nobody(yard: Yard) -> None:

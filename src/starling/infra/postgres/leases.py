@@ -51,6 +51,10 @@ UPDATE runs SET status = 'queued', lease_until = NULL, worker = NULL
 WHERE tenant = %(tenant)s AND id = %(id)s AND fence = %(fence)s AND status = 'running'
 RETURNING tenant, id::text"""
 
+_FETCHED = """
+SELECT tenant, id::text FROM runs
+WHERE tenant = %(tenant)s AND id = %(id)s AND status IN ('queued', 'running') FOR UPDATE"""
+
 _STRANDED = """
 SELECT tenant, id::text FROM runs WHERE ended_at IS NULL AND (
     (status = 'running' AND (lease_until IS NULL OR lease_until < now()))
@@ -111,6 +115,13 @@ class Leases:
                 released = await (await connection.execute(_RELEASE, values)).fetchall()
                 await self._queue(connection, released)
         return bool(released)
+
+    async def pass_on(self, key: RunKey) -> None:
+        """Give the queue a run again that was fetched and isn't going to be claimed, for whoever comes next."""
+        with translated():
+            async with transaction(self._engine) as connection:
+                fetched = await connection.execute(_FETCHED, {"tenant": key.tenant, "id": key.id})
+                await self._queue(connection, await fetched.fetchall())
 
     async def sweep(self, *, patience_seconds: float) -> int:
         """Queue again what nobody holds: lapsed or missing leases, jobs that were lost, heads that were missed.
