@@ -21,6 +21,7 @@ import orjson
 from aiohttp import web
 
 from starling.core.llm import Message, ModelRequest, ModelRole, ModelToolCall, ResponseSchema, ToolSpec
+from tests.support import serving
 from tests.support.model_script import Answer, Body, Responder, Script, completion, parts
 
 
@@ -64,8 +65,7 @@ class ModelServer:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
 
     async def __aenter__(self) -> Self:
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
+        self._listening = await serving.start(self._runner, self._port)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -75,7 +75,7 @@ class ModelServer:
         """Answer nothing any more, as a server that is away."""
         for gate in self._gates.values():
             gate.set()
-        await self._runner.cleanup()
+        await serving.stop(self._runner, self._listening)
 
     @property
     def root(self) -> str:

@@ -14,6 +14,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 
+from tests.support import serving
+
 type Attributes = Mapping[str, Any]
 
 
@@ -52,12 +54,11 @@ class Collector:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
 
     async def __aenter__(self) -> Self:
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self._listening = await serving.start(self._runner)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
+        await serving.stop(self._runner, self._listening)
 
     @property
     def url(self) -> str:

@@ -24,6 +24,7 @@ from starling.infra.postgres.outbox import Outbox
 from starling.infra.postgres.runs import RunKey
 from starling.infra.postgres.switches import Target
 from starling.infra.postgres.tables import audit_events
+from tests.support import serving
 from tests.support.gateway import free_port
 from tests.support.platform import CALLER
 
@@ -53,12 +54,11 @@ class FakeContextService:
         app = web.Application()
         app.router.add_post("/base/events", self.events)
         runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", port).start()
+        listening = await serving.start(runner, port)
         try:
             yield
         finally:
-            await runner.cleanup()
+            await serving.stop(runner, listening)
 
 
 @asynccontextmanager

@@ -16,6 +16,7 @@ from starling.app.doctor import clock, disk, python
 from starling.app.doctor.examination import examine
 from starling.app.doctor.finding import Finding
 from starling.core.settings import ProviderSettings, Settings
+from tests.support import serving
 from tests.support.command_line import new_home
 from tests.support.gateway import SERVERS, free_port
 from tests.support.model_script import Answer, Body
@@ -65,13 +66,12 @@ async def collector(status: int) -> AsyncGenerator[str]:
 
 @asynccontextmanager
 async def served(app: web.Application) -> AsyncGenerator[str]:
-    port, runner = free_port(), web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
+    runner = web.AppRunner(app)
+    listening = await serving.start(runner)
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
-        await runner.cleanup()
+        await serving.stop(runner, listening)
 
 
 async def test_where_all_is_well_it_says_what_it_saw(database_url: str, tmp_path: Path) -> None:
