@@ -17,6 +17,7 @@ from rich.text import Text
 from starling.app.logs import configure_logs
 from starling.app.redaction import Redaction
 from starling.core.settings import ProviderSettings, Settings
+from tests.support.logs import restored_logging
 
 CANARIES = {
     "database": "postgresql://us:pa%40ss-canary@db.example/x",
@@ -40,10 +41,8 @@ SETTINGS = Settings(
 
 @pytest.fixture(autouse=True)
 def logging_as_before() -> Generator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
+    with restored_logging():
+        yield
 
 
 def test_what_a_server_says_out_of_turn_is_not_quoted() -> None:

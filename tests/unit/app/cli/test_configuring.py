@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from starling.app.cli.configuring import service_settings_of, settings_of
+from tests.support.logs import restored_logging
 
 
 @pytest.fixture(autouse=True)
@@ -16,12 +17,9 @@ def root_logger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Generator[lo
     """The root logger, put back afterwards; no settings but those of the test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LOG_LEVEL", raising=False)
-    root = logging.getLogger()
-    level, handlers = root.level, root.handlers[:]
-    root.handlers.clear()
-    yield root
-    root.setLevel(level)
-    root.handlers[:] = handlers
+    with restored_logging() as root:
+        root.handlers.clear()
+        yield root
 
 
 @pytest.fixture
