@@ -16,7 +16,7 @@ demo: servers ## starts the platform, sends it a request, shows what happens, st
 
 test: servers ## all tests
 	@scripts/node-servers
-	$(bin)/python -m pytest -n auto
+	$(bin)/python -m pytest -n auto --dist worksteal
 
 chaos: environment ## breaks everything 200 times in 10 minutes; CHAOS="--seed 7 --minutes 1 --faults 20" says otherwise
 	@$(bin)/python -m tests.chaos $(CHAOS)

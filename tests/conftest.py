@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import shutil
 import tempfile
 import threading
@@ -20,6 +21,12 @@ from starling.infra.postgres.schema import upgrade
 
 _TEMPLATE = "starling_template"
 _THREADS_OF_TRACING = ("end-tracing", "OtelBatchSpanRecordProcessor")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: many tests wait, for processes that start and for a Postgres that is away."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.fixture(autouse=True)
