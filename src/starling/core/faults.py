@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 _SAID: Final[Mapping[str, str]] = {
     "missing": "is missing",
@@ -29,8 +28,11 @@ _SUBJECT: Final = re.compile(r"^(?:Input|Value|String|List|Tuple|Dictionary) sho
 _ASIDES: Final = re.compile(r"^(?:Value|Assertion) error, | after validation")
 
 
-def said(fault: ErrorDetails, thing: str = "field") -> str:
-    """Return what is wrong, to stand after its place; `thing` is what the place would be called if there were it."""
+def said(fault: Mapping[str, Any], thing: str = "field") -> str:
+    """Return what one of pydantic's errors says is wrong, to stand after its place.
+
+    `thing` is what the place would be called if there were it.
+    """
     if fault["type"] == "extra_forbidden":
         return f"there is no such {thing}"
     if fault["type"] == "string_too_short" and fault.get("ctx", {}).get("min_length") == 1:
