@@ -20,7 +20,7 @@ from mcp_gateway.config import McpConfig, read_config
 from mcp_gateway.sessions import Sessions
 from starling.core.llm import Message, ModelClient, ModelReply, ModelRequest, ModelRole, ResponseSchema, ToolSpec
 from starling.core.settings import Limits, environment, load_settings
-from starling.infra.llm.opening import open_models
+from starling.infra.llm.factory import open_models
 
 SERVER_OF = {"tide_level": "tides", "find_shelf": "library"}
 

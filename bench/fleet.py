@@ -17,7 +17,7 @@ from bench.figures import Figure
 from bench.process import python, running
 from bench.server import REQUEST, STARLING, Place, answered, free_port
 from bench.stage import Stage
-from starling.infra.postgres.embedded import EmbeddedPostgres
+from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.schema import upgrade
 
 PICKUP_NAMES = ("runs.pickup_ms",)

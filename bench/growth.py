@@ -13,7 +13,7 @@ from bench.figures import Figure
 from bench.server import up
 from bench.sizes import checkpoint_bytes, thread_sizes
 from bench.stage import Stage
-from starling.infra.postgres.embedded import EmbeddedPostgres
+from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.schema import upgrade
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer

@@ -16,7 +16,7 @@ import psutil
 import psycopg
 
 from bench.process import python, running
-from starling.infra.postgres.embedded import attach
+from starling.infra.postgres.embedded.server import attach
 
 REQUEST = "What is the tide level in Callao, and on which shelf is the book Moby Dick?"
 STARLING = "from starling.app.cli import main; main()"

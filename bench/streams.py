@@ -20,14 +20,14 @@ from bench.server import Platform, up
 from bench.stage import Stage
 from starling.core.events import Done, Thinking, Usage
 from starling.core.runs import RunResult
-from starling.infra.postgres.broadcast import Broadcast
-from starling.infra.postgres.embedded import EmbeddedPostgres
+from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.engine import open_engine
-from starling.infra.postgres.leases import Leases
-from starling.infra.postgres.runs import RunKey, RunRepository
+from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
+from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.leases import Leases
+from starling.infra.postgres.runs.reader import RunReader
+from starling.infra.postgres.runs.writer import RunWriter
 from starling.infra.postgres.schema import upgrade
-from starling.infra.postgres.streams import RunReader
-from starling.infra.postgres.writer import RunWriter
 from tests.support.runs import a_run, claimed, defer_nothing
 
 EVENT_NAMES = ("events.per_second",)

@@ -19,7 +19,7 @@ from langgraph.checkpoint.serde.types import TASKS
 from psycopg.types.json import Jsonb
 
 from starling.infra.postgres.engine import Engine, driver, translated
-from starling.infra.postgres.writer import Clause, RunWriter
+from starling.infra.postgres.runs.writer import Clause, RunWriter
 
 # The stock saver's statements, with all rows at once.
 _STORE = """

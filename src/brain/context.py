@@ -21,7 +21,7 @@ from starling.core.runs import Run, Step
 from starling.core.settings import Limits
 from starling.core.tools import ToolGateway
 from starling.core.tracing import NO_TRACER, Tracer
-from starling.infra.postgres.writer import RunWriter
+from starling.infra.postgres.runs.writer import RunWriter
 
 OUT_OF_TIME: Final = "The run's time ran out."
 OUT_OF_BUDGET: Final = "The run's budget is used up."

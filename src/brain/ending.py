@@ -22,8 +22,8 @@ from brain.state import GraphState, approved
 from starling.core.clock import Clock
 from starling.core.events import Done, Failure
 from starling.core.runs import Citation, Degradation, FinalStatus, Run, RunResult, Step
-from starling.infra.postgres.runs import RunRepository
-from starling.infra.postgres.writer import Clause, RunWriter
+from starling.infra.postgres.runs.acceptance import RunRepository
+from starling.infra.postgres.runs.writer import Clause, RunWriter
 
 # An ended run has no more use for checkpoints (whose thread is the run), nor for what the journal holds only so that
 # the run can go on. What models and tools answered stays for its time: it stands nowhere else.

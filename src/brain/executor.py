@@ -43,13 +43,13 @@ from starling.core.runs import Run, RunResult
 from starling.core.settings import Limits
 from starling.core.tools import NO_HALTS, Effect, Halts, ToolGateway
 from starling.core.tracing import NO_TRACER, Span, Tracer
-from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.engine import Engine
-from starling.infra.postgres.interrupts import InterruptRepository
-from starling.infra.postgres.ledger import LedgerReader
-from starling.infra.postgres.runs import Claim, Connection, RunKey
-from starling.infra.postgres.streams import RunReader
-from starling.infra.postgres.writer import RunWriter
+from starling.infra.postgres.runs.acceptance import Claim, Connection, RunKey
+from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.interrupts import InterruptRepository
+from starling.infra.postgres.runs.ledger import LedgerReader
+from starling.infra.postgres.runs.reader import RunReader
+from starling.infra.postgres.runs.writer import RunWriter
 
 _ANSWER_SHARE, _ANSWER_SECONDS = 0.1, 5.0  # of a run's time, kept for its answer
 _LEFT = "Its task failed before it came to this call again."

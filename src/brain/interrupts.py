@@ -13,8 +13,8 @@ from starling.core.errors import SuspendedError
 from starling.core.events import AnyEvent, ApprovalRequired, BudgetRequired, Clarification, ExactCall, InDoubt
 from starling.core.ids import new_id
 from starling.core.json import JsonObject
-from starling.infra.postgres.interrupts import InterruptKind, StoredInterrupt, asking
-from starling.infra.postgres.writer import Clause, RunWriter
+from starling.infra.postgres.runs.interrupts import InterruptKind, StoredInterrupt, asking
+from starling.infra.postgres.runs.writer import Clause, RunWriter
 
 _SAME = {"name", "args"}  # what makes two calls the same
 

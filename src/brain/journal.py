@@ -11,7 +11,7 @@ import orjson
 from starling.core.errors import JournalDivergedError
 from starling.core.json import Json, JsonObject, storable
 from starling.core.llm import ModelReply, ModelRequest, ModelToolCall, TokenUsage
-from starling.infra.postgres.writer import JournalEntry, RunWriter
+from starling.infra.postgres.runs.writer import JournalEntry, RunWriter
 
 _WITH_EXPONENT: Final = 1e16  # floats from here on are written with one, and read back as integers
 _INTEGERS: Final = range(-(2**63), 2**63)  # that are kept as such

@@ -10,8 +10,8 @@ from brain.interrupts import Answered, Interrupts, Wish
 from starling.core.clock import Clock
 from starling.core.json import JsonObject, digest
 from starling.core.tools import CallRecord, Effect, Find, Finding, ToolCall, ToolOutcome
-from starling.infra.postgres.ledger import LedgerRow, storing
-from starling.infra.postgres.writer import Clause, RunWriter
+from starling.infra.postgres.runs.ledger import LedgerRow, storing
+from starling.infra.postgres.runs.writer import Clause, RunWriter
 
 RESOLUTION: Final[JsonObject] = {
     "type": "object",

@@ -15,13 +15,13 @@ from starling.core.json import canonical
 from starling.core.llm import TokenUsage
 from starling.core.runs import FinalStatus, RunResult
 from starling.core.tools import ToolOutcome
-from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.engine import Engine
-from starling.infra.postgres.ledger import LedgerReader, LedgerRow
-from starling.infra.postgres.runs import Claim, RunKey
-from starling.infra.postgres.stopping import OpenCall, StoppingRepository
-from starling.infra.postgres.streams import RunReader
-from starling.infra.postgres.writer import Clause, JournalEntry, RunWriter
+from starling.infra.postgres.runs.acceptance import Claim, RunKey
+from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.ledger import LedgerReader, LedgerRow
+from starling.infra.postgres.runs.reader import RunReader
+from starling.infra.postgres.runs.termination import OpenCall, StoppingRepository
+from starling.infra.postgres.runs.writer import Clause, JournalEntry, RunWriter
 
 CANCELLED: Final = "The run was cancelled."
 _UNKNOWN: Final = "Whether the call was done is unknown."

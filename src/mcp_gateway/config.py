@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from starling.core.errors import ConfigurationError
-from starling.core.faults import said
 from starling.core.json import Json, JsonObject, digest, storable
 from starling.core.tools import Effect
+from starling.core.validation_errors import said
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
 _EXAMPLE = '{"mcpServers": {"time": {"command": "mcp-server-time"}}}'

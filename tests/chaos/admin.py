@@ -22,8 +22,8 @@ from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
 from starling.infra.postgres.keys import KeyRepository
+from starling.infra.postgres.kill_switches import SwitchRepository, Target
 from starling.infra.postgres.retention import Forgotten, Selection
-from starling.infra.postgres.switches import SwitchRepository, Target
 from tests.chaos.books import Books
 from tests.chaos.promises import CLOSED_SECONDS, HALTED_SECONDS, Halt, Knock, Promises
 from tests.chaos.town import LEASE_SECONDS, TenantKey, Town

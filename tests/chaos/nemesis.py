@@ -16,7 +16,7 @@ import psycopg
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from starling.core.principal import SHARED
-from starling.infra.postgres.switches import Target
+from starling.infra.postgres.kill_switches import Target
 from tests.chaos.admin import Admin
 from tests.chaos.processes import Service
 from tests.chaos.promises import Promises

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from brain.conversation.states import AssistantMessageState, UserMessageState
-from starling.infra.postgres.switches import SwitchKind
+from starling.infra.postgres.kill_switches import SwitchKind
 from tests.chaos.books import Accepted, Books, Reading
 from tests.chaos.evidence import Evidence
 from tests.chaos.invariants import violations

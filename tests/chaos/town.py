@@ -23,7 +23,7 @@ from starling.app.keys import Keys, KeyWish
 from starling.core.clock import SystemClock
 from starling.core.principal import Scope
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.embedded import EmbeddedPostgres
+from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.schema import upgrade

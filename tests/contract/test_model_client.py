@@ -22,8 +22,8 @@ from starling.core.llm import (
 )
 from starling.infra.llm.chat_model import ChatModel
 from starling.infra.llm.client import Models
-from starling.infra.llm.endpoint import Endpoint, EndpointModel, open_session
 from starling.infra.llm.langchain_model import LangChainModel
+from starling.infra.llm.openai_endpoint import Endpoint, EndpointModel, open_session
 from tests.support.http_chat_model import HttpChatModel
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer

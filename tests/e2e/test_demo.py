@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from starling.infra.postgres.account import service_account
-from starling.infra.postgres.cluster import locate
+from starling.infra.postgres.embedded.cluster import locate
+from starling.infra.postgres.embedded.os_user import service_account
 from tests.support.command_line import new_home
 
 _ROOT = Path(__file__).parents[2]

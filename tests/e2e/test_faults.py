@@ -18,7 +18,7 @@ from starling.app.database import Database
 from starling.app.intake import RunRequest
 from starling.core.events import StoredEvent
 from starling.core.settings import Settings
-from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.runs.acceptance import RunKey
 from tests.support.command_line import Service, new_home
 from tests.support.effects import AGENT, Effects
 from tests.support.model_script import Answer

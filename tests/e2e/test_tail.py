@@ -7,10 +7,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.events import Done, Thinking, Usage
 from starling.core.runs import RunResult
-from starling.infra.postgres.broadcast import Broadcast
-from starling.infra.postgres.leases import Leases
-from starling.infra.postgres.runs import RunKey, RunRepository
-from starling.infra.postgres.writer import RunWriter
+from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
+from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.leases import Leases
+from starling.infra.postgres.runs.writer import RunWriter
 from tests.support.command_line import new_home
 from tests.support.runs import a_run, claimed, defer_nothing
 

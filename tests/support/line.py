@@ -7,11 +7,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.events import Done, Usage
 from starling.core.runs import RunResult
-from starling.infra.postgres.broadcast import Broadcast
-from starling.infra.postgres.leases import Leases
-from starling.infra.postgres.policies import Policy
-from starling.infra.postgres.runs import Connection, RunKey, RunRepository
-from starling.infra.postgres.writer import RunWriter
+from starling.infra.postgres.runs.acceptance import Connection, RunKey, RunRepository
+from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.leases import Leases
+from starling.infra.postgres.runs.thread_policies import Policy
+from starling.infra.postgres.runs.writer import RunWriter
 from tests.support.runs import a_run, claimed
 
 CAP = 3

@@ -23,7 +23,7 @@ from starling.core.events import StoredEvent
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.runs import RunResult
 from starling.core.settings import Limits, ProviderSettings, Settings
-from starling.infra.postgres.runs import Claim, RunKey
+from starling.infra.postgres.runs.acceptance import Claim, RunKey
 from tests.support.gateway import SERVERS, free_port
 from tests.support.model_script import Answer, Body, Rule, Script, When
 from tests.support.model_server import ModelServer

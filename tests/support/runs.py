@@ -13,10 +13,10 @@ from starling.core.events import Clarification
 from starling.core.ids import new_id, trace_id_of
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.runs import RunConfig
-from starling.infra.postgres.interrupts import InterruptRepository, StoredInterrupt, asking
-from starling.infra.postgres.leases import Leases
-from starling.infra.postgres.runs import Claim, Connection, NewRun, RunKey
-from starling.infra.postgres.writer import RunWriter
+from starling.infra.postgres.runs.acceptance import Claim, Connection, NewRun, RunKey
+from starling.infra.postgres.runs.interrupts import InterruptRepository, StoredInterrupt, asking
+from starling.infra.postgres.runs.leases import Leases
+from starling.infra.postgres.runs.writer import RunWriter
 
 
 async def defer_nothing(connection: Connection, keys: Sequence[RunKey]) -> None:

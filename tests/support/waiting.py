@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import text
 
-from starling.infra.postgres.interrupts import InterruptAnswer, StoredInterrupt
-from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.interrupts import InterruptAnswer, StoredInterrupt
 from tests.support.platform import Platform
 
 SOMEBODY = "somebody"

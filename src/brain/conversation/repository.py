@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from brain.conversation.states import BaseState, Envelope, decode
 from starling.core.runs import Run
 from starling.infra.postgres.engine import fetch_alone, translated
-from starling.infra.postgres.writer import Clause
+from starling.infra.postgres.runs.writer import Clause
 
 _PUSH = """
 moved AS (

@@ -16,17 +16,17 @@ from starling.core.principal import Grant, Principal
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
-from starling.infra.postgres.idempotency import IdempotencyKey
-from starling.infra.postgres.interrupts import (
+from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
+from starling.infra.postgres.runs.idempotency import IdempotencyKey
+from starling.infra.postgres.runs.interrupts import (
     MOST,
     InterruptAnswer,
     InterruptKind,
     InterruptRepository,
     StoredInterrupt,
 )
-from starling.infra.postgres.runs import RunKey, RunRepository
 from starling.infra.postgres.schema import check
-from starling.infra.queue.runs import open_queue
+from starling.infra.queue.run_queue import open_queue
 
 _CONNECTIONS = 2
 _OTHER_KEY = "Have it answered with a key that reaches as much."

@@ -6,8 +6,8 @@ from typing import Final
 
 from starling.core.events import StoredEvent
 from starling.core.runs import RunStatus
-from starling.infra.postgres.runs import RunKey
-from starling.infra.postgres.streams import RunReader
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.reader import RunReader
 
 _ASKS: Final = frozenset({"approval_required", "clarification", "budget_required", "in_doubt"})
 _LOOK_SECONDS = 0.1

@@ -14,15 +14,15 @@ from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
 from starling.core.runs import RunStatus
 from starling.core.settings import Settings
-from starling.infra.postgres.bell import rings
-from starling.infra.postgres.broadcast import Broadcast, open_broadcast
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
-from starling.infra.postgres.policies import CANCELS
-from starling.infra.postgres.runs import RunKey, RunRepository
+from starling.infra.postgres.notifications import rings
+from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
+from starling.infra.postgres.runs.broadcast import Broadcast, open_broadcast
+from starling.infra.postgres.runs.reader import RunReader
+from starling.infra.postgres.runs.termination import StoppingRepository
+from starling.infra.postgres.runs.thread_policies import CANCELS
 from starling.infra.postgres.schema import check
-from starling.infra.postgres.stopping import StoppingRepository
-from starling.infra.postgres.streams import RunReader
-from starling.infra.queue.runs import open_queue
+from starling.infra.queue.run_queue import open_queue
 
 _LOOK_SECONDS = 5.0  # for a notice that was missed
 _CONNECTIONS = 2

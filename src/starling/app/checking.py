@@ -2,7 +2,7 @@
 
 from mcp_gateway.config import read_config
 from starling.core.settings import Settings
-from starling.infra.llm.opening import check_models
+from starling.infra.llm.factory import check_models
 from starling.infra.tracing.destination import destination_of
 
 

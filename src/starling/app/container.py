@@ -39,22 +39,22 @@ from starling.core.clock import SystemClock
 from starling.core.settings import Limits, Settings, environment
 from starling.core.tools import ServerListing
 from starling.infra.llm.client import Models
-from starling.infra.llm.opening import open_models
+from starling.infra.llm.factory import open_models
 from starling.infra.postgres.artifacts import PostgresArtifacts, Quota
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.backlog import backlog
-from starling.infra.postgres.broadcast import Broadcast, open_broadcast
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
-from starling.infra.postgres.interrupts import InterruptRepository
 from starling.infra.postgres.keys import KeyRepository
-from starling.infra.postgres.leases import Leases
-from starling.infra.postgres.renewals import Renewals
-from starling.infra.postgres.runs import RunRepository
+from starling.infra.postgres.kill_switches import SwitchRepository
+from starling.infra.postgres.runs.acceptance import RunRepository
+from starling.infra.postgres.runs.broadcast import Broadcast, open_broadcast
+from starling.infra.postgres.runs.interrupts import InterruptRepository
+from starling.infra.postgres.runs.lease_renewal import Renewals
+from starling.infra.postgres.runs.leases import Leases
+from starling.infra.postgres.runs.queue_depth import backlog
+from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.schema import check, upgrade
-from starling.infra.postgres.streams import RunReader
-from starling.infra.postgres.switches import SwitchRepository
-from starling.infra.queue.runs import RunQueue, open_queue
-from starling.infra.tracing.opening import open_tracer
+from starling.infra.queue.run_queue import RunQueue, open_queue
+from starling.infra.tracing.factory import open_tracer
 
 _FOR_STREAMS = 4  # connections, which requests and runs can't take from them
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from starling.core.errors import ConfigurationError, DatabaseUnavailableError
 from starling.core.settings import Settings
-from starling.infra.postgres.embedded import EmbeddedPostgres, attach
+from starling.infra.postgres.embedded.server import EmbeddedPostgres, attach
 from starling.infra.postgres.engine import connected
 
 _LOOK_SECONDS = 0.5

@@ -14,8 +14,8 @@ from starling.app.worker import Execute
 from starling.core.clock import Clock
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.runs import RunResult
-from starling.infra.postgres.bell import rings
-from starling.infra.postgres.runs import Claim
+from starling.infra.postgres.notifications import rings
+from starling.infra.postgres.runs.acceptance import Claim
 
 _LOOK_SECONDS = 10.0  # for a notice that was missed, and for epochs that no run holds any more
 _STOP_SECONDS = 2.0

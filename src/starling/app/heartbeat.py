@@ -11,7 +11,7 @@ from threading import Event
 from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.runs import Run
-from starling.infra.postgres.renewals import Hold, Renewals, Renewed
+from starling.infra.postgres.runs.lease_renewal import Hold, Renewals, Renewed
 
 _BEATS = 3  # of a lease, when all goes well
 _SURE = 5 / 6  # of a lease is counted on: what is left is for stopping before somebody else may start

@@ -16,11 +16,11 @@ from starling.core.json import digest, storable, storable_text
 from starling.core.principal import Principal
 from starling.core.runs import RunConfig, RunStatus
 from starling.core.settings import Limits
-from starling.infra.postgres.broadcast import Listener
-from starling.infra.postgres.idempotency import IdempotencyKey
-from starling.infra.postgres.policies import Policy
-from starling.infra.postgres.runs import NewRun, RunKey, RunRepository, ThreadAsksError
-from starling.infra.postgres.streams import RunReader
+from starling.infra.postgres.runs.acceptance import NewRun, RunKey, RunRepository, ThreadAsksError
+from starling.infra.postgres.runs.broadcast import Listener
+from starling.infra.postgres.runs.idempotency import IdempotencyKey
+from starling.infra.postgres.runs.reader import RunReader
+from starling.infra.postgres.runs.thread_policies import Policy
 
 type Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 

@@ -14,7 +14,7 @@ from starling.core.llm import ModelReply, ModelRequest, ModelRole, TextDelta
 from starling.core.runs import RunResult
 from starling.core.tools import ServerListing, ToolCall, ToolGateway, ToolOutcome
 from starling.infra.llm.client import Models
-from starling.infra.postgres.runs import Claim
+from starling.infra.postgres.runs.acceptance import Claim
 
 # Names that anybody may invent are no labels.
 _UNKNOWN_SERVER = "unknown"  # removed meanwhile

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.events import StoredEvent
 from starling.core.runs import RunStatus
-from starling.infra.postgres.backlog import Backlog
+from starling.infra.postgres.runs.queue_depth import Backlog
 
 _FRESH_SECONDS: Final = 5.0
 _UNFINISHED: Final = tuple(status for status in RunStatus if not status.terminal)

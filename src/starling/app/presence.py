@@ -8,8 +8,8 @@ from brain.registry.repository import EpochRepository
 from starling.core.principal import DEFAULT_TENANT, SHARED
 from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.keys import KeyRepository
-from starling.infra.postgres.run_list import latest_runs
-from starling.infra.postgres.switches import SwitchKind, Target
+from starling.infra.postgres.kill_switches import SwitchKind, Target
+from starling.infra.postgres.runs.listing import latest_runs
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from starling.app.database import find_database
 from starling.core.artifacts import ArtifactStore
 from starling.core.settings import Settings
 from starling.infra.postgres.artifacts import READ_ONLY, PostgresArtifacts
-from starling.infra.postgres.broadcast import open_broadcast
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
-from starling.infra.postgres.run_list import RunFilter, RunSummary, latest_runs
+from starling.infra.postgres.runs.broadcast import open_broadcast
+from starling.infra.postgres.runs.listing import RunFilter, RunSummary, latest_runs
+from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.schema import check
-from starling.infra.postgres.streams import RunReader
 
 _CONNECTIONS = 2
 

@@ -9,8 +9,8 @@ from starling.app.background import in_background
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.principal import SHARED
 from starling.core.tools import Halts, ToolCall
-from starling.infra.postgres.bell import rings
-from starling.infra.postgres.switches import HALTS, NOTHING, SwitchRepository
+from starling.infra.postgres.kill_switches import HALTS, NOTHING, SwitchRepository
+from starling.infra.postgres.notifications import rings
 
 _LOOK_SECONDS = 1.0
 _log = logging.getLogger(__name__)

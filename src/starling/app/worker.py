@@ -21,10 +21,10 @@ from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
 from starling.core.runs import Run, RunResult
 from starling.core.settings import Limits
-from starling.infra.postgres.leases import Leases
-from starling.infra.postgres.renewals import Hold
-from starling.infra.postgres.runs import Claim, RunKey
-from starling.infra.queue.runs import RunQueue
+from starling.infra.postgres.runs.acceptance import Claim, RunKey
+from starling.infra.postgres.runs.lease_renewal import Hold
+from starling.infra.postgres.runs.leases import Leases
+from starling.infra.queue.run_queue import RunQueue
 
 _SWEEP_SECONDS = 5.0
 _STOP_SECONDS = 10.0  # then whatever still waits for Postgres is left to its lease

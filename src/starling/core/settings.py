@@ -15,8 +15,8 @@ from pydantic_settings import (
 )
 
 from starling.core.errors import ConfigurationError
-from starling.core.faults import said
-from starling.core.sources import EnvironmentSource, Origins
+from starling.core.settings_sources import EnvironmentSource, Origins
+from starling.core.validation_errors import said
 
 
 def environment() -> Mapping[str, str]:

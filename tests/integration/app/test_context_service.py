@@ -20,9 +20,9 @@ from starling.app.worker import working
 from starling.core.principal import DEFAULT_TENANT, Scope
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.kill_switches import Target
 from starling.infra.postgres.outbox import Outbox
-from starling.infra.postgres.runs import RunKey
-from starling.infra.postgres.switches import Target
+from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.tables import audit_events
 from tests.support import serving
 from tests.support.gateway import free_port

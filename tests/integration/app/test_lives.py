@@ -11,10 +11,10 @@ from starling.app.worker import Work, Worker, working
 from starling.core.errors import RunUnwritableError
 from starling.core.settings import Limits
 from starling.infra.postgres.engine import open_engine
-from starling.infra.postgres.leases import Leases
-from starling.infra.postgres.renewals import Renewals
-from starling.infra.postgres.runs import Claim, RunRepository
-from starling.infra.queue.runs import open_queue
+from starling.infra.postgres.runs.acceptance import Claim, RunRepository
+from starling.infra.postgres.runs.lease_renewal import Renewals
+from starling.infra.postgres.runs.leases import Leases
+from starling.infra.queue.run_queue import open_queue
 from tests.support.runs import a_run
 
 

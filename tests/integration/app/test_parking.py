@@ -10,7 +10,7 @@ from subprocess import Popen
 import pytest
 from sqlalchemy import text
 
-from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.runs.acceptance import RunKey
 from tests.support.command_line import Home, Service, new_home
 from tests.support.effects import AGENT, Effects
 from tests.support.model_script import Answer, Rule, Script, When

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from starling.app.worker import working
 from starling.core.errors import DatabaseUnavailableError
-from starling.infra.postgres.embedded import EmbeddedPostgres
+from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.schema import upgrade
 from tests.support.faults import frozen, terminate_backends
 from tests.support.model_script import Answer

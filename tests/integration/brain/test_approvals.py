@@ -12,11 +12,11 @@ import pytest
 from starling.core.events import ExactCall
 from starling.core.runs import RunStatus
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.interrupts import InterruptAnswer, StoredInterrupt
-from starling.infra.postgres.ledger import LedgerReader
+from starling.infra.postgres.kill_switches import Target
 from starling.infra.postgres.retention import Retention, Selection
-from starling.infra.postgres.runs import RunKey
-from starling.infra.postgres.switches import Target
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.interrupts import InterruptAnswer, StoredInterrupt
+from starling.infra.postgres.runs.ledger import LedgerReader
 from tests.integration.brain.conftest import Open
 from tests.support.effects import AGENT, Effects
 from tests.support.model_script import Answer

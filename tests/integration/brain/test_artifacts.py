@@ -11,8 +11,8 @@ import pytest
 from psycopg import AsyncConnection
 
 from starling.core.artifacts import artifact_id
-from starling.infra.postgres.ledger import LedgerReader
-from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.ledger import LedgerReader
 from tests.integration.brain.conftest import Open
 from tests.support.gateway import SERVERS, python
 from tests.support.mcp_servers.verbose import poem

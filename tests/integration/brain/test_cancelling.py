@@ -11,8 +11,8 @@ from starling.app.worker import working
 from starling.core.errors import ConflictError, LeaseLostError, NotFoundError
 from starling.core.ids import new_id
 from starling.core.runs import RunResult, RunStatus
-from starling.infra.postgres.interrupts import InterruptAnswer
-from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.interrupts import InterruptAnswer
 from tests.integration.brain.conftest import Open
 from tests.support.gateway import wait_for
 from tests.support.model_script import Answer, Rule, When

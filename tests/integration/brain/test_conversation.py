@@ -16,7 +16,7 @@ from brain.conversation.states import (
     encode,
 )
 from starling.core.errors import InvalidRequestError
-from starling.infra.postgres.writer import RunWriter
+from starling.infra.postgres.runs.writer import RunWriter
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, ModelSays, Platform, calls, decision, task, verdict
 

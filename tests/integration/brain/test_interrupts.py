@@ -10,8 +10,8 @@ import pytest
 
 from starling.core.errors import ConflictError, NotFoundError
 from starling.core.runs import RunStatus
-from starling.infra.postgres.interrupts import InterruptAnswer, StoredInterrupt
-from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.interrupts import InterruptAnswer, StoredInterrupt
 from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, CALLER, ModelSays, Platform, calls, decision, task, verdict

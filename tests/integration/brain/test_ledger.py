@@ -16,10 +16,10 @@ from starling.core.errors import LeaseLostError
 from starling.core.events import ExactCall
 from starling.core.tools import ToolCall
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.interrupts import StoredInterrupt
-from starling.infra.postgres.ledger import LedgerReader, LedgerRow
-from starling.infra.postgres.runs import RunKey
-from starling.infra.postgres.switches import Target
+from starling.infra.postgres.kill_switches import Target
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.interrupts import StoredInterrupt
+from starling.infra.postgres.runs.ledger import LedgerReader, LedgerRow
 from tests.integration.brain.conftest import Open
 from tests.support.effects import AGENT, Effects
 from tests.support.model_script import Answer

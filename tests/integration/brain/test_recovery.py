@@ -6,7 +6,7 @@ import pytest
 from psycopg import AsyncConnection
 
 from starling.core.errors import LeaseLostError
-from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.runs.acceptance import RunKey
 from tests.support.gateway import call
 from tests.support.model_script import Answer, Body
 from tests.support.platform import BENCH, SHOP, ModelSays, Platform, Told, Workbench, calls, decision, task, verdict

@@ -11,8 +11,8 @@ from starling.core.ids import new_id
 from starling.core.principal import Principal, Scope
 from starling.core.tools import ToolCall, ToolOutcome
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.runs import RunKey
-from starling.infra.postgres.switches import Target
+from starling.infra.postgres.kill_switches import Target
+from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.tables import audit, audit_events
 from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer

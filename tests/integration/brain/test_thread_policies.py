@@ -8,8 +8,8 @@ from psycopg import AsyncConnection
 from starling.app.intake import RunRequest
 from starling.app.worker import working
 from starling.core.errors import ConflictError
-from starling.infra.postgres.policies import Policy
-from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.thread_policies import Policy
 from tests.support.model_script import Answer
 from tests.support.platform import CALLER, ModelSays, Platform, decision
 

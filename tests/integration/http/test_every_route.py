@@ -26,7 +26,7 @@ from starling.core.artifacts import Origin, artifact_id
 from starling.core.principal import Principal, Scope
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.tables import metadata
 from tests.integration.http.test_keys import ELSEWHERE
 

@@ -25,7 +25,7 @@ from starling.core.ids import new_id
 from starling.core.principal import Scope
 from starling.core.settings import ProviderSettings, Settings
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.embedded import EmbeddedPostgres
+from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.schema import upgrade
 from tests.support.gateway import wait_for
 from tests.support.model_script import Answer

@@ -25,8 +25,8 @@ from starling.core.events import Done, Failure, Thinking, Usage
 from starling.core.ids import new_id
 from starling.core.runs import RunResult
 from starling.core.settings import Limits, Settings
-from starling.infra.postgres.runs import RunKey
-from starling.infra.postgres.writer import RunWriter
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.writer import RunWriter
 from tests.support.platform import CALLER
 from tests.support.runs import claimed
 from tests.support.sse import Event, read_events

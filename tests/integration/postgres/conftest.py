@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from starling.infra.postgres import postmaster
-from starling.infra.postgres.account import service_account
-from starling.infra.postgres.embedded import EmbeddedPostgres
+from starling.infra.postgres.embedded import postmaster
+from starling.infra.postgres.embedded.os_user import service_account
+from starling.infra.postgres.embedded.server import EmbeddedPostgres
 
 _OLD = Path("/usr/lib/postgresql/15/bin")
 

@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from starling.infra.postgres.embedded import EmbeddedPostgres
+from starling.infra.postgres.embedded.server import EmbeddedPostgres
 
 if __name__ == "__main__":
     with EmbeddedPostgres(Path(sys.argv[1]), durable=False) as server:

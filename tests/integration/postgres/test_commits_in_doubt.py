@@ -14,16 +14,16 @@ from starling.core.events import Done, Thinking, Usage
 from starling.core.ids import new_id
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.runs import RunResult, RunStatus
-from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
-from starling.infra.postgres.idempotency import IdempotencyKey
-from starling.infra.postgres.interrupts import InterruptAnswer, InterruptRepository, StoredInterrupt
-from starling.infra.postgres.leases import Leases
-from starling.infra.postgres.policies import Policy
-from starling.infra.postgres.runs import Connection, NewRun, RunKey, RunRepository
-from starling.infra.postgres.streams import RunReader
+from starling.infra.postgres.runs.acceptance import Connection, NewRun, RunKey, RunRepository
+from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.idempotency import IdempotencyKey
+from starling.infra.postgres.runs.interrupts import InterruptAnswer, InterruptRepository, StoredInterrupt
+from starling.infra.postgres.runs.leases import Leases
+from starling.infra.postgres.runs.reader import RunReader
+from starling.infra.postgres.runs.thread_policies import Policy
+from starling.infra.postgres.runs.writer import RunWriter
 from starling.infra.postgres.tables import audit, events, idempotency_keys, runs
-from starling.infra.postgres.writer import RunWriter
 from tests.support.runs import a_question, a_run, claimed, defer_nothing, wait_for_answer
 from tests.support.tcp_proxy import Moment, ProxiedDatabase, proxied
 

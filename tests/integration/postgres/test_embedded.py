@@ -14,11 +14,11 @@ import psycopg
 import pytest
 
 from starling.core.errors import ConfigurationError
-from starling.infra.postgres.account import root_home, service_account
-from starling.infra.postgres.binaries import binaries_for, find_binaries
-from starling.infra.postgres.cluster import locate
-from starling.infra.postgres.embedded import EmbeddedPostgres, attach
-from starling.infra.postgres.postmaster import free_port, spawn, wait_ready
+from starling.infra.postgres.embedded.binaries import binaries_for, find_binaries
+from starling.infra.postgres.embedded.cluster import locate
+from starling.infra.postgres.embedded.os_user import root_home, service_account
+from starling.infra.postgres.embedded.postmaster import free_port, spawn, wait_ready
+from starling.infra.postgres.embedded.server import EmbeddedPostgres, attach
 from tests.integration.postgres.conftest import owner_of
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="what root has to do differently")

@@ -8,10 +8,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from brain.interrupts import Interrupts, Wish
 from starling.core.clock import SystemClock
 from starling.core.errors import SuspendedError
-from starling.infra.postgres.broadcast import Broadcast
-from starling.infra.postgres.interrupts import InterruptRepository
-from starling.infra.postgres.streams import RunReader
-from starling.infra.postgres.writer import RunWriter
+from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.interrupts import InterruptRepository
+from starling.infra.postgres.runs.reader import RunReader
+from starling.infra.postgres.runs.writer import RunWriter
 from tests.support.line import Line
 from tests.support.runs import claimed
 

@@ -9,8 +9,8 @@ from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.runs import RunConfig, RunLimits
-from starling.infra.postgres.renewals import Renewals
-from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.lease_renewal import Renewals
 from tests.support.line import Line
 from tests.support.runs import a_run, claimed
 

@@ -41,19 +41,19 @@ from starling.core.ids import new_id
 from starling.core.principal import Principal, Scope
 from starling.core.runs import Run, RunResult
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
-from starling.infra.postgres.idempotency import IdempotencyKey
-from starling.infra.postgres.interrupts import InterruptAnswer, InterruptRepository
-from starling.infra.postgres.leases import Leases
+from starling.infra.postgres.kill_switches import SwitchRepository, Target
 from starling.infra.postgres.outbox import Outbox
-from starling.infra.postgres.renewals import Renewals
 from starling.infra.postgres.retention import Retention, Selection
-from starling.infra.postgres.runs import Claim, RunKey, RunRepository, ThreadAsksError
-from starling.infra.postgres.stopping import StoppingRepository
-from starling.infra.postgres.switches import SwitchRepository, Target
-from starling.infra.postgres.writer import RunWriter
-from starling.infra.queue.runs import RunQueue, open_queue
+from starling.infra.postgres.runs.acceptance import Claim, RunKey, RunRepository, ThreadAsksError
+from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.idempotency import IdempotencyKey
+from starling.infra.postgres.runs.interrupts import InterruptAnswer, InterruptRepository
+from starling.infra.postgres.runs.lease_renewal import Renewals
+from starling.infra.postgres.runs.leases import Leases
+from starling.infra.postgres.runs.termination import StoppingRepository
+from starling.infra.postgres.runs.writer import RunWriter
+from starling.infra.queue.run_queue import RunQueue, open_queue
 from tests.support.runs import a_question, a_run, claimed, locked, wait_for_answer
 
 _TENANTS: Final = ("one", "two")

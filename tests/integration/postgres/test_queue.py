@@ -7,8 +7,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import DatabaseUnavailableError
 from starling.infra.postgres.engine import transaction, translated
-from starling.infra.postgres.runs import RunKey
-from starling.infra.queue.runs import RunQueue, open_queue
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.queue.run_queue import RunQueue, open_queue
 from tests.support.faults import terminate_backends
 from tests.support.runs import a_run
 from tests.support.tcp_proxy import proxied

@@ -13,11 +13,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.events import Done, Failure, StoredEvent, Usage, Warn
 from starling.core.runs import FinalStatus, RunResult, Step
-from starling.infra.postgres.broadcast import Broadcast
 from starling.infra.postgres.retention import Forgotten, Retention, Selection
-from starling.infra.postgres.runs import RunKey
-from starling.infra.postgres.streams import RunReader
-from starling.infra.postgres.writer import JournalEntry, RunWriter
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.reader import RunReader
+from starling.infra.postgres.runs.writer import JournalEntry, RunWriter
 from tests.support.line import CAP, Line
 from tests.support.runs import claimed
 

@@ -10,10 +10,10 @@ from psycopg import AsyncConnection
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.infra.postgres import runs
-from starling.infra.postgres.broadcast import Broadcast
-from starling.infra.postgres.policies import Policy
-from starling.infra.postgres.streams import RunReader
+from starling.infra.postgres.runs import acceptance as runs
+from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.reader import RunReader
+from starling.infra.postgres.runs.thread_policies import Policy
 from tests.support.line import CAP, Line
 
 

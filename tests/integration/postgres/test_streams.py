@@ -14,12 +14,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.events import ANY_EVENT, Done, Plan, StoredEvent, Thinking, Usage
 from starling.core.runs import RunResult
-from starling.infra.postgres.broadcast import Broadcast, open_broadcast
 from starling.infra.postgres.engine import open_engine
-from starling.infra.postgres.leases import Leases
-from starling.infra.postgres.runs import RunKey, RunRepository
-from starling.infra.postgres.streams import RunReader
-from starling.infra.postgres.writer import RunWriter
+from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
+from starling.infra.postgres.runs.broadcast import Broadcast, open_broadcast
+from starling.infra.postgres.runs.leases import Leases
+from starling.infra.postgres.runs.reader import RunReader
+from starling.infra.postgres.runs.writer import RunWriter
 from tests.support.runs import a_run, claimed, defer_nothing
 from tests.support.tcp_proxy import proxied
 

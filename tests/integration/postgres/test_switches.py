@@ -9,7 +9,7 @@ from starling.core.clock import SystemClock
 from starling.core.principal import Scope
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.keys import KeyRepository
-from starling.infra.postgres.switches import NOTHING, Halted, SwitchRepository, Target
+from starling.infra.postgres.kill_switches import NOTHING, Halted, SwitchRepository, Target
 
 ADMIN = Actor.local("test")
 LONG_AGO = text("UPDATE keys SET revoked_at = now() - interval '1 day'")

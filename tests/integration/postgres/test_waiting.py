@@ -4,8 +4,8 @@ from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.app.answering import Answering
-from starling.infra.postgres.interrupts import MOST, InterruptRepository
-from starling.infra.postgres.runs import RunRepository
+from starling.infra.postgres.runs.acceptance import RunRepository
+from starling.infra.postgres.runs.interrupts import MOST, InterruptRepository
 from tests.support.runs import a_run, defer_nothing
 
 _ASK = b"""

@@ -9,12 +9,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.errors import LeaseLostError, RunUnwritableError
 from starling.core.events import Done, Thinking, Usage
 from starling.core.runs import RunResult, RunStatus, Step
-from starling.infra.postgres.broadcast import Broadcast, open_broadcast
 from starling.infra.postgres.engine import open_engine
-from starling.infra.postgres.leases import Leases
-from starling.infra.postgres.runs import Claim, RunKey, RunRepository
-from starling.infra.postgres.streams import RunReader
-from starling.infra.postgres.writer import Clause, JournalEntry, RunWriter
+from starling.infra.postgres.runs.acceptance import Claim, RunKey, RunRepository
+from starling.infra.postgres.runs.broadcast import Broadcast, open_broadcast
+from starling.infra.postgres.runs.leases import Leases
+from starling.infra.postgres.runs.reader import RunReader
+from starling.infra.postgres.runs.writer import Clause, JournalEntry, RunWriter
 from tests.support.runs import a_run, claimed, defer_nothing, locked, waiting_for_a_lock
 
 ENTRY = JournalEntry("t1", "answer", 0, 0, "hash", {"content": "a\0b"})

@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from starling.app.intake import RunRequest
 from starling.core.ids import trace_id_of
-from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.tables import audit_events, ledger, runs
 from tests.integration.tracing.conftest import Open
 from tests.support.gateway import free_port
@@ -256,7 +256,7 @@ def test_nothing_is_imported_where_nothing_is_traced() -> None:
     program = """
 import asyncio, sys
 from starling.core.settings import Settings
-from starling.infra.tracing.opening import open_tracer
+from starling.infra.tracing.factory import open_tracer
 
 async def main():
     async with open_tracer(Settings()) as tracer:

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from starling.infra.tracing.delivery import delivering
 from starling.infra.tracing.destination import Destination
+from starling.infra.tracing.export import delivering
 from tests.support.otlp_collector import Collector
 from tests.unit.infra.tracing.test_delivery import RUN
 

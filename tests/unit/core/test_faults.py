@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from starling.core.faults import listed
+from starling.core.validation_errors import listed
 
 
 class Colour(StrEnum):

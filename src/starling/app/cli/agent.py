@@ -15,9 +15,9 @@ from starling.app.cli.output import say, say_json, say_table
 from starling.app.cli.stopping import run_until_stopped
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import InvalidRequestError
-from starling.core.faults import listed
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.settings import Settings
+from starling.core.validation_errors import listed
 from starling.infra.postgres.audit import LOCAL, Actor
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)

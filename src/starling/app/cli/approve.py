@@ -16,8 +16,8 @@ from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.interrupts import StoredInterrupt
-from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.interrupts import StoredInterrupt
 
 app = typer.Typer(add_completion=False)
 

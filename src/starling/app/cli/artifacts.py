@@ -15,7 +15,7 @@ from starling.core.artifacts import Artifact, Content
 from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.settings import Settings
-from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.runs.acceptance import RunKey
 
 app = typer.Typer(add_completion=False)
 

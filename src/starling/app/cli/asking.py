@@ -7,7 +7,7 @@ from typing import Any
 
 from starling.core.json import canonical
 from starling.core.principal import DEFAULT_TENANT
-from starling.infra.postgres.interrupts import StoredInterrupt
+from starling.infra.postgres.runs.interrupts import StoredInterrupt
 
 _ARGUMENTS_CHARS = 2_000  # who approves a call has to see all of it
 _HOW = {

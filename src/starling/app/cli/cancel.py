@@ -13,7 +13,7 @@ from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.runs import RunStatus
 from starling.core.settings import Settings
-from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.runs.acceptance import RunKey
 
 app = typer.Typer(add_completion=False)
 

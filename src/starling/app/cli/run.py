@@ -22,10 +22,10 @@ from starling.core.json import canonical
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.runs import RunStatus
 from starling.core.settings import Settings
-from starling.infra.postgres.interrupts import waiting
-from starling.infra.postgres.ledger import LedgerReader
-from starling.infra.postgres.run_list import RunFilter, RunSummary, run_details
-from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.interrupts import waiting
+from starling.infra.postgres.runs.ledger import LedgerReader
+from starling.infra.postgres.runs.listing import RunFilter, RunSummary, run_details
 
 app = typer.Typer(
     cls=lazy_group(

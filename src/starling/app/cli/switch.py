@@ -14,7 +14,7 @@ from starling.app.records import open_records
 from starling.core.principal import SHARED
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.switches import Switch, SwitchRepository, Target
+from starling.infra.postgres.kill_switches import Switch, SwitchRepository, Target
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 

@@ -8,7 +8,7 @@ from starling.app.doctor.finding import Finding, ok
 from starling.core.errors import ModelError
 from starling.core.llm import Message, ModelClient, ModelRequest, ModelRole
 from starling.core.settings import Settings
-from starling.infra.llm.opening import open_models
+from starling.infra.llm.factory import open_models
 
 _SECONDS = 15.0
 _OFFLINE = "offline:"

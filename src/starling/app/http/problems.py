@@ -29,7 +29,7 @@ from starling.core.errors import (
     StarlingError,
     UnauthorizedError,
 )
-from starling.core.faults import place, said
+from starling.core.validation_errors import place, said
 
 _log = logging.getLogger(__name__)
 _STATUS: Final[Mapping[type[StarlingError], int]] = {

@@ -7,7 +7,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from starling.core.events import StoredEvent
 from starling.core.settings import Limits
-from starling.infra.quick_json import dumps
+from starling.infra.fast_json import dumps
 
 RUN_ID: Final = "X-Run-Id"  # the header of a stream that no `run_started` has to begin
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 from pydantic import BaseModel, ConfigDict
 
 from starling.core.runs import RunStatus
-from starling.infra.postgres.interrupts import InterruptKind, StoredInterrupt
+from starling.infra.postgres.runs.interrupts import InterruptKind, StoredInterrupt
 
 _ID, _RUN = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e", "01a1f8ac-c002-7b1e-9a55-6f2b0d7c9e10"
 _SCHEMA: dict[str, Any] = {"type": "object", "properties": {"approved": {"type": "boolean"}}, "required": ["approved"]}

@@ -7,7 +7,7 @@ from starling.core.clock import Clock
 from starling.core.errors import ModelError
 from starling.core.llm import ModelReply, ModelRequest, ModelRole, TextDelta
 from starling.infra.llm.chat_model import ChatModel, ReplyStream
-from starling.infra.llm.course import Backoff, Candidate, Course, Health, jittered
+from starling.infra.llm.fallback import Backoff, Candidate, Course, Health, jittered
 
 type Named = Callable[[str], ChatModel]
 """Gives the model of a name, at once the second time."""

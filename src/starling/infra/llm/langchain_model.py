@@ -19,11 +19,11 @@ from starling.core.errors import (
     ModelError,
 )
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelToolCall, ResponseSchema, TextDelta, TokenUsage
-from starling.infra.llm.catalogue import ModelName
+from starling.infra.fast_json import dumps
 from starling.infra.llm.chat_model import ReplyStream, checked_reply, with_schema_in_prompt
-from starling.infra.llm.failures import shortened, status_failure
-from starling.infra.llm.loose import as_object, as_text, loads_object
-from starling.infra.quick_json import dumps
+from starling.infra.llm.error_mapping import shortened, status_failure
+from starling.infra.llm.lenient_json import as_object, as_text, loads_object
+from starling.infra.llm.model_selection import ModelName
 
 # Makes the provider's model for a temperature and a token limit: LangChain takes both when it builds one.
 type Build = Callable[[float, int | None], BaseChatModel]

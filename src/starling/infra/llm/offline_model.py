@@ -4,8 +4,8 @@ import re
 from dataclasses import replace
 
 from starling.core.llm import ModelReply, ModelRequest, TextDelta
-from starling.infra.llm.catalogue import OFFLINE
 from starling.infra.llm.chat_model import ReplyStream
+from starling.infra.llm.model_selection import OFFLINE
 from starling.infra.llm.offline import OfflineRules
 
 _WORD_GROUP = re.compile(r"\s*(?:\S+\s*){1,4}")

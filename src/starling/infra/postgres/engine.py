@@ -22,8 +22,8 @@ from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.util import greenlet_spawn
 
 from starling.core.errors import ConfigurationError, DatabaseUnavailableError
-from starling.infra.postgres.bounded import KEEPALIVE, BoundedConnection
-from starling.infra.quick_json import dumps
+from starling.infra.fast_json import dumps
+from starling.infra.postgres.timeouts import KEEPALIVE, BoundedConnection
 
 set_json_dumps(dumps)  # of psycopg as a whole: there is no one else here who uses it
 

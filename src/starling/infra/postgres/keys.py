@@ -12,7 +12,7 @@ from starling.core.errors import NotFoundError
 from starling.core.principal import Grant, Scope
 from starling.infra.postgres.audit import Actor, Deed, record
 from starling.infra.postgres.engine import translated
-from starling.infra.postgres.switches import RING
+from starling.infra.postgres.kill_switches import RING
 from starling.infra.postgres.tables import keys
 
 type KeyState = Literal["active", "expired", "revoked"]

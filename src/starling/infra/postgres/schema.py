@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from starling.core.errors import DatabaseUnsuitableError
 from starling.infra.postgres.engine import ConnectionLimits, connected, first_line, open_engine, translated
-from starling.infra.postgres.floors import check_floors
+from starling.infra.postgres.version_requirements import check_floors
 
 _LOCK = 0x7374_6172_6C69_6E67  # "starling": whoever migrates holds this advisory lock
 _PATIENT = ConnectionLimits(size=1, statement_seconds=600, lock_seconds=120, idle_in_transaction_seconds=600)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from starling.core.errors import ConfigurationError
 from starling.core.llm import ModelRole
 from starling.core.settings import Settings
-from starling.infra.llm.catalogue import ModelName, endpoints, names_by_role, parse_model_name
-from starling.infra.llm.endpoint import open_session
+from starling.infra.llm.model_selection import ModelName, endpoints, names_by_role, parse_model_name
+from starling.infra.llm.openai_endpoint import open_session
 from tests.support.model_script import Script
 from tests.support.model_server import ModelServer
 

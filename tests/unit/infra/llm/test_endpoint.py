@@ -8,7 +8,7 @@ from aiohttp import ClientSession
 
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError, ModelError
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, ResponseSchema, TextDelta, TokenUsage
-from starling.infra.llm.endpoint import Endpoint, EndpointModel, open_session
+from starling.infra.llm.openai_endpoint import Endpoint, EndpointModel, open_session
 from tests.support.model_script import Answer, Body, Rule, Script
 from tests.support.model_server import ModelServer
 

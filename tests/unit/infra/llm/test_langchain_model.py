@@ -8,8 +8,8 @@ from pydantic import SecretStr
 
 from starling.core.errors import ConfigurationError, LLMConnectionError, LLMInvalidResponse, LLMServerError
 from starling.core.llm import Message, ModelRequest, ModelRole, ResponseSchema
-from starling.infra.llm.catalogue import ModelName
 from starling.infra.llm.langchain_model import LangChainModel, open_langchain_model
+from starling.infra.llm.model_selection import ModelName
 from tests.support.http_chat_model import HttpChatModel
 from tests.support.model_script import Answer, Body, Rule, Script, When
 from tests.support.model_server import ModelServer

@@ -9,7 +9,7 @@ import pytest
 from starling.core.errors import ConfigurationError
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, TextDelta
 from starling.core.settings import Settings
-from starling.infra.llm.opening import check_models, open_models
+from starling.infra.llm.factory import check_models, open_models
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
 
@@ -74,7 +74,7 @@ async def test_with_nothing_set_the_rules_answer_in_groups_of_words() -> None:
 
 
 def test_langchain_is_not_loaded_without_need() -> None:
-    program = "import sys, starling.infra.llm.opening; print([name for name in sys.modules if 'langchain' in name])"
+    program = "import sys, starling.infra.llm.factory; print([name for name in sys.modules if 'langchain' in name])"
 
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 

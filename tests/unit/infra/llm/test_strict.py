@@ -1,7 +1,7 @@
 """Which schemas are sent as strict."""
 
 from starling.core.json import Json
-from starling.infra.llm.strict import strict_form
+from starling.infra.llm.strict_schema import strict_form
 
 
 def closed(**properties: Json) -> dict[str, Json]:

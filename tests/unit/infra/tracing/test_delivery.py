@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from starling.core.runs import Run, RunConfig
 from starling.core.tracing import SpanKind
-from starling.infra.tracing.delivery import Watched, delivering
 from starling.infra.tracing.destination import Destination
+from starling.infra.tracing.export import Watched, delivering
 
 SUCCESS, FAILURE = SpanExportResult.SUCCESS, SpanExportResult.FAILURE
 RUN = Run(

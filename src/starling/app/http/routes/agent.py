@@ -15,8 +15,8 @@ from starling.app.http.waiting import RunWaits
 from starling.app.intake import Name, RunRequest
 from starling.core.events import AnyEvent, Usage
 from starling.core.runs import Citation, Degradation, FinalStatus, RunStatus, Step
-from starling.infra.postgres.runs import RunKey
-from starling.infra.postgres.streams import RunReader
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.reader import RunReader
 
 router = APIRouter(tags=["agent"], responses={status: {"model": Problem} for status in (409, 422, 503)})
 

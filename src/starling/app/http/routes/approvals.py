@@ -11,7 +11,7 @@ from starling.app.http.api import Caller, FromStore
 from starling.app.http.problems import Problem
 from starling.app.http.waiting import EXAMPLE, OpenInterrupt, RunWaits
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.interrupts import InterruptKind
+from starling.infra.postgres.runs.interrupts import InterruptKind
 
 router = APIRouter(prefix="/v1/approvals", tags=["approvals"], responses={503: {"model": Problem}})
 

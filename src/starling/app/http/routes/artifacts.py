@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starling.app.http.api import Caller, FromStore
 from starling.app.http.problems import Problem
 from starling.core.artifacts import Artifact, MediaType
-from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.runs.acceptance import RunKey
 
 router = APIRouter(
     prefix="/v1/runs",

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from starling.app.http.api import Caller, FromStore
 from starling.app.http.problems import Problem
-from starling.infra.postgres.ledger import LedgerReader, LedgerRow
-from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.ledger import LedgerReader, LedgerRow
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": Problem}, 503: {"model": Problem}})
 

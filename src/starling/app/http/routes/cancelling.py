@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from starling.app.http.api import Caller, FromStore
 from starling.app.http.problems import Problem
 from starling.core.runs import RunStatus
-from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.runs.acceptance import RunKey
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": Problem}, 503: {"model": Problem}})
 

@@ -9,7 +9,7 @@ from starling.app.http.api import Caller, FromStore
 from starling.app.http.problems import Problem
 from starling.app.http.waiting import RunWaits
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.runs.acceptance import RunKey
 
 router = APIRouter(
     prefix="/v1/runs", tags=["runs"], responses={status: {"model": Problem} for status in (404, 409, 422, 503)}

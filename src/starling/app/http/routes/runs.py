@@ -16,9 +16,9 @@ from starling.app.http.waiting import OpenInterrupt
 from starling.app.intake import Accepted, Name, RunRequest
 from starling.core.events import AnyEvent
 from starling.core.runs import RunResult, RunStatus
-from starling.infra.postgres.interrupts import StoredInterrupt
-from starling.infra.postgres.run_list import RunDetails, RunFilter, RunSummary, latest_runs, run_details
-from starling.infra.postgres.runs import RunKey
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.interrupts import StoredInterrupt
+from starling.infra.postgres.runs.listing import RunDetails, RunFilter, RunSummary, latest_runs, run_details
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": Problem}, 503: {"model": Problem}})
 

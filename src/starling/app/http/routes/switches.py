@@ -11,9 +11,9 @@ from starling.app.http.problems import Problem
 from starling.app.intake import Name
 from starling.app.presence import Presence
 from starling.core.principal import SHARED
-from starling.infra.postgres import switches
+from starling.infra.postgres import kill_switches as switches
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.switches import SwitchKind, Target
+from starling.infra.postgres.kill_switches import SwitchKind, Target
 
 type Tenant = Annotated[Name, Field(description="For whom an agent or server is off; `*`: for everybody.")]
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 from starling.core.json import canonical
 from starling.core.llm import ModelReply, ModelRequest
-from starling.infra.llm.offline.act import act
-from starling.infra.llm.offline.compose import answer_alone, compose
-from starling.infra.llm.offline.decide import decide
-from starling.infra.llm.offline.prompts import Sections
+from starling.infra.llm.offline.answer import answer_alone, compose
+from starling.infra.llm.offline.prompt_parsing import Sections
 from starling.infra.llm.offline.review import review
+from starling.infra.llm.offline.supervisor import decide
+from starling.infra.llm.offline.tool_selection import act
 
 MODEL = "offline:rules"
 

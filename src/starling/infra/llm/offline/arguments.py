@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, product
 
 from starling.core.json import Json, storable
-from starling.infra.llm.offline.schema import Slot, slots
-from starling.infra.llm.offline.values import Value, clock, masked, values
-from starling.infra.llm.offline.words import GREETINGS, ORDERS, STOP, content, tokens
+from starling.infra.llm.offline.tokenization import GREETINGS, ORDERS, STOP, content, tokens
+from starling.infra.llm.offline.tool_schema import Slot, slots
+from starling.infra.llm.offline.value_extraction import Value, clock, masked, values
 
 _SOURCE = frozenset(tokens("source from src start origin old begin input since"))
 _TARGET = frozenset(tokens("target to destination dest dst end new output until"))

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from starling.infra.llm.offline.faults import fault, nothing
-from starling.infra.llm.offline.orders import changing, ordered
-from starling.infra.llm.offline.prompts import Element, Sections, elements, leaves, parsed, plain
-from starling.infra.llm.offline.values import Kind, Value, clock, masked, of_kind, values
-from starling.infra.llm.offline.words import READING, STOP, content, fold, tokens
+from starling.infra.llm.offline.error_detection import fault, nothing
+from starling.infra.llm.offline.prompt_parsing import Element, Sections, elements, leaves, parsed, plain
+from starling.infra.llm.offline.tokenization import READING, STOP, content, fold, tokens
+from starling.infra.llm.offline.value_extraction import Kind, Value, clock, masked, of_kind, values
+from starling.infra.llm.offline.write_intent import changing, ordered
 
 _FENCE = re.compile(r"\s*```\w*\n(.*?)\n?```\s*", re.DOTALL)
 _SUCCEEDED = ("succeeded", "success", "ok", "")

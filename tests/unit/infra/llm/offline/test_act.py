@@ -8,7 +8,7 @@ import pytest
 
 from brain.agents.reading import READING
 from starling.core.llm import Message, ToolSpec
-from starling.infra.llm.offline.orders import changing
+from starling.infra.llm.offline.write_intent import changing
 from tests.support.offline_requests import DATA, act, calls, tools_of
 
 LIMA_NOW = '{"timezone": "America/Lima", "datetime": "2026-11-20T05:00:14-05:00"}'

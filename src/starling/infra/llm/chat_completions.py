@@ -1,0 +1,175 @@
+"""Chat completions on the wire: from a `ModelRequest` to a body, from a body to a `ModelReply`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from starling.core.errors import LLMInvalidResponse, LLMServerError
+from starling.core.llm import Message, ModelReply, ModelRequest, ModelToolCall, ResponseSchema, TokenUsage, ToolSpec
+from starling.infra.fast_json import dumps
+from starling.infra.llm.chat_model import with_schema_in_prompt
+from starling.infra.llm.endpoint_features import Dialect, Feature
+from starling.infra.llm.error_mapping import excerpt, shortened
+from starling.infra.llm.lenient_json import as_count, as_items, as_object, as_text, loads_object
+from starling.infra.llm.strict_schema import strict_form
+
+_CACHED = 4_096
+
+
+class Encoded[T]:
+    """JSON of values that come again and again, by identity: hashing a schema costs more than writing it."""
+
+    def __init__(self, encode: Callable[[T], object]) -> None:
+        self._encode = encode
+        self._known: dict[int, tuple[T, bytes]] = {}
+
+    def __call__(self, value: T) -> bytes:
+        known = self._known.get(id(value))
+        if known is not None and known[0] is value:
+            return known[1]
+        if len(self._known) >= _CACHED:
+            self._known.clear()
+        encoded = dumps(self._encode(value))
+        self._known[id(value)] = (value, encoded)  # holding the value keeps its id from being used again
+        return encoded
+
+
+class RequestWriter:
+    """Writes the bodies of requests to one model."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._tool = Encoded(_tool)
+        self._schema = Encoded(_json_schema)
+
+    def write(self, request: ModelRequest, dialect: Dialect, *, stream: bool) -> bytes:
+        """Return the body of `request`, using nothing that is not in `dialect`."""
+        messages = request.messages
+        if request.response is not None and Feature.JSON_SCHEMA not in dialect:
+            messages = with_schema_in_prompt(messages, request.response)
+        body: dict[str, object] = {
+            "model": self._model,
+            "messages": orjson.Fragment(dumps([_message(message) for message in messages])),
+        }
+        if request.tools:
+            body["tools"] = orjson.Fragment(b"[%s]" % b",".join([self._tool(tool) for tool in request.tools]))
+        if request.response is not None:
+            body |= self._response_format(request.response, dialect)
+        return orjson.dumps(body | _options(request, dialect, stream=stream))
+
+    def _response_format(self, response: ResponseSchema, dialect: Dialect) -> dict[str, object]:
+        if Feature.JSON_SCHEMA in dialect:
+            return {"response_format": orjson.Fragment(self._schema(response))}
+        return {"response_format": {"type": "json_object"}} if Feature.JSON_OBJECT in dialect else {}
+
+
+def read_reply(model: str, body: dict[str, Any]) -> ModelReply:
+    """Return what the body of a whole answer says.
+
+    Raises LLMServerError for an error object in it and LLMInvalidResponse where it isn't a chat completion.
+    """
+    raise_error_object(model, body)
+    choice = first_choice(body)
+    message = as_object(choice.get("message"))
+    if not message:
+        raise LLMInvalidResponse(model, f"the answer has no choice with a message: {excerpt(dumps(body))}")
+    calls = as_items(message.get("tool_calls"))
+    return ModelReply(
+        content=read_text(message),
+        tool_calls=tuple([_read_call(model, as_object(call), index) for index, call in enumerate(calls)]),
+        usage=read_usage(body.get("usage")),
+        model=model,
+        finish_reason=as_text(choice.get("finish_reason")) or "stop",
+    )
+
+
+def raise_error_object(model: str, body: dict[str, Any]) -> None:
+    """Raise LLMServerError where the body of a success is an error after all."""
+    error = body.get("error")
+    if error:
+        code = as_count(as_object(error).get("code"))
+        status = code if 400 <= code < 600 else 500
+        raise LLMServerError(model, f"the endpoint answered with an error: {error_text(body)}", status=status)
+
+
+def error_text(body: dict[str, Any]) -> str:
+    """Return what the body of a refusal says, in the forms that endpoints use."""
+    error = body.get("error") or body.get("detail") or body.get("message") or body
+    said = as_object(error).get("message") or error
+    return shortened(said if isinstance(said, str) else dumps(said).decode())
+
+
+def first_choice(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the first choice, an empty one where there is none (the chunk that carries usage has none)."""
+    choices = as_items(body.get("choices"))
+    return as_object(choices[0]) if choices else {}
+
+
+def read_text(message: dict[str, Any]) -> str:
+    """Return the text of a message or a delta: a string, a list of parts, or why the model refuses."""
+    content = message.get("content")
+    parts = [as_text(as_object(part).get("text")) for part in as_items(content)]
+    return as_text(content) or "".join(parts) or as_text(message.get("refusal"))
+
+
+def read_usage(usage: object) -> TokenUsage:
+    """Return the tokens that an endpoint counted."""
+    counted = as_object(usage)
+    return TokenUsage(as_count(counted.get("prompt_tokens")), as_count(counted.get("completion_tokens")))
+
+
+def tool_call(model: str, identity: str, name: str, arguments: object) -> ModelToolCall:
+    """Return one call. Arguments that are no JSON object stay text, for the agent to tell the model."""
+    if not name:
+        raise LLMInvalidResponse(model, "a tool call names no tool.")
+    if parsed := as_object(arguments):  # some endpoints don't encode them
+        return ModelToolCall(identity, name, parsed, dumps(parsed).decode())
+    raw = as_text(arguments)
+    return ModelToolCall(identity, name, loads_object(raw or "{}"), raw)
+
+
+def _read_call(model: str, call: dict[str, Any], index: int) -> ModelToolCall:
+    asked = as_object(call.get("function"))
+    identity = as_text(call.get("id")) or f"call_{index}"
+    return tool_call(model, identity, as_text(asked.get("name")), asked.get("arguments"))
+
+
+def _message(message: Message) -> dict[str, object]:
+    if message.tool_calls:
+        calls = [_asked_call(call) for call in message.tool_calls]
+        return {"role": message.role, "content": message.content or None, "tool_calls": calls}
+    if message.tool_call_id is not None:
+        return {"role": message.role, "content": message.content, "tool_call_id": message.tool_call_id}
+    return {"role": message.role, "content": message.content}
+
+
+def _asked_call(call: ModelToolCall) -> dict[str, object]:
+    # Endpoints parse what they are given back: text that is no JSON would make them refuse the conversation.
+    arguments = "{}" if call.arguments is None else call.raw_arguments or dumps(call.arguments).decode()
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+def _tool(tool: ToolSpec) -> object:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}
+
+
+def _json_schema(response: ResponseSchema) -> object:
+    strict = strict_form(response.schema)
+    schema = {"name": response.name, "schema": strict or response.schema, "strict": strict is not None}
+    return {"type": "json_schema", "json_schema": schema}
+
+
+def _options(request: ModelRequest, dialect: Dialect, *, stream: bool) -> dict[str, object]:
+    options: dict[str, object] = {}
+    if Feature.TEMPERATURE in dialect:
+        options["temperature"] = request.temperature
+    if request.max_tokens is not None:
+        limit = "max_tokens" if Feature.TOKEN_LIMIT in dialect else "max_completion_tokens"
+        options[limit] = request.max_tokens
+    if stream:
+        options["stream"] = True
+        if Feature.STREAM_USAGE in dialect:
+            options["stream_options"] = {"include_usage": True}
+    return options

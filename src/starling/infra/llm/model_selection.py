@@ -1,0 +1,141 @@
+"""Which models there are: names, endpoints, and what each role asks when the settings say nothing."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import aiohttp
+from pydantic import SecretStr
+from yarl import URL
+
+from starling.core.errors import ConfigurationError
+from starling.core.llm import ModelRole
+from starling.core.settings import Settings
+from starling.infra.llm.lenient_json import as_items, as_object, as_text, loads_object
+from starling.infra.llm.openai_endpoint import Endpoint
+
+OFFLINE = "offline:rules"
+_DEFAULT_OPENAI = "openai:gpt-4.1-mini"
+_DEFAULT_OLLAMA_MODEL = "llama3.2:3b"
+_OPENAI_HOST = "api.openai.com"
+_PROBE = aiohttp.ClientTimeout(total=3.0, sock_connect=1.0)  # a machine that starts does much at once
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelName:
+    """A model as the settings name it. The model's own part may contain colons and slashes."""
+
+    provider: str
+    model: str
+
+    def __str__(self) -> str:
+        return f"{self.provider}:{self.model}"
+
+
+def parse_model_name(text: str) -> ModelName:
+    """Read `provider:model` or `provider/model`. Raises ConfigurationError where it is neither."""
+    cuts = [position for position in (text.find(":"), text.find("/")) if position >= 0]
+    cut = min(cuts, default=-1)
+    provider, model = text[:cut].strip().lower(), text[cut + 1 :].strip()
+    if cut < 0 or not provider or not model:
+        raise ConfigurationError(
+            f"The model name {text!r} is not of the form provider:model.",
+            f"Write for example {_DEFAULT_OPENAI}, ollama:{_DEFAULT_OLLAMA_MODEL} or {OFFLINE}.",
+        )
+    return ModelName(provider, model)
+
+
+def possible_names(settings: Settings) -> str:
+    """Return what a model name may be under these settings, for messages."""
+    own = "".join(f"{provider}:<model>, " for provider in endpoints(settings))
+    return f"{OFFLINE}, {own}or a provider of LangChain's init_chat_model whose package is installed"
+
+
+def endpoints(settings: Settings) -> Mapping[str, Endpoint]:
+    """Return the OpenAI-compatible endpoints by provider. Raises ConfigurationError for a URL that is none."""
+    ollama = settings.ollama_base_url.rstrip("/").removesuffix("/v1")
+    known = {
+        "openai": Endpoint(
+            _checked_url("OPENAI_BASE_URL", settings.openai_base_url), _key("OPENAI_API_KEY", settings.openai_api_key)
+        ),
+        "ollama": Endpoint(_checked_url("OLLAMA_BASE_URL", f"{ollama}/v1")),
+    }
+    for name, provider in settings.providers.items():
+        key = _key(f"providers.{name}.api_key", provider.api_key)
+        known[name.lower()] = Endpoint(_checked_url(f"providers.{name}.base_url", provider.base_url), key)
+    return known
+
+
+def check_key(name: ModelName, endpoint: Endpoint) -> None:
+    """Raise ConfigurationError where OpenAI itself is to be asked without a key."""
+    if URL(endpoint.base_url).host == _OPENAI_HOST and not endpoint.api_key:
+        raise ConfigurationError(f"The model {name} needs an API key.", "Set OPENAI_API_KEY.")
+
+
+async def names_by_role(settings: Settings, session: aiohttp.ClientSession) -> dict[ModelRole, tuple[ModelName, ...]]:
+    """Return each role's model and its fallbacks: the role's own setting, else `model`, else the default."""
+    chosen = _chosen(settings)
+    default = () if all(chosen.values()) else (await _default(settings, session),)
+    return {role: tuple(parse_model_name(name) for name in names or default) for role, names in chosen.items()}
+
+
+def named_models(settings: Settings) -> frozenset[ModelName]:
+    """Return every model that the settings name. Raises ConfigurationError for a name that is none."""
+    return frozenset(parse_model_name(name) for names in _chosen(settings).values() for name in names)
+
+
+def _chosen(settings: Settings) -> dict[ModelRole, tuple[str, ...]]:
+    return {
+        ModelRole.ROUTER: settings.model_router or settings.model,
+        ModelRole.REASONING: settings.model_reasoning or settings.model,
+        ModelRole.CODING: settings.model_coding or settings.model,
+    }
+
+
+async def _default(settings: Settings, session: aiohttp.ClientSession) -> str:
+    if _key("OPENAI_API_KEY", settings.openai_api_key):
+        return _DEFAULT_OPENAI
+    pulled = await _pulled_models(settings.ollama_base_url, session)
+    if pulled is None:
+        return OFFLINE
+    if _DEFAULT_OLLAMA_MODEL in pulled:
+        return f"ollama:{_DEFAULT_OLLAMA_MODEL}"
+    _log.warning(
+        "An Ollama answers at %s but has no %s: `ollama pull %s` makes it the default. Until then: %s.",
+        settings.ollama_base_url, _DEFAULT_OLLAMA_MODEL, _DEFAULT_OLLAMA_MODEL, OFFLINE,
+    )  # fmt: skip
+    return OFFLINE
+
+
+async def _pulled_models(base_url: str, session: aiohttp.ClientSession) -> frozenset[str] | None:
+    """Return the names of the models that an Ollama holds, None where none answers."""
+    url = f"{base_url.rstrip('/').removesuffix('/v1')}/api/tags"
+    try:
+        async with session.get(url, timeout=_PROBE) as response:
+            body = loads_object(await response.read()) if response.status == 200 else None
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        return None
+    if body is None:
+        return None
+    return frozenset(as_text(as_object(model).get("name")) for model in as_items(body.get("models")))
+
+
+def _key(setting: str, secret: SecretStr | None) -> str:
+    key = secret.get_secret_value().strip() if secret is not None else ""
+    if not (key.isascii() and key.isprintable()):  # or it would break the header that carries it
+        raise ConfigurationError(f"{setting} has characters that no API key has.", "Copy the key again.")
+    return key
+
+
+def _checked_url(setting: str, url: str) -> str:
+    try:
+        parsed = URL(url)
+    except ValueError:
+        parsed = URL()
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ConfigurationError(
+            f"{setting} is not an http(s) address.", "Write for example http://localhost:11434/v1."
+        )
+    return url.rstrip("/")

@@ -1,0 +1,116 @@
+"""The final answer: the results as short readable text, each with its source."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
+
+from starling.infra.llm.offline.prompt_parsing import Sections, leaves, parsed
+from starling.infra.llm.offline.tokenization import content
+
+_TEXT_CHARS = 1_200
+_TEXT_LINES = 24
+_MOST_ITEMS = 12
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d(?::\d\d)?)(?:\.\d+)?(Z|[+-]\d\d:?\d\d)?")
+_NO_MODEL = (
+    "No language model is configured: offline:rules only matches requests to tools. "
+    "Set OPENAI_API_KEY or STARLING_MODEL, or start Ollama, for that."
+)
+_CALL = re.compile(r"^[\w./-]+ (\{[^\n]*\}):\n", re.MULTILINE)
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_STEP = 1000
+
+
+def compose(sections: Sections) -> str:
+    """Return the answer from the results, naming what is missing and what was assumed."""
+    results = [(item.text, item.get("citation")) for item in sections.children("results", "result")]
+    told = [f"{readable(text)} [{citation}]" for text, citation in results if text]
+    answer = told[0] if len(told) == 1 else "\n".join(f"- {one}" for one in told)
+    degraded = [f"{item.text} ({item.get('reason')})" for item in sections.children("degraded", "part")]
+    assumptions = [item.text for item in sections.children("assumptions", "assumption")]
+    parts = [answer or "I couldn't get a result for this request."]
+    if degraded:
+        parts.append("Not answered:\n" + "\n".join(f"- {one}" for one in degraded))
+    if assumptions and told:
+        parts.append("This assumes: " + " ".join(assumptions))
+    return "\n\n".join(parts)
+
+
+def answer_alone(sections: Sections) -> str:
+    """Return what can be said to a task without tools: what earlier results hold, else why nothing can be."""
+    wanted = set(content(sections.text("task")))
+    held = [text for path, text in leaves(parsed(sections.text("state_context"))) if path[:1] == ("results",)]
+    told = [readable(str(text)) for text in held if wanted.intersection(content(str(text)))]
+    return "\n".join(told) or f"I can't do this. {_NO_MODEL}"
+
+
+def readable(text: str) -> str:
+    """Return a result as text for a person: JSON as `name: value`, long texts cut, several calls one a line."""
+    calls = list(_CALL.finditer(text))
+    if not calls or calls[0].start() > 0:
+        return _one(text)
+    ends = [*(call.start() for call in calls[1:]), len(text)]
+    return "\n  ".join(_answered(call[1], text[call.end() : end]) for call, end in zip(calls, ends, strict=True))
+
+
+def _one(text: str) -> str:
+    data = parsed(text)
+    full = text.strip() if data is None else "; ".join(_pairs("", data)) or "nothing"
+    short = "\n".join(full.splitlines()[:_TEXT_LINES])[:_TEXT_CHARS].rstrip()
+    return short if len(short) >= len(full) else f"{short} … (shortened)"
+
+
+def _answered(arguments: str, result: str) -> str:
+    """Return the result of one of several calls after what was asked for, where it doesn't say that itself."""
+    asked = re.sub(r"[{}'\"]", "", arguments).strip()
+    said = _one(result)
+    told = all(value.strip() in said for value in re.findall(r": ([^,]*)", asked))
+    return said if told else f"{asked}: {said}"
+
+
+def _pairs(label: str, value: object, depth: int = 0) -> Iterator[str]:
+    """Yield `name: value` for what a JSON value holds, its inner names joined by spaces."""
+    if isinstance(value, Mapping) and depth < _MOST_ITEMS:
+        for key, inner in cast("Mapping[str, object]", value).items():
+            yield from _pairs(f"{label} {_spoken(key)}".strip(), inner, depth + 1)
+    elif isinstance(value, list):
+        yield from _list(label, cast("Sequence[object]", value), depth)
+    else:
+        said = _said(label, cast("object", value))
+        yield f"{label}: {said}" if label else said
+
+
+def _list(label: str, items: Sequence[object], depth: int) -> Iterator[str]:
+    shown = items[: _MOST_ITEMS if depth < _MOST_ITEMS else 0]
+    said = [", ".join(_pairs("", item, depth + 1)) for item in shown]
+    said += [f"{len(items) - len(shown)} more"] * (len(items) > len(shown))
+    joined = (" | " if any(isinstance(item, Mapping) for item in shown) else ", ").join(said) or "none"
+    yield f"{label}: {joined}" if label else joined
+
+
+def _spoken(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).replace("_", " ").strip()
+
+
+def _said(label: str, value: object) -> str:
+    last = label.rsplit(" ", 1)[-1].casefold()
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float) and last == "bytes":
+        return _size(value)
+    if isinstance(value, int | float) and last in ("percent", "percentage"):
+        return f"{value:g} %"
+    return _MOMENT.sub(_moment, str(value).strip())
+
+
+def _moment(match: re.Match[str]) -> str:
+    zone = {"": "", "Z": " UTC"}.get(match[3] or "", f" (UTC{match[3]})")
+    return f"{match[1]} {match[2]}{zone}"
+
+
+def _size(count: float) -> str:
+    size, units = count, list(_UNITS)
+    while abs(size) >= _STEP and len(units) > 1:
+        size, units = size / _STEP, units[1:]
+    return f"{size:.{int(units[0] != 'B')}f} {units[0]}"

@@ -1,0 +1,114 @@
+"""Splitting a request into the parts that can be asked of different agents."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from starling.infra.llm.offline.agent_ranking import Roster
+from starling.infra.llm.offline.tokenization import ORDERS, QUESTION, tokens
+from starling.infra.llm.offline.value_extraction import masked, of_kind, values
+
+_BOUNDARY = re.compile(
+    r"""(?P<end>[.!?]+(?=\s|$)|[;](?=\s|$)|[\u3002\uff01\uff1f\uff1b\n]+)
+      | (?P<join>,?\s+(?:and|but|then|plus|also|as\ well\ as)(?:\s+(?:then|also|please|finally))*\s+
+            |,\s+|\s*&\s+|\s\+\s|\uff0c)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_REFERS = re.compile(
+    r"(?<!is )(?<!was )\b(it|its|them|their|there|that|this|those|these|the same)\b(?! is\b| was\b|'s\b)",
+    re.IGNORECASE,
+)
+_FOLLOWS = re.compile(
+    r"\b(then|after(wards| that)|its? result|(the|that|this|those|these) (results?|outputs?|answers?|values?))\b",
+    re.IGNORECASE,
+)
+_LEADING = re.compile(r"^(?:(?:and|but|then|also|please|finally|first|next|so)\b[\s,]*)+", re.IGNORECASE)
+_MOST_CUTS = 60  # a text with more is a document, not a list of wishes
+
+
+@dataclass(slots=True)
+class Part:
+    """A part of a request; `follows` says that it needs the result of the part before it."""
+
+    text: str
+    follows: bool = False
+
+
+def refers_back(text: str) -> bool:
+    """Whether a text points at something that was said before it: "there", "its", "the same"."""
+    return bool(_REFERS.search(text))
+
+
+def parts(request: str, roster: Roster) -> list[Part]:
+    """Return the parts of a request in order, each with what it refers back to."""
+    found: list[Part] = []
+    waiting = ""
+    for piece, joined_by in _merged(request, roster):
+        text = f"{waiting} {piece}".strip()
+        if _only_context(text, roster):
+            waiting = text
+            continue
+        waiting = ""
+        if roster.subject(text) or any(value.kind != "number" for value in values(text)):
+            found.append(_linked(text, joined_by, found))
+    if waiting and found:
+        found[-1].text += f" {waiting}"
+    return found or [Part(waiting or request.strip())]
+
+
+def _pieces(request: str) -> Iterator[tuple[str, str, bool]]:
+    """Yield `(text, boundary before it, hard)`; nothing is cut inside a value."""
+    start, before, hard = 0, "", True
+    for match in islice(_BOUNDARY.finditer(masked(request)), _MOST_CUTS):
+        end = match.end() if match.lastgroup == "end" else match.start()
+        if request[start:end].strip():
+            yield request[start:end].strip(), before, hard
+        hard = match.lastgroup == "end" or (hard and not request[start:end].strip())
+        start, before = match.end(), match[0]
+    if request[start:].strip():
+        yield request[start:].strip(), before, hard
+
+
+def _merged(request: str, roster: Roster) -> list[tuple[str, str]]:
+    merged: list[tuple[str, str]] = []
+    for text, before, hard in _pieces(request):
+        if merged and not hard and not _stands_alone(text, merged[-1][0], roster):
+            merged[-1] = (f"{merged[-1][0]}{before}{text}", merged[-1][1])
+        else:
+            merged.append((text, before))
+    return merged
+
+
+def _stands_alone(text: str, earlier: str, roster: Roster) -> bool:
+    """Whether a piece asks for something itself: a question, an order, or another agent's business."""
+    opening = tokens(_LEADING.sub("", text))[:1]
+    if not (QUESTION | ORDERS).isdisjoint(opening):
+        return bool(roster.subject(text)) or bool(values(text))
+    mine, other = roster.best(text), roster.best(earlier)
+    return mine is not None and other is not None and mine.card is not other.card
+
+
+def _only_context(text: str, roster: Roster) -> bool:
+    """Whether a sentence asks for nothing, but tells what the next one may need."""
+    words = tokens(_LEADING.sub("", text))
+    if not roster.subject(text):
+        return bool(of_kind(text, "path", "url", "zone", "name", "quoted"))
+    asks = text.endswith("?") or not (QUESTION | ORDERS).isdisjoint(words[:1])
+    return not asks and bool(values(text)) and roster.best(text) is None
+
+
+def _linked(text: str, joined_by: str, earlier: list[Part]) -> Part:
+    """Return a part with the values that it refers back to, or marked as following the one before."""
+    clean = _LEADING.sub("", text).strip(" ;,") or text
+    if not earlier:
+        return Part(clean)
+    before = earlier[-1].text
+    follows = bool(_FOLLOWS.search(f"{joined_by} {text}"))
+    if refers_back(clean) and not of_kind(clean, "path", "url", "zone", "name"):
+        referred = [value.text for value in of_kind(before, "path", "url", "zone", "quoted", "name")]
+        if referred:
+            clean = f"{clean.rstrip('?.! ')} ({', '.join(dict.fromkeys(referred))})"
+        else:
+            follows = True
+    return Part(clean, follows)

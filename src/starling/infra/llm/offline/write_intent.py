@@ -1,0 +1,40 @@
+"""Changes: which of them a task orders, and which tools make some."""
+
+import re
+
+from starling.infra.llm.offline.tokenization import CHANGE_WORDS, CHANGES, READING, fold, stem, tokens
+from starling.infra.llm.offline.value_extraction import masked
+
+_SENTENCE = re.compile(r"[^.!?;\n]+(?:[.!?;](?!\s|$)[^.!?;\n]*)*[.!?;]?")
+_WORD = re.compile(r"[^\W\d_]+")
+_POLITE = re.compile(r"please|kindly|can|could|would|will|you|just|now|then|also|and|i|d|want|need|like|to|let|us|s|me")
+_ASKED_POLITELY = re.compile(r"\W*(?:please\W+)?(?:can|could|would|will) you\b")
+_IN_A_PLACE = re.compile(r"\b(?:in|at|on|for)\s+\ufffc+")  # masked: of "In /r, commit …"
+_OPENING_VERBS = re.compile(r"\w+(?:(?:,? (?:or|and) |, |/)\w+)*")  # "Move or rename files"
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def ordered(task: str) -> frozenset[str]:
+    """Return the stems of the changes that a task orders: bare verbs that open a sentence, questions excepted."""
+    return frozenset(filter(None, map(_order, _SENTENCE.findall(masked(task)))))
+
+
+def changing(name: str, description: str = "") -> bool:
+    """Whether a tool changes something, by the first verb of its name, else by what opens its description."""
+    words = _WORD.findall(_CAMEL.sub("_", name.rpartition(".")[2]).replace("_", " ").casefold())
+    verb = next((word for word in words if word in CHANGE_WORDS or stem(word) in READING), "")
+    return verb in CHANGE_WORDS if verb else not CHANGES.isdisjoint(tokens(description)[:1])
+
+
+def makes(name: str, description: str, orders: frozenset[str]) -> bool:
+    """Whether a tool says of itself that it does one of some orders."""
+    opening = _OPENING_VERBS.match(description.strip())
+    return not orders.isdisjoint({*tokens(name), *(tokens(opening[0]) if opening else ())})
+
+
+def _order(sentence: str) -> str:
+    said = fold(sentence)
+    if said.rstrip().endswith("?") and not _ASKED_POLITELY.match(said):
+        return ""
+    first = next((word for word in _WORD.findall(_IN_A_PLACE.sub("", said)) if not _POLITE.fullmatch(word)), "")
+    return stem(first) if first in CHANGE_WORDS else ""

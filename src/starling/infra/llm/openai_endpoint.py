@@ -1,0 +1,158 @@
+"""The lean path: models behind OpenAI-compatible endpoints, over one shared aiohttp session."""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+
+import aiohttp
+from yarl import URL
+
+from starling.core.errors import LLMInvalidResponse, LLMServerError, ModelError
+from starling.core.llm import ModelReply, ModelRequest, TextDelta
+from starling.infra.llm.chat_completions import RequestWriter, error_text, read_reply
+from starling.infra.llm.chat_model import ReplyStream, checked_reply
+from starling.infra.llm.endpoint_features import EVERYTHING, Dialect, used_features, without_refused
+from starling.infra.llm.error_mapping import excerpt, status_failure, transport_failure
+from starling.infra.llm.lenient_json import loads_object
+from starling.infra.llm.stream_parser import StreamedAnswer
+
+_BODY_LIMIT = 16 * 1024 * 1024
+_ERROR_BODY_LIMIT = 64 * 1024
+_CONNECT_SECONDS = 10.0
+_DRAIN_SECONDS = 0.1
+_KEY_LENGTH = 16  # what is shorter is a placeholder like "ollama", which texts may well contain
+_MAYBE_ANOTHER_FORM = (400, 422)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where chat completions are served; `base_url` is what `/chat/completions` is appended to."""
+
+    base_url: str
+    api_key: str = ""
+
+
+class EndpointModel:
+    """One model behind an OpenAI-compatible endpoint. The first refusals teach it the endpoint's dialect."""
+
+    def __init__(self, name: str, model: str, endpoint: Endpoint, session: aiohttp.ClientSession) -> None:
+        self.name = name
+        self._session = session
+        self._url = URL(f"{endpoint.base_url.rstrip('/')}/chat/completions")
+        self._host = f"{self._url.host}:{self._url.port}"
+        self._key = endpoint.api_key.encode() if len(endpoint.api_key) >= _KEY_LENGTH else b""
+        self._headers = {"Content-Type": "application/json"}
+        if endpoint.api_key:
+            self._headers["Authorization"] = f"Bearer {endpoint.api_key}"
+        self._writer = RequestWriter(model)
+        self._dialect = EVERYTHING
+
+    async def respond(self, request: ModelRequest) -> ModelReply:
+        """Return the whole answer within `request.timeout` seconds."""
+        deadline = _deadline(request)
+        try:
+            async with await self._send(request, deadline, stream=False) as response:
+                return await self._whole(response, request, deadline)
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise self._failure(request, error) from error
+
+    async def stream_respond(self, request: ModelRequest) -> ReplyStream:
+        """Yield text as it comes, then the whole reply, within `request.timeout` seconds."""
+        deadline = _deadline(request)
+        try:
+            async with await self._send(request, deadline, stream=True) as response:
+                if response.content_type == "text/event-stream":
+                    answer = StreamedAnswer(self.name)
+                    while not answer.done and (data := await self._next_bytes(response, deadline)):
+                        for text in answer.feed(data):
+                            yield TextDelta(text)
+                    await _drain(response)
+                    yield checked_reply(answer.reply(), request)
+                else:  # an endpoint that can't stream, or something that is no endpoint
+                    reply = await self._whole(response, request, deadline)
+                    if reply.content:
+                        yield TextDelta(reply.content)
+                    yield reply
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise self._failure(request, error) from error
+
+    async def _send(self, request: ModelRequest, deadline: float, *, stream: bool) -> aiohttp.ClientResponse:
+        """Return the response of a success; what the endpoint refuses is left out and, if that helps, remembered."""
+        dialect = self._dialect
+        while True:
+            body = self._writer.write(request, dialect, stream=stream)
+            async with asyncio.timeout_at(deadline):
+                response = await self._session.post(self._url, data=body, headers=self._headers, allow_redirects=False)
+            if 200 <= response.status < 300:
+                self._dialect &= dialect
+                return response
+            refusal = await self._refusal(response, deadline)
+            dialect = _reduced(dialect, request, refusal, stream=stream)
+
+    async def _whole(self, response: aiohttp.ClientResponse, request: ModelRequest, deadline: float) -> ModelReply:
+        data = await self._body(response, _BODY_LIMIT, deadline)
+        if data is None:
+            raise LLMInvalidResponse(self.name, f"the answer is longer than {_BODY_LIMIT} bytes.")
+        body = loads_object(data)
+        if body is None:
+            reason = f"the answer ({response.content_type}) is no JSON object: {excerpt(data)!r}"
+            raise LLMInvalidResponse(self.name, reason)
+        return checked_reply(read_reply(self.name, body), request)
+
+    async def _refusal(self, response: aiohttp.ClientResponse, deadline: float) -> LLMServerError:
+        async with response:
+            data = await self._body(response, _ERROR_BODY_LIMIT, deadline) or b""
+        body = loads_object(data)
+        said = error_text(body) if body is not None else excerpt(data)
+        return status_failure(self.name, response.status, said, response.headers.get(aiohttp.hdrs.RETRY_AFTER))
+
+    def _failure(self, request: ModelRequest, error: Exception) -> ModelError:
+        return transport_failure(self.name, self._host, request.timeout, error)
+
+    async def _next_bytes(self, response: aiohttp.ClientResponse, deadline: float) -> bytes:
+        """Return what has come, nothing at the end. The key never comes back in, whoever echoes it."""
+        async with asyncio.timeout_at(deadline):
+            data = await response.content.readany()
+        return data.replace(self._key, b"***") if self._key else data
+
+    async def _body(self, response: aiohttp.ClientResponse, limit: int, deadline: float) -> bytes | None:
+        """Return the whole body, None where it is longer than `limit` bytes."""
+        data = b""
+        while chunk := await self._next_bytes(response, deadline):
+            data += chunk
+            if len(data) > limit:
+                return None
+        return data
+
+
+def open_session(*, trust_env: bool) -> aiohttp.ClientSession:
+    """Return the session that all endpoints share; closing it is the caller's part."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={"User-Agent": "starling"},
+        trust_env=trust_env,
+    )
+
+
+def _deadline(request: ModelRequest) -> float:
+    return asyncio.get_running_loop().time() + request.timeout
+
+
+def _reduced(dialect: Dialect, request: ModelRequest, refusal: LLMServerError, *, stream: bool) -> Dialect:
+    """Return the dialect to try after `refusal`, or raise it where another form wouldn't help."""
+    if refusal.status not in _MAYBE_ANOTHER_FORM:
+        raise refusal
+    reduced = without_refused(dialect, used_features(dialect, request, stream=stream), refusal.reason)
+    if reduced is None:
+        raise refusal
+    return reduced
+
+
+async def _drain(response: aiohttp.ClientResponse) -> None:
+    """Read to the end, which follows at once, so that the connection can be used again."""
+    with contextlib.suppress(TimeoutError, aiohttp.ClientError):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            while await response.content.readany():
+                pass

@@ -1,0 +1,96 @@
+"""A streamed answer, put together from its server-sent events."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from starling.core.errors import LLMConnectionError, LLMInvalidResponse
+from starling.core.llm import ModelReply, TokenUsage
+from starling.infra.llm.chat_completions import first_choice, raise_error_object, read_text, read_usage, tool_call
+from starling.infra.llm.error_mapping import excerpt
+from starling.infra.llm.lenient_json import as_count, as_items, as_object, as_text, loads_object
+
+_BYTES_LIMIT = 16 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _CallParts:
+    identity: str
+    name: str
+    arguments: str
+
+
+class StreamedAnswer:
+    """Takes the bytes of a stream as they come and gives the text in them, in the end the whole reply."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._rest = b""
+        self._text: list[str] = []
+        self._calls: list[_CallParts] = []
+        self._current: dict[int, _CallParts] = {}  # by the endpoint's index
+        self._usage = TokenUsage()
+        self._finish_reason = ""
+        self._bytes = 0
+        self.done = False
+
+    def feed(self, data: bytes) -> list[str]:
+        """Return the pieces of text in `data`. Raises LLMInvalidResponse, or LLMServerError for an error event."""
+        self._bytes += len(data)
+        if self._bytes > _BYTES_LIMIT:
+            raise LLMInvalidResponse(self._model, f"the stream is longer than {_BYTES_LIMIT} bytes.")
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [text for line in lines if (text := self._line(line))]
+
+    def reply(self) -> ModelReply:
+        """Return the whole answer. Raises LLMConnectionError where the stream ended before it did."""
+        self._line(self._rest)
+        if not self.done and not self._finish_reason:
+            raise LLMConnectionError(self._model, "the stream ended before the answer did.")
+        if not (self._finish_reason or self._text or self._calls):
+            raise LLMInvalidResponse(self._model, "the stream carried no answer.")
+        return ModelReply(
+            content="".join(self._text),
+            tool_calls=tuple(tool_call(self._model, call.identity, call.name, call.arguments) for call in self._calls),
+            usage=self._usage,
+            model=self._model,
+            finish_reason=self._finish_reason or "stop",
+        )
+
+    def _line(self, line: bytes) -> str:
+        if not line.startswith(b"data:"):  # comments, event names and ids say nothing here
+            return ""
+        data = line[5:].strip()
+        if data == b"[DONE]":
+            self.done = True
+            return ""
+        chunk = loads_object(data)
+        if chunk is None:
+            raise LLMInvalidResponse(self._model, f"a stream event is no JSON object: {excerpt(data)}")
+        return self._chunk(chunk)
+
+    def _chunk(self, chunk: dict[str, Any]) -> str:
+        raise_error_object(self._model, chunk)
+        if chunk.get("usage"):
+            self._usage = read_usage(chunk["usage"])
+        choice = first_choice(chunk)
+        self._finish_reason = as_text(choice.get("finish_reason")) or self._finish_reason
+        delta = as_object(choice.get("delta"))
+        for position, part in enumerate(as_items(delta.get("tool_calls"))):
+            self._call_part(as_object(part), position)
+        text = read_text(delta)
+        if text:
+            self._text.append(text)
+        return text
+
+    def _call_part(self, part: dict[str, Any], position: int) -> None:
+        index = as_count(part.get("index", position))
+        function = as_object(part.get("function"))
+        identity, name = as_text(part.get("id")), as_text(function.get("name"))
+        call = self._current.get(index)
+        # Some endpoints number every call 0: another id with a name begins another call.
+        if call is None or (name and identity and call.identity != identity):
+            call = self._current[index] = _CallParts(identity or f"call_{len(self._calls)}", name, "")
+            self._calls.append(call)
+        elif not call.name:
+            call.name = name
+        call.arguments += as_text(function.get("arguments"))

@@ -1,0 +1,222 @@
+"""The embedded server: one owner, one data folder, and other processes that attach to it."""
+
+import fcntl
+import json
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+import psutil
+import psycopg
+
+from starling.core.errors import ConfigurationError, DatabaseUnavailableError
+from starling.infra.postgres.embedded import postmaster
+from starling.infra.postgres.embedded.binaries import Binaries, binaries_for
+from starling.infra.postgres.embedded.cluster import ROLE, Cluster, control_folder, initialise, locate, write_private
+from starling.infra.postgres.embedded.os_user import service_account
+
+DATABASE = "starling"
+_ATTEMPTS = 5  # at finding a port that is still free when Postgres takes it
+_CONNECT_SECONDS = 10
+_PORT_TAKEN = "could not bind"
+_LOCK = "lock"
+_RUNTIME = "runtime.json"
+
+
+class EmbeddedPostgres:
+    """A PostgreSQL of our own that lives as long as this process, however that ends.
+
+    `with EmbeddedPostgres(data_dir) as server:` starts it (in 0.5 s; the first time it also makes the data
+    folder) and stops it cleanly. `start` must be called from the main thread. `explicit` says that the user
+    named `data_dir`: then the data are kept there or nowhere. `durable=False` gives up what a power cut
+    would take, for tests. Raises ConfigurationError if another process owns the folder or the platform has
+    no such server, DatabaseUnavailableError if it doesn't come up.
+    """
+
+    def __init__(self, data_dir: Path, *, explicit: bool = False, durable: bool = True) -> None:
+        self._data_dir = data_dir
+        self._explicit = explicit
+        self._durable = durable
+        self._lock: int | None = None
+        self._cluster: Cluster | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port = 0
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """The address of our database: over the Unix socket where its path is short enough, else over TCP."""
+        return self._url(self._sockets)
+
+    @property
+    def tcp_url(self) -> str:
+        """The address of our database over TCP on loopback."""
+        return self._url(None)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server, 0 while it doesn't run."""
+        return self._process.pid if self._process is not None else 0
+
+    def start(self) -> None:
+        """Own the folder and start the server; started again after `stop`, it tries to keep its port."""
+        if self.is_running:
+            return
+        self.stop()  # what a server that died under us left
+        account = service_account()
+        binaries = binaries_for(account)
+        self._cluster = locate(self._data_dir, account, explicit=self._explicit)
+        self._own()
+        try:
+            postmaster.end_previous(self._cluster.data)
+            initialise(self._cluster, binaries, durable=self._durable)
+            self._launch(binaries)
+            self._make_database()
+            self._publish()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop the server and give the folder up. What was committed stays."""
+        if self._process is not None:
+            self._runtime_file.unlink(missing_ok=True)
+            postmaster.stop(self._process)
+            self._process = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def remove(self) -> None:
+        """Stop the server and delete its data."""
+        self.stop()
+        if self._cluster is not None:
+            self._cluster.remove()
+
+    @property
+    def _found(self) -> Cluster:
+        if self._cluster is None:
+            raise RuntimeError("the embedded Postgres hasn't been started")
+        return self._cluster
+
+    @property
+    def _sockets(self) -> Path | None:
+        return postmaster.socket_folder(self._found.run)
+
+    @property
+    def _runtime_file(self) -> Path:
+        return self._found.control / _RUNTIME
+
+    def _url(self, sockets: Path | None, database: str = DATABASE) -> str:
+        login = f"{ROLE}:{self._found.password()}"
+        if sockets is None:
+            return f"postgresql://{login}@{postmaster.HOST}:{self._port}/{database}"
+        return f"postgresql://{login}@/{database}?host={quote(str(sockets), safe='')}&port={self._port}"
+
+    def _own(self) -> None:
+        """Take the folder's lock, which the system gives back when this process ends."""
+        path = self._found.control / _LOCK
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(lock, 20, 0).decode() or "unknown"
+            os.close(lock)
+            raise ConfigurationError(
+                f"The embedded Postgres in {path.parent} belongs to process {owner}, which is still running.",
+                "Stop that process, choose another STARLING_DATA_DIR, or set DATABASE_URL.",
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, str(os.getpid()).encode(), 0)
+        self._lock = lock
+
+    def _launch(self, binaries: Binaries) -> None:
+        cluster = self._found
+        port = self._port or postmaster.free_port()
+        for _ in range(_ATTEMPTS):
+            _begin_log(cluster.log)
+            process = postmaster.spawn(binaries, cluster, port=port, sockets=self._sockets, durable=self._durable)
+            self._process, self._port = process, port
+            if postmaster.wait_ready(process, cluster.data):
+                return
+            if _PORT_TAKEN not in cluster.log.read_text(errors="replace"):
+                break
+            port = postmaster.free_port()
+        raise DatabaseUnavailableError(
+            f"The embedded Postgres didn't start: {_last_line(cluster.log)}", f"Its log is {cluster.log}."
+        )
+
+    def _make_database(self) -> None:
+        url = self._url(self._sockets, "postgres")
+        try:
+            with psycopg.connect(url, autocommit=True, connect_timeout=_CONNECT_SECONDS) as connection:
+                if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
+                    connection.execute(f"CREATE DATABASE {DATABASE}")
+        except psycopg.OperationalError as error:
+            raise DatabaseUnavailableError(
+                f"The embedded Postgres started but can't be used: {error}", f"Its log is {self._found.log}."
+            ) from error
+
+    def _publish(self) -> None:
+        known = {
+            "pid": self.pid,
+            "created": psutil.Process(self.pid).create_time(),
+            "owner": os.getpid(),
+            "port": self._port,
+            "socket": str(self._sockets or ""),
+            "url": self.url,
+        }
+        write_private(self._runtime_file, json.dumps(known))
+
+
+def attach(data_dir: Path) -> str | None:
+    """Return the address of the embedded server that another process runs on `data_dir`; None if none answers us."""
+    try:
+        known = json.loads((control_folder(data_dir) / _RUNTIME).read_text())
+    except (FileNotFoundError, PermissionError):
+        return None
+    return known["url"] if _lives(known) and _answers(known["url"]) else None
+
+
+def _lives(known: Mapping[str, float]) -> bool:
+    try:
+        return psutil.Process(int(known["pid"])).create_time() == known["created"]
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _answers(url: str) -> bool:
+    try:
+        psycopg.connect(url, connect_timeout=_CONNECT_SECONDS).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def _begin_log(log: Path) -> None:
+    """Start a new log and keep the one before, so that logs don't grow for ever."""
+    if log.exists():
+        log.replace(log.with_name(f"{log.name}.previous"))
+    log.touch(mode=0o600)
+
+
+def _last_line(log: Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if "FATAL" in line or "PANIC" in line]
+    return lines[-1] if lines else f"it ended at {time.strftime('%H:%M:%S')} without saying why"

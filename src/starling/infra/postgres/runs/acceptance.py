@@ -1,0 +1,269 @@
+"""The run row: accepted in one transaction, admitted in order."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import AsyncConnection
+from psycopg.errors import UniqueViolation
+from psycopg.types.json import Jsonb
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncEngine
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from starling.core.errors import DatabaseUnavailableError, IdempotencyKeyReusedError, NotFoundError, StarlingError
+from starling.core.events import RunStarted
+from starling.core.runs import Run, RunConfig, RunStatus
+from starling.infra.postgres.engine import execute_alone, transaction, translated
+from starling.infra.postgres.outbox import TELL_OF_RUN, telling
+from starling.infra.postgres.runs.idempotency import Holder, IdempotencyKey, reserve
+from starling.infra.postgres.runs.thread_policies import TAKE_TURN, Policy, apply_policy, lock_for
+
+type Connection = AsyncConnection[Any]
+type Defer = Callable[[Connection, Sequence["RunKey"]], Awaitable[None]]
+"""Puts jobs for runnable runs into the queue, in the transaction of the connection it is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunKey:
+    """Which run: ids are unique everywhere, but every look-up names the tenant."""
+
+    tenant: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run to accept."""
+
+    key: RunKey
+    thread_id: str
+    input: str
+    config: RunConfig
+    principal: Mapping[str, Any]
+    correlation_id: str
+    trace_id: str
+    graph_version: int
+    idempotency: IdempotencyKey | None = None
+    policy: Policy = "enqueue"
+    may_answer: bool = True  # the question of the run that stands before it
+
+
+class ThreadAsksError(StarlingError):
+    """A run of the thread asks its user something: the message is to be the answer. Nothing was accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """The run that a request led to, an old one where its idempotency key says so: its first event, where it stands."""
+
+    started: RunStarted
+    status: RunStatus = RunStatus.QUEUED
+
+
+PATIENCE_SECONDS = 5.0  # with a Postgres that is away, before a request is refused
+
+# Opens the thread with its first run, and locks the branch until the transaction ends: acceptances and endings on
+# one branch see each other.
+_STAND_IN_LINE = (
+    """
+WITH opened AS (INSERT INTO threads (tenant, id) VALUES (%(tenant)s, %(thread_id)s) ON CONFLICT DO NOTHING)
+INSERT INTO branches (tenant, thread_id, id, arrivals)
+SELECT %(tenant)s, %(thread_id)s,
+    coalesce((SELECT branch FROM threads WHERE tenant = %(tenant)s AND id = %(thread_id)s), 'main'), 1
+WHERE (SELECT """  # noqa: S608 - our own text
+    + TAKE_TURN
+    + """) IS NOT NULL
+ON CONFLICT (tenant, thread_id, id) DO UPDATE SET arrivals = branches.arrivals + 1
+RETURNING id, arrivals, (SELECT number FROM epochs WHERE tenant = '*' AND active) AS epoch"""
+)
+
+# The row, the first event of its stream, and the word to others.
+_INSERT_RUN = (
+    """
+WITH written AS (
+INSERT INTO runs (tenant, id, thread_id, branch_id, arrival, epoch, graph_version, input, config, principal,
+                  correlation_id, trace_id, seq, admitted_at)
+SELECT %(tenant)s, %(id)s, %(thread_id)s, %(branch_id)s, %(arrival)s, %(epoch)s, %(graph_version)s, %(input)s,
+       %(config)s, %(principal)s, %(correlation_id)s, %(trace_id)s, 1,
+       CASE WHEN NOT EXISTS (SELECT FROM runs WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s
+                             AND branch_id = %(branch_id)s AND ended_at IS NULL)
+             AND (SELECT count(*) FROM runs WHERE tenant = %(tenant)s AND ended_at IS NULL
+                  AND admitted_at IS NOT NULL) < %(cap)s
+       THEN now() END
+RETURNING *),
+streamed AS (
+    INSERT INTO events (tenant, run_id, seq, type, data) SELECT tenant, id, 1, 'run_started', %(event)s FROM written),
+told AS ("""  # noqa: S608 - our own text
+    + TELL_OF_RUN
+    + """)
+SELECT admitted_at IS NOT NULL FROM written"""
+)
+
+_ACCEPTED = """
+SELECT thread_id, trace_id, epoch, correlation_id, status FROM runs WHERE tenant = %(tenant)s AND id = %(id)s"""
+
+_ASKS = """
+SELECT FROM runs JOIN interrupts ON interrupts.tenant = runs.tenant AND interrupts.run_id = runs.id
+WHERE runs.tenant = %(tenant)s AND runs.thread_id = %(thread_id)s AND runs.branch_id = %(branch_id)s
+    AND runs.status IN ('running', 'waiting') AND NOT runs.cancel_requested
+    AND interrupts.kind = 'clarification' AND interrupts.state = 'open' LIMIT 1"""
+
+# A head of its branch is the oldest unfinished run there. The cap is soft: two endings at once may both miss a
+# run that stands behind it, and the sweep admits that one. `ended_at IS NULL` has the index of unfinished runs used:
+# however many there were before, nobody looks at them.
+_ADMIT = """
+UPDATE runs SET admitted_at = now() WHERE (tenant, id) IN (
+    SELECT tenant, id FROM runs AS head
+    WHERE tenant = %(tenant)s AND ended_at IS NULL AND status = 'queued' AND admitted_at IS NULL AND id IN (
+        SELECT DISTINCT ON (thread_id, branch_id) id FROM runs WHERE tenant = %(tenant)s AND ended_at IS NULL
+        ORDER BY thread_id, branch_id, arrival)
+    ORDER BY created_at
+    LIMIT greatest(0, %(cap)s - (SELECT count(*) FROM runs WHERE tenant = %(tenant)s AND ended_at IS NULL
+                                 AND admitted_at IS NOT NULL))
+    FOR UPDATE SKIP LOCKED)
+RETURNING tenant, id::text, EXISTS (
+    SELECT FROM procrastinate_jobs WHERE queueing_lock = runs.id::text AND status = 'todo')"""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A run with what its writer has to know."""
+
+    run: Run
+    seq: int
+    flushes: int
+
+
+class RunRepository:
+    """Queries over the run row. Each public method is one transaction unless it takes a connection."""
+
+    def __init__(
+        self, engine: AsyncEngine, defer: Defer, *, cap: int, patience_seconds: float = PATIENCE_SECONDS
+    ) -> None:
+        self._engine = engine
+        self._defer = defer
+        self._cap = cap
+        self._patience = patience_seconds
+
+    async def accept(self, new: NewRun) -> Acceptance:
+        """Write the run row, its input and its first event at once; queue it if it is runnable.
+
+        A commit whose answer was lost is looked for and not repeated: the run's id is its own key.
+        Raises ConflictError, IdempotencyKeyReusedError, ThreadAsksError; DatabaseUnavailableError where Postgres
+        stayed away.
+        """
+        try:
+            return await self._accept(new)
+        except DatabaseUnavailableError as error:
+            if isinstance(error.__cause__, PoolTimeoutError):
+                raise  # nothing was sent, and waiting is what was done
+            return await self._accept_patiently(new)
+
+    async def _accept(self, new: NewRun) -> Acceptance:
+        holder = None
+        with translated():
+            async with transaction(self._engine) as connection, connection.pipeline():
+                if new.idempotency:
+                    holder = await reserve(connection, new.key.tenant, new.idempotency, new.key.id)
+                if holder is None or holder.run_id == new.key.id:
+                    return Acceptance(await self._write(connection, new))
+        return await self._repeated(new, holder)
+
+    async def _write(self, connection: Connection, new: NewRun) -> RunStarted:
+        key = {"tenant": new.key.tenant, "id": new.key.id, "thread_id": new.thread_id}
+        if new.policy != "enqueue":
+            await lock_for(connection, new.policy, key)
+        place = await connection.execute(_STAND_IN_LINE, key)
+        branch_id, arrival, epoch = _one(await place.fetchone())
+        if new.policy != "enqueue":
+            await apply_policy(connection, new.policy, key | {"branch_id": branch_id, "arrival": arrival})
+        first = _first_event(new, epoch or 0)
+        row = _row(new, first) | {"branch_id": branch_id, "arrival": arrival, "cap": self._cap} | telling()
+        inserted = await connection.execute(_INSERT_RUN, key | row)
+        (admitted,) = _one(await inserted.fetchone())
+        if admitted:
+            await self._defer(connection, [new.key])
+        elif new.may_answer:
+            await _refuse_answer(connection, key | {"branch_id": branch_id})
+        return first
+
+    async def _repeated(self, new: NewRun, holder: Holder) -> Acceptance:
+        """Return the run of an earlier request with the same idempotency key."""
+        if new.idempotency and holder.request_hash != new.idempotency.request_hash:
+            raise IdempotencyKeyReusedError(new.idempotency.text, holder.run_id)
+        if earlier := await self.accepted(RunKey(new.key.tenant, holder.run_id)):
+            return earlier
+        raise NotFoundError("run", holder.run_id, "The idempotency key stood for it; use another one.")
+
+    async def _accept_patiently(self, new: NewRun) -> Acceptance:
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(DatabaseUnavailableError),
+            stop=stop_after_delay(self._patience),
+            wait=wait_random_exponential(multiplier=0.1, max=1.0),
+            reraise=True,
+        )
+        return await retrying(self._find_or_accept, new)
+
+    async def _find_or_accept(self, new: NewRun) -> Acceptance:
+        if found := await self.accepted(new.key):
+            return found
+        try:
+            return await self._accept(new)
+        except UniqueViolation:  # the commit that was in doubt came through after all
+            if found := await self.accepted(new.key):
+                return found
+            raise
+
+    async def accepted(self, key: RunKey) -> Acceptance | None:
+        """Return a run that was accepted, None where there is none."""
+        with translated():
+            row = await execute_alone(self._engine, _ACCEPTED, {"tenant": key.tenant, "id": key.id})
+        if row is None:
+            return None
+        thread_id, trace_id, epoch, correlation_id, status = row
+        started = RunStarted(
+            run_id=key.id, thread_id=thread_id, trace_id=trace_id, epoch=epoch, correlation_id=correlation_id
+        )
+        return Acceptance(started, RunStatus(status))
+
+    async def admit(self, connection: Connection, tenant: str) -> None:
+        """Queue the runs of a tenant that became runnable. Part of the transaction that ended a run."""
+        cursor = await connection.execute(_ADMIT, {"tenant": tenant, "cap": self._cap})
+        if admitted := [RunKey(tenant, run) for tenant, run, queued in await cursor.fetchall() if not queued]:
+            await self._defer(connection, admitted)
+
+
+async def _refuse_answer(connection: Connection, place: Mapping[str, Any]) -> None:
+    asks = await (await connection.execute(_ASKS, place)).fetchone()
+    if asks is not None:
+        raise ThreadAsksError(f"Thread {place['thread_id']!r} waits for an answer.")
+
+
+def _first_event(new: NewRun, epoch: int) -> RunStarted:
+    return RunStarted(
+        run_id=new.key.id,
+        thread_id=new.thread_id,
+        trace_id=new.trace_id,
+        epoch=epoch,
+        correlation_id=new.correlation_id,
+    )
+
+
+def _row(new: NewRun, first: RunStarted) -> dict[str, Any]:
+    return {
+        "epoch": first.epoch,
+        "graph_version": new.graph_version,
+        "input": new.input,
+        "config": Jsonb(new.config.model_dump(mode="json", exclude_none=True)),
+        "principal": Jsonb(new.principal),
+        "correlation_id": new.correlation_id,
+        "trace_id": new.trace_id,
+        "event": Jsonb(first.model_dump(mode="json")),
+    }
+
+
+def _one(row: tuple[Any, ...] | None) -> tuple[Any, ...]:
+    if row is None:
+        raise LookupError("a statement that always returns a row returned none")
+    return row

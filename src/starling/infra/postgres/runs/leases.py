@@ -1,0 +1,158 @@
+"""Who owns a run: it is claimed under a lease with a fence, renewed, handed back, and found when nobody holds it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.core.principal import Grant
+from starling.core.runs import Run, RunConfig
+from starling.infra.postgres.engine import execute_alone, transaction, translated
+from starling.infra.postgres.runs.acceptance import Claim, Connection, Defer, RunKey
+
+type Admit = Callable[[Connection, str], Awaitable[None]]
+"""Queues the runs of a tenant that became runnable, in the transaction of the connection it is given."""
+
+# What a claim is made of, in the order that `claim_of` reads.
+CLAIMED: Final = """tenant, id::text, thread_id, branch_id, epoch, graph_version, input, config, correlation_id,
+    trace_id, fence, crashes, seq, flushes, coalesce(extract(epoch FROM deadline - now()), 0)::float8,
+    now(), principal -> 'grant', coalesce(principal ->> 'key_id', ''), cancel_requested"""
+_NAMES = (
+    *("tenant", "id", "thread_id", "branch_id", "epoch", "graph_version", "input", "config", "correlation_id"),
+    *(
+        "trace_id",
+        "fence",
+        "crashes",
+        "seq",
+        "flushes",
+        "remaining_seconds",
+        "claimed_at",
+        "grant",
+        "caller",
+        "cancelled",
+    ),
+)
+
+_CLAIM = f"""
+UPDATE runs SET status = 'running', fence = fence + 1, worker = %(worker)s,
+    lease_until = now() + make_interval(secs => %(lease)s),
+    crashes = crashes + (status = 'running' AND worker IS DISTINCT FROM %(unaware)s)::int,
+    started_at = coalesce(started_at, now()),
+    deadline = now() + make_interval(secs => least(%(seconds)s, (config -> 'limits' ->> 'run_seconds')::float8))
+WHERE tenant = %(tenant)s AND id = %(id)s AND (
+    (status = 'queued' AND admitted_at IS NOT NULL)
+    OR (status = 'running' AND (lease_until IS NULL OR lease_until < now() OR worker = %(unaware)s)))
+RETURNING {CLAIMED},
+    (SELECT clarifications FROM branches
+     WHERE branches.tenant = runs.tenant AND branches.thread_id = runs.thread_id AND branches.id = runs.branch_id)"""  # noqa: S608 - our own text
+
+_RELEASE = """
+UPDATE runs SET status = 'queued', lease_until = NULL, worker = NULL
+WHERE tenant = %(tenant)s AND id = %(id)s AND fence = %(fence)s AND status = 'running'
+RETURNING tenant, id::text"""
+
+_FETCHED = """
+SELECT tenant, id::text FROM runs
+WHERE tenant = %(tenant)s AND id = %(id)s AND status IN ('queued', 'running') FOR UPDATE"""
+
+_STRANDED = """
+SELECT tenant, id::text FROM runs WHERE ended_at IS NULL AND (
+    (status = 'running' AND (lease_until IS NULL OR lease_until < now()))
+    OR (status = 'queued' AND admitted_at < now() - make_interval(secs => %(patience)s)))
+AND NOT EXISTS (SELECT FROM procrastinate_jobs WHERE queueing_lock = runs.id::text AND status = 'todo')
+FOR UPDATE OF runs SKIP LOCKED"""
+
+# A second look, once the rows are locked: whoever gives a run to the queue holds its row, so there is one job at most.
+_WITHOUT_JOB = """
+SELECT run.tenant, run.id FROM unnest(%(tenants)s::text[], %(ids)s::text[]) AS run (tenant, id)
+WHERE NOT EXISTS (SELECT FROM procrastinate_jobs WHERE queueing_lock = run.id AND status = 'todo')"""
+
+# What a worker had taken when it died; the queue has forgotten that worker.
+_LEFT_BEHIND = """
+DELETE FROM procrastinate_jobs WHERE status = 'doing' AND worker_id IS NULL AND NOT EXISTS (
+    SELECT FROM runs WHERE tenant = args ->> 'tenant' AND id = (args ->> 'run_id')::uuid AND lease_until > now())"""
+
+_WAITING_TENANTS = """
+SELECT DISTINCT tenant FROM runs WHERE ended_at IS NULL AND status = 'queued' AND admitted_at IS NULL"""
+
+
+class Leases:
+    """Claims runs and lets go of them. Each public method is one transaction."""
+
+    def __init__(self, engine: AsyncEngine, defer: Defer, admit: Admit) -> None:
+        self._engine = engine
+        self._defer = defer
+        self._admit = admit
+
+    async def claim(
+        self, key: RunKey, *, worker: str, lease_seconds: float, run_seconds: float, unaware: bool = False
+    ) -> Claim | None:
+        """Take a runnable run, or one whose lease has expired, under the next fence; None where it isn't to be had.
+
+        A worker that is `unaware` of holding the run takes it from itself, which is no crash: it let the run go, or
+        never heard that its claim was committed.
+        """
+        values = {
+            "tenant": key.tenant,
+            "id": key.id,
+            "worker": worker,
+            "lease": lease_seconds,
+            "seconds": run_seconds,
+            "unaware": worker if unaware else "",
+        }
+        with translated():
+            row = await execute_alone(self._engine, _CLAIM, values)
+        return None if row is None else claim_of(row[:-1], clarifications=row[-1])
+
+    async def release(self, run: Run) -> bool:
+        """Hand an unfinished run back: it is queued again, for whoever comes first. That is no crash.
+
+        Nothing happens to a run that isn't held under this fence any more; returns whether it was.
+        """
+        values = {"tenant": run.tenant, "id": run.id, "fence": run.fence}
+        with translated():
+            async with transaction(self._engine) as connection:
+                released = await (await connection.execute(_RELEASE, values)).fetchall()
+                await self._queue(connection, released)
+        return bool(released)
+
+    async def pass_on(self, key: RunKey) -> None:
+        """Give the queue a run again that was fetched and isn't going to be claimed, for whoever comes next."""
+        with translated():
+            async with transaction(self._engine) as connection:
+                fetched = await connection.execute(_FETCHED, {"tenant": key.tenant, "id": key.id})
+                await self._queue(connection, await fetched.fetchall())
+
+    async def sweep(self, *, patience_seconds: float) -> int:
+        """Queue again what nobody holds: lapsed or missing leases, jobs that were lost, heads that were missed.
+
+        Returns how many runs were found stranded.
+        """
+        with translated():
+            async with transaction(self._engine) as connection:
+                stranded = await connection.execute(_STRANDED, {"patience": patience_seconds})
+                found = await self._queue(connection, await stranded.fetchall())
+                await connection.execute(_LEFT_BEHIND)
+                waiting = await connection.execute(_WAITING_TENANTS)
+                for (tenant,) in await waiting.fetchall():
+                    await self._admit(connection, tenant)
+        return found
+
+    async def _queue(self, connection: Connection, runs: Sequence[tuple[str, str]]) -> int:
+        """Give the queue those of these locked runs that it doesn't have; return how many."""
+        if not runs:
+            return 0
+        values = {"tenants": [tenant for tenant, _ in runs], "ids": [run_id for _, run_id in runs]}
+        cursor = await connection.execute(_WITHOUT_JOB, values)
+        keys = [RunKey(*row) for row in await cursor.fetchall()]
+        await self._defer(connection, keys)
+        return len(keys)
+
+
+def claim_of(row: tuple[Any, ...], *, clarifications: int = 0) -> Claim:
+    """Make a claim of a row of `CLAIMED`."""
+    columns: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
+    columns["config"] = RunConfig.model_validate(columns["config"])
+    columns["grant"] = Grant.of(columns["grant"])
+    seq, flushes = columns.pop("seq"), columns.pop("flushes")
+    return Claim(Run(**columns, clarifications=clarifications), seq, flushes)

@@ -1,0 +1,107 @@
+"""The ledger: a row for each tool call that may change something, keyed so that it is never silently made twice."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from psycopg.types.json import Jsonb
+from sqlalchemy import select
+
+from starling.core.json import JsonObject, storable
+from starling.infra.postgres.engine import Engine, translated
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.writer import Clause
+from starling.infra.postgres.tables import ledger
+
+type CallState = Literal["intended", "dispatched", "succeeded", "failed", "in_doubt"]
+
+_STORE: Final = """
+ledgered AS (
+    INSERT INTO ledger (tenant, run_id, key, path, position, index, tool, effect, arguments, state, outcome,
+        correlation_id, fence, dispatched_at, settled_at, settled_by)
+    SELECT fenced.tenant, fenced.id, item.key, item.path, item.position, item.index, item.tool, item.effect,
+        item.arguments, item.state, item.outcome, %(ledger_correlation)s, item.fence,
+        CASE WHEN item.state = 'dispatched' THEN now() END, CASE WHEN item.settled THEN now() END, item.settled_by
+    FROM fenced, jsonb_to_recordset(%(ledger)s) AS item (key text, path text, position int, index int, tool text,
+        effect text, arguments jsonb, state text, outcome jsonb, fence bigint, settled bool, settled_by text)
+    ON CONFLICT (tenant, run_id, key) DO UPDATE SET state = EXCLUDED.state, outcome = EXCLUDED.outcome,
+        fence = EXCLUDED.fence, dispatched_at = coalesce(EXCLUDED.dispatched_at, ledger.dispatched_at),
+        settled_at = EXCLUDED.settled_at, settled_by = EXCLUDED.settled_by)"""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """What is known of a call. `fence` is of the life of the run that sent it last, 0 before it was sent.
+
+    `outcome` is a ToolOutcome as JSON; the call is `settled` once it is what the run goes on with. A settled call may
+    stay `in_doubt`: then a person gave it up. `settled_by` says who or what decided, where the call itself didn't.
+    """
+
+    key: str
+    path: str
+    position: int
+    index: int
+    tool: str
+    effect: str
+    arguments: JsonObject
+    state: CallState
+    outcome: JsonObject | None = None
+    fence: int = 0
+    settled: bool = False
+    settled_by: str | None = None
+    created_at: datetime | None = None
+    dispatched_at: datetime | None = None
+    settled_at: datetime | None = None
+
+    @property
+    def call_id(self) -> str:
+        """The call's id in the events of its run."""
+        return f"{self.path}.{self.position}.{self.index}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the part of the row that its run decides on."""
+        return {
+            "key": self.key,
+            "path": self.path,
+            "position": self.position,
+            "index": self.index,
+            "tool": self.tool,
+            "effect": self.effect,
+            "arguments": self.arguments,
+            "state": self.state,
+            "outcome": self.outcome,
+            "fence": self.fence,
+            "settled": self.settled,
+            "settled_by": self.settled_by,
+        }
+
+
+def storing(rows: Iterable[LedgerRow], correlation_id: str) -> Clause:
+    """Return what writes rows down, new or changed, as a part of a flush. Each key may be there once."""
+    stored = [storable(row.as_json()) for row in rows]
+    return Clause(_STORE, {"ledger": Jsonb(stored), "ledger_correlation": correlation_id})
+
+
+class LedgerReader:
+    """Reads what any run did outside."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")  # a read needs no BEGIN
+
+    async def calls(self, key: RunKey) -> Sequence[LedgerRow]:
+        """Return a run's calls that may change something, in the order in which they were intended."""
+        columns = (
+            *(ledger.c.key, ledger.c.path, ledger.c.position, ledger.c.index, ledger.c.tool, ledger.c.effect),
+            *(ledger.c.arguments, ledger.c.state, ledger.c.outcome, ledger.c.fence),
+            *(ledger.c.settled_at.is_not(None).label("settled"), ledger.c.settled_by),
+            *(ledger.c.created_at, ledger.c.dispatched_at, ledger.c.settled_at),
+        )
+        query = (
+            select(*columns)
+            .where(ledger.c.tenant == key.tenant, ledger.c.run_id == key.id)
+            .order_by(ledger.c.created_at, ledger.c.path, ledger.c.position, ledger.c.index)
+        )
+        with translated():
+            async with self._engine.connect() as connection:
+                return [LedgerRow(*row) for row in await connection.execute(query)]

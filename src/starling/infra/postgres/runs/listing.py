@@ -1,0 +1,138 @@
+"""The runs of a tenant, for a person to choose from, and all that there is to know of one of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, func, select
+
+from starling.core.errors import NotFoundError
+from starling.core.events import Failure
+from starling.core.runs import RunResult, RunStatus
+from starling.infra.postgres.engine import Engine, translated
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.tables import events, runs
+
+_INPUT_CHARS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """A run in a list. `seconds` counts from its acceptance to its end, or to now; `input` is its beginning."""
+
+    id: str
+    thread_id: str
+    status: RunStatus
+    created_at: datetime
+    seconds: float
+    input: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs: those of a thread, of a status, and made before the run with an id."""
+
+    thread_id: str | None = None
+    status: RunStatus | None = None
+    before: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunAhead:
+    """The run that has to end first."""
+
+    run_id: str
+    status: RunStatus
+
+
+@dataclass(frozen=True, slots=True)
+class RunDetails:
+    """A run as it stands; `events` is the number of its last event so far, `failure` what ended it before its time.
+
+    `behind` is what a queued run stands behind: the first unfinished one of its line.
+    """
+
+    id: str
+    thread_id: str
+    trace_id: str
+    epoch: int
+    correlation_id: str
+    status: RunStatus
+    input: str
+    events: int
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    result: RunResult | None
+    failure: Failure | None
+    behind: RunAhead | None
+
+
+_ALL = RunFilter()
+
+
+async def latest_runs(engine: Engine, tenant: str, *, limit: int, which: RunFilter = _ALL) -> Sequence[RunSummary]:
+    """Return the latest runs, newest first. Raises DatabaseUnavailableError."""
+    seconds = func.extract("epoch", func.coalesce(runs.c.ended_at, func.now()) - runs.c.created_at)
+    beginning = func.left(runs.c.input, _INPUT_CHARS)
+    query = (
+        select(runs.c.id, runs.c.thread_id, runs.c.status, runs.c.created_at, seconds, beginning)
+        .where(*_conditions(tenant, which))
+        .order_by(runs.c.id.desc())  # they sort as the runs were made
+        .limit(limit)
+    )
+    with translated():
+        async with engine.connect() as connection:
+            found = await connection.execute(query)
+            return [RunSummary(*row[:2], RunStatus(row.status), row.created_at, float(row[4]), row[5]) for row in found]
+
+
+async def run_details(engine: Engine, key: RunKey) -> RunDetails:
+    """Return a run. Raises NotFoundError, for another tenant's as well, and DatabaseUnavailableError."""
+    why = (
+        select(events.c.data)
+        .where(events.c.tenant == runs.c.tenant, events.c.run_id == runs.c.id, events.c.type == "error")
+        .where(events.c.data["task_id"].astext.is_(None), runs.c.ended_at.is_not(None))
+        .order_by(events.c.seq.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    ahead = runs.alias("ahead")
+    behind = (
+        select(func.jsonb_build_object("run_id", ahead.c.id, "status", ahead.c.status))
+        .where(*(ahead.c[name] == runs.c[name] for name in ("tenant", "thread_id", "branch_id")))
+        .where(runs.c.status == RunStatus.QUEUED, ahead.c.arrival < runs.c.arrival, ahead.c.ended_at.is_(None))
+        .order_by(ahead.c.status == RunStatus.QUEUED, ahead.c.arrival)  # not along all that ended: only the unfinished
+        .limit(1)
+        .scalar_subquery()
+    )
+    names = ("id", "thread_id", "trace_id", "epoch", "correlation_id", "status", "input")
+    columns = [runs.c[name] for name in (*names, "created_at", "started_at", "ended_at", "result")]
+    query = select(*columns, runs.c.seq.label("events"), why.label("failure"), behind.label("behind"))
+    with translated():
+        async with engine.connect() as connection:
+            found = await connection.execute(query.where(runs.c.tenant == key.tenant, runs.c.id == key.id))
+            row = found.mappings().one_or_none()
+    if row is None:
+        raise NotFoundError("run", key.id)
+    values: dict[str, Any] = dict(row)
+    values["status"] = RunStatus(row["status"])
+    values["result"] = RunResult.model_validate(row["result"]) if row["result"] else None
+    values["failure"] = Failure.model_validate(row["failure"]) if row["failure"] else None
+    if ahead_of_it := row["behind"]:
+        values["behind"] = RunAhead(ahead_of_it["run_id"], RunStatus(ahead_of_it["status"]))
+    return RunDetails(**values)
+
+
+def _conditions(tenant: str, which: RunFilter) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = [runs.c.tenant == tenant]
+    if which.thread_id is not None:
+        conditions.append(runs.c.thread_id == which.thread_id)
+    if which.status is not None:
+        conditions.append(runs.c.status == which.status)
+        if not which.status.terminal:
+            conditions.append(runs.c.ended_at.is_(None))  # so that the index of unfinished runs serves
+    if which.before is not None:
+        conditions.append(runs.c.id < which.before)
+    return conditions

@@ -1,0 +1,141 @@
+"""Ending runs before their time: one that is worked on is flagged, any other is taken under the next fence."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.core.errors import NotFoundError
+from starling.core.json import JsonObject
+from starling.core.runs import RunStatus
+from starling.infra.postgres.engine import driver, execute_alone, translated
+from starling.infra.postgres.runs.acceptance import Claim, RunKey
+from starling.infra.postgres.runs.leases import CLAIMED, claim_of
+from starling.infra.postgres.runs.thread_policies import CANCELS as CHANNEL
+
+# Whoever holds it has to be told; what lapsed, or nobody holds, is taken. The flag stays in any case: if the one who
+# took the run doesn't come to its end, the next life does nothing else.
+_STOP = f"""
+WITH found AS (
+    SELECT tenant, id, status = 'running' AND coalesce(lease_until >= now(), false) AS held FROM runs
+    WHERE tenant = %(tenant)s AND id = %(id)s AND ended_at IS NULL FOR UPDATE),
+stopped AS (
+    UPDATE runs SET cancel_requested = true,
+        fence = fence + (NOT found.held)::int,
+        status = CASE WHEN runs.status = 'waiting' THEN 'queued' ELSE runs.status END
+    FROM found WHERE runs.tenant = found.tenant AND runs.id = found.id
+    RETURNING runs.*, found.held),
+told AS (SELECT pg_notify('{CHANNEL}', '') FROM stopped WHERE held)
+SELECT held, (SELECT count(*) FROM told), {CLAIMED} FROM stopped"""  # noqa: S608 - our own text
+
+_STATUS = "SELECT status FROM runs WHERE tenant = %(tenant)s AND id = %(id)s"
+
+_FLAGGED = "SELECT id::text FROM runs WHERE ended_at IS NULL AND status = 'running' AND cancel_requested"
+
+_OPEN_CALLS = """
+SELECT started.data ->> 'name', started.data -> 'args', started.data ->> 'call_id', ledger.state,
+    ledger.outcome ->> 'text', ledger.outcome ->> 'artifact'
+FROM events AS started LEFT JOIN ledger
+    ON ledger.tenant = started.tenant AND ledger.run_id = started.run_id AND ledger.path = started.data ->> 'path'
+    AND started.data ->> 'call_id' = concat_ws('.', ledger.path, ledger.position, ledger.index)
+WHERE started.tenant = %(tenant)s AND started.run_id = %(id)s AND started.type = 'tool_start' AND NOT EXISTS (
+    SELECT FROM events AS answered WHERE answered.tenant = started.tenant AND answered.run_id = started.run_id
+    AND answered.type = 'tool_result' AND answered.data ->> 'call_id' = started.data ->> 'call_id')
+ORDER BY started.seq"""
+
+_OPEN_TASKS = """
+SELECT DISTINCT ON (started.data ->> 'path') started.data ->> 'task_id', started.data ->> 'agent',
+    started.data ->> 'path', (started.data ->> 'attempt')::int
+FROM events AS started
+WHERE started.tenant = %(tenant)s AND started.run_id = %(id)s AND started.type = 'task_start' AND NOT EXISTS (
+    SELECT FROM events AS ended WHERE ended.tenant = started.tenant AND ended.run_id = started.run_id
+    AND ended.type = 'task_result' AND ended.data ->> 'path' = started.data ->> 'path' AND ended.seq > started.seq)
+ORDER BY started.data ->> 'path', started.seq DESC"""
+
+_FLAGGED_BEFORE = """
+SELECT earlier.tenant, earlier.id::text FROM runs AS earlier JOIN runs AS run
+    ON run.tenant = earlier.tenant AND run.thread_id = earlier.thread_id AND run.branch_id = earlier.branch_id
+WHERE run.tenant = %(tenant)s AND run.id = %(id)s AND earlier.arrival < run.arrival
+AND earlier.ended_at IS NULL AND earlier.cancel_requested ORDER BY earlier.arrival DESC"""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A tool call that was announced and has no result.
+
+    `state` is that of its row in the ledger, None where it has none; `text` what it came to, by that row, and
+    `artifact` where the whole of it is.
+    """
+
+    name: str
+    arguments: JsonObject
+    call_id: str
+    state: str | None
+    text: str | None
+    artifact: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTask:
+    """A task that was begun and has no result; `attempt` is the last that began."""
+
+    task_id: str
+    agent: str
+    path: str
+    attempt: int
+
+
+class StoppingRepository:
+    """Queries of those who end runs before their time. Each is one transaction unless it takes a connection."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    async def stop(self, key: RunKey) -> Claim | None:
+        """Flag a run; return the claim with which to end it where nobody holds it.
+
+        None where a worker has to end it, or it has ended. Raises NotFoundError, for another tenant's as well.
+        """
+        with translated():
+            row = await execute_alone(self._engine, _STOP, {"tenant": key.tenant, "id": key.id})
+        if row is None:
+            await self.status(key)
+            return None
+        held, _, *claimed = row
+        return None if held else claim_of(tuple(claimed))
+
+    async def status(self, key: RunKey) -> RunStatus:
+        """Return where a run stands. Raises NotFoundError, for another tenant's as well."""
+        with translated():
+            row = await execute_alone(self._engine, _STATUS, {"tenant": key.tenant, "id": key.id})
+        if row is None:
+            raise NotFoundError("run", key.id)
+        return RunStatus(row[0])
+
+    async def flagged(self) -> frozenset[str]:
+        """Return the ids of the runs that somebody holds and is to end."""
+        with translated():
+            async with self._engine.connect() as connection:
+                found = await (await driver(connection)).execute(_FLAGGED)
+                return frozenset(row[0] for row in await found.fetchall())
+
+    async def open_calls(self, key: RunKey) -> Sequence[OpenCall]:
+        """Return the calls that were announced and not answered, in their order."""
+        with translated():
+            async with self._engine.connect() as connection:
+                found = await (await driver(connection)).execute(_OPEN_CALLS, {"tenant": key.tenant, "id": key.id})
+                return [OpenCall(*row) for row in await found.fetchall()]
+
+    async def open_tasks(self, key: RunKey) -> Sequence[OpenTask]:
+        """Return the tasks that were begun and came to nothing yet."""
+        with translated():
+            async with self._engine.connect() as connection:
+                found = await (await driver(connection)).execute(_OPEN_TASKS, {"tenant": key.tenant, "id": key.id})
+                return [OpenTask(*row) for row in await found.fetchall()]
+
+    async def flagged_before(self, key: RunKey) -> Sequence[RunKey]:
+        """Return the flagged runs that stand before a run in its line, the last of them first."""
+        with translated():
+            async with self._engine.connect() as connection:
+                found = await (await driver(connection)).execute(_FLAGGED_BEFORE, {"tenant": key.tenant, "id": key.id})
+                return [RunKey(*row) for row in await found.fetchall()]
