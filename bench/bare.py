@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from mcp_gateway.config import McpConfig, read_config
-from mcp_gateway.sessions import Sessions
+from mcp_gateway.session_pool import Sessions
 from starling.core.llm import Message, ModelClient, ModelReply, ModelRequest, ModelRole, ResponseSchema, ToolSpec
 from starling.core.settings import Limits, environment, load_settings
 from starling.infra.llm.factory import open_models

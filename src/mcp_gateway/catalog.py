@@ -8,11 +8,11 @@ from time import perf_counter
 from typing import Literal
 
 from mcp_gateway.config import McpConfig, ServerConfig, server_of
-from mcp_gateway.listing import Listed, definition_hash
-from mcp_gateway.patience import wait_for_most
+from mcp_gateway.discovery import Listed, definition_hash
+from mcp_gateway.probe import AT_ONCE, list_once
 from mcp_gateway.repository import Definitions, ListedServer, ServerRepository, ServerRow
-from mcp_gateway.sessions import Sessions
-from mcp_gateway.trying import AT_ONCE, list_once
+from mcp_gateway.session_pool import Sessions
+from mcp_gateway.startup_grace import wait_for_most
 from starling.core.errors import (
     ConfigurationError,
     DatabaseUnavailableError,

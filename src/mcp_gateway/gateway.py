@@ -10,19 +10,19 @@ from mcp_gateway.catalog import Catalog, Change, Late, Trial
 from mcp_gateway.config import McpConfig, ServerConfig
 from mcp_gateway.directory import Directory
 from mcp_gateway.path.approval import Approval
+from mcp_gateway.path.authorization import Granted
 from mcp_gateway.path.dispatch import Dispatch
-from mcp_gateway.path.granted import Granted
-from mcp_gateway.path.halted import Halted
-from mcp_gateway.path.known import Known
+from mcp_gateway.path.kill_switch import Halted
 from mcp_gateway.path.ledger import Ledger
-from mcp_gateway.path.reconcile import Reconcile
+from mcp_gateway.path.pin_check import Known
+from mcp_gateway.path.reconciliation import Reconcile
 from mcp_gateway.path.schema_check import SchemaCheck
 from mcp_gateway.path.size_limit import SizeLimit
-from mcp_gateway.path.step import Step, cut_off
+from mcp_gateway.path.stage import Step, cut_off
 from mcp_gateway.path.timeout import Timeout
 from mcp_gateway.repository import ServerRepository
-from mcp_gateway.schemas import Validators
-from mcp_gateway.sessions import Sessions
+from mcp_gateway.schema_validation import Validators
+from mcp_gateway.session_pool import Sessions
 from starling.core.artifacts import NO_ARTIFACTS, ArtifactStore
 from starling.core.clock import Deadline
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, SuspendedError

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from mcp_gateway import shim
 from mcp_gateway.config import RemoteServer, StdioServer
-from mcp_gateway.resolution import Resolved
+from mcp_gateway.variable_expansion import Resolved
 from starling.core.errors import ServerUnavailableError
 from starling.core.json import storable, storable_text
 

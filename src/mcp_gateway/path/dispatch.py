@@ -8,12 +8,12 @@ from mcp.types import INVALID_PARAMS, METHOD_NOT_FOUND, CallToolResult
 from pydantic import ValidationError
 
 from mcp_gateway.directory import Directory
-from mcp_gateway.path.content import data_of, text_of
-from mcp_gateway.path.halted import halted
-from mcp_gateway.path.step import cut_off, failed
-from mcp_gateway.schemas import Validators, faults
+from mcp_gateway.path.kill_switch import halted
+from mcp_gateway.path.result_content import data_of, text_of
+from mcp_gateway.path.stage import cut_off, failed
+from mcp_gateway.schema_validation import Validators, faults
 from mcp_gateway.session import SessionForgottenError
-from mcp_gateway.sessions import Sessions
+from mcp_gateway.session_pool import Sessions
 from starling.core.clock import Deadline
 from starling.core.errors import ServerUnavailableError
 from starling.core.json import JsonObject, storable, storable_text

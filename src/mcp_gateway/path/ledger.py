@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from functools import partial
 
-from mcp_gateway.path.reconcile import Reconcile
-from mcp_gateway.path.step import Step
+from mcp_gateway.path.reconciliation import Reconcile
+from mcp_gateway.path.stage import Step
 from starling.core.clock import Deadline
 from starling.core.tools import Effect, ToolCall, ToolOutcome
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from mcp_gateway.path.step import NOTHING_DONE, Step, failed
-from mcp_gateway.schemas import Validators, faults
+from mcp_gateway.path.stage import NOTHING_DONE, Step, failed
+from mcp_gateway.schema_validation import Validators, faults
 from starling.core.clock import Deadline
 from starling.core.tools import ToolCall, ToolOutcome
 

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mcp_gateway.path.step import Step
+from mcp_gateway.path.stage import Step
 from starling.core.artifacts import READ_ARTIFACT, ArtifactStore, MediaType, NotKept, Origin
 from starling.core.clock import Deadline
 from starling.core.json import JsonObject, canonical

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from mcp_gateway.directory import Directory
-from mcp_gateway.path.step import NOTHING_DONE, Step, cut_off, failed
+from mcp_gateway.path.stage import NOTHING_DONE, Step, cut_off, failed
 from starling.core.clock import Deadline
 from starling.core.tools import ToolCall, ToolOutcome
 

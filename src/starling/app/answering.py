@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mcp_gateway.schemas import Validators, faults
+from mcp_gateway.schema_validation import Validators, faults
 from starling.app.database import find_database
 from starling.core.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from starling.core.json import Json, JsonObject, digest, storable

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from mcp_gateway.config import McpConfig, ServerOptions, read_config, server_of
-from mcp_gateway.listing import Listed
-from mcp_gateway.trying import try_servers
+from mcp_gateway.discovery import Listed
+from mcp_gateway.probe import try_servers
 from starling.app.doctor.finding import Finding, ok, problem
 from starling.app.records import open_records
 from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError, ServerUnavailableError

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mcp_gateway.path.granted import Granted
+from mcp_gateway.path.authorization import Granted
 from starling.core.clock import Deadline, SystemClock
 from starling.core.principal import Grant
 from starling.core.tools import Effect, ToolCall, ToolDefinition, ToolOutcome

@@ -8,7 +8,7 @@ from mcp import McpError
 from pydantic import ValidationError
 
 from mcp_gateway.config import ServerOptions
-from mcp_gateway.schemas import schema_fault
+from mcp_gateway.schema_validation import schema_fault
 from mcp_gateway.session import Session
 from starling.core.errors import ServerUnavailableError
 from starling.core.json import JsonObject, canonical, digest, storable, storable_text

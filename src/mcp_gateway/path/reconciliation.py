@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
 
 from mcp_gateway.directory import Directory
-from mcp_gateway.path.step import Step
+from mcp_gateway.path.stage import Step
 from starling.core.clock import Deadline
 from starling.core.json import JsonObject
 from starling.core.tools import Effect, Finding, ToolCall, ToolDefinition

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mcp_gateway.path.step import NOTHING_DONE, Step, failed
+from mcp_gateway.path.stage import NOTHING_DONE, Step, failed
 from starling.core.clock import Deadline
 from starling.core.tools import ToolCall, ToolOutcome
 

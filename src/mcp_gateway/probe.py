@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Mapping
 
 from mcp_gateway.config import McpConfig, ServerConfig
-from mcp_gateway.listing import Listed, list_server
-from mcp_gateway.sessions import Sessions
+from mcp_gateway.discovery import Listed, list_server
+from mcp_gateway.session_pool import Sessions
 from starling.core.errors import ServerUnavailableError
 from starling.core.settings import Limits
 

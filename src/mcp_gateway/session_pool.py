@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Self
 
 from mcp_gateway.config import ServerConfig
-from mcp_gateway.resolution import resolve
 from mcp_gateway.session import Session
 from mcp_gateway.transport import transport_for
+from mcp_gateway.variable_expansion import resolve
 from starling.core.errors import ServerUnavailableError
 from starling.core.settings import Limits
 
