@@ -4,14 +4,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from brain.budget import Budget, Meter
+from brain.durability.journal import Journal, dump_reply, load_reply, request_hash, storable_reply
+from brain.durability.ledger import Ledger
 from brain.governance import Allowance
-from brain.interrupts import Interrupts
-from brain.journal import Journal, dump_reply, load_reply, request_hash, storable_reply
-from brain.ledger import Ledger
+from brain.interrupts.budget import Budget, Meter
+from brain.interrupts.requests import Interrupts
 from brain.registry.cards import Roster
 from brain.state import Said
-from brain.troubles import Troubles
+from brain.warnings import Troubles
 from starling.core.artifacts import NO_ARTIFACTS, ArtifactStore
 from starling.core.clock import Deadline
 from starling.core.errors import DeadlineExceededError, LLMInvalidResponse

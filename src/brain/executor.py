@@ -9,24 +9,24 @@ from langgraph.errors import GraphDrained, GraphRecursionError
 from langgraph.runtime import RunControl
 
 from brain.agents.pipeline import Pipeline
-from brain.answer import cut_short
-from brain.budget import Budget
-from brain.checkpointer import FencedSaver
 from brain.context import Meter, RunContext
-from brain.conversation.render import SHOWN, render
+from brain.conversation.rendering import SHOWN, render
 from brain.conversation.repository import ConversationRepository
-from brain.ending import Ending
+from brain.durability.checkpointer import FencedSaver
+from brain.durability.journal import Journal
+from brain.durability.ledger import Ledger
 from brain.governance import Governance
 from brain.graph import Star, build_star
-from brain.interrupts import Interrupts
-from brain.journal import Journal
-from brain.ledger import Ledger
-from brain.life import Life, Lives
+from brain.interrupts.budget import Budget
+from brain.interrupts.requests import Interrupts
+from brain.lifecycle.cancellation import Life, Lives
+from brain.lifecycle.fallback_answer import cut_short
+from brain.lifecycle.finalization import Ending
+from brain.lifecycle.termination import Stopping, count
 from brain.registry.cards import Roster
 from brain.registry.service import Registry
 from brain.state import GraphState, Said, initial_state
-from brain.stopping import Stopping, count
-from brain.traced import TracedGateway, TracedModels
+from brain.tracing import TracedGateway, TracedModels
 from starling.core.artifacts import NO_ARTIFACTS, ArtifactStore
 from starling.core.clock import Clock, Deadline
 from starling.core.errors import (

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from brain.agents.briefing import brief, feedback
-from brain.agents.builtin import WritingRuntime
-from brain.agents.native import NativeRuntime
+from brain.agents.native_runtime import NativeRuntime
+from brain.agents.prompt_building import brief, feedback
 from brain.agents.reflection import Judgement, reflect
 from brain.agents.runtime import AgentRuntime, Produced, Work
+from brain.agents.text_runtime import WritingRuntime
 from brain.context import OUT_OF_TIME, RunContext
-from brain.plan import with_refusals
+from brain.planning.plan_validation import with_refusals
 from brain.registry.cards import AgentCard
 from brain.state import Dispatch, TaskOutcome, ToolUse
-from brain.typing_out import TypingOut
+from brain.stream_buffer import TypingOut
 from starling.core.errors import (
     BudgetExhaustedError,
     DeadlineExceededError,

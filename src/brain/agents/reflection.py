@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from brain.agents.briefing import instruction
+from brain.agents.prompt_building import instruction
 from brain.agents.runtime import Produced, ToolUse, Work
-from brain.decision import VERDICT, Verdict
-from brain.documents import ask_for_document
+from brain.planning.decision import VERDICT, Verdict
+from brain.planning.structured_output import ask_for_document
 from brain.prompts import Xml, element, lines, prompt
 from starling.core.agents import LLMAgentConfig
 from starling.core.events import Reflection

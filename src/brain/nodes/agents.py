@@ -6,7 +6,7 @@ from typing import Protocol
 from langgraph.runtime import Runtime
 
 from brain.context import RunContext
-from brain.interrupts import suspending
+from brain.interrupts.requests import suspending
 from brain.state import Dispatch, TaskOutcome, Update
 
 

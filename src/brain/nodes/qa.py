@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from langgraph.runtime import Runtime
 
-from brain.answer import citations_of, plain_answer, unanswered
 from brain.context import Answer, RunContext
-from brain.interrupts import suspending
+from brain.interrupts.requests import suspending
+from brain.lifecycle.fallback_answer import citations_of, plain_answer, unanswered
 from brain.prompts import Xml, element, lines, prompt
 from brain.state import GraphState, Said, TaskOutcome, Update, approved
-from brain.typing_out import TypingOut
+from brain.stream_buffer import TypingOut
 from starling.core.errors import BudgetExhaustedError, DeadlineExceededError, JournalDivergedError, ModelError
 from starling.core.llm import Message, ModelRequest, ModelRole
 

@@ -7,12 +7,29 @@ from typing import Any
 
 from langgraph.runtime import Runtime
 
-from brain.clarification import MAY_ASK, MUST_ASSUME, ask, elements, may_ask, question_of, taken_in, with_answer
 from brain.context import OUT_OF_BUDGET, OUT_OF_TIME, RunContext
-from brain.decision import DECISION, OPEN_DECISION, Decision, OpenDecision
-from brain.documents import ask_for_document
-from brain.interrupts import suspending
-from brain.plan import UNREACHED, Ground, Rejected, accepted_tasks, faults, progress_of, without_dead_ends
+from brain.interrupts.clarification import (
+    MAY_ASK,
+    MUST_ASSUME,
+    ask,
+    elements,
+    may_ask,
+    question_of,
+    taken_in,
+    with_answer,
+)
+from brain.interrupts.requests import suspending
+from brain.planning.decision import DECISION, OPEN_DECISION, Decision, OpenDecision
+from brain.planning.plan_validation import (
+    UNREACHED,
+    Ground,
+    Rejected,
+    accepted_tasks,
+    faults,
+    progress_of,
+    without_dead_ends,
+)
+from brain.planning.structured_output import ask_for_document
 from brain.prompts import Xml, element, lines, prompt
 from brain.state import (
     DegradedPart,

@@ -9,8 +9,8 @@ from sqlalchemy import RowMapping, Select, cast, exists, func, insert, select, t
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from brain.registry.changes import Changes, Names, difference
 from brain.registry.manifest import Epoch, Manifest
+from brain.registry.manifest_diff import Changes, Names, difference
 from starling.core.errors import NotFoundError
 from starling.core.principal import SHARED
 from starling.infra.postgres.audit import Actor

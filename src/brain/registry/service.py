@@ -5,7 +5,7 @@ from typing import Any
 
 from brain.prompts import versions
 from brain.registry.cards import BUILTINS, AgentCard, Roster
-from brain.registry.custom.service import CustomAgents
+from brain.registry.custom_agents.service import CustomAgents
 from brain.registry.manifest import Manifest, ServerEntry, ToolPin, specialist_name
 from brain.registry.repository import EpochRepository
 from starling.core.tools import ToolDefinition

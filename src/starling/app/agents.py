@@ -12,10 +12,10 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict
 
 from brain.registry.cards import AgentCard, AgentKind, Roster
-from brain.registry.custom.binding import described
-from brain.registry.custom.checking import checked, granted
-from brain.registry.custom.repository import AgentRepository, AgentVersion
-from brain.registry.custom.service import CustomAgents, pinned_agents, with_agent, without_agent
+from brain.registry.custom_agents.binding import described
+from brain.registry.custom_agents.repository import AgentRepository, AgentVersion
+from brain.registry.custom_agents.service import CustomAgents, pinned_agents, with_agent, without_agent
+from brain.registry.custom_agents.validation import checked, granted
 from brain.registry.manifest import AgentPin, Manifest
 from brain.registry.repository import Activation, EpochRepository
 from brain.registry.service import Registry, with_servers

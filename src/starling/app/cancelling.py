@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
-from brain.ending import Ending
-from brain.life import Lives
-from brain.stopping import Stopping
+from brain.lifecycle.cancellation import Lives
+from brain.lifecycle.finalization import Ending
+from brain.lifecycle.termination import Stopping
 from starling.app.background import in_background
 from starling.app.database import find_database
 from starling.core.clock import SystemClock

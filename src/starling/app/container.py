@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from brain.conversation.repository import ConversationRepository
-from brain.ending import Ending
 from brain.executor import Brain, Collaborators
 from brain.governance import TableGovernance
-from brain.life import Lives
-from brain.registry.custom.repository import AgentRepository
-from brain.registry.custom.service import CustomAgents
+from brain.lifecycle.cancellation import Lives
+from brain.lifecycle.finalization import Ending
+from brain.registry.custom_agents.repository import AgentRepository
+from brain.registry.custom_agents.service import CustomAgents
 from brain.registry.repository import EpochRepository
 from brain.registry.service import Registry
 from brain.state import GRAPH_VERSION

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from brain.registry.custom.service import pinned_agents
+from brain.registry.custom_agents.service import pinned_agents
 from brain.registry.manifest import Manifest, specialist_name
 from brain.registry.repository import EpochRepository
 from starling.core.principal import DEFAULT_TENANT, SHARED

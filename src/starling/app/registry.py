@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from brain.registry.changes import Changes, difference
-from brain.registry.custom.breaking import broken_agents
-from brain.registry.custom.repository import AgentRepository
+from brain.registry.custom_agents.broken_agents import broken_agents
+from brain.registry.custom_agents.repository import AgentRepository
 from brain.registry.manifest import Manifest, ServerEntry
+from brain.registry.manifest_diff import Changes, difference
 from brain.registry.repository import Activation, EpochRecord, EpochRepository
 from brain.registry.service import with_servers
 from mcp_gateway.config import McpConfig, ServerConfig

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from brain.registry.custom.repository import AgentRepository
-from brain.registry.custom.service import CustomAgents
+from brain.registry.custom_agents.repository import AgentRepository
+from brain.registry.custom_agents.service import CustomAgents
 from brain.registry.manifest import Epoch
 from brain.registry.repository import EpochRepository
 from brain.registry.service import Registry

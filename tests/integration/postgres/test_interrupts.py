@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from brain.interrupts import Interrupts, Wish
+from brain.interrupts.requests import Interrupts, Wish
 from starling.core.clock import SystemClock
 from starling.core.errors import SuspendedError
 from starling.infra.postgres.runs.broadcast import Broadcast

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from brain.decision import DECISION, VERDICT
-from brain.journal import dump_reply, load_reply, request_hash, storable_reply
+from brain.durability.journal import dump_reply, load_reply, request_hash, storable_reply
+from brain.planning.decision import DECISION, VERDICT
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, ModelToolCall, TokenUsage, ToolSpec
 
 ASKED = ModelRequest(ModelRole.REASONING, (Message("system", "Be brief."), Message("user", "Hi.")), response=DECISION)

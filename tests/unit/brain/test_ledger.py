@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from brain.ledger import call_key
+from brain.durability.ledger import call_key
 from starling.core.tools import Effect, ToolCall, ToolDefinition
 
 TOOL = ToolDefinition("shop", "order", "", {"type": "object"}, None, Effect.UNSAFE, "h")

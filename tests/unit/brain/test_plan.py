@@ -7,8 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from brain.decision import Assignment, Decision
-from brain.plan import UNREACHED, Ground, Rejected, accepted_tasks, faults, progress_of, without_dead_ends
+from brain.planning.decision import Assignment, Decision
+from brain.planning.plan_validation import (
+    UNREACHED,
+    Ground,
+    Rejected,
+    accepted_tasks,
+    faults,
+    progress_of,
+    without_dead_ends,
+)
 from brain.registry.cards import AgentCard, Roster
 from brain.state import DegradedPart, GraphState, TaskOutcome, TaskRecord, after, initial_state
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brain.side_by_side import side_by_side
+from brain.concurrency import side_by_side
 from starling.core.errors import NotFoundError, OutcomeUnknownError, StarlingError
 
 

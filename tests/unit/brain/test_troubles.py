@@ -1,6 +1,6 @@
 """Trouble with models: told when it comes, not for as long as it lasts."""
 
-from brain.troubles import Troubles
+from brain.warnings import Troubles
 from starling.core.llm import ModelRequest, ModelRole
 
 REVIEW, CALL = ModelRequest(ModelRole.REASONING, ()), ModelRequest(ModelRole.ROUTER, ())

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from brain.registry.changes import Changes, Names
+from brain.registry.manifest_diff import Changes, Names
 from brain.registry.repository import EpochRecord
 from mcp_gateway.config import McpConfig, read_config
 from starling.app.cli.configuring import settings_of, with_servers_found_here

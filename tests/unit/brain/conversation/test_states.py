@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brain.conversation.render import render
+from brain.conversation.rendering import render
 from brain.conversation.states import (
     KINDS,
     AssistantMessageState,

@@ -1,7 +1,7 @@
 """Names of tools, and what they come to."""
 
 from brain.registry.cards import AgentCard, Roster
-from brain.registry.custom.binding import asked_tools, custom_card
+from brain.registry.custom_agents.binding import asked_tools, custom_card
 from starling.core.agents import LLMAgentConfig
 from starling.core.principal import Grant
 from starling.core.tools import Effect, ToolDefinition

@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brain.registry.changes import Changes, Names, difference
 from brain.registry.manifest import AgentPin, Manifest, ServerEntry, ToolPin
+from brain.registry.manifest_diff import Changes, Names, difference
 from starling.core.tools import Effect
 
 NAMES = st.sampled_from("abcd")

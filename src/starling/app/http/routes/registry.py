@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from brain.registry.changes import Changes, Names
+from brain.registry.manifest_diff import Changes, Names
 from mcp_gateway.config import McpConfig, parse_config
 from starling.app import registry
 from starling.app.http.api import Admin, FromStore

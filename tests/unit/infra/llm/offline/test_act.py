@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from brain.agents.reading import READING
+from brain.agents.artifact_tool import READING
 from starling.core.llm import Message, ToolSpec
 from starling.infra.llm.offline.write_intent import changing
 from tests.support.offline_requests import DATA, act, calls, tools_of

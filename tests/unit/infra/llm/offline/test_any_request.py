@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brain.decision import DECISION, VERDICT, Decision, Verdict
+from brain.planning.decision import DECISION, VERDICT, Decision, Verdict
 from starling.core.json import JsonObject
 from starling.core.llm import Message, ModelRequest, ModelRole, ResponseSchema, ToolSpec
 from tests.support.offline_requests import answer, compose, decide, review

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from brain.registry.custom.binding import asked_tools, why_not
-from brain.registry.custom.checking import offered
-from brain.registry.custom.repository import AgentRepository
-from brain.registry.custom.service import pinned_agents
+from brain.registry.custom_agents.binding import asked_tools, why_not
+from brain.registry.custom_agents.repository import AgentRepository
+from brain.registry.custom_agents.service import pinned_agents
+from brain.registry.custom_agents.validation import offered
 from brain.registry.manifest import Manifest
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, cast
 
-from brain.interrupts import Interrupts, Wish
+from brain.interrupts.requests import Interrupts, Wish
 from starling.core.errors import BudgetExhaustedError
 from starling.core.events import Usage
 from starling.core.json import JsonObject

@@ -3,8 +3,8 @@
 from collections.abc import Collection
 
 from brain.registry.cards import Roster
-from brain.registry.custom.binding import custom_card
-from brain.registry.custom.repository import AgentRepository
+from brain.registry.custom_agents.binding import custom_card
+from brain.registry.custom_agents.repository import AgentRepository
 from brain.registry.manifest import AgentPin, Manifest
 
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
-from brain.agents.reading import read
+from brain.agents.artifact_tool import read
 from brain.agents.runtime import ToolUse, Work
 from brain.agents.toolbox import Toolbox
-from brain.approvals import NOT_APPROVED
+from brain.concurrency import side_by_side
 from brain.context import RunContext
-from brain.ledger import call_key
-from brain.side_by_side import side_by_side
+from brain.durability.ledger import call_key
+from brain.interrupts.approvals import NOT_APPROVED
 from starling.core.artifacts import READ_ARTIFACT
 from starling.core.errors import OutcomeUnknownError
 from starling.core.events import ToolResult, ToolStart

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 
-from brain.conversation.render import POLICIES
+from brain.conversation.rendering import POLICIES
 from brain.registry.cards import AgentCard
 from starling.core.agents import LLMAgentConfig
 from starling.core.tools import ToolDefinition

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from brain.decision import Assignment, Decision
+from brain.planning.decision import Assignment, Decision
 from brain.registry.cards import Roster
 from brain.state import DegradedPart, GraphState, TaskOutcome, TaskRecord, approved, merge_tasks
 from starling.core.json import digest

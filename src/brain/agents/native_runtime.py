@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from brain.agents.briefing import prompt_of
-from brain.agents.calling import Calling, stop_if_unknown
-from brain.agents.reading import READING
+from brain.agents.artifact_tool import READING
+from brain.agents.prompt_building import prompt_of
 from brain.agents.runtime import Produced, ToolUse, Work
+from brain.agents.tool_calling import Calling, stop_if_unknown
 from brain.agents.toolbox import CONTINUE, Toolbox
 from brain.context import Answer
 from starling.core.errors import LLMInvalidResponse

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Final, cast
 
 from brain.context import RunContext
-from brain.decision import Decision, OpenDecision
-from brain.interrupts import Answered, Wish
+from brain.interrupts.requests import Answered, Wish
+from brain.planning.decision import Decision, OpenDecision
 from brain.prompts import Xml, element, lines
 from brain.state import Clarified, GraphState, Said, Update
 from starling.core.json import Json, JsonObject

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from brain.context import OUT_OF_TIME
-from brain.plan import without_dead_ends
+from brain.planning.plan_validation import without_dead_ends
 from brain.state import CitationRecord, DegradedPart, GraphState, TaskOutcome, approved
 
 _CUT_OFF = f"{OUT_OF_TIME} It was being worked on: check what it may have changed before you ask for it again."

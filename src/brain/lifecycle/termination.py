@@ -6,9 +6,9 @@ from typing import Final, cast
 
 from psycopg.types.json import Jsonb
 
-from brain.checkpointer import FencedSaver
 from brain.context import Meter
-from brain.ending import Ending
+from brain.durability.checkpointer import FencedSaver
+from brain.lifecycle.finalization import Ending
 from brain.state import GraphState, TaskOutcome, approved, initial_state
 from starling.core.events import Failure, TaskResult, ToolResult
 from starling.core.json import canonical

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brain.agents.runtime import Work
-from brain.conversation.render import POLICIES, last_messages
+from brain.conversation.rendering import POLICIES, last_messages
 from brain.prompts import Prompt, Xml, element, prompt
 from brain.registry.cards import AgentCard
 from starling.core.agents import LLMAgentConfig

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from brain.agents.briefing import prompt_of
+from brain.agents.prompt_building import prompt_of
 from brain.agents.runtime import Produced, Work
 from brain.context import Answer
-from brain.typing_out import TypingOut
+from brain.stream_buffer import TypingOut
 from starling.core.llm import Message, ModelRequest
 
 

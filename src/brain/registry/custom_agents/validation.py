@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from brain.conversation.render import POLICIES
+from brain.conversation.rendering import POLICIES
 from brain.registry.cards import BUILTINS
-from brain.registry.custom.binding import asked_tools
-from brain.registry.custom.service import pinned_agents
+from brain.registry.custom_agents.binding import asked_tools
+from brain.registry.custom_agents.service import pinned_agents
 from brain.registry.manifest import Manifest
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ForbiddenError, InvalidRequestError

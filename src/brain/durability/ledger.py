@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC
 from typing import Any, Final, cast
 
-from brain.approvals import approve, exact
-from brain.interrupts import Answered, Interrupts, Wish
+from brain.interrupts.approvals import approve, exact
+from brain.interrupts.requests import Answered, Interrupts, Wish
 from starling.core.clock import Clock
 from starling.core.json import JsonObject, digest
 from starling.core.tools import CallRecord, Effect, Find, Finding, ToolCall, ToolOutcome

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from brain.interrupts import Answered, Interrupts, Wish
+from brain.interrupts.requests import Answered, Interrupts, Wish
 from starling.core.events import ExactCall
 from starling.core.json import JsonObject
 from starling.core.tools import ToolCall, ToolOutcome

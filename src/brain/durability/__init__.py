@@ -1,0 +1,1 @@
+"""What makes a run resumable: journal, ledger and checkpoints."""

@@ -1,0 +1,1 @@
+"""Questions, approvals, budgets and uncertain calls that suspend a run."""

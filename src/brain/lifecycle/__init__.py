@@ -1,0 +1,1 @@
+"""How runs end: cancellation, termination and the final result."""

@@ -1,0 +1,1 @@
+"""Plans: the decision document of the supervisor and its validation."""
