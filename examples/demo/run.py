@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from starling.app.cli.client import Api
-from starling.app.cli.display import Display
-from starling.app.cli.output import progress, results, say
-from starling.app.cli.stopping import Stopped, heed_signals
+from starling.app.cli.api_client import Api
+from starling.app.cli.signals import Stopped, heed_signals
+from starling.app.cli.terminal.output import progress, results, say
+from starling.app.cli.terminal.run_display import Display
 from starling.core.errors import StarlingError
 
 HERE = Path(__file__).resolve().parent

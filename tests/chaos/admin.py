@@ -13,8 +13,8 @@ from pydantic import SecretStr
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from starling.app.keys import Keys, KeyWish
-from starling.app.pruning import prune
+from starling.app.access.keys import Keys, KeyWish
+from starling.app.runtime.retention import prune
 from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
 from starling.core.principal import Scope

@@ -19,7 +19,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import DictRow, dict_row
 
-from starling.app.keys import Keys, KeyWish
+from starling.app.access.keys import Keys, KeyWish
 from starling.core.clock import SystemClock
 from starling.core.principal import Scope
 from starling.infra.postgres.audit import Actor

@@ -44,7 +44,7 @@ def own_home(database_url: str) -> Generator[Home]:
 
 def test_help_imports_nothing_that_only_commands_need() -> None:
     program = (
-        "import sys; from starling.app.cli.app import app; app(['--help'], standalone_mode=False);"
+        "import sys; from starling.app.cli.root_command import app; app(['--help'], standalone_mode=False);"
         "print({'fastapi', 'sqlalchemy', 'mcp', 'langgraph', 'httpx', 'psycopg'} & sys.modules.keys(), file=sys.stderr)"
     )
 

@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 
 from starling.app.container import open_store
-from starling.app.database import Database
-from starling.app.intake import RunRequest
+from starling.app.runs.acceptance import RunRequest
+from starling.app.runtime.database import Database
 from starling.core.settings import Settings
 from tests.support.command_line import Home, Service, new_home
 from tests.support.model_script import Answer

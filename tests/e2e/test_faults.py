@@ -14,8 +14,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.app.container import Store, open_store
-from starling.app.database import Database
-from starling.app.intake import RunRequest
+from starling.app.runs.acceptance import RunRequest
+from starling.app.runtime.database import Database
 from starling.core.events import StoredEvent
 from starling.core.settings import Settings
 from starling.infra.postgres.runs.acceptance import RunKey

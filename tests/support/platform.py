@@ -17,8 +17,8 @@ from typing import Any
 
 from brain.executor import Brain
 from starling.app.container import Store, Workshop, open_store, open_workshop
-from starling.app.database import Database
-from starling.app.intake import RunRequest
+from starling.app.runs.acceptance import RunRequest
+from starling.app.runtime.database import Database
 from starling.core.events import StoredEvent
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.runs import RunResult

@@ -18,22 +18,22 @@ from brain.state import GRAPH_VERSION
 from mcp_gateway.config import read_config
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.repository import ServerRepository
-from starling.app.agents import AgentService
-from starling.app.answering import Answering
-from starling.app.cancelling import Cancellation, Cancelling
-from starling.app.database import Database
-from starling.app.delivery import delivering
-from starling.app.freshness import Freshness
-from starling.app.heartbeat import Heartbeat
-from starling.app.intake import Intake
-from starling.app.keys import Keys
-from starling.app.measuring import MeasuredLives, MeasuredModels, MeasuredTools
-from starling.app.metrics import Metrics, Scrape
-from starling.app.publishing import Publisher
-from starling.app.registry import RegistryService
-from starling.app.switches import SwitchBoard
-from starling.app.watching import watching
-from starling.app.worker import Work, Worker
+from starling.app.access.keys import Keys
+from starling.app.access.kill_switches import SwitchBoard
+from starling.app.registry.agents import AgentService
+from starling.app.registry.epoch_follower import Freshness
+from starling.app.registry.file_watcher import watching
+from starling.app.registry.publisher import Publisher
+from starling.app.registry.service import RegistryService
+from starling.app.runs.acceptance import Intake
+from starling.app.runs.cancellation import Cancellation, Cancelling
+from starling.app.runs.interrupts import Answering
+from starling.app.runtime.database import Database
+from starling.app.runtime.outbox_relay import delivering
+from starling.app.telemetry.instrumentation import MeasuredLives, MeasuredModels, MeasuredTools
+from starling.app.telemetry.metrics import Metrics, Scrape
+from starling.app.worker.heartbeat import Heartbeat
+from starling.app.worker.worker import Work, Worker
 from starling.core.artifacts import ArtifactStore
 from starling.core.clock import SystemClock
 from starling.core.settings import Limits, Settings, environment

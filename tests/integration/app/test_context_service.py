@@ -12,11 +12,11 @@ from pydantic import SecretStr
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from starling.app.access.keys import KeyWish
 from starling.app.container import Store, open_store, open_workshop
-from starling.app.database import Database
-from starling.app.intake import RunRequest
-from starling.app.keys import KeyWish
-from starling.app.worker import working
+from starling.app.runs.acceptance import RunRequest
+from starling.app.runtime.database import Database
+from starling.app.worker.worker import working
 from starling.core.principal import DEFAULT_TENANT, Scope
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor

@@ -12,8 +12,8 @@ import pytest
 from aiohttp import encode_basic_auth, web
 from pydantic import SecretStr
 
-from starling.app.doctor import clock, disk, python
-from starling.app.doctor.examination import examine
+from starling.app.doctor import clock_skew, disk_space, python_version
+from starling.app.doctor.checkup import examine
 from starling.app.doctor.finding import Finding
 from starling.core.settings import ProviderSettings, Settings
 from tests.support import serving
@@ -178,17 +178,17 @@ async def test_a_database_that_is_away_or_empty_is_a_problem(empty_database_url:
 
 @pytest.mark.parametrize(("seconds", "state"), [(0.1, "ok"), (-1.9, "ok"), (2.5, "problem"), (-3600, "problem")])
 def test_clocks_may_differ_by_less_than_two_seconds(seconds: float, state: str) -> None:
-    assert clock.finding(NOW, NOW + timedelta(seconds=seconds)).state == state
+    assert clock_skew.finding(NOW, NOW + timedelta(seconds=seconds)).state == state
 
 
 @pytest.mark.parametrize(("gib", "state"), [(50, "ok"), (2, "warning"), (0.5, "problem")])
 def test_a_full_disk_is_told_in_time(gib: float, state: str) -> None:
-    assert disk.finding(Path("/data"), int(gib * 2**30)).state == state
+    assert disk_space.finding(Path("/data"), int(gib * 2**30)).state == state
 
 
 @pytest.mark.parametrize(("version", "state"), [((3, 12), "ok"), ((3, 14), "ok"), ((3, 11), "problem")])
 def test_an_old_python_is_a_problem(version: tuple[int, ...], state: str) -> None:
-    assert python.finding(version).state == state
+    assert python_version.finding(version).state == state
 
 
 def test_the_command_prints_a_line_a_finding_and_exits_by_the_worst(database_url: str) -> None:

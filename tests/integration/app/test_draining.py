@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.app.worker import working
+from starling.app.worker.worker import working
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import ModelSays, Platform, decision, open_platform, task, verdict
@@ -28,13 +28,13 @@ async def model() -> AsyncGenerator[ModelServer]:
 
 def said_by_worker(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the worker logged: who else logs what depends on tests before."""
-    return [record.message for record in caplog.records if record.name == "starling.app.worker"]
+    return [record.message for record in caplog.records if record.name == "starling.app.worker.worker"]
 
 
 async def test_what_a_drained_platform_was_at_is_kept_and_nothing_is_asked_again(
     database_url: str, engine: AsyncEngine, model: ModelServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "starling.app.worker")
+    caplog.set_level(logging.INFO, "starling.app.worker.worker")
 
     def opened() -> AbstractAsyncContextManager[Platform]:
         return open_platform(database_url, model, {}, tmp_path)
@@ -83,7 +83,7 @@ async def test_a_step_that_does_not_end_is_not_waited_for_longer_than_that(
 async def test_a_worker_that_has_nothing_in_hand_drains_without_a_word(
     database_url: str, model: ModelServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "starling.app.worker")
+    caplog.set_level(logging.INFO, "starling.app.worker.worker")
     async with open_platform(database_url, model, {}, tmp_path) as platform:
         worker = platform.workshop.worker
         async with working(worker) as idle:

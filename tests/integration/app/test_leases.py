@@ -11,8 +11,8 @@ import pytest
 from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.app.heartbeat import Heartbeat
-from starling.app.worker import Work, Worker, working
+from starling.app.worker.heartbeat import Heartbeat
+from starling.app.worker.worker import Work, Worker, working
 from starling.core.settings import Limits
 from starling.infra.postgres.runs.acceptance import Claim, RunKey, RunRepository
 from starling.infra.postgres.runs.lease_renewal import Renewals

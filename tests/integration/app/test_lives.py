@@ -6,8 +6,8 @@ from collections import defaultdict
 import pytest
 from psycopg import AsyncConnection
 
-from starling.app.heartbeat import Heartbeat
-from starling.app.worker import Work, Worker, working
+from starling.app.worker.heartbeat import Heartbeat
+from starling.app.worker.worker import Work, Worker, working
 from starling.core.errors import RunUnwritableError
 from starling.core.settings import Limits
 from starling.infra.postgres.engine import open_engine

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from starling.app.measuring import MeasuredModels
-from starling.app.metrics import Metrics, Scrape
+from starling.app.telemetry.instrumentation import MeasuredModels
+from starling.app.telemetry.metrics import Metrics, Scrape
 from starling.core.errors import DatabaseUnavailableError, LLMServerError
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole
 from starling.core.runs import RunStatus

@@ -12,10 +12,10 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from mcp_gateway.config import server_of
-from starling.app.doctor import servers as doctor_servers
+from starling.app.doctor import mcp_servers as doctor_servers
 from starling.app.http.app import make_app
-from starling.app.http.security import open_access
-from starling.app.http.server import bind, serving
+from starling.app.http.authentication import open_access
+from starling.app.http.uvicorn_server import bind, serving
 from tests.support.command_line import new_home
 from tests.support.gateway import SERVERS, House, named, wait_for
 from tests.support.model_script import Answer

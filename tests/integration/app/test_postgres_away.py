@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from starling.app.worker import working
+from starling.app.worker.worker import working
 from starling.core.errors import DatabaseUnavailableError
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.schema import upgrade

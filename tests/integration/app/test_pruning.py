@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from starling.app.pruning import prune
+from starling.app.runtime.retention import prune
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.retention import Selection
 from tests.support.model_server import ModelServer

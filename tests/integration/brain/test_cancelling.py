@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 from psycopg import AsyncConnection
 
-from starling.app.worker import working
+from starling.app.worker.worker import working
 from starling.core.errors import ConflictError, LeaseLostError, NotFoundError
 from starling.core.ids import new_id
 from starling.core.runs import RunResult, RunStatus

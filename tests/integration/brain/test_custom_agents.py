@@ -8,10 +8,10 @@ from typing import Any
 import aiohttp
 import pytest
 
+from starling.app.access.keys import KeyWish
 from starling.app.http.app import make_app
-from starling.app.http.security import open_access
-from starling.app.http.server import bind, serving
-from starling.app.keys import KeyWish
+from starling.app.http.authentication import open_access
+from starling.app.http.uvicorn_server import bind, serving
 from starling.core.agents import LLMAgentConfig
 from starling.core.principal import Grant, Scope
 from starling.infra.postgres.audit import Actor, latest

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from starling.app.intake import RunRequest
+from starling.app.runs.acceptance import RunRequest
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id
 from starling.core.principal import Grant

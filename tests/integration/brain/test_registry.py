@@ -16,7 +16,7 @@ from brain.registry.service import Registry
 from mcp_gateway.config import server_of
 from mcp_gateway.gateway import open_gateway
 from mcp_gateway.repository import ListedServer, ServerRepository, ServerRow
-from starling.app.publishing import Publisher
+from starling.app.registry.publisher import Publisher
 from starling.core.errors import NotFoundError
 from starling.core.settings import Limits
 from starling.core.tools import Effect

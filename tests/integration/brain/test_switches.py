@@ -4,8 +4,8 @@ import asyncio
 
 from sqlalchemy import select
 
-from starling.app.intake import RunRequest
-from starling.app.keys import KeyWish
+from starling.app.access.keys import KeyWish
+from starling.app.runs.acceptance import RunRequest
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id
 from starling.core.principal import Principal, Scope

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from psycopg import AsyncConnection
 
-from starling.app.intake import RunRequest
-from starling.app.worker import working
+from starling.app.runs.acceptance import RunRequest
+from starling.app.worker.worker import working
 from starling.core.errors import ConflictError
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.thread_policies import Policy

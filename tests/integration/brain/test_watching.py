@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from brain.registry.repository import EpochRepository
-from starling.app.registry import RegistryService
-from starling.app.watching import watching
+from starling.app.registry.file_watcher import watching
+from starling.app.registry.service import RegistryService
 from starling.core.principal import SHARED
 from starling.infra.postgres.audit import latest
 from starling.infra.postgres.engine import open_engine

@@ -12,9 +12,9 @@ from pydantic import SecretStr
 
 from starling.app.container import Database, Store, open_store, open_workshop
 from starling.app.http.app import make_app
-from starling.app.http.security import open_access
-from starling.app.http.server import bind, serving
-from starling.app.worker import working
+from starling.app.http.authentication import open_access
+from starling.app.http.uvicorn_server import bind, serving
+from starling.app.worker.worker import working
 from starling.core.ids import new_id
 from starling.core.settings import Settings
 from tests.support.sse import Event, read_events

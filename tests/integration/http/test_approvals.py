@@ -12,12 +12,12 @@ import aiohttp
 import pytest
 from pydantic import SecretStr
 
+from starling.app.access.keys import KeyWish
 from starling.app.container import Database, Store, open_store, open_workshop
 from starling.app.http.app import make_app
-from starling.app.http.security import open_access
-from starling.app.http.server import bind, serving
-from starling.app.keys import KeyWish
-from starling.app.worker import working
+from starling.app.http.authentication import open_access
+from starling.app.http.uvicorn_server import bind, serving
+from starling.app.worker.worker import working
 from starling.core.principal import Grant, Scope
 from starling.core.settings import ProviderSettings, Settings
 from starling.infra.postgres.audit import Actor, latest

@@ -10,8 +10,8 @@ from pydantic import SecretStr
 
 from starling.app.container import Database, open_store
 from starling.app.http.app import make_app
-from starling.app.http.security import open_access
-from starling.app.http.server import bind, serving
+from starling.app.http.authentication import open_access
+from starling.app.http.uvicorn_server import bind, serving
 from starling.core.ids import new_id
 from starling.core.settings import Settings
 from tests.integration.http.conftest import LiveApi

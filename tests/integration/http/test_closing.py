@@ -12,10 +12,10 @@ from pydantic import SecretStr
 from sqlalchemy import QueuePool
 
 from starling.app.container import Database, Store, open_store
-from starling.app.http.api import drain
 from starling.app.http.app import make_app
-from starling.app.http.security import open_access
-from starling.app.http.server import bind, serving
+from starling.app.http.authentication import open_access
+from starling.app.http.dependencies import drain
+from starling.app.http.uvicorn_server import bind, serving
 from starling.core.settings import Settings
 from tests.support.sse import read_events
 from tests.support.tcp_proxy import proxied

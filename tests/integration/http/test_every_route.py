@@ -17,11 +17,11 @@ from fastapi.routing import iter_route_contexts
 from pydantic import SecretStr
 from sqlalchemy import Table, select
 
+from starling.app.access.keys import KeyWish
 from starling.app.container import Database, Store, open_store
 from starling.app.http.app import make_app
-from starling.app.http.security import OPEN, Requires, open_access, visitor
-from starling.app.intake import RunRequest
-from starling.app.keys import KeyWish
+from starling.app.http.authentication import OPEN, Requires, open_access, visitor
+from starling.app.runs.acceptance import RunRequest
 from starling.core.artifacts import Origin, artifact_id
 from starling.core.principal import Principal, Scope
 from starling.core.settings import Settings
@@ -171,7 +171,7 @@ async def test_every_route_says_who_may_call_it(town: Town) -> None:
     open_ones = {call.path for call in town.calls if call.declared and call.scope is None}
     unknown = [call for call in town.calls if call.method in ("POST", "PUT", "PATCH") and call.body is None]
 
-    assert silent == [], "take Caller, Admin, ServerAdmin, TeamMaker or Visitor from starling.app.http.api"
+    assert silent == [], "take Caller, Admin, ServerAdmin, TeamMaker or Visitor from starling.app.http.dependencies"
     assert open_ones == OPEN | DOCUMENTATION
     assert unknown == [], "give BODIES a good body of it"
 

@@ -15,12 +15,12 @@ from pydantic import SecretStr
 from sqlalchemy import func, select, update
 
 from mcp_gateway.config import server_of
+from starling.app.access.keys import KeyWish
 from starling.app.container import Database, Store, open_store
 from starling.app.http.app import make_app
-from starling.app.http.guard import refuse_open_binding
-from starling.app.http.security import open_access
-from starling.app.http.server import bind, serving
-from starling.app.keys import KeyWish
+from starling.app.http.authentication import open_access
+from starling.app.http.loopback_policy import refuse_open_binding
+from starling.app.http.uvicorn_server import bind, serving
 from starling.core.clock import SystemClock
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from starling.core.ids import new_id

@@ -5,7 +5,7 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from starling.app.intake import RunRequest
+from starling.app.runs.acceptance import RunRequest
 from tests.integration.http.conftest import LiveApi
 from tests.integration.http.test_readers import Quiet, a_quiet_api
 from tests.support.platform import CALLER

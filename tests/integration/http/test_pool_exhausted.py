@@ -15,12 +15,12 @@ from pydantic import SecretStr
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
+from starling.app.access.keys import KeyWish
 from starling.app.container import Database, Store, open_store, open_workshop
 from starling.app.http.app import make_app
-from starling.app.http.security import open_access
-from starling.app.http.server import bind, serving
-from starling.app.keys import KeyWish
-from starling.app.worker import working
+from starling.app.http.authentication import open_access
+from starling.app.http.uvicorn_server import bind, serving
+from starling.app.worker.worker import working
 from starling.core.ids import new_id
 from starling.core.principal import Scope
 from starling.core.settings import ProviderSettings, Settings

@@ -18,9 +18,9 @@ from pydantic import SecretStr
 
 from starling.app.container import Database, Store, open_store
 from starling.app.http.app import make_app
-from starling.app.http.security import open_access
-from starling.app.http.server import bind, serving
-from starling.app.intake import RunRequest
+from starling.app.http.authentication import open_access
+from starling.app.http.uvicorn_server import bind, serving
+from starling.app.runs.acceptance import RunRequest
 from starling.core.events import Done, Failure, Thinking, Usage
 from starling.core.ids import new_id
 from starling.core.runs import RunResult

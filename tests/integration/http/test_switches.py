@@ -3,8 +3,8 @@
 import pytest
 import pytest_asyncio
 
-from starling.app.intake import RunRequest
-from starling.app.keys import KeyWish
+from starling.app.access.keys import KeyWish
+from starling.app.runs.acceptance import RunRequest
 from starling.core.principal import Principal, Scope
 from starling.infra.postgres.audit import Actor
 from tests.integration.http.conftest import LiveApi

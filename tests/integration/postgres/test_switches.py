@@ -3,8 +3,8 @@
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.app.keys import Keys, KeyWish
-from starling.app.switches import SwitchBoard
+from starling.app.access.keys import Keys, KeyWish
+from starling.app.access.kill_switches import SwitchBoard
 from starling.core.clock import SystemClock
 from starling.core.principal import Scope
 from starling.infra.postgres.audit import Actor

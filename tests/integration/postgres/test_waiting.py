@@ -3,7 +3,7 @@
 from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.app.answering import Answering
+from starling.app.runs.interrupts import Answering
 from starling.infra.postgres.runs.acceptance import RunRepository
 from starling.infra.postgres.runs.interrupts import MOST, InterruptRepository
 from tests.support.runs import a_run, defer_nothing

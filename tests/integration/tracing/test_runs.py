@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 from sqlalchemy import select
 
-from starling.app.intake import RunRequest
+from starling.app.runs.acceptance import RunRequest
 from starling.core.ids import trace_id_of
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.tables import audit_events, ledger, runs

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel, ValidationError
 
-from starling.app.agents import Agent, AgentService, open_agents
-from starling.app.cli.configuring import settings_of
-from starling.app.cli.output import say, say_json, say_table
-from starling.app.cli.stopping import run_until_stopped
+from starling.app.cli.command_settings import settings_of
+from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.terminal.output import say, say_json, say_table
+from starling.app.registry.agents import Agent, AgentService, open_agents
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope

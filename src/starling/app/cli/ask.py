@@ -7,11 +7,11 @@ from uuid import uuid4
 
 import typer
 
-from starling.app.cli.client import Api
-from starling.app.cli.configuring import settings_of
-from starling.app.cli.display import IDLE_SECONDS, Display
-from starling.app.cli.output import results, say_json
-from starling.app.cli.stopping import Stopped
+from starling.app.cli.api_client import Api
+from starling.app.cli.command_settings import settings_of
+from starling.app.cli.signals import Stopped
+from starling.app.cli.terminal.output import results, say_json
+from starling.app.cli.terminal.run_display import IDLE_SECONDS, Display
 
 app = typer.Typer(add_completion=False)
 

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from starling.app.cli.configuring import settings_of
-from starling.app.cli.output import progress, say, say_json, say_table
-from starling.app.cli.stopping import run_until_stopped
-from starling.app.database import find_database
-from starling.app.pruning import age_of
-from starling.app.pruning import prune as prune_database
+from starling.app.cli.command_settings import settings_of
+from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.terminal.output import progress, say, say_json, say_table
+from starling.app.runtime.database import find_database
+from starling.app.runtime.retention import age_of
+from starling.app.runtime.retention import prune as prune_database
 from starling.infra.postgres.retention import Forgotten, Selection
 from starling.infra.postgres.schema import upgrade as upgrade_schema
 

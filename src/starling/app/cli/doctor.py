@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from starling.app.cli.configuring import settings_of, with_servers_found_here
-from starling.app.cli.output import progress, say, say_json
-from starling.app.cli.stopping import run_until_stopped
-from starling.app.doctor.examination import examine
+from starling.app.cli.command_settings import settings_of, with_servers_found_here
+from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.terminal.output import progress, say, say_json
+from starling.app.doctor.checkup import examine
 from starling.app.doctor.finding import Finding
 
 app = typer.Typer(add_completion=False)

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from mcp_gateway.repository import ServerRow
-from starling.app.cli.configuring import settings_of
-from starling.app.cli.output import diagnostics, say, say_json, say_table, write
-from starling.app.cli.stopping import run_until_stopped
-from starling.app.keys import Keys, KeyWish
-from starling.app.records import open_records
+from starling.app.access.keys import Keys, KeyWish
+from starling.app.cli.command_settings import settings_of
+from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.terminal.output import diagnostics, say, say_json, say_table, write
+from starling.app.runs.records import open_records
 from starling.core.clock import SystemClock
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT, Grant, Scope

@@ -11,10 +11,10 @@ import typer
 from brain.registry.manifest_diff import Changes, Names
 from brain.registry.repository import EpochRecord
 from mcp_gateway.config import McpConfig, read_config
-from starling.app.cli.configuring import settings_of, with_servers_found_here
-from starling.app.cli.output import progress, say, say_json, say_table
-from starling.app.cli.stopping import run_until_stopped
-from starling.app.registry import RegistryService, Report, open_registry
+from starling.app.cli.command_settings import settings_of, with_servers_found_here
+from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.terminal.output import progress, say, say_json, say_table
+from starling.app.registry.service import RegistryService, Report, open_registry
 from starling.core.errors import ConfigurationError
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor

@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from starling.app.cli.configuring import service_settings_of
-from starling.app.cli.output import say, say_json
-from starling.app.cli.stopping import run_until_stopped, terminable
+from starling.app.cli.command_settings import service_settings_of
+from starling.app.cli.signals import run_until_stopped, terminable
+from starling.app.cli.terminal.output import say, say_json
 from starling.app.container import open_store
-from starling.app.database import Database, find_database, wait_for
-from starling.app.garbage import leave_startup_alone
 from starling.app.http.app import make_app
-from starling.app.http.security import open_access
-from starling.app.http.server import bind, serving
+from starling.app.http.authentication import open_access
+from starling.app.http.uvicorn_server import bind, serving
+from starling.app.runtime.database import Database, find_database, wait_for
+from starling.app.runtime.gc_tuning import leave_startup_alone
 from starling.core.settings import Settings
 
 app = typer.Typer(add_completion=False)

@@ -6,11 +6,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from starling.app.cli.configuring import settings_of
-from starling.app.cli.output import say, say_json, say_table
-from starling.app.cli.stopping import run_until_stopped
-from starling.app.presence import Absent, Presence
-from starling.app.records import open_records
+from starling.app.access.switch_targets import Absent, Presence
+from starling.app.cli.command_settings import settings_of
+from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.terminal.output import say, say_json, say_table
+from starling.app.runs.records import open_records
 from starling.core.principal import SHARED
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor

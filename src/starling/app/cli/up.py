@@ -10,19 +10,19 @@ from typing import Annotated
 
 import typer
 
-from starling.app.checking import check
-from starling.app.cli.configuring import service_settings_of, with_servers_found_here
-from starling.app.cli.output import progress
-from starling.app.cli.report import Started, report
-from starling.app.cli.stopping import drained_first, run_until_stopped, terminable
+from starling.app.cli.command_settings import service_settings_of, with_servers_found_here
+from starling.app.cli.signals import drained_first, run_until_stopped, terminable
+from starling.app.cli.terminal.output import progress
+from starling.app.cli.terminal.startup_report import Started, report
 from starling.app.container import Workshop, open_store, open_workshop
-from starling.app.database import Database, kept_running, own_database, wait_for
-from starling.app.garbage import leave_startup_alone
-from starling.app.http.api import drain
 from starling.app.http.app import make_app
-from starling.app.http.security import open_access
-from starling.app.http.server import bind, serving
-from starling.app.worker import working
+from starling.app.http.authentication import open_access
+from starling.app.http.dependencies import drain
+from starling.app.http.uvicorn_server import bind, serving
+from starling.app.runtime.database import Database, kept_running, own_database, wait_for
+from starling.app.runtime.gc_tuning import leave_startup_alone
+from starling.app.runtime.preflight import check
+from starling.app.worker.worker import working
 from starling.core.llm import ModelRole
 from starling.core.settings import Settings
 

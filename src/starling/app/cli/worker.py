@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from starling.app.checking import check
-from starling.app.cli.configuring import service_settings_of
-from starling.app.cli.output import progress, say, say_json
-from starling.app.cli.stopping import drained_first, run_until_stopped, terminable
+from starling.app.cli.command_settings import service_settings_of
+from starling.app.cli.signals import drained_first, run_until_stopped, terminable
+from starling.app.cli.terminal.output import progress, say, say_json
 from starling.app.container import open_store, open_workshop
-from starling.app.database import Database, find_database, wait_for
-from starling.app.garbage import leave_startup_alone
-from starling.app.http.exposition import exposed
+from starling.app.http.worker_health import exposed
+from starling.app.runtime.database import Database, find_database, wait_for
+from starling.app.runtime.gc_tuning import leave_startup_alone
+from starling.app.runtime.preflight import check
 from starling.core.llm import ModelRole
 from starling.core.settings import Settings
 

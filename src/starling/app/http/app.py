@@ -5,30 +5,30 @@ from fastapi_offline import FastAPIOffline
 
 from starling.app.container import Store
 from starling.app.http import problems
-from starling.app.http.api import Api
-from starling.app.http.bodies import Bounded, largest_body
-from starling.app.http.description import describe_keys_as_optional
-from starling.app.http.observing import Observed
+from starling.app.http.authentication import Access, Entrance
+from starling.app.http.body_limit import Bounded, largest_body
+from starling.app.http.dependencies import Api
+from starling.app.http.openapi import describe_keys_as_optional
 from starling.app.http.problems import Problem
+from starling.app.http.request_telemetry import Observed
 from starling.app.http.routes import (
-    agent,
     agents,
     approvals,
     artifacts,
-    calls,
-    cancelling,
+    ask,
+    cancel,
     health,
+    kill_switches,
+    ledger,
     metrics,
     registry,
-    resuming,
+    resume,
     runs,
-    switches,
 )
-from starling.app.http.security import Access, Entrance
 
 _ROUTES = (
-    *(agent, runs, calls, artifacts, cancelling, resuming, approvals),
-    *(agents, registry, switches, health, metrics),
+    *(ask, runs, ledger, artifacts, cancel, resume, approvals),
+    *(agents, registry, kill_switches, health, metrics),
 )
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
-from starling.app.http.description import PROBLEM_TYPE, describe_problems
+from starling.app.http.openapi import PROBLEM_TYPE, describe_problems
 from starling.core.errors import (
     ConfigurationError,
     ConflictError,

@@ -10,7 +10,7 @@ from typer._click.exceptions import MissingParameter, NoArgsIsHelpError, UsageEr
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from starling.app.cli.app import app
+from starling.app.cli.root_command import app
 from tests.support.guides import PAGES, ROOT, mentions
 
 WRITTEN = (*PAGES, "CHANGELOG.md", "CONTRIBUTING.md")

@@ -2,9 +2,9 @@
 
 import typer
 
-from starling.app.cli.lazy import Lazy, lazy_group
+from starling.app.cli.lazy_commands import Lazy, lazy_group
 
-_READING, _CHANGING = "starling.app.cli.server.reading", "starling.app.cli.server.changing"
+_READING, _CHANGING = "starling.app.cli.server.queries", "starling.app.cli.server.changes"
 _COMMANDS = {
     "list": Lazy(_READING, "List the servers and their state."),
     "show": Lazy(_READING, "Show one server: its configuration and its tools."),

@@ -2,10 +2,10 @@
 
 from fastapi import APIRouter, Request
 
-from starling.app.agents import AgentHistory, Agents, Archived, Created
-from starling.app.http.api import Caller, FromStore, TeamMaker
+from starling.app.http.dependencies import Caller, FromStore, TeamMaker
 from starling.app.http.problems import Problem
-from starling.app.intake import Name
+from starling.app.registry.agents import AgentHistory, Agents, Archived, Created
+from starling.app.runs.acceptance import Name
 from starling.core.agents import LLMAgentConfig
 from starling.core.principal import Principal
 from starling.infra.postgres.audit import Actor

@@ -6,10 +6,10 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from starling.app.answering import Reply
-from starling.app.http.api import Caller, FromStore
+from starling.app.http.dependencies import Caller, FromStore
+from starling.app.http.interrupt_schemas import EXAMPLE, OpenInterrupt, RunWaits
 from starling.app.http.problems import Problem
-from starling.app.http.waiting import EXAMPLE, OpenInterrupt, RunWaits
+from starling.app.runs.interrupts import Reply
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.interrupts import InterruptKind
 

@@ -7,7 +7,7 @@ from uuid import UUID
 from fastapi import APIRouter, Header, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from starling.app.http.api import Caller, FromStore
+from starling.app.http.dependencies import Caller, FromStore
 from starling.app.http.problems import Problem
 from starling.core.artifacts import Artifact, MediaType
 from starling.infra.postgres.runs.acceptance import RunKey

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 from mcp_gateway.config import server_of
 from mcp_gateway.repository import ServerRow
-from starling.app.http.api import FromApi, Visitor
+from starling.app.http.dependencies import FromApi, Visitor
 from starling.app.http.problems import Problem
 from starling.core.errors import DrainingError
 from starling.core.principal import Scope

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from starling.app.http.api import Admin, FromStore
+from starling.app.http.dependencies import Admin, FromStore
 
 router = APIRouter(tags=["health"])
 

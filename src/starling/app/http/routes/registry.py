@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from brain.registry.manifest_diff import Changes, Names
 from mcp_gateway.config import McpConfig, parse_config
-from starling.app import registry
-from starling.app.http.api import Admin, FromStore
+from starling.app.http.dependencies import Admin, FromStore
 from starling.app.http.problems import Problem
+from starling.app.registry import service as registry
 from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.principal import Principal
 from starling.infra.postgres.audit import Actor

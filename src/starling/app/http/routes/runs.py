@@ -9,11 +9,11 @@ from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 from sse_starlette import EventSourceResponse
 
-from starling.app.http.api import Caller, FromStore, IdempotencyKey
+from starling.app.http.dependencies import Caller, FromStore, IdempotencyKey
+from starling.app.http.event_stream import event_stream
+from starling.app.http.interrupt_schemas import OpenInterrupt
 from starling.app.http.problems import Problem
-from starling.app.http.sse import event_stream
-from starling.app.http.waiting import OpenInterrupt
-from starling.app.intake import Accepted, Name, RunRequest
+from starling.app.runs.acceptance import Accepted, Name, RunRequest
 from starling.core.events import AnyEvent
 from starling.core.runs import RunResult, RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey

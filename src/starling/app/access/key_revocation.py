@@ -1,0 +1,66 @@
+"""Requests end with the key that they were let in with."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from starling.app.access.keys import Keys
+from starling.app.runtime.background_tasks import in_background
+from starling.core.errors import DatabaseUnavailableError, UnauthorizedError
+
+_LOOK_SECONDS = 2.0
+_REMEDY = "Call with another key of the tenant; `starling key create` makes one."
+_log = logging.getLogger(__name__)
+
+
+class Lifetimes:
+    """Knows the requests that are being served with a key. Made by `open_lifetimes`."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._serving: defaultdict[str, set[asyncio.Timeout]] = defaultdict(set)
+
+    @asynccontextmanager
+    async def of(self, key_id: str) -> AsyncGenerator[None]:
+        """Run the block, and break it off with UnauthorizedError once the key is revoked or has expired."""
+        lifetime = asyncio.timeout(None)
+        try:
+            async with lifetime:
+                serving = self._serving[key_id]
+                serving.add(lifetime)
+                try:
+                    yield
+                finally:
+                    serving.discard(lifetime)
+        except TimeoutError:
+            if not lifetime.expired():
+                raise
+            raise UnauthorizedError(f"The key {key_id} doesn't count any more.", _REMEDY) from None
+
+    async def watch(self) -> None:
+        """Look after the keys in use every two seconds, for ever."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            self._serving = defaultdict(set, {key: serving for key, serving in self._serving.items() if serving})
+            try:
+                await self._look()
+            except DatabaseUnavailableError as error:
+                _log.warning("the keys in use can't be looked at: %s", error)
+
+    async def _look(self) -> None:
+        if not self._serving:
+            return
+        in_use = frozenset(self._serving)
+        for key_id in in_use - await self._keys.active(in_use):
+            for lifetime in self._serving.pop(key_id):
+                lifetime.reschedule(0)  # long ago
+
+
+@asynccontextmanager
+async def open_lifetimes(keys: Keys) -> AsyncGenerator[Lifetimes]:
+    """Watch over requests for as long as the context lasts."""
+    lifetimes = Lifetimes(keys)
+    async with in_background(lifetimes.watch(), "watch-keys"):
+        yield lifetimes

@@ -1,0 +1,78 @@
+"""What is switched off, as a process knows it: never more than a second or two behind the database."""
+
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Literal
+
+from starling.app.runtime.background_tasks import in_background
+from starling.core.errors import DatabaseUnavailableError
+from starling.core.principal import SHARED
+from starling.core.tools import Halts, ToolCall
+from starling.infra.postgres.kill_switches import HALTS, NOTHING, SwitchRepository
+from starling.infra.postgres.notifications import rings
+
+_LOOK_SECONDS = 1.0
+_log = logging.getLogger(__name__)
+
+
+class SwitchBoard(Halts):
+    """Says what is halted without asking anybody. While Postgres is away, what was known last goes on counting."""
+
+    def __init__(self, repository: SwitchRepository) -> None:
+        self._repository = repository
+        self._halted = NOTHING
+
+    def reason(self, call: ToolCall) -> str:
+        if not self._halted.switches and not self._halted.revoked:
+            return ""
+        return (
+            self.everything(call.tenant, call.caller)
+            or self._off("server", call.tool.server, call.tenant)
+            or self._off("agent", call.agent, call.tenant)
+        )
+
+    def everything(self, tenant: str, caller: str) -> str:
+        if caller in self._halted.revoked:
+            return f"The key {caller}, with which this run was asked for, was revoked."
+        for name in (tenant, SHARED):
+            if (name, "tenant", name) in self._halted.switches:
+                return _said("tenant", name, self._halted.switches[name, "tenant", name])
+        return ""
+
+    def named(self, kind: Literal["agent", "server"], tenant: str) -> Mapping[str, str]:
+        return {
+            name: _said(kind, name, reason)
+            for (owner, what, name), reason in self._halted.switches.items()
+            if what == kind and owner in (tenant, SHARED)
+        }
+
+    def _off(self, kind: str, name: str, tenant: str) -> str:
+        for owner in (tenant, SHARED):
+            if (owner, kind, name) in self._halted.switches:
+                return _said(kind, name, self._halted.switches[owner, kind, name])
+        return ""
+
+    async def refresh(self) -> None:
+        """Know what the database knows now. Raises DatabaseUnavailableError."""
+        self._halted = await self._repository.halted(self._halted)
+
+    @asynccontextmanager
+    async def listening(self, url: str) -> AsyncGenerator[None]:
+        """Follow the database for as long as the context lasts. `url` must reach Postgres itself, not a pooler."""
+        await self.refresh()
+        async with in_background(self._listen(url), "follow-switches"):
+            yield
+
+    async def _listen(self, url: str) -> None:
+        async with aclosing(rings(url, HALTS, at_least_every=_LOOK_SECONDS)) as bell:
+            async for _ in bell:
+                try:
+                    await self.refresh()
+                except DatabaseUnavailableError as error:
+                    _log.warning("what is switched off can't be read: %s", error)
+
+
+def _said(kind: str, name: str, reason: str) -> str:
+    what = "Everything" if name == SHARED else f"The {kind} {name}"
+    return f"{what} is switched off: {reason}"

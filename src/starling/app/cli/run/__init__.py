@@ -1,0 +1,1 @@
+"""`starling run`: list, show, tail, answer and cancel runs."""

@@ -1,0 +1,133 @@
+"""`starling run approve`: what runs wait for, and how a person answers it."""
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from starling.app.cli.command_settings import settings_of
+from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.terminal.interrupt_text import document_of, event_of, named, told
+from starling.app.cli.terminal.output import say, say_json
+from starling.app.runs.interrupts import InterruptReply, open_answering
+from starling.core.errors import InvalidRequestError, NotFoundError
+from starling.core.principal import DEFAULT_TENANT
+from starling.core.settings import Settings
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.interrupts import StoredInterrupt
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def approve(  # noqa: PLR0913, PLR0917 - its options
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(help="The run's id; without it, everything that waits is listed.")] = "",
+    interrupt: Annotated[
+        str, typer.Option("--id", help="Which of the things that it waits for; all of one kind without this.")
+    ] = "",
+    reject: Annotated[bool, typer.Option("--reject", help="Refuse the call; withdraw any other question.")] = False,
+    payload: Annotated[str, typer.Option(help="The answer as JSON, as the question's schema has it.")] = "",
+    note: Annotated[str, typer.Option(help="Why, for the agent to read; for approvals.")] = "",
+    tenant: Annotated[str, typer.Option(help="Whose run.")] = DEFAULT_TENANT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Approve, refuse or answer what a run waits for; without a run, list what waits."""
+    settings = settings_of(context)
+    _check_options(run, answer=bool(interrupt or reject or payload or note), both=bool(payload and (reject or note)))
+    if not run:
+        _list(run_until_stopped(_waiting(settings, tenant)), tenant, as_json=as_json)
+        return
+    key = RunKey(tenant, _id(run, "a run"))
+    answer = {"reject": reject, "payload": payload, "note": note}
+    replies = run_until_stopped(_answer(settings, key, _id(interrupt, "an interrupt") if interrupt else "", answer))
+    if as_json:
+        say_json({"run_id": key.id, "answers": [reply.model_dump(mode="json") for reply in replies]})
+        return
+    for reply in replies:
+        say(f"{reply.interruptId} is {_outcome(reply)}.")
+    say(f"Run {key.id} goes on; `starling run tail {named(key.id, tenant)}` reads along.")
+
+
+def _check_options(run: str, *, answer: bool, both: bool) -> None:
+    """Refuse what would leave a part of the command unheard: somebody decides on a call here."""
+    if answer and not run:
+        raise InvalidRequestError(
+            "An answer needs its run.", "`starling run approve` lists what waits, and what to type."
+        )
+    if both:
+        raise InvalidRequestError(
+            "--payload is the whole answer: it goes with neither --reject nor --note.", "Drop one."
+        )
+
+
+def _outcome(reply: InterruptReply) -> str:
+    if reply.status == "cancelled":
+        return "withdrawn"
+    if "approved" in reply.payload:
+        return "approved" if reply.payload["approved"] else "refused"
+    return f"answered: {json.dumps(reply.payload, ensure_ascii=False)}"
+
+
+async def _waiting(settings: Settings, tenant: str) -> Sequence[StoredInterrupt]:
+    async with open_answering(settings) as answering:
+        return await answering.all_waiting(tenant)
+
+
+async def _answer(settings: Settings, key: RunKey, interrupt: str, answer: dict[str, Any]) -> Sequence[InterruptReply]:
+    async with open_answering(settings) as answering:
+        asked = [item for item in await answering.waiting(key.tenant, run=key.id) if interrupt in ("", item.id)]
+        if not asked:
+            remedy = "`starling run approve` shows what waits, with --tenant what waits for that one's people."
+            kind, name = ("interrupt", interrupt) if interrupt else ("open question of run", key.id)
+            raise NotFoundError(kind, name, remedy)
+        if len({item.kind for item in asked}) > 1:
+            kinds = "; ".join(f"{item.id} ({item.kind})" for item in asked)
+            raise InvalidRequestError(f"The run waits for several things: {kinds}.", "Say which with --id.")
+        replies = [_reply(item, **answer) for item in asked]
+        await answering.answer(key, replies, Actor.local("cli"))
+        return replies
+
+
+def _reply(asked: StoredInterrupt, *, reject: bool, payload: str, note: str) -> InterruptReply:
+    if asked.kind == "approval" and not payload:
+        said = {"approved": not reject} | ({"note": note} if note else {})
+    elif reject:
+        return InterruptReply(interruptId=UUID(asked.id), status="cancelled")
+    else:
+        said = _payload(payload, asked)
+    return InterruptReply(interruptId=UUID(asked.id), status="resolved", payload=said)
+
+
+def _payload(text: str, asked: StoredInterrupt) -> dict[str, Any]:
+    wanted = f"It has to fit {json.dumps(asked.response_schema)}."
+    if not text:
+        raise InvalidRequestError(f"{asked.reason} An answer to that needs --payload.", wanted)
+    try:
+        return InterruptReply.model_validate(
+            {"interruptId": asked.id, "status": "resolved", "payload": json.loads(text)}
+        ).payload
+    except ValueError as error:
+        raise InvalidRequestError(f"--payload is no JSON object: {error}.", wanted) from None
+
+
+def _list(found: Sequence[StoredInterrupt], tenant: str, *, as_json: bool) -> None:
+    if as_json:
+        say_json([document_of(item) for item in found])
+        return
+    if not found:
+        say("No run waits for anybody.")
+    for item in found:
+        say(f"{item.kind} of run {item.run_id}", "bold")
+        for line in told(event_of(item.kind), document_of(item), named(item.run_id, tenant)):
+            say(line)
+
+
+def _id(text: str, kind: str) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise InvalidRequestError(f"{text!r} is no id of {kind}.", "`starling run approve` shows the ids.") from None

@@ -1,0 +1,84 @@
+"""`starling run artifacts`: what was too long for a model, listed or read."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from starling.app.cli.command_settings import settings_of
+from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.terminal.output import results, say, say_json, say_table, write
+from starling.app.runs.records import open_records
+from starling.core.artifacts import Artifact, Content
+from starling.core.errors import InvalidRequestError, NotFoundError
+from starling.core.principal import DEFAULT_TENANT
+from starling.core.settings import Settings
+from starling.infra.postgres.runs.acceptance import RunKey
+
+app = typer.Typer(add_completion=False)
+
+_SHOW = "`starling run artifacts RUN` shows the ids."
+
+
+@app.command()
+def artifacts(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(help="The run's id.")],
+    artifact: Annotated[str, typer.Argument(help="An artifact's id, or its beginning, to print it whole.")] = "",
+    tenant: Annotated[str, typer.Option(help="Whose run.")] = DEFAULT_TENANT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List results that were too long for a model, or print one of them whole."""
+    key, settings = _key(tenant, run), settings_of(context)
+    if artifact:
+        _print(*run_until_stopped(_read(settings, key, artifact)), as_json=as_json)
+        return
+    found = run_until_stopped(_listed(settings, key))
+    if as_json:
+        say_json([asdict(item) for item in found])
+    elif found:
+        say_table(("ARTIFACT", "CALL", "TOOL", "TYPE", "BYTES"), [_cells(item) for item in found])
+    else:
+        say("Nothing of the run is kept: no result was too long, or `starling db prune` removed them.")
+
+
+async def _listed(settings: Settings, key: RunKey) -> Sequence[Artifact]:
+    async with open_records(settings) as records:
+        await records.runs.record(key)
+        return await records.artifacts.of_run(key.tenant, key.id)
+
+
+async def _read(settings: Settings, key: RunKey, wanted: str) -> tuple[str, Content]:
+    async with open_records(settings) as records:
+        await records.runs.record(key)
+        ids = {item.id for item in await records.artifacts.of_run(key.tenant, key.id) if item.id.startswith(wanted)}
+        if len(ids) > 1:
+            raise InvalidRequestError(f"{wanted!r} is the beginning of {len(ids)} artifacts.", "Write more of the id.")
+        if not ids:
+            raise NotFoundError("artifact", wanted, _SHOW)
+        (found,) = ids
+        return found, await records.artifacts.read(key.tenant, key.id, found)
+
+
+def _print(artifact: str, content: Content, *, as_json: bool) -> None:
+    """Print content as it is into a pipe or a file; a terminal isn't steered by it."""
+    if as_json:
+        say_json({"id": artifact, "media_type": content.media_type, "content": content.text})
+    elif results().is_terminal:
+        write(results(), f"{content.text}\n")
+    else:
+        results().file.write(content.text)
+        results().file.flush()
+
+
+def _cells(item: Artifact) -> tuple[str, ...]:
+    return item.id, item.call_id, item.name, item.media_type, f"{item.bytes:,}"
+
+
+def _key(tenant: str, run: str) -> RunKey:
+    try:
+        return RunKey(tenant, str(UUID(run)))
+    except ValueError:
+        raise InvalidRequestError(f"{run!r} is no id of a run.", "`starling run list` shows the ids.") from None

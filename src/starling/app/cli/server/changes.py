@@ -1,0 +1,117 @@
+"""`starling server add`, `remove` and `test`: what starts servers or changes which there are."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from mcp_gateway.catalog import Trial
+from mcp_gateway.config import ServerConfig, checked_server
+from starling.app.cli.command_settings import settings_of
+from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.terminal.output import progress, say, say_json
+from starling.app.registry.servers import open_servers
+from starling.core.errors import InvalidRequestError
+from starling.core.settings import Settings
+from starling.core.tools import Effect, ServerListing
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def add(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="What it is to be called; its specialist is mcp_agent_NAME.")],
+    target: Annotated[list[str], typer.Argument(help="Its URL; or after -- its command with arguments.")],
+    values: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A variable of its process, or a header to its URL; ${VAR} is read at use.",
+        ),
+    ] = None,
+    effect: Annotated[
+        Effect, typer.Option(help="What its tools may change outside; only `read` is called without care.")
+    ] = Effect.UNSAFE,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List a new server and make a specialist of it: runs that begin from now on know it.
+
+    Nothing is stored where the server can't be started or listed.
+    """
+    settings = settings_of(context)
+    config = _config(name, target, _pairs(values or []), effect)
+    with progress(f"Listing {name} …"):
+        listing, epoch = run_until_stopped(_add(settings, name, config))
+    if as_json:
+        say_json({"name": name, "tools": [tool.name for tool in listing.tools], "epoch": epoch})
+    else:
+        say(f"{name} is in epoch {epoch}, with {len(listing.tools)} tools: {', '.join(t.name for t in listing.tools)}.")
+
+
+@app.command()
+def remove(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The server.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Take a server and its specialist away. One that a file names comes back when that file is read again."""
+    epoch = run_until_stopped(_remove(settings_of(context), name))
+    if as_json:
+        say_json({"name": name, "epoch": epoch})
+    else:
+        say(f"{name} is gone from epoch {epoch} on.")
+
+
+@app.command("test")
+def try_out(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The server.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Start a server, list its tools and compare them with what is stored. Changes nothing."""
+    with progress(f"Starting {name} …"):
+        trial = run_until_stopped(_try_out(settings_of(context), name))
+    if as_json:
+        say_json({"name": name, "seconds": round(trial.seconds, 3), **_differences(trial), "tools": trial.tools})
+        return
+    say(f"{name} answered with {len(trial.tools)} tools in {trial.seconds:.1f} s: {', '.join(trial.tools)}.")
+    for what, tools in _differences(trial).items():
+        if tools:
+            say(f"  {what.replace('_', ' ')}: {', '.join(tools)}", "yellow")
+
+
+async def _add(settings: Settings, name: str, config: ServerConfig) -> tuple[ServerListing, int]:
+    async with open_servers(settings) as servers:
+        return await servers.add(name, config)
+
+
+async def _remove(settings: Settings, name: str) -> int:
+    async with open_servers(settings) as servers:
+        return await servers.remove(name)
+
+
+async def _try_out(settings: Settings, name: str) -> Trial:
+    async with open_servers(settings) as servers:
+        return await servers.try_out(name)
+
+
+def _config(name: str, target: Sequence[str], values: dict[str, str], effect: Effect) -> ServerConfig:
+    document: dict[str, Any] = {"x-starling": {"effect": effect.value}}
+    if len(target) == 1 and "://" in target[0]:
+        document |= {"url": target[0], "headers": values}
+    else:
+        document |= {"command": target[0], "args": list(target[1:]), "env": values}
+    return checked_server(name, document)
+
+
+def _pairs(values: Sequence[str]) -> dict[str, str]:
+    wrong = [value for value in values if "=" not in value]
+    if wrong:
+        raise InvalidRequestError(f"--set {wrong[0]} has no value.", "Write --set KEY=VALUE.")
+    return dict(value.split("=", 1) for value in values)
+
+
+def _differences(trial: Trial) -> dict[str, tuple[str, ...]]:
+    return {"new": trial.new, "gone": trial.gone, "changed": trial.changed, "left_out": trial.left_out}

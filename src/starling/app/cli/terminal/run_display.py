@@ -1,0 +1,254 @@
+"""A run's stream as a person wants to see it: what is planned, who works, what is called, what comes of it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from rich.console import Console
+
+from starling.app.cli.terminal.interrupt_text import named, told, told_behind
+from starling.app.cli.terminal.output import write
+from starling.core.principal import DEFAULT_TENANT
+
+IDLE_SECONDS = 3.0  # after which a person is told why nothing comes
+_NOT_ANSWERED = "Not answered"  # as replies that no model wrote say it, too
+_ARGUMENTS_CHARS = 90
+_RESULT_CHARS = 110
+_REASONS_CHARS = 200
+_MARKS = {"APPROVED": ("✓", "green"), "FIXED": ("✎", "yellow"), "REJECTED": ("✗", "red")}
+
+type Data = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Call:
+    name: str
+    begun: float
+    seconds: float | None = None
+
+
+@dataclass(slots=True)
+class _Task:
+    agent: str
+    text: str
+    tools: list[str] = field(default_factory=list[str])
+    status: str = "pending"
+    summary: str = ""
+
+
+class Display:
+    """Feed it a run's events in order, as they come; it prints them to `console`, on a terminal or into a pipe.
+
+    `live` says that events arrive as they happen: only then are durations worth showing. Events up to number `after`
+    aren't shown, but what comes later rests on them.
+    """
+
+    def __init__(self, console: Console, *, live: bool = True, after: int = 0, tenant: str = DEFAULT_TENANT) -> None:
+        self.run_id = ""
+        self.status = ""
+        self._console = console
+        self._live = live
+        self._after = after
+        self._tenant = tenant
+        self._silent = False
+        self._begun = perf_counter()
+        self._moments: dict[str, float] = {}  # what happened first when, in seconds since the beginning
+        self._tasks: dict[str, _Task] = {}
+        self._calls: dict[str, _Call] = {}
+        self._message_id = ""
+        self._answer = ""
+        self._mid_line = False
+        self._interrupted = False  # another line came between pieces of the answer
+
+    @property
+    def approved_agents(self) -> frozenset[str]:
+        """The agents that had a task approved."""
+        return frozenset(task.agent for task in self._tasks.values() if task.status == "approved")
+
+    @property
+    def idle(self) -> bool:
+        """Whether the run was accepted, and nothing has come of it yet."""
+        return self._moments.keys() == {"first event", "run_started"}
+
+    def behind(self, run_id: str, status: str) -> None:
+        """Show what has to end before anything comes of this run."""
+        self._line(told_behind(run_id, status), "yellow")
+
+    def feed(self, seq: int, kind: str, data: Data) -> None:
+        """Show one event. Kinds that are unknown here, of a newer Starling, are passed over."""
+        self._silent = seq <= self._after
+        self._moments.setdefault("first event", self._elapsed())
+        self._moments.setdefault(kind, self._elapsed())
+        show = getattr(self, f"_on_{kind}", None)
+        if show is not None:
+            show(data)
+        self._interrupted |= self._silent
+
+    def _on_run_started(self, data: Data) -> None:
+        self.run_id = data["run_id"]
+        self._line(f"Run {data['run_id']} on thread {data['thread_id']}, epoch {data['epoch']}", "dim")
+
+    def _on_plan(self, data: Data) -> None:
+        if not data["tasks"]:
+            return
+        self._line("Plan" if data["version"] == 1 else f"Plan, version {data['version']}", "bold")
+        for number, task in enumerate(data["tasks"], start=1):
+            self._remember(task)
+            after = f" (after {', '.join(task['depends_on'])})" if task["depends_on"] else ""
+            done = f" [{task['status']}]" if task["status"] != "pending" else ""
+            self._line(f"  {number}. {task['agent']}: {_one_line(task['task'], _RESULT_CHARS)}{after}{done}")
+
+    def _remember(self, task: Data) -> None:
+        known = self._tasks.get(task["id"])
+        if known is None or known.agent != task["agent"]:
+            known = self._tasks[task["id"]] = _Task(task["agent"], task["task"])
+        known.text, known.status = task["task"], task["status"]
+
+    def _on_task_start(self, data: Data) -> None:
+        again = f", attempt {data['attempt']}" if data["attempt"] > 1 else ""
+        self._line(f"{data['task_id']} → {data['agent']} works{again}", "cyan")
+
+    def _on_tool_start(self, data: Data) -> None:
+        self._calls[data["call_id"]] = _Call(data["name"], perf_counter())
+        if (task := self._tasks.get(data["task_id"])) and data["name"] not in task.tools:
+            task.tools.append(data["name"])
+        self._line(f"{data['task_id']}   calls {data['name']}({_arguments(data['args'])})")
+
+    def _on_tool_result(self, data: Data) -> None:
+        call = self._calls.get(data["call_id"]) or _Call(data["name"], perf_counter())
+        took = f" after {_seconds(perf_counter() - call.begun)}" if self._live else ""
+        task = data["call_id"].partition(".")[0]
+        failed = data["status"] != "succeeded"
+        verb = "failed" if failed else "answered"
+        text = f"{task}   {data['name']} {verb}{took}: {_one_line(data['result'], _RESULT_CHARS)}"
+        self._line(text, "red" if failed else "dim")
+
+    def _on_reflection(self, data: Data) -> None:
+        mark, style = _MARKS[data["status"]]
+        reasons = "" if data["status"] == "APPROVED" else f": {_one_line('; '.join(data['reasons']), _REASONS_CHARS)}"
+        self._line(f"{data['task_id']}   {data['status']} {mark}{reasons}", style)
+
+    def _on_task_result(self, data: Data) -> None:
+        task = self._tasks.setdefault(data["task_id"], _Task(data["agent"], ""))
+        task.status, task.summary = data["status"], data["summary"]
+        if data["status"] == "failed":
+            self._line(f"{data['task_id']} {data['agent']} failed: {_one_line(data['summary'], _REASONS_CHARS)}", "red")
+
+    def _on_thinking(self, data: Data) -> None:
+        if data["message_id"] != self._message_id:
+            self._line("Answer" if not self._answer else "Answer, anew", "bold")
+            self._message_id, self._answer = data["message_id"], ""
+        elif self._interrupted:
+            self._line("Answer, continued", "bold")
+        self._interrupted = False
+        self._answer += data["content"]
+        self._write(data["content"])
+
+    def _on_approval_required(self, data: Data) -> None:
+        self._ask("approval_required", data)
+
+    def _on_clarification(self, data: Data) -> None:
+        self._ask("clarification", data)
+
+    def _on_budget_required(self, data: Data) -> None:
+        self._ask("budget_required", data)
+
+    def _on_in_doubt(self, data: Data) -> None:
+        self._ask("in_doubt", data)
+
+    def _ask(self, event: str, data: Data) -> None:
+        first, *others = told(event, data, named(self.run_id, self._tenant))
+        self._line(first, "bold yellow")
+        for line in others:
+            self._line(line)
+
+    def _on_warning(self, data: Data) -> None:
+        self._trouble("Warning", data, "yellow")
+
+    def _on_error(self, data: Data) -> None:
+        self._trouble("Error", data, "red")
+
+    def _on_gap(self, data: Data) -> None:
+        self._line(f"Events {data['from']} to {data['to']} are no longer kept.", "yellow")
+
+    def _on_done(self, data: Data) -> None:
+        self.status = data["status"]
+        if data["reply"].strip() != self._answer.strip():
+            self._line("Answer", "bold")
+            self._line(data["reply"])
+        self._sources()
+        self._degraded(data["reply"])
+        self._line(self._summary(data), "green" if self.status == "succeeded" else "red")
+
+    def _sources(self) -> None:
+        approved = [task for task in self._tasks.values() if task.status == "approved"]
+        if approved:
+            self._line("Sources", "bold")
+        for number, task in enumerate(approved, start=1):
+            self._line(f"  [{number}] {task.agent}{': ' if task.tools else ''}{', '.join(task.tools)}")
+
+    def _degraded(self, reply: str) -> None:
+        """Show what has no answer, but for what the reply itself says has none."""
+        said = reply.partition(_NOT_ANSWERED)[2]
+        parts = [
+            f"{task.text or task.agent}: {_one_line(task.summary, _REASONS_CHARS) or 'was not finished'}"
+            for task in self._tasks.values()
+            if task.status != "approved" and not (task.text and task.text in said)
+        ]
+        if parts:
+            self._line(_NOT_ANSWERED, "bold")
+        for part in parts:
+            self._line(f"  {part}", "yellow")
+
+    def _summary(self, data: Data) -> str:
+        usage = data["usage"]
+        counted = ", ".join(_counted(usage[key], what) for key, what in _COUNTED)
+        moments = [(name, self._moments.get(key)) for name, key in _MOMENTS]
+        times = ", ".join(f"{name} {_seconds(at)}" for name, at in moments if at is not None)
+        return f"{data['status'].capitalize()}: {counted}" + (f"; {times}" if self._live else "")
+
+    def _trouble(self, what: str, data: Data, style: str) -> None:
+        about = f" in {data['task_id']}" if data.get("task_id") else ""
+        self._line(f"{what}{about}: {_one_line(data['message'], 400)}", style)
+
+    def _elapsed(self) -> float:
+        return perf_counter() - self._begun
+
+    def _line(self, text: str, style: str | None = None) -> None:
+        if self._silent:
+            return
+        ending = "\n" if self._mid_line else ""
+        self._mid_line, self._interrupted = False, True
+        write(self._console, ending)
+        write(self._console, f"{text}\n", style)
+
+    def _write(self, text: str) -> None:
+        if self._silent:
+            return
+        write(self._console, text)
+        self._mid_line = not text.endswith("\n")
+
+
+_MOMENTS: Sequence[tuple[str, str]] = (("first event", "first event"), ("plan", "plan"), ("done", "done"))
+
+_COUNTED: Sequence[tuple[str, str]] = (("model_calls", "model call"), ("tool_calls", "tool call"), ("tokens", "token"))
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _arguments(arguments: Mapping[str, Any]) -> str:
+    shown = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
+    return _one_line(shown, _ARGUMENTS_CHARS)
+
+
+def _one_line(text: str, limit: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -1,0 +1,84 @@
+"""What `starling up` says when everything runs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from starling.app.cli.terminal.output import say, say_json
+from starling.core.tools import ServerListing
+
+_DEFAULT_ADDRESS = "http://127.0.0.1:8000"
+_EXAMPLE = "What time is it in Lima?"
+_OFFLINE = "offline:"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A platform that runs: where, with which model for each role, and what its servers' state is."""
+
+    version: str
+    address: str
+    models: Mapping[str, str]
+    epoch: int
+    servers: Sequence[ServerListing]
+
+
+def report(started: Started, *, as_json: bool) -> None:
+    """Say what runs and what to do next."""
+    if as_json:
+        say_json(_document(started))
+        return
+    say(f"Starling {started.version} listens on {started.address}", "bold")
+    say(f"  model    {_models(started.models)}")
+    say(f"  epoch    {started.epoch}")
+    for label, line in zip(_labels("servers"), _servers(started.servers), strict=False):
+        say(f"  {label:<8} {line}")
+    say("Try:")
+    say(f"  starling ask {_url_option(started.address)}{_EXAMPLE!r}")
+    say(f"  curl -N {started.address}/v1/agent/run -H 'content-type: application/json' \\")
+    say(f'       -d \'{{"input": "{_EXAMPLE}", "thread_id": "t1"}}\'')
+    say(f"The API is described at {started.address}/docs. Ctrl-C stops Starling.")
+
+
+def _document(started: Started) -> dict[str, object]:
+    servers = [
+        {"name": item.name, "state": item.state, "tools": len(item.tools), "error": item.error, "remedy": item.remedy}
+        for item in started.servers
+    ]
+    return {
+        "version": started.version,
+        "address": started.address,
+        "models": dict(started.models),
+        "epoch": started.epoch,
+        "servers": servers,
+    }
+
+
+def _labels(first: str) -> Iterator[str]:
+    yield first
+    while True:
+        yield ""
+
+
+def _models(models: Mapping[str, str]) -> str:
+    names = dict.fromkeys(models.values())
+    if len(names) > 1:
+        return ", ".join(f"{role} {name}" for role, name in models.items())
+    name = next(iter(names))
+    if name.startswith(_OFFLINE):
+        return (
+            f"{name}, which follows rules and understands little; set OPENAI_API_KEY or STARLING_MODEL for a real one"
+        )
+    return name
+
+
+def _servers(servers: Sequence[ServerListing]) -> Iterator[str]:
+    if not servers:
+        yield "none yet: `starling server add time -- mcp-server-time`, or start with --mcp-config FILE"
+    for server in servers:
+        yield f"{server.name}: {server.state}, {len(server.tools)} tools"
+        if server.error:
+            yield f"  {server.error} {server.remedy}".rstrip()
+
+
+def _url_option(address: str) -> str:
+    return "" if address == _DEFAULT_ADDRESS else f"--url {address} "

@@ -1,0 +1,47 @@
+"""All checks at once, each within its time."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from starling.app.doctor import (
+    clock_skew,
+    database,
+    disk_space,
+    external_services,
+    mcp_servers,
+    model_endpoints,
+    python_version,
+)
+from starling.app.doctor.finding import Check, Finding, problem
+from starling.core.errors import StarlingError
+from starling.core.settings import Settings
+
+_SECONDS = 20.0
+_CHECKS: Mapping[str, Check] = {
+    "python": python_version.check,
+    "disk": disk_space.check,
+    "postgres": database.check,
+    "clock": clock_skew.check,
+    "models": model_endpoints.check,
+    "services": external_services.check,
+}
+
+
+async def examine(settings: Settings) -> Sequence[Finding]:
+    """Return what all checks found, in a fixed order. Never raises for what it finds."""
+    limits = dict.fromkeys(_CHECKS, _SECONDS)
+    # Servers have a time limit of their own, and some more to end.
+    limits["servers"] = settings.limits.server_start_seconds * 2 + _SECONDS
+    checks = {**_CHECKS, "servers": mcp_servers.check}
+    found = await asyncio.gather(*(_bounded(name, check, settings, limits[name]) for name, check in checks.items()))
+    return [finding for findings in found for finding in findings]
+
+
+async def _bounded(name: str, check: Check, settings: Settings, seconds: float) -> Sequence[Finding]:
+    try:
+        async with asyncio.timeout(seconds):
+            return await check(settings)
+    except TimeoutError:
+        return [Finding(name, "problem", f"This couldn't be checked within {seconds:g} s.", "Look at it by hand.")]
+    except StarlingError as error:
+        return [problem(name, error)]

@@ -1,0 +1,35 @@
+"""This machine's clock beside the database's: leases go by one, logs and traces by the other."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from starling.app.doctor.finding import Finding, ok
+from starling.app.runtime.database import find_database
+from starling.core.clock import SystemClock
+from starling.core.errors import DatabaseUnavailableError
+from starling.core.settings import Settings
+from starling.infra.postgres.engine import connected
+
+_MOST_SECONDS = 2.0
+
+
+async def check(settings: Settings) -> Sequence[Finding]:
+    """Find how far the two clocks are apart; nothing where there is no database to ask."""
+    clock = SystemClock()
+    try:
+        async with connected(find_database(settings).direct_url) as connection:
+            before = clock.now()
+            row = await (await connection.execute("SELECT clock_timestamp()")).fetchone()
+            after = clock.now()
+    except DatabaseUnavailableError:  # which is a finding of another check
+        return []
+    return [] if row is None else [finding(before + (after - before) / 2, row[0])]
+
+
+def finding(here: datetime, there: datetime) -> Finding:
+    """Return what there is to say about two clocks at the same moment."""
+    seconds = abs((here - there).total_seconds())
+    said = f"This clock and the database's are {seconds:.3f} s apart."
+    if seconds < _MOST_SECONDS:
+        return ok("clock", said)
+    return Finding("clock", "problem", said, "Have both machines keep their time with NTP.")

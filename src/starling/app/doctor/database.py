@@ -1,0 +1,31 @@
+"""Postgres: whether it can be reached, and whether it is what we need."""
+
+from collections.abc import Sequence
+
+from starling.app.doctor.finding import Finding, ok, problem
+from starling.app.runtime.database import find_database
+from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError
+from starling.core.settings import Settings
+from starling.infra.postgres.engine import connected
+from starling.infra.postgres.schema import check as check_schema
+from starling.infra.postgres.schema import current_revision
+
+_VERSIONS = """
+SELECT current_setting('server_version'), (SELECT extversion FROM pg_extension WHERE extname = 'vector')"""
+
+
+async def check(settings: Settings) -> Sequence[Finding]:
+    """Find the versions of the server, of pgvector and of the schema. An embedded Postgres need not run."""
+    try:
+        database = find_database(settings)
+    except DatabaseUnavailableError as error:
+        return [Finding("postgres", "warning", error.message, error.remedy)]
+    async with connected(database.direct_url) as connection:
+        row = await (await connection.execute(_VERSIONS)).fetchone()
+        revision = await current_revision(connection)
+    version, pgvector = row or ("unknown", None)
+    try:
+        await check_schema(database.direct_url)
+    except DatabaseUnsuitableError as error:
+        return [problem("postgres", error)]
+    return [ok("postgres", f"PostgreSQL {version} answers, with pgvector {pgvector} and schema {revision}.")]

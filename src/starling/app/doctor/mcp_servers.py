@@ -1,0 +1,39 @@
+"""Whether each MCP server starts and lists its tools now."""
+
+from collections.abc import Sequence
+
+from mcp_gateway.config import McpConfig, ServerOptions, read_config, server_of
+from mcp_gateway.discovery import Listed
+from mcp_gateway.probe import try_servers
+from starling.app.doctor.finding import Finding, ok, problem
+from starling.app.runs.records import open_records
+from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError, ServerUnavailableError
+from starling.core.settings import Settings, environment
+
+
+async def check(settings: Settings) -> Sequence[Finding]:
+    """Start and list every server of the file, and those that were added otherwise. Raises ConfigurationError."""
+    config = await _known(settings) | (read_config(settings.mcp_config) if settings.mcp_config else {})
+    if not config:
+        return [Finding("servers", "warning", "There are no MCP servers.", "Add one with `starling server add`.")]
+    answers = await try_servers(config, settings.limits, environment())
+    return [_finding(name, config[name].options, answers[name]) for name in sorted(answers)]
+
+
+def _finding(name: str, options: ServerOptions, answer: Listed | ServerUnavailableError) -> Finding:
+    subject = f"server {name}"
+    if isinstance(answer, ServerUnavailableError):
+        return problem(subject, answer)
+    said = f"It lists {len(answer.tools)} tools."
+    if faults := answer.faults(options):
+        told, remedies = (" ".join(texts) for texts in zip(*faults, strict=True))
+        return Finding(subject, "warning", f"{said} {told}", remedies)
+    return ok(subject, said)
+
+
+async def _known(settings: Settings) -> McpConfig:
+    try:
+        async with open_records(settings) as records:
+            return {row.name: server_of(row.config) for row in await records.servers.servers()}
+    except (DatabaseUnavailableError, DatabaseUnsuitableError):  # which is a finding of another check
+        return {}

@@ -1,0 +1,77 @@
+"""Requests as logs and metrics see them."""
+
+import logging
+from time import perf_counter
+from typing import Final
+
+import structlog
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from starling.app.telemetry.metrics import Metrics
+from starling.core.ids import new_id
+from starling.core.principal import Principal
+
+_log = logging.getLogger(__name__)
+_PROBES: Final = frozenset({"/health", "/ready", "/metrics"})  # asked all the time: worth a line at DEBUG only
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class Observed:
+    """Logs each request when its answer is over, counts it by route, and counts the streams that are open.
+
+    Every line that is logged meanwhile carries the same `request_id`.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = _Request(self._metrics, send)
+        begun = perf_counter()
+        with structlog.contextvars.bound_contextvars(request_id=new_id()):
+            try:
+                await self._app(scope, receive, request.send)
+            finally:
+                request.over(scope, perf_counter() - begun)
+
+
+class _Request:
+    def __init__(self, metrics: Metrics, send: Send) -> None:
+        self._metrics = metrics
+        self._send = send
+        self._status = 0  # none was sent: the caller went away, or something broke
+        self._streams = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            if Headers(raw=message["headers"]).get("content-type", "").startswith("text/event-stream"):
+                self._streams = True
+                self._metrics.streams.inc()
+        await self._send(message)
+
+    def over(self, scope: Scope, seconds: float) -> None:
+        if self._streams:
+            self._metrics.streams.dec()
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._metrics.requests.labels(method, _route(scope), self._status).inc()
+        level = logging.DEBUG if scope["path"] in _PROBES else logging.INFO
+        more = {"method": method, "path": scope["path"], "status": self._status, "ms": round(seconds * 1000, 1)}
+        _log.log(level, "request", extra=more | _caller(scope))
+
+
+def _caller(scope: Scope) -> dict[str, str]:
+    """Return whose request it was, where somebody was let in."""
+    principal: Principal | None = scope.get("state", {}).get("principal")
+    return {} if principal is None else {"tenant": principal.tenant, "key_id": principal.key_id}
+
+
+def _route(scope: Scope) -> str:
+    """Return the route's template: paths hold ids, and whatever else somebody tries."""
+    return getattr(scope.get("route"), "path", "none")

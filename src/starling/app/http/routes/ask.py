@@ -1,0 +1,117 @@
+"""Asking: as a stream, or for the whole result."""
+
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from sse_starlette import EventSourceResponse
+
+from starling.app.http.dependencies import Caller, FromStore, IdempotencyKey
+from starling.app.http.event_stream import RUN_ID, event_stream
+from starling.app.http.interrupt_schemas import RunWaits
+from starling.app.http.problems import Problem
+from starling.app.runs.acceptance import Name, RunRequest
+from starling.app.runs.completion import ended
+from starling.core.events import AnyEvent, Usage
+from starling.core.runs import Citation, Degradation, FinalStatus, RunStatus, Step
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.reader import RunReader
+
+router = APIRouter(tags=["agent"], responses={status: {"model": Problem} for status in (409, 422, 503)})
+
+_EXAMPLE: dict[str, Any] = {
+    "reply": "It is 06:12 in Lima [1].",
+    "status": "succeeded",
+    "steps": [{"type": "tool_call", "description": "time.get_current_time", "metadata": {"task_id": "t1"}}],
+    "trace_id": "de2196c9a4c5d6e7f8091a2b3c4d5e6f",
+    "thread_id": "t-1",
+    "run_id": "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e",
+    "correlation_id": "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e",
+    "plan": ["What time is it in Lima?"],
+    "citations": [{"id": 1, "task_id": "t1", "agent": "mcp_agent_time", "tools": ["time.get_current_time"]}],
+    "assumptions": [],
+    "degraded": [],
+    "usage": {"tokens": 1212, "input_tokens": 1100, "output_tokens": 112, "model_calls": 4, "tool_calls": 1},
+}
+
+
+class ProcessRequest(RunRequest):
+    """The same fields; `message` and `session_id` are other names for `input` and `thread_id`."""
+
+    input: str = Field(min_length=1, validation_alias=AliasChoices("input", "message"))
+    thread_id: Name = Field(validation_alias=AliasChoices("thread_id", "session_id"))
+
+
+class ProcessResult(BaseModel):
+    """The whole result of a run."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+
+    reply: str
+    status: FinalStatus
+    steps: list[Step]
+    trace_id: str
+    thread_id: str
+    run_id: str
+    correlation_id: str
+    plan: list[str]
+    citations: list[Citation]
+    assumptions: list[str]
+    degraded: list[Degradation]
+    usage: Usage
+
+
+@router.post(
+    "/v1/agent/run",
+    summary="Ask, and read along",
+    response_class=EventSourceResponse,
+    responses={
+        200: {
+            "model": AnyEvent,
+            "description": "The run's events, up to `done`; those that follow, where the message was its answer.",
+            "headers": {RUN_ID: {"description": "The run's id.", "schema": {"type": "string"}}},
+        }
+    },
+)
+async def run(
+    request: RunRequest, store: FromStore, caller: Caller, idempotency_key: IdempotencyKey = None
+) -> EventSourceResponse:
+    """Accept a run and stream its events. Going away doesn't stop the run: read on at `/v1/runs/{id}/events`."""
+    accepted = await store.intake.accept(caller, request, idempotency_key)
+    stream = event_stream(accepted.events, store.intake.limits)
+    stream.headers[RUN_ID] = accepted.key.id
+    return stream
+
+
+@router.post(
+    "/process",
+    response_model=ProcessResult,
+    summary="Ask, and wait for the whole result",
+    responses={202: {"model": RunWaits, "description": "The run waits for somebody: `/resume` answers it."}},
+)
+async def process(
+    request: ProcessRequest, store: FromStore, caller: Caller, idempotency_key: IdempotencyKey = None
+) -> ProcessResult | JSONResponse:
+    """Accept a run, wait for its end and return everything that it came to. Going away doesn't stop the run.
+
+    A run that has to wait for an answer isn't waited for: the answer is 202 then, with what it asks.
+    """
+    accepted = await store.intake.accept(caller, request, idempotency_key)
+    key = accepted.key
+    if not await ended(store.reader, key, accepted.events):
+        waits = RunWaits.at(key.id, RunStatus.WAITING, await store.answering.waiting(key.tenant, run=key.id))
+        return JSONResponse(waits.model_dump(mode="json"), 202)
+    return ProcessResult.model_validate(await _whole(store.reader, key))
+
+
+async def _whole(reader: RunReader, key: RunKey) -> dict[str, Any]:
+    record = await reader.record(key)
+    assert record.result is not None
+    return record.result.model_dump() | {
+        "steps": await reader.steps(key),
+        "trace_id": record.trace_id,
+        "thread_id": record.thread_id,
+        "run_id": record.id,
+        "correlation_id": record.correlation_id,
+    }

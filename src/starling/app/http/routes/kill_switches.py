@@ -1,0 +1,106 @@
+"""Kill switches: what is called no more, at once, for every run."""
+
+from datetime import datetime
+from typing import Annotated, Any, Self
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from starling.app.access.switch_targets import Presence
+from starling.app.http.dependencies import Admin, FromStore
+from starling.app.http.problems import Problem
+from starling.app.runs.acceptance import Name
+from starling.core.principal import SHARED
+from starling.infra.postgres import kill_switches as switches
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.kill_switches import SwitchKind, Target
+
+type Tenant = Annotated[Name, Field(description="For whom an agent or server is off; `*`: for everybody.")]
+
+router = APIRouter(prefix="/v1/switches", tags=["switches"], responses={422: {"model": Problem}})
+
+_OFF: dict[str, Any] = {"kind": "server", "name": "time", "reason": "It tells the wrong time."}
+_MADE: dict[str, Any] = {**_OFF, "tenant": "*", "actor": "local", "created_at": "2026-11-20T11:12:01.250000Z"}
+
+
+class SwitchOff(BaseModel):
+    """What is to be switched off, and why. A tenant of the name `*` is everybody."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra={"examples": [_OFF]})
+
+    kind: SwitchKind
+    name: Name
+    tenant: Tenant = SHARED
+    reason: Annotated[str, Field(min_length=1, max_length=500, description="Callers and models are told.")]
+
+
+class Switch(BaseModel):
+    """Something that is switched off."""
+
+    kind: SwitchKind
+    name: str
+    tenant: str
+    reason: str
+    actor: str
+    created_at: datetime
+
+    @classmethod
+    def of(cls, found: switches.Switch) -> Self:
+        """Return a switch as it is sent."""
+        return cls(
+            kind=found.target.kind,
+            name=found.target.name,
+            tenant=found.target.owner,
+            reason=found.reason,
+            actor=found.actor,
+            created_at=found.created_at,
+        )
+
+
+class SwitchedOff(Switch):
+    """A switch that was made. `known` is false where there is no such tenant, agent or server now: it may come."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{**_MADE, "known": True}]})
+
+    known: bool
+
+
+class Switches(BaseModel):
+    """What is switched off, the latest first."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"switches": [_MADE]}]})
+
+    switches: list[Switch]
+
+
+@router.get("", summary="What is switched off?")
+async def every(_: Admin, store: FromStore) -> Switches:
+    """List what is switched off."""
+    return Switches(switches=[Switch.of(found) for found in await store.switches.every()])
+
+
+@router.put("", summary="Switch something off")
+async def off(wanted: SwitchOff, request: Request, caller: Admin, store: FromStore) -> SwitchedOff:
+    """Let no tool be called any more by an agent, of a server or for a tenant: within two seconds, in every run.
+
+    Calls that are under way come to their end. Done again, it changes the reason. What isn't there now will be off
+    if it comes; `known` says so.
+    """
+    target = Target(wanted.kind, wanted.name, wanted.tenant)
+    actor = Actor.caller(caller, request.client.host if request.client else "")
+    switch = Switch.of(await store.switches.off(target, wanted.reason, actor))
+    return SwitchedOff(**dict(switch), known=await Presence(store.engine).absent(target) is None)
+
+
+@router.delete("", status_code=204, summary="Switch it on again", responses={404: {"model": Problem}})
+async def on(
+    kind: Annotated[SwitchKind, Query()],
+    name: Annotated[Name, Query()],
+    request: Request,
+    caller: Admin,
+    store: FromStore,
+    tenant: Annotated[Tenant, Query()] = SHARED,
+) -> None:
+    """Let tools be called again."""
+    actor = Actor.caller(caller, request.client.host if request.client else "")
+    await store.switches.on(Target(kind, name, tenant), actor)

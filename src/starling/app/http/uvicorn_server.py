@@ -1,0 +1,77 @@
+"""uvicorn, started and stopped from our own loop."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+from starling.app.http.dependencies import drain
+from starling.app.http.graceful_shutdown import Closing
+from starling.core.errors import ConfigurationError
+
+_STOP_SECONDS = 5  # for requests to come to their end
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to whoever owns the loop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):
+        yield
+
+
+def bind(host: str, port: int, *, write_seconds: float = 30.0) -> socket.socket:
+    """Return a socket that listens; a peer that takes nothing of what is sent for `write_seconds` is cut off.
+
+    Raises ConfigurationError where the port is taken or the host isn't ours.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio sets no TCP_NODELAY
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: connections inherit it
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(write_seconds * 1000))
+    try:
+        listener.bind((host.strip("[]"), port))
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(
+            f"Can't listen on {host} port {port}: {error.strerror}.",
+            "Stop what uses the port, or choose another one with PORT or --port.",
+        ) from None
+    listener.listen(2048)
+    return listener
+
+
+@asynccontextmanager
+async def serving(app: FastAPI, listener: socket.socket) -> AsyncGenerator[str]:
+    """Serve until the context ends; gives the address.
+
+    At the end streams are closed, and requests that take some seconds longer are answered with 503.
+    """
+    closing = Closing(app)
+    config = uvicorn.Config(
+        closing,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=_STOP_SECONDS + 2,  # it would answer 500: we are first
+        ws="none",
+        proxy_headers=False,  # the guard has to see who is really there
+    )
+    server = _Server(config)
+    task = asyncio.get_running_loop().create_task(server.serve([listener]), name="http")
+    host, port = listener.getsockname()[:2]
+    try:
+        yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    finally:
+        drain(app)
+        closing.close()
+        server.should_exit = True
+        await asyncio.wait({task}, timeout=_STOP_SECONDS)
+        await closing.cut_off()
+        await task
+        listener.close()

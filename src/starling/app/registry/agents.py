@@ -1,0 +1,278 @@
+"""The agents of a tenant, and changes to those that it makes itself."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from operator import attrgetter
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from brain.registry.cards import AgentCard, AgentKind, Roster
+from brain.registry.custom_agents.binding import described
+from brain.registry.custom_agents.repository import AgentRepository, AgentVersion
+from brain.registry.custom_agents.service import CustomAgents, pinned_agents, with_agent, without_agent
+from brain.registry.custom_agents.validation import checked, granted
+from brain.registry.manifest import AgentPin, Manifest
+from brain.registry.repository import Activation, EpochRepository
+from brain.registry.service import Registry, with_servers
+from mcp_gateway.repository import ServerRepository
+from starling.app.runs.records import open_records
+from starling.core.agents import LLMAgentConfig
+from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
+from starling.core.principal import Principal
+from starling.core.settings import Settings
+from starling.core.tools import Effect
+from starling.infra.llm.factory import check_model
+from starling.infra.postgres.audit import Actor, Deed, record
+from starling.infra.postgres.engine import Engine, EngineConnection
+
+_REMEDY = "`starling agent list` shows which there are."
+_VERSION = "3f1c7a52d8e94b06a7c5f2e1d0b98a76543210fedcba98765432100123456789"
+_EXAMPLE: Final[dict[str, Any]] = {
+    "name": "release_notes",
+    "kind": "custom",
+    "description": "You write release notes: short, in the present tense, for users",
+    "state": "ready",
+    "reason": "",
+    "tools": ["git.git_log"],
+    "version": _VERSION,
+}
+_CONFIG: Final[dict[str, Any]] = {
+    "id": "release_notes",
+    "behavior_template": "You write release notes: short, in the present tense, for users.",
+    "tools": ["git.git_log"],
+}
+
+
+class Agent(BaseModel):
+    """An agent as the supervisor sees it. `reason` says why it can't work now; `version` is of custom agents."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    kind: AgentKind
+    description: str
+    state: Literal["ready", "degraded", "archived"]
+    reason: str = ""
+    tools: tuple[str, ...] = ()
+    version: str | None = None
+
+
+class Version(BaseModel):
+    """One configuration of a custom agent: by its hash, and when it was first made."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: str
+    created_at: datetime
+    active: bool
+    config: LLMAgentConfig
+
+
+class AgentHistory(BaseModel):
+    """An agent with all its versions, oldest first. Agents that nobody configured have none."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "agent": _EXAMPLE,
+                    "versions": [
+                        {
+                            "version": _VERSION,
+                            "created_at": "2026-11-20T11:12:01.250000Z",
+                            "active": True,
+                            "config": _CONFIG,
+                        }
+                    ],
+                }
+            ]
+        },
+    )
+
+    agent: Agent
+    versions: tuple[Version, ...]
+
+
+class Agents(BaseModel):
+    """All agents of a tenant in the active epoch."""
+
+    model_config = ConfigDict(frozen=True, json_schema_extra={"examples": [{"epoch": 4, "agents": [_EXAMPLE]}]})
+
+    epoch: int
+    agents: tuple[Agent, ...]
+
+
+class Created(BaseModel):
+    """What became of a configuration: its version, and from which epoch on runs know it.
+
+    `left_out` are the tools that it asked for and that the key of its maker may not call.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "release_notes",
+                    "version": _VERSION,
+                    "epoch": 4,
+                    "tools": ["git.git_log"],
+                    "left_out": ["github.*"],
+                }
+            ]
+        },
+    )
+
+    name: str
+    version: str
+    epoch: int
+    tools: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+class Archived(BaseModel):
+    """From which epoch on runs don't know an agent any more."""
+
+    model_config = ConfigDict(frozen=True, json_schema_extra={"examples": [{"name": "release_notes", "epoch": 5}]})
+
+    name: str
+    epoch: int
+
+
+@asynccontextmanager
+async def open_agents(settings: Settings) -> AsyncGenerator["AgentService"]:
+    """Connect to the database that there is. Raises DatabaseUnavailableError, DatabaseUnsuitableError."""
+    async with open_records(settings) as records:
+        engine = records.engine
+        rosters = Registry(EpochRepository(engine), CustomAgents(AgentRepository(engine)))
+        yield AgentService.over(engine, rosters, settings)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentService:
+    """Lists agents, and changes custom ones: configuration, epoch and audit entry in one transaction."""
+
+    epochs: EpochRepository
+    agents: AgentRepository
+    servers: ServerRepository
+    rosters: Registry
+    check_model: Callable[[str], None]
+
+    @classmethod
+    def over(cls, engine: Engine, rosters: Registry, settings: Settings) -> "AgentService":
+        """Return the service over a database, with the models that the settings know."""
+        epochs, agents, servers = EpochRepository(engine), AgentRepository(engine), ServerRepository(engine)
+        return cls(epochs, agents, servers, rosters, partial(check_model, settings=settings))
+
+    async def create(self, maker: Principal, config: LLMAgentConfig, actor: Actor) -> Created:
+        """Make an agent, or a new version of it: runs accepted from now on know it.
+
+        Raises InvalidRequestError for what isn't there, ForbiddenError where the maker may call none of its tools.
+        """
+        await self._check_model(config)
+        async with self.agents.changing() as connection:
+            manifest = (await self.epochs.begin(connection)).manifest
+            checked(config, manifest, maker.tenant, maker.grant)
+            kept = granted(config, manifest, maker.tenant, maker.grant)
+            await self.agents.save(connection, maker.tenant, kept)
+            pin = AgentPin(tenant=maker.tenant, name=kept.id, hash=kept.hash)
+            activation = await self._activate(
+                connection, actor, Deed("agent.create", kept.id, {"hash": kept.hash}), partial(with_agent, pin=pin)
+            )
+        return Created(
+            name=kept.id,
+            version=kept.hash,
+            epoch=activation.epoch.number,
+            tools=kept.tools,
+            left_out=tuple(tool for tool in config.tools if tool not in kept.tools),
+        )
+
+    async def archive(self, tenant: str, name: str, actor: Actor) -> Archived:
+        """Take an agent away from runs accepted from now on; its versions stay. Raises NotFoundError."""
+        async with self.agents.changing() as connection:
+            if name not in pinned_agents((await self.epochs.begin(connection)).manifest, tenant):
+                raise NotFoundError("custom agent", name, _REMEDY)
+            gone = partial(without_agent, tenant=tenant, name=name)
+            activation = await self._activate(connection, actor, Deed("agent.archive", name, {}), gone)
+        return Archived(name=name, epoch=activation.epoch.number)
+
+    async def list(self, caller: Principal) -> Agents:
+        """Return all agents that the caller's runs would know now, by kind and name."""
+        number = await self.epochs.active_number()
+        if number is None:
+            return Agents(epoch=0, agents=())
+        roster = await self._roster(number, caller)
+        found = sorted((_agent(card) for card in roster.cards.values()), key=attrgetter("kind", "name"))
+        return Agents(epoch=number, agents=tuple(found))
+
+    async def show(self, caller: Principal, name: str) -> AgentHistory:
+        """Return an agent with its versions, an archived one too. Raises NotFoundError."""
+        found = next((agent for agent in (await self.list(caller)).agents if agent.name == name), None)
+        versions = await self.agents.versions(caller.tenant, name)
+        if found is None and not versions:
+            raise NotFoundError("agent", name, _REMEDY)
+        agent = found or await self._out_of_reach(caller.tenant, versions[-1])
+        return AgentHistory(agent=agent, versions=tuple(_version(one, agent) for one in versions))
+
+    async def _check_model(self, config: LLMAgentConfig) -> None:
+        """Look the model up in a thread: that may import a whole SDK."""
+        if config.llm_model is None:
+            return
+        try:
+            await asyncio.to_thread(self.check_model, config.llm_model)
+        except ConfigurationError as error:
+            raise InvalidRequestError(f"llm_model: {error.message}", error.remedy) from None
+
+    async def _activate(
+        self, connection: EngineConnection, actor: Actor, deed: Deed, change: Callable[[Manifest], Manifest]
+    ) -> Activation:
+        activation = await self.epochs.activate(
+            connection, actor, lambda manifest: change(with_servers(manifest, manifest.servers))
+        )
+        if activation.changes:
+            await record(connection, actor, deed)
+        return activation
+
+    async def _roster(self, epoch: int, caller: Principal) -> Roster:
+        roster = await self.rosters.roster(epoch, caller.tenant)
+        rows = {row.name: row for row in await self.servers.servers()}
+        reasons = {name: f"{row.error} {row.remedy}".strip() for name, row in rows.items() if row.state == "degraded"}
+        needed = {server for card in roster.cards.values() for server in card.servers}
+        removed = dict.fromkeys(needed - rows.keys(), "The server was removed.")
+        return roster.limited(frozenset(Effect), reasons | removed, caller.grant)
+
+    async def _out_of_reach(self, tenant: str, latest: AgentVersion) -> Agent:
+        """An agent that isn't on the caller's roster: archived, or with no tool that the key may call."""
+        name, told = latest.config.id, described(latest.config)
+        pin = pinned_agents((await self.epochs.active()).manifest, tenant).get(name)
+        if pin is None:
+            return Agent(name=name, kind="custom", description=told, state="archived")
+        reason = "This key may call none of its tools."
+        return Agent(name=name, kind="custom", description=told, state="degraded", reason=reason, version=pin.hash)
+
+
+def _agent(card: AgentCard) -> Agent:
+    return Agent(
+        name=card.name,
+        kind=card.kind,
+        description=card.description,
+        state="degraded" if card.degraded else "ready",
+        reason=card.degraded,
+        tools=tuple(tool.full_name for tool in card.tools),
+        version=card.config.hash if card.config else None,
+    )
+
+
+def _version(stored: AgentVersion, agent: Agent) -> Version:
+    return Version(
+        version=stored.hash,
+        created_at=stored.created_at,
+        active=stored.hash == agent.version,
+        config=stored.config,
+    )

@@ -1,0 +1,87 @@
+"""Every process follows the registry: what another one added, changed or removed counts here within a moment."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from brain.registry.repository import CHANNEL, EpochRepository
+from brain.registry.service import Registry
+from mcp_gateway.gateway import Gateway
+from starling.app.runtime.background_tasks import in_background
+from starling.app.worker.worker import Execute
+from starling.core.clock import Clock
+from starling.core.errors import DatabaseUnavailableError
+from starling.core.runs import RunResult
+from starling.infra.postgres.notifications import rings
+from starling.infra.postgres.runs.acceptance import Claim
+
+_LOOK_SECONDS = 10.0  # for a notice that was missed, and for epochs that no run holds any more
+_STOP_SECONDS = 2.0
+_log = logging.getLogger(__name__)
+
+
+class Freshness:
+    """Keeps the gateway true to the servers that there are, and the registry to the epochs that are open.
+
+    `epoch` is the one that the gateway knows of, `since` the Unix time when it came to know of it.
+    """
+
+    def __init__(self, gateway: Gateway, registry: Registry, epochs: EpochRepository, epoch: int, clock: Clock) -> None:
+        self.epoch = epoch
+        self.since = clock.now().timestamp()
+        self._clock = clock
+        self._gateway = gateway
+        self._registry = registry
+        self._epochs = epochs
+        self._turn = asyncio.Lock()
+
+    def before(self, execute: Execute) -> Execute:
+        """Return what executes a run once the gateway knows the run's epoch: a notice may be slower than a job."""
+
+        async def fresh(claim: Claim) -> RunResult | None:
+            await self.reach(claim.run.epoch)
+            return await execute(claim)
+
+        return fresh
+
+    async def reach(self, epoch: int) -> None:
+        """Look at the database again where an epoch isn't known yet. Raises DatabaseUnavailableError."""
+        async with self._turn:
+            if epoch > self.epoch:
+                await self._refresh()
+
+    async def tidy(self) -> None:
+        """Close the epochs that no run holds any more, and forget their rosters."""
+        self._registry.keep_only(await self._epochs.close_unheld())
+
+    @asynccontextmanager
+    async def listening(self, url: str) -> AsyncGenerator[None]:
+        """Follow the registry for as long as the context lasts."""
+        async with in_background(self._listen(url), "follow-registry") as task:
+            try:
+                yield
+            finally:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_STOP_SECONDS), self._turn:  # nobody is left in the middle of connecting
+                        task.cancel()
+
+    async def _listen(self, url: str) -> None:
+        async for rung in rings(url, CHANNEL, at_least_every=_LOOK_SECONDS):
+            try:
+                await self._look(rung=rung)
+            except DatabaseUnavailableError as error:
+                _log.warning("the registry can't be read: %s", error)
+
+    async def _look(self, *, rung: bool) -> None:
+        async with self._turn:
+            if rung or await self._epochs.active_number() != self.epoch:
+                await self._refresh()
+            await self.tidy()
+
+    async def _refresh(self) -> None:
+        number = await self._epochs.active_number()
+        await self._gateway.refresh()
+        if number != self.epoch:
+            self.epoch, self.since = number or 0, self._clock.now().timestamp()

@@ -1,0 +1,161 @@
+"""The registry as admins change it: planned, reloaded, rolled back."""
+
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from brain.registry.custom_agents.broken_agents import broken_agents
+from brain.registry.custom_agents.repository import AgentRepository
+from brain.registry.manifest import Manifest, ServerEntry
+from brain.registry.manifest_diff import Changes, difference
+from brain.registry.repository import Activation, EpochRecord, EpochRepository
+from brain.registry.service import with_servers
+from mcp_gateway.config import McpConfig, ServerConfig
+from mcp_gateway.gateway import Gateway, open_gateway
+from mcp_gateway.repository import ListedServer, ServerRepository, ServerRow
+from starling.app.registry.publisher import Publisher, entries_of
+from starling.app.runs.records import open_records
+from starling.core.errors import InvalidRequestError
+from starling.core.json import JsonObject
+from starling.core.settings import Limits, Settings, environment
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.engine import Engine
+
+_WAS_DEGRADED = "It couldn't be listed when this epoch was made."
+_RELOAD = "`starling registry reload` lists it again."
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a change comes to, or came to: the active epoch, and the differences from the one that was before.
+
+    A plan is of the same form, with the epoch that is active while nothing is changed. `warnings` says of servers that
+    can't be listed, or not whole, why; `broken_agents` of custom agents that can't work then, by `tenant/name`.
+    """
+
+    epoch: int
+    changes: Changes
+    warnings: Mapping[str, str]
+    broken_agents: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryService:
+    """Changes to what runs are made of. Each makes its rows, its epoch and its audit entry in one transaction.
+
+    Servers are started by this process, with its environment, and only to be listed.
+    """
+
+    engine: Engine
+    epochs: EpochRepository
+    limits: Limits
+
+    async def plan(self, config: McpConfig, *, relist: bool = False) -> Report:
+        """Return what `reload` would change now. Starts what it would start; writes nothing."""
+        async with self._gateway(None) as gateway:
+            change = await gateway.plan(config, relist=relist)
+        active = await self.epochs.active()
+        after = with_servers(active.manifest, entries_of(change.rows()))
+        return await self._report(active.number, difference(active.manifest, after), after, change.rows())
+
+    async def reload(self, config: McpConfig, actor: Actor, *, relist: bool = False) -> Report:
+        """Make the servers that came from files be exactly these.
+
+        Lists the new, the changed and the degraded ones; with `relist` all, for servers that changed by themselves.
+        Raises ConfigurationError where a name belongs to a server that was added another way.
+        """
+        publisher = Publisher(self.epochs, actor, "registry.reload")
+        async with self._gateway(publisher) as gateway:
+            await gateway.sync(config, relist=relist)
+        return await self._applied(publisher.activation)
+
+    async def add(self, name: str, config: ServerConfig, actor: Actor) -> Report:
+        """Add one server that no file names. Raises ConfigurationError, ServerUnavailableError."""
+        publisher = Publisher(self.epochs, actor, "server.add")
+        async with self._gateway(publisher) as gateway:
+            await gateway.add(name, config)
+        return await self._applied(publisher.activation)
+
+    async def remove(self, name: str, actor: Actor) -> Report:
+        """Take one server away, from running runs too. Raises NotFoundError."""
+        publisher = Publisher(self.epochs, actor, "server.remove")
+        async with self._gateway(publisher) as gateway:
+            await gateway.remove(name)
+        return await self._applied(publisher.activation)
+
+    async def rollback(self, number: int | None, actor: Actor) -> Report:
+        """Make the servers of an earlier epoch those of a new one; without a number, of that before they last changed.
+
+        Prompts and builtin agents stay those of this version, and tenants keep the agents and teams that they have:
+        those are theirs to change. Raises NotFoundError, InvalidRequestError.
+        """
+        target = await self.epochs.get(number or await self._previous())
+        publisher = Publisher(self.epochs, actor, "registry.rollback")
+        servers = ServerRepository(self.engine, publisher)
+        wanted = await _restored(servers, target.manifest)
+        while True:
+            known = await servers.servers()
+            removed = {row.name for row in known} - wanted.keys()
+            rows = [_with_reason(row, known) for row in wanted.values()]
+            if await servers.change(removed, [ListedServer(row, {}) for row in rows], known):
+                return await self._applied(publisher.activation)
+
+    async def latest(self, limit: int) -> Sequence[EpochRecord]:
+        """Return the latest epochs, newest first."""
+        return await self.epochs.latest(limit)
+
+    async def _previous(self) -> int:
+        number = await self.epochs.before_other_servers()
+        if number is None:
+            raise InvalidRequestError("There is no epoch before that had other servers.", "Nothing was changed.")
+        return number
+
+    async def _applied(self, activation: Activation) -> Report:
+        rows = await ServerRepository(self.engine).servers()
+        return await self._report(activation.epoch.number, activation.changes, activation.epoch.manifest, rows)
+
+    async def _report(self, epoch: int, changes: Changes, after: Manifest, rows: Sequence[ServerRow]) -> Report:
+        broken = await broken_agents(AgentRepository(self.engine), after)
+        return Report(epoch, changes, _warnings(rows), broken)
+
+    @asynccontextmanager
+    async def _gateway(self, publisher: Publisher | None) -> AsyncGenerator[Gateway]:
+        servers = ServerRepository(self.engine, publisher)
+        async with open_gateway(servers, self.limits, environment()) as gateway:
+            yield gateway
+
+
+@asynccontextmanager
+async def open_registry(settings: Settings) -> AsyncGenerator[RegistryService]:
+    """Connect to the database that there is. Raises DatabaseUnavailableError, DatabaseUnsuitableError."""
+    async with open_records(settings) as records:
+        yield RegistryService(records.engine, EpochRepository(records.engine), settings.limits)
+
+
+def _warnings(rows: Sequence[ServerRow]) -> dict[str, str]:
+    return {row.name: f"{row.error} {row.remedy}".strip() for row in rows if row.error}
+
+
+async def _restored(servers: ServerRepository, manifest: Manifest) -> dict[str, ServerRow]:
+    configs = await servers.configs({entry.config_hash for entry in manifest.servers.values()})
+    return {name: _row(name, entry, configs[entry.config_hash]) for name, entry in manifest.servers.items()}
+
+
+def _with_reason(row: ServerRow, known: Iterable[ServerRow]) -> ServerRow:
+    """Return a server with what is known to be wrong with it, where it is the same one now."""
+    return next((one for one in known if replace(one, error=row.error, remedy=row.remedy) == row), row)
+
+
+def _row(name: str, entry: ServerEntry, config: JsonObject) -> ServerRow:
+    degraded = entry.state == "degraded"
+    return ServerRow(
+        name=name,
+        config=config,
+        config_hash=entry.config_hash,
+        source=entry.source,
+        state=entry.state,
+        description=entry.description,
+        tools={tool: pin.hash for tool, pin in entry.tools.items()},
+        error=_WAS_DEGRADED if degraded else "",
+        remedy=_RELOAD if degraded else "",
+    )

@@ -1,0 +1,1 @@
+"""Runs as the edges see them: accepted, answered, cancelled, waited for."""

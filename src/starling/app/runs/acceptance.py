@@ -1,0 +1,155 @@
+"""Accepting requests: whoever asks, over HTTP or the command line, comes through here."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from starling.app.runs.interrupts import AnswerInstead
+from starling.app.telemetry.logs import note_in_logs
+from starling.core.errors import ConflictError, InvalidRequestError
+from starling.core.events import RunStarted, StoredEvent
+from starling.core.ids import new_id, trace_id_of
+from starling.core.json import digest, storable, storable_text
+from starling.core.principal import Principal
+from starling.core.runs import RunConfig, RunStatus
+from starling.core.settings import Limits
+from starling.infra.postgres.runs.acceptance import NewRun, RunKey, RunRepository, ThreadAsksError
+from starling.infra.postgres.runs.broadcast import Listener
+from starling.infra.postgres.runs.idempotency import IdempotencyKey
+from starling.infra.postgres.runs.reader import RunReader
+from starling.infra.postgres.runs.thread_policies import Policy
+
+type Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+
+
+class RunRequest(BaseModel):
+    """What a caller asks: a request on a thread, which begins with its first request."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "input": "What time is it in Lima, and how full is this disk?",
+                    "thread_id": "t-1",
+                    "config": {"mode": "MODERATE", "channel": "CHAT"},
+                }
+            ]
+        },
+    )
+
+    input: Annotated[str, Field(min_length=1, description="The request, in plain words.")]
+    thread_id: Annotated[Name, Field(description="The conversation; yours to choose, unique for your tenant.")]
+    correlation_id: Annotated[
+        Name | None, Field(description="Comes back in `run_started`, the result, logs and traces.")
+    ] = None
+    config: RunConfig = RunConfig()
+    multitask_strategy: Annotated[
+        Policy,
+        Field(
+            description="While another run of the thread hasn't ended: `enqueue` waits for it, `reject` answers 409, "
+            "`interrupt` cancels it."
+        ),
+    ] = "enqueue"
+
+
+type EventBatches = AsyncGenerator[Sequence[StoredEvent]]
+"""A stream, each time all that is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The run that a request led to: its first event, where it stood then, and its stream from the start.
+
+    Where the request was the answer to a run's question, that run, and its stream from there on.
+    """
+
+    key: RunKey
+    started: RunStarted
+    status: RunStatus
+    events: EventBatches
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """Makes runs out of requests."""
+
+    runs: RunRepository
+    reader: RunReader
+    limits: Limits
+    graph_version: int
+    make_way: Callable[[RunKey], Awaitable[None]]  # ends what was cancelled in favour of a run
+    answer_instead: AnswerInstead
+
+    async def accept(self, principal: Principal, request: RunRequest, idempotency_key: str | None = None) -> Accepted:
+        """Write the run down and return it with its stream: from then on it is done or told to have failed.
+
+        The same request with the same idempotency key leads to the same run.
+        Raises InvalidRequestError, ConflictError, IdempotencyKeyReusedError, DatabaseUnavailableError.
+        """
+        text = self._checked(request.input)
+        run_id = new_id()
+        key = RunKey(principal.tenant, run_id)
+        listener = self.reader.listener(key, after=1)
+        new = NewRun(
+            key=key,
+            thread_id=storable_text(request.thread_id),
+            input=text,
+            config=request.config,
+            principal=principal.as_json(),
+            correlation_id=storable_text(request.correlation_id or run_id),
+            trace_id=trace_id_of(run_id),
+            graph_version=self.graph_version,
+            idempotency=_idempotency(idempotency_key, request),
+            policy=request.multitask_strategy,
+        )
+        try:
+            acceptance = await self.runs.accept(new)
+        except (ThreadAsksError, ConflictError):
+            if answered := await self._answered(new, principal):
+                return answered
+            acceptance = await self.runs.accept(replace(new, may_answer=False))
+        started = acceptance.started
+        note_in_logs(run_id=started.run_id, trace_id=started.trace_id, correlation_id=started.correlation_id)
+        if started.run_id == run_id:
+            if request.multitask_strategy == "interrupt":
+                await self.make_way(key)
+            events = self._stream(key, StoredEvent(1, started.type, started.model_dump(mode="json")), listener)
+            return Accepted(key, started, acceptance.status, events)
+        key = RunKey(principal.tenant, started.run_id)
+        return Accepted(key, started, acceptance.status, self.reader.following(key))
+
+    async def _answered(self, message: NewRun, principal: Principal) -> Accepted | None:
+        """Let a message be the answer that a run of its thread waits for: return that run, from its next event on."""
+        answered = await self.answer_instead(principal, message.thread_id, message.input, message.idempotency)
+        if answered is None or (found := await self.runs.accepted(answered[0])) is None:
+            return None
+        key, after = answered
+        note_in_logs(run_id=key.id, trace_id=found.started.trace_id, correlation_id=found.started.correlation_id)
+        return Accepted(key, found.started, found.status, self.reader.following(key, after=after))
+
+    def _checked(self, text: str) -> str:
+        text = storable_text(text).strip()
+        if not text:
+            raise InvalidRequestError("`input` is empty.", "Say what you want to have done.")
+        if len(text) > self.limits.input_chars:
+            raise InvalidRequestError(
+                f"`input` has {len(text)} characters; {self.limits.input_chars} are allowed.",
+                "Shorten it, or raise `limits.input_chars`.",
+            )
+        return text
+
+    async def _stream(self, key: RunKey, first: StoredEvent, listener: Listener) -> EventBatches:
+        yield [first]
+        async with aclosing(self.reader.batches(key, listener)) as batches:
+            async for batch in batches:
+                yield batch
+
+
+def _idempotency(key: str | None, request: RunRequest) -> IdempotencyKey | None:
+    """Return a key with what it is to stand for; names that routes have for fields make no other request of it."""
+    return IdempotencyKey(key, digest(storable(request.model_dump(mode="json")))) if key else None

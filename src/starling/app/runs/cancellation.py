@@ -1,0 +1,101 @@
+"""Cancelling runs from any process: at once where nobody works on them, else their worker does it within a second."""
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+
+from brain.lifecycle.cancellation import Lives
+from brain.lifecycle.finalization import Ending
+from brain.lifecycle.termination import Stopping
+from starling.app.runtime.background_tasks import in_background
+from starling.app.runtime.database import find_database
+from starling.core.clock import SystemClock
+from starling.core.errors import DatabaseUnavailableError, LeaseLostError
+from starling.core.runs import RunStatus
+from starling.core.settings import Settings
+from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
+from starling.infra.postgres.notifications import rings
+from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
+from starling.infra.postgres.runs.broadcast import Broadcast, open_broadcast
+from starling.infra.postgres.runs.reader import RunReader
+from starling.infra.postgres.runs.termination import StoppingRepository
+from starling.infra.postgres.runs.thread_policies import CANCELS
+from starling.infra.postgres.schema import check
+from starling.infra.queue.run_queue import open_queue
+
+_LOOK_SECONDS = 5.0  # for a notice that was missed
+_CONNECTIONS = 2
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """Ends runs because somebody asks for it."""
+
+    repository: StoppingRepository
+    stopping: Stopping
+
+    @classmethod
+    def over(cls, engine: Engine, broadcast: Broadcast, runs: RunRepository) -> "Cancellation":
+        """Return what cancels runs in a database."""
+        reader = RunReader(engine, broadcast)
+        stopping = Stopping(engine, broadcast, reader, Ending(runs, SystemClock()))
+        return cls(StoppingRepository(engine), stopping)
+
+    async def cancel(self, key: RunKey) -> RunStatus:
+        """Cancel a run and return where it stands now: `running` until its worker has ended it. An ended one stays so.
+
+        Raises NotFoundError, for another tenant's as well, DatabaseUnavailableError.
+        """
+        claim = await self.repository.stop(key)
+        if claim is not None:
+            try:
+                return RunStatus((await self.stopping.stop(claim)).status)
+            except LeaseLostError as error:
+                _log.info("somebody else took the run to cancel it: %s", error)  # its flag tells them to
+        return await self.repository.status(key)
+
+    async def make_way(self, key: RunKey) -> None:
+        """End what stands before a run in its line and was cancelled in its favour; workers end what they work on."""
+        try:
+            for earlier in await self.repository.flagged_before(key):
+                await self.cancel(earlier)
+        except DatabaseUnavailableError as error:
+            _log.warning("what stands before run %s ends when its turn comes: %s", key.id, error)
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelling:
+    """Hears which runs are to be cancelled, and cancels those that live in this process."""
+
+    repository: StoppingRepository
+    lives: Lives
+
+    @asynccontextmanager
+    async def listening(self, url: str) -> AsyncGenerator[None]:
+        """Hear of them for as long as the context lasts. `url` must reach Postgres itself, not a pooler."""
+        async with in_background(self._listen(url), "hear-of-cancels"):
+            yield
+
+    async def _listen(self, url: str) -> None:
+        async with aclosing(rings(url, CANCELS, at_least_every=_LOOK_SECONDS)) as bell:
+            async for _ in bell:
+                try:
+                    self.lives.cancel_all(await self.repository.flagged())
+                except DatabaseUnavailableError as error:
+                    _log.warning("which runs are to be cancelled can't be read: %s", error)
+
+
+@asynccontextmanager
+async def open_cancellation(settings: Settings) -> AsyncGenerator[Cancellation]:
+    """Connect to the database that there is. Raises DatabaseUnavailableError, DatabaseUnsuitableError."""
+    database = find_database(settings)
+    await check(database.direct_url)
+    engine = open_engine(database.url, ConnectionLimits(size=_CONNECTIONS, behind_pooler=database.behind_pooler))
+    try:
+        async with open_broadcast(database.direct_url) as broadcast, open_queue(database.direct_url) as queue:
+            runs = RunRepository(engine, queue.defer, cap=settings.limits.runs_per_tenant)
+            yield Cancellation.over(engine, broadcast, runs)
+    finally:
+        await engine.dispose()

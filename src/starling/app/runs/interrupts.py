@@ -1,0 +1,175 @@
+"""Answering what runs wait for: over HTTP, from the command line, or by going on talking."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, cast
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mcp_gateway.schema_validation import Validators, faults
+from starling.app.runtime.database import find_database
+from starling.core.errors import ForbiddenError, InvalidRequestError, NotFoundError
+from starling.core.json import Json, JsonObject, digest, storable
+from starling.core.principal import Grant, Principal
+from starling.core.settings import Settings
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.engine import ConnectionLimits, open_engine
+from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
+from starling.infra.postgres.runs.idempotency import IdempotencyKey
+from starling.infra.postgres.runs.interrupts import (
+    MOST,
+    InterruptAnswer,
+    InterruptKind,
+    InterruptRepository,
+    StoredInterrupt,
+)
+from starling.infra.postgres.schema import check
+from starling.infra.queue.run_queue import open_queue
+
+_CONNECTIONS = 2
+_OTHER_KEY = "Have it answered with a key that reaches as much."
+_ID = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
+_EXAMPLE: dict[str, Any] = {"interruptId": _ID, "status": "resolved", "payload": {"answer": "The second disk."}}
+
+
+class Reply(BaseModel):
+    """An answer to an interrupt; `payload` has to fit its `responseSchema`, and counts for nothing where cancelled."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={"examples": [{"status": "resolved", "payload": {"approved": True, "note": "Go ahead."}}]},
+    )
+
+    status: Literal["resolved", "cancelled"]
+    payload: dict[str, Any] = {}
+
+
+class InterruptReply(Reply):
+    """An answer to the interrupt with this id."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+
+    interruptId: UUID  # noqa: N815 - the contract's name
+
+
+type AnswerInstead = Callable[[Principal, str, str, IdempotencyKey | None], Awaitable[tuple[RunKey, int] | None]]
+"""See `Answering.answer_instead`."""
+
+type Replies = Annotated[list[InterruptReply], Field(min_length=1, max_length=100, examples=[[_EXAMPLE]])]
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """Checks answers against what was asked for and wakes the runs that waited for them."""
+
+    repository: InterruptRepository
+    _validators: Validators = field(default_factory=Validators)
+
+    async def waiting(
+        self,
+        tenant: str,
+        *,
+        run: str | None = None,
+        kind: InterruptKind | None = None,
+        after: str | None = None,
+        limit: int = MOST,
+    ) -> Sequence[StoredInterrupt]:
+        """Return interrupts that can be answered, oldest first, after another one where that is said."""
+        return await self.repository.waiting(tenant, run=run, kind=kind, after=after, limit=limit)
+
+    async def all_waiting(self, tenant: str) -> Sequence[StoredInterrupt]:
+        """Return every interrupt that can be answered, oldest first."""
+        found: list[StoredInterrupt] = []
+        while page := await self.waiting(tenant, after=found[-1].id if found else None):
+            found += page
+        return found
+
+    async def answer(
+        self, key: RunKey, replies: Sequence[InterruptReply], actor: Actor, grant: Grant | None = None
+    ) -> None:
+        """Answer interrupts of a run, all or none of them; the same answers again change nothing.
+
+        Nobody decides on what is out of reach: `grant` limits who answers, too.
+        Raises InvalidRequestError that says where a payload is wrong, NotFoundError, ForbiddenError, ConflictError.
+        """
+        asked = {item.id: item for item in await self.repository.of_run(key)}
+        ids = [str(reply.interruptId) for reply in replies]
+        if len(set(ids)) < len(ids):
+            raise InvalidRequestError("An interrupt is answered more than once.", "Send one answer for each.")
+        wrong: list[str] = []
+        for number, reply in enumerate(replies):
+            found = asked.get(str(reply.interruptId))
+            if found is None and asked:
+                raise NotFoundError("interrupt", str(reply.interruptId))
+            wrong += self._faults(found, reply, f"[{number}].payload") if found else []
+        await self._check_reach(key, [asked[given] for given in ids if given in asked], grant)
+        _refuse(wrong)
+        answers = [_answer(key, reply) for key, reply in zip(ids, replies, strict=True)]
+        await self.repository.answer(key, answers, actor.name, actor.origin)
+
+    async def answer_instead(
+        self, principal: Principal, thread: str, text: str, idempotency: IdempotencyKey | None
+    ) -> tuple[RunKey, int] | None:
+        """Let a message on a thread answer the one question that its active run asks.
+
+        Returns that run and the number of its last event so far, None where nobody there asks that any more.
+        """
+        return await self.repository.answer_thread(principal, thread, text, idempotency)
+
+    async def answer_one(
+        self, tenant: str, interrupt: str, reply: Reply, actor: Actor, grant: Grant | None = None
+    ) -> RunKey:
+        """Answer one interrupt and return whose it is. Raises as `answer` does."""
+        found = await self.repository.one(tenant, interrupt)
+        key = RunKey(tenant, found.run_id)
+        await self._check_reach(key, [found], grant)
+        _refuse(self._faults(found, reply, "payload"))
+        await self.repository.answer(key, [_answer(found.id, reply)], actor.name, actor.origin)
+        return key
+
+    async def _check_reach(self, key: RunKey, asked: Sequence[StoredInterrupt], grant: Grant | None) -> None:
+        """Refuse decisions on calls that the grant doesn't permit, and words to runs that may reach more than it."""
+        if grant is None:
+            return
+        names = [str(item.call["name"]) for item in asked if item.call]
+        if beyond := [name for name in names if not grant.permits(name.partition(".")[0], name)]:
+            raise ForbiddenError(f"This key doesn't reach {beyond[0]}, so it can't decide on a call of it.", _OTHER_KEY)
+        told = any(item.kind == "clarification" for item in asked)
+        if told and not grant.covers(await self.repository.grant_of(key)):
+            raise ForbiddenError("The run may reach more than this key, so this key can't tell it more.", _OTHER_KEY)
+
+    def _faults(self, asked: StoredInterrupt, reply: Reply, where: str) -> Sequence[str]:
+        if reply.status == "cancelled":
+            return ()
+        validator = self._validators.get(digest(asked.response_schema), "answer", asked.response_schema)
+        return faults(validator, cast("Json", reply.payload), where)
+
+
+@asynccontextmanager
+async def open_answering(settings: Settings) -> AsyncGenerator[Answering]:
+    """Connect to the database that there is. Raises DatabaseUnavailableError, DatabaseUnsuitableError."""
+    database = find_database(settings)
+    await check(database.direct_url)
+    engine = open_engine(database.url, ConnectionLimits(size=_CONNECTIONS, behind_pooler=database.behind_pooler))
+    try:
+        async with open_queue(database.direct_url) as queue:
+            runs = RunRepository(engine, queue.defer, cap=settings.limits.runs_per_tenant)
+            yield Answering(InterruptRepository(engine, runs))
+    finally:
+        await engine.dispose()
+
+
+def _refuse(wrong: Sequence[str]) -> None:
+    if wrong:
+        raise InvalidRequestError(
+            f"The answer doesn't fit what was asked for: {'; '.join(wrong)}.",
+            "The interrupt's `responseSchema` says what is expected.",
+        )
+
+
+def _answer(interrupt: str, reply: Reply) -> InterruptAnswer:
+    payload = storable(reply.payload if reply.status == "resolved" else {})
+    return InterruptAnswer(interrupt, reply.status, cast("JsonObject", payload))

@@ -1,0 +1,66 @@
+"""Telling the context service in the background. No run waits for it, and it may be down."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import aiohttp
+
+from starling.app.runtime.background_tasks import in_background
+from starling.core.errors import DatabaseUnavailableError
+from starling.core.settings import Settings
+from starling.infra.context_service import ContextService
+from starling.infra.postgres.engine import Engine
+from starling.infra.postgres.outbox import Outbox
+
+_AT_ONCE = 20
+_LEASE_SECONDS = 120.0  # more than a batch can take
+_LOOK_SECONDS = 0.5
+_LONGEST_SECONDS = 30.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Brings what is in the outbox to the context service, in order, until it fails; then again, later and later."""
+
+    outbox: Outbox
+    service: ContextService
+
+    async def deliver_forever(self) -> None:
+        """Deliver until cancelled."""
+        pause = _LOOK_SECONDS
+        while True:
+            failure = await self._deliver()
+            if failure:
+                _log.warning("the context service wasn't told: %s; trying again in %.1f s", failure, pause)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_SECONDS) if failure else _LOOK_SECONDS
+
+    async def _deliver(self) -> str:
+        """Deliver all that is due, up to the first failure; return that one."""
+        try:
+            while events := await self.outbox.take(_AT_ONCE, lease_seconds=_LEASE_SECONDS):
+                told, failure = 0, ""
+                while told < len(events) and not (failure := await self.service.tell(events[told])):
+                    told += 1
+                await self.outbox.settle(events[:told], events[told:])
+                if failure:
+                    return failure
+        except DatabaseUnavailableError as error:
+            return str(error)
+        return ""
+
+
+@asynccontextmanager
+async def delivering(settings: Settings, engine: Engine) -> AsyncGenerator[None]:
+    """Deliver for as long as the context lasts, where there is a context service. Raises ConfigurationError."""
+    if settings.context_service_url is None:
+        yield
+        return
+    async with aiohttp.ClientSession() as session:
+        delivery = Delivery(Outbox(engine), ContextService(settings.context_service_url, session))
+        async with in_background(delivery.deliver_forever(), "deliver-audit-events"):
+            yield

@@ -1,0 +1,111 @@
+"""Wrappers that measure what they pass on: models, tools, lives of runs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+
+from starling.app.telemetry.metrics import Metrics
+from starling.app.worker.worker import Execute
+from starling.core.clock import Deadline
+from starling.core.errors import ModelError
+from starling.core.llm import ModelReply, ModelRequest, ModelRole, TextDelta
+from starling.core.runs import RunResult
+from starling.core.tools import ServerListing, ToolCall, ToolGateway, ToolOutcome
+from starling.infra.llm.client import Models
+from starling.infra.postgres.runs.acceptance import Claim
+
+# Names that anybody may invent are no labels.
+_UNKNOWN_SERVER = "unknown"  # removed meanwhile
+_OTHER_MODEL = "other"  # that a custom agent names
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredModels:
+    """Counts answers, failures and tokens of models."""
+
+    inner: Models
+    metrics: Metrics
+
+    async def respond(self, request: ModelRequest) -> ModelReply:
+        """Return the whole answer."""
+        with self._measured(request.role):
+            reply = await self.inner.respond(request)
+            self._answered(request.role, reply)
+            return reply
+
+    async def stream_respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
+        """Yield text as it comes, then the whole reply."""
+        with self._measured(request.role):
+            async for item in self.inner.stream_respond(request):
+                if isinstance(item, ModelReply):
+                    self._answered(request.role, item)
+                yield item
+
+    def describe(self, role: ModelRole) -> str:
+        """Return `provider:model` of the model that a role asks first."""
+        return self.inner.describe(role)
+
+    @contextmanager
+    def _measured(self, role: ModelRole) -> Generator[None]:
+        begun = perf_counter()
+        try:
+            yield
+        except ModelError as error:
+            self.metrics.model_calls.labels(role.value, self._label(error.model), error.code).inc()
+            raise
+        except asyncio.CancelledError:
+            self.metrics.model_calls.labels(role.value, self.describe(role), "cancelled").inc()
+            raise
+        finally:
+            self.metrics.model_seconds.labels(role.value).observe(perf_counter() - begun)
+
+    def _answered(self, role: ModelRole, reply: ModelReply) -> None:
+        model = self._label(reply.model)
+        self.metrics.model_calls.labels(role.value, model, "ok").inc()
+        self.metrics.model_tokens.labels(role.value, model, "input").inc(reply.usage.input_tokens)
+        self.metrics.model_tokens.labels(role.value, model, "output").inc(reply.usage.output_tokens)
+
+    def _label(self, model: str) -> str:
+        return model if model in self.inner.names else _OTHER_MODEL
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTools:
+    """Counts and times the calls of a gateway, by server."""
+
+    inner: ToolGateway
+    metrics: Metrics
+
+    async def call(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
+        """Make a call down the whole path."""
+        outcome = await self.inner.call(call, deadline)
+        server = call.tool.server if self.inner.listing(call.tool.server) else _UNKNOWN_SERVER
+        self.metrics.tool_calls.labels(server, outcome.code or outcome.status).inc()
+        self.metrics.tool_seconds.labels(server).observe(outcome.duration_ms / 1000)
+        return outcome
+
+    def warm(self, server: str) -> None:
+        """Begin to open a session in the background."""
+        self.inner.warm(server)
+
+    def listing(self, server: str) -> ServerListing | None:
+        """Return the server as it stands now."""
+        return self.inner.listing(server)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredLives:
+    """Times the lives of runs."""
+
+    inner: Execute
+    metrics: Metrics
+
+    async def __call__(self, claim: Claim) -> RunResult | None:
+        """Execute the run. Returns and raises what it does."""
+        self.metrics.begin(claim.run.id)
+        try:
+            return await self.inner(claim)
+        finally:
+            self.metrics.leave(claim.run.id)

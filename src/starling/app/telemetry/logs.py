@@ -1,0 +1,118 @@
+"""The one place that configures logging: JSON lines for machines, columns on a terminal, secrets in neither."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final, cast
+
+import structlog
+from rich.console import Console
+from rich.logging import RichHandler
+from structlog.stdlib import ProcessorFormatter
+from structlog.types import EventDict, Processor
+
+from starling.app.telemetry.redaction import Redaction
+from starling.core.runs import Run
+from starling.core.settings import Settings
+
+_QUIET: Final = (
+    "aiohttp",
+    "alembic",
+    "asyncio",
+    "fastmcp",
+    "httpcore",
+    "httpx",
+    "mcp",
+    "procrastinate",
+    "sse_starlette",
+    "uvicorn",
+)
+_BOUND: Final = ("method", "path", "status", "ms", "run_id", "tenant")  # what a terminal shows of what goes with a line
+
+
+def configure_logs(level: str, console: Console, settings: Settings) -> None:
+    """Log what is at least of `level` to `console`: in columns on a terminal, else a JSON object a line.
+
+    What is bound to the context (run, tenant, trace, correlation) goes with each line. Libraries speak from WARNING
+    on, or at DEBUG about everything from INFO on.
+    """
+    handler = _handler(settings, console)
+    handler.addFilter(_is_no_quotation)
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.INFO if level == "DEBUG" else logging.WARNING)
+    logging.getLogger("psycopg").setLevel(logging.ERROR)  # it warns of each connection that a cancelled query costs
+    logging.getLogger("psycopg.pool").setLevel(logging.WARNING)
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # a line for each line of ours, if our log is beside
+
+
+def bound_to_logs(run: Run) -> AbstractContextManager[None]:
+    """Have every line that is logged inside of the block, and in tasks begun there, say which run it is about."""
+    return structlog.contextvars.bound_contextvars(
+        run_id=run.id, tenant=run.tenant, trace_id=run.trace_id, correlation_id=run.correlation_id
+    )
+
+
+def note_in_logs(**what: str) -> None:
+    """Have every further line of this context say `what`, too: which run a request became, say."""
+    structlog.contextvars.bind_contextvars(**what)
+
+
+def _is_no_quotation(record: logging.LogRecord) -> bool:
+    """Return False for what the MCP SDK says of messages that it can't read: it quotes them, whatever they hold."""
+    return (record.name, record.module) != ("root", "session") or record.levelno >= logging.ERROR
+
+
+def _handler(settings: Settings, console: Console) -> logging.Handler:
+    redaction = _Redacted(Redaction.of(settings))
+    as_text = settings.log_format == "text" or (settings.log_format == "auto" and console.is_terminal)
+    if as_text and console.is_terminal:
+        handler: logging.Handler = RichHandler(console=console, show_path=False, log_time_format="%X")
+        handler.setFormatter(_formatter(redaction, _line))
+    elif as_text:
+        handler = logging.StreamHandler(console.file)
+        handler.setFormatter(_formatter(redaction, structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0)))
+    else:
+        handler = logging.StreamHandler(console.file)
+        handler.setFormatter(_formatter(redaction, structlog.processors.JSONRenderer(ensure_ascii=False)))
+    return handler
+
+
+def _formatter(redaction: Processor, renderer: Processor) -> ProcessorFormatter:
+    return ProcessorFormatter(
+        foreign_pre_chain=[
+            structlog.contextvars.merge_contextvars,
+            structlog.stdlib.ExtraAdder(),
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.add_logger_name,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+        ],
+        processors=[ProcessorFormatter.remove_processors_meta, redaction, renderer],
+    )
+
+
+class _Redacted:
+    def __init__(self, redaction: Redaction) -> None:
+        self._redaction = redaction
+
+    def __call__(self, _: object, __: str, event: EventDict) -> EventDict:
+        return cast("EventDict", self._value(event))
+
+    def _value(self, value: Any) -> Any:
+        match value:
+            case None | bool() | int() | float():
+                return value
+            case Mapping():
+                return {key: self._value(item) for key, item in cast("Mapping[str, Any]", value).items()}
+            case list() | tuple():
+                return [self._value(item) for item in cast("Sequence[Any]", value)]
+            case _:
+                return self._redaction(str(value))
+
+
+def _line(_: object, __: str, event: EventDict) -> str:
+    """Return a line for a terminal, which has time and level in columns of their own."""
+    bound = "".join(f" {key}={event[key]}" for key in _BOUND if key in event)
+    traces = "".join(f"\n{event[key]}" for key in ("exception", "stack") if key in event)
+    return f"{event['logger']}: {event['event']}{bound}{traces}"

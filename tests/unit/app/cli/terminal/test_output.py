@@ -1,0 +1,42 @@
+"""Output: for a person on a terminal, for a program in a pipe."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from starling.app.cli.terminal import output
+
+
+def test_a_table_in_a_pipe_is_tab_separated(capsys: pytest.CaptureFixture[str]) -> None:
+    output.say_table(("A", "B"), [("one\ntwo", "x" * 300)])
+
+    assert capsys.readouterr().out == f"A\tB\none two\t{'x' * 300}\n"
+
+
+def test_a_table_on_a_terminal_cuts_nothing_but_wraps_its_last_column() -> None:
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=60, no_color=True)
+
+    output.write_table(terminal, ("ID", "WHAT"), [("0" * 36, "[bold]a request that is longer than the line")])
+
+    assert "0" * 36 in screen.getvalue()
+    assert "[bold]a request" in screen.getvalue()
+    assert "…" not in screen.getvalue()
+
+
+def test_a_table_on_a_narrow_terminal_cuts_nothing() -> None:
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=40, no_color=True, color_system=None, soft_wrap=True)
+
+    output.write_table(terminal, ("ID", "NO", "WHAT"), [("0" * 36, "1", "a request that is longer than the line")])
+
+    head, row = screen.getvalue().splitlines()
+    assert head == f"{'ID':<36}  NO  WHAT"
+    assert row == f"{'0' * 36}  1   a request that is longer than the line"
+
+
+def test_json_is_one_line_with_the_characters_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    output.say_json({"text": "é\n"})
+
+    assert capsys.readouterr().out == '{"text": "é\\n"}\n'

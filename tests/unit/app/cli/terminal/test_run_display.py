@@ -1,0 +1,204 @@
+"""The progress display: what a person reads, from events alone."""
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from starling.app.cli.terminal.run_display import Display
+
+_PLAN: dict[str, Any] = {
+    "type": "plan",
+    "version": 1,
+    "plan": ["time", "disk"],
+    "tasks": [
+        {"id": "t1", "agent": "mcp_agent_time", "task": "the time in Lima", "depends_on": [], "status": "pending"},
+        {"id": "t2", "agent": "mcp_agent_disk", "task": "how full it is", "depends_on": ["t1"], "status": "pending"},
+    ],
+    "thought_process": "",
+}
+_CALL: dict[str, Any] = {
+    "name": "time.now",
+    "args": {"zone": "America/Lima"},
+    "task_id": "t1",
+    "path": "t1",
+    "call_id": "t1.0.0",
+}
+_USAGE = {"tokens": 12, "input_tokens": 10, "output_tokens": 2, "model_calls": 3, "tool_calls": 1}
+
+
+def _result(task: str, agent: str, status: str = "approved", summary: str = "done") -> dict[str, Any]:
+    ended = {"task_id": task, "agent": agent, "path": task, "attempt": 1, "status": status}
+    return {"type": "task_result", **ended, "summary": summary, "artifacts": []}
+
+
+def _said(text: str, message: str = "m1") -> dict[str, Any]:
+    return {"type": "thinking", "content": text, "message_id": message}
+
+
+def _done(reply: str, status: str = "succeeded") -> dict[str, Any]:
+    return {"type": "done", "usage": _USAGE, "status": status, "reply": reply}
+
+
+def _shown(*events: dict[str, Any], terminal: bool = False, live: bool = True, after: int = 0) -> tuple[str, Display]:
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=terminal, width=200, highlight=False)
+    display = Display(console, live=live, after=after)
+    for seq, event in enumerate(events, start=1):
+        display.feed(seq, event["type"], event)
+    return output.getvalue(), display
+
+
+def test_the_plan_is_numbered_with_agents_and_dependencies() -> None:
+    shown, _ = _shown(_PLAN)
+
+    assert shown.splitlines() == [
+        "Plan",
+        "  1. mcp_agent_time: the time in Lima",
+        "  2. mcp_agent_disk: how full it is (after t1)",
+    ]
+
+
+def test_a_call_is_shown_with_its_arguments_and_a_result_in_one_line() -> None:
+    answer = {"type": "tool_result", "name": "time.now", "result": '{\n "a": 1\n}', "call_id": "t1.0.0"}
+
+    shown, _ = _shown(_PLAN, {"type": "tool_start", **_CALL}, answer | {"status": "succeeded"})
+
+    assert 't1   calls time.now(zone="America/Lima")' in shown
+    assert 'ms: { "a": 1 }' in shown.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("status", "line"),
+    [("APPROVED", "t1   APPROVED ✓"), ("FIXED", "t1   FIXED ✎: wrong"), ("REJECTED", "t1   REJECTED ✗: wrong")],
+)
+def test_a_verdict_is_shown_with_its_reasons_where_there_was_something_to_say(status: str, line: str) -> None:
+    shown, _ = _shown({"type": "reflection", "task_id": "t1", "attempt": 1, "status": status, "reasons": ["wrong"]})
+
+    assert shown == f"{line}\n"
+
+
+def test_the_answer_comes_as_it_is_written_and_is_not_repeated() -> None:
+    shown, _ = _shown(_said("It is "), _said("noon."), _done("It is noon."))
+
+    assert shown.startswith("Answer\nIt is noon.\nSucceeded: 3 model calls, 1 tool call, 12 tokens; first event ")
+
+
+def test_a_new_message_replaces_the_text_and_the_reply_has_the_last_word() -> None:
+    shown, _ = _shown(_said("It is"), _said("Perhaps", "m2"), _done("It is noon."), live=False)
+
+    assert shown.splitlines()[:5] == ["Answer", "It is", "Answer, anew", "Perhaps", "Answer"]
+    assert shown.splitlines()[5] == "It is noon."
+
+
+def test_a_warning_amid_the_answer_gets_a_line_of_its_own() -> None:
+    warning = {"type": "warning", "code": "llm_timeout", "message": "slow", "task_id": None}
+
+    shown, _ = _shown(_said("It is "), warning, _said("noon."), _done("It is noon."), live=False)
+
+    assert shown.splitlines()[:5] == ["Answer", "It is ", "Warning: slow", "Answer, continued", "noon."]
+
+
+def test_the_end_names_sources_and_what_was_not_answered() -> None:
+    failed = _result("t2", "mcp_agent_disk", "failed", "the server is away")
+    start = {"type": "tool_start", **_CALL}
+
+    shown, display = _shown(_PLAN, start, _result("t1", "mcp_agent_time"), failed, _done("Noon."))
+
+    assert "Sources\n  [1] mcp_agent_time: time.now\n" in shown
+    assert "Not answered\n  how full it is: the server is away\n" in shown
+    assert display.approved_agents == {"mcp_agent_time"}
+    assert display.status == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("reply", "shown_below"),
+    [
+        ("Noon.\n\nNot answered: how full it is (the server is away)", False),
+        ("Noon.\n\nNot answered:\n- how full it is (the server is away)", False),
+        ("Noon.\n\nNot answered: something else (nobody can)", True),
+        ("I can't tell how full it is.", True),
+    ],
+)
+def test_what_the_reply_says_was_not_answered_isnt_said_again(reply: str, shown_below: bool) -> None:
+    failed = _result("t2", "mcp_agent_disk", "failed", "the server is away")
+
+    shown, _ = _shown(_PLAN, _result("t1", "mcp_agent_time"), failed, _done(reply))
+
+    assert ("Not answered\n  how full it is: the server is away\n" in shown) == shown_below
+
+
+def test_what_came_before_isnt_shown_but_numbers_the_sources() -> None:
+    call = {"type": "tool_start", **_CALL}
+    ended = [_result("t2", "mcp_agent_disk"), _result("t1", "mcp_agent_time")]
+
+    shown, _ = _shown(_PLAN, call, *ended, _said("It is "), _said("noon [1]."), _done("It is noon [1]."), after=5)
+
+    assert shown.splitlines()[:5] == [
+        "Answer, continued",
+        "noon [1].",
+        "Sources",
+        "  [1] mcp_agent_time: time.now",
+        "  [2] mcp_agent_disk",
+    ]
+
+
+def test_a_task_given_to_another_agent_forgets_the_first_ones_calls() -> None:
+    again: dict[str, Any] = {
+        "id": "t1",
+        "agent": "mcp_agent_other",
+        "task": "the time",
+        "depends_on": [],
+        "status": "pending",
+    }
+    second: dict[str, Any] = {**_PLAN, "version": 2, "tasks": [again]}
+
+    shown, _ = _shown(_PLAN, {"type": "tool_start", **_CALL}, second, _result("t1", "mcp_agent_other"), _done("Noon."))
+
+    assert "[1] mcp_agent_other\n" in shown
+
+
+def test_a_pipe_gets_no_colours_and_nobody_gets_the_controls_of_a_server() -> None:
+    event = _said("\x1b[31mred\x07\ttab")
+
+    piped, _ = _shown(event)
+    coloured, _ = _shown(_done("x", "failed"), terminal=True)
+    steered, _ = _shown(event, terminal=True)
+
+    assert piped == "Answer\n�[31mred�\ttab"
+    assert "\x1b[31m" in coloured
+    assert "\x1b[31mred" not in steered
+    assert "\x07" not in steered
+
+
+def test_markup_in_texts_is_text() -> None:
+    shown, _ = _shown(_said("[bold]not bold[/bold] [1]"))
+
+    assert "[bold]not bold[/bold] [1]" in shown
+
+
+def test_events_of_a_newer_version_are_passed_over() -> None:
+    assert _shown({"type": "confetti", "colour": "gold"})[0] == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "how"),
+    [
+        ("approval_required", {"call": _CALL}, "--id i1` approves it"),
+        ("clarification", {}, '--id i1 --payload \'{"answer": "…"}\'` answers'),
+        ("budget_required", {}, "--id i1 --payload '{\"tokens\": 10000}'` gives more"),
+        ("in_doubt", {"call": _CALL}, '--id i1 --payload \'{"resolution": "done"}\'` decides'),
+    ],
+)
+def test_what_is_waited_for_says_how_to_answer(kind: str, more: dict[str, Any], how: str) -> None:
+    schema = {"properties": {"answer": {"examples": ["Lima"]}}} if kind == "clarification" else {}
+    asked = {"id": "i1", "reason": "why", "message": "what?", "responseSchema": schema}
+    started = {"type": "run_started", "run_id": "r1", "thread_id": "t", "epoch": 1}
+
+    shown, _ = _shown(started, {"type": kind, **asked, "expiresAt": "2026-11-20T11:12:01+00:00", **more})
+
+    assert "Waits: what?\n" in shown
+    assert f"`starling run approve r1 {how}" in shown
+    assert ('time.now {"zone":"America/Lima"}' in shown) == bool(more)
+    assert ('Maybe: "Lima"' in shown) == (kind == "clarification")

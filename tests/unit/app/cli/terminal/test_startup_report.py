@@ -1,0 +1,34 @@
+"""What `starling up` says."""
+
+import pytest
+
+from starling.app.cli.terminal.startup_report import Started, report
+from starling.core.tools import ServerListing
+
+_BROKEN = ServerListing("time", "", "hash", "degraded", error="it ended.", remedy="Start it by hand.")
+
+
+def _started(address: str = "http://127.0.0.1:8000", model: str = "openai:gpt-4.1-mini") -> Started:
+    return Started("1.0", address, dict.fromkeys(("router", "reasoning", "coding"), model), 3, [_BROKEN])
+
+
+def test_it_names_degraded_servers_with_reason_and_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    report(_started(), as_json=False)
+
+    said = capsys.readouterr().out
+    assert "servers  time: degraded, 0 tools\n" in said
+    assert "it ended. Start it by hand." in said
+
+
+def test_its_next_steps_lead_to_where_it_listens(capsys: pytest.CaptureFixture[str]) -> None:
+    report(_started("http://127.0.0.1:9"), as_json=False)
+
+    said = capsys.readouterr().out
+    assert "starling ask --url http://127.0.0.1:9 '" in said
+    assert "curl -N http://127.0.0.1:9/v1/agent/run" in said
+
+
+def test_the_offline_model_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    report(_started(model="offline:rules"), as_json=False)
+
+    assert "OPENAI_API_KEY or STARLING_MODEL" in capsys.readouterr().out
