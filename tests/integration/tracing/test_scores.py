@@ -5,7 +5,7 @@ from dataclasses import replace
 from starling.infra.tracing.destination import Destination
 from starling.infra.tracing.export import delivering
 from tests.support.otlp_collector import Collector
-from tests.unit.infra.tracing.test_delivery import RUN
+from tests.unit.infra.tracing.test_export import RUN
 
 
 async def test_whatever_a_reviewer_writes_the_scores_that_follow_arrive(collector: Collector) -> None:
