@@ -7,7 +7,7 @@ from typing import Any
 from starling.core.errors import StarlingError, SuspendedError
 
 
-async def side_by_side[T](works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def run_concurrently[T](works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Return the results in order; the first of our errors ends the others and is raised as itself.
 
     One that has to wait for somebody ends no other: SuspendedError is raised at the end, for all of these together.

@@ -10,8 +10,8 @@ from brain.governance import Allowance
 from brain.interrupts.budget import Budget, Meter
 from brain.interrupts.requests import Interrupts
 from brain.registry.cards import Roster
-from brain.state import Said
-from brain.warnings import Troubles
+from brain.state import ConversationMessage
+from brain.warnings import ModelWarnings
 from starling.core.artifacts import NO_ARTIFACTS, ArtifactStore
 from starling.core.clock import Deadline
 from starling.core.errors import DeadlineExceededError, LLMInvalidResponse
@@ -49,7 +49,7 @@ class RunContext:
     models: ModelClient
     gateway: ToolGateway
     roster: Roster
-    history: tuple[Said, ...]
+    history: tuple[ConversationMessage, ...]
     allowance: Allowance
     limits: Limits
     deadline: Deadline
@@ -57,7 +57,7 @@ class RunContext:
     ledger: Ledger
     meter: Meter = field(default_factory=Meter)
     budget: Budget = field(default_factory=Budget)
-    troubles: Troubles = field(default_factory=Troubles)
+    model_warnings: ModelWarnings = field(default_factory=ModelWarnings)
     tracer: Tracer = NO_TRACER
     artifacts: ArtifactStore = NO_ARTIFACTS
 
@@ -134,5 +134,5 @@ class RunContext:
                 },
             )
         )
-        for warning in self.troubles.news(request, reply.warnings):
+        for warning in self.model_warnings.new_warnings(request, reply.warnings):
             self.warn("model", warning)

@@ -19,13 +19,13 @@ from brain.governance import Governance
 from brain.graph import Star, build_star
 from brain.interrupts.budget import Budget
 from brain.interrupts.requests import Interrupts
-from brain.lifecycle.cancellation import Life, Lives
-from brain.lifecycle.fallback_answer import cut_short
-from brain.lifecycle.finalization import Ending
-from brain.lifecycle.termination import Stopping, count
+from brain.lifecycle.cancellation import ActiveRun, ActiveRuns
+from brain.lifecycle.fallback_answer import state_at_timeout
+from brain.lifecycle.finalization import RunFinalizer
+from brain.lifecycle.termination import RunTerminator, count
 from brain.registry.cards import Roster
 from brain.registry.service import Registry
-from brain.state import GraphState, Said, initial_state
+from brain.state import ConversationMessage, GraphState, initial_state
 from brain.tracing import TracedGateway, TracedModels
 from starling.core.artifacts import NO_ARTIFACTS, ArtifactStore
 from starling.core.clock import Clock, Deadline
@@ -62,7 +62,7 @@ class Collaborators:
 
     engine: Engine
     broadcast: Broadcast
-    ending: Ending
+    ending: RunFinalizer
     reader: RunReader
     conversations: ConversationRepository
     interrupts: InterruptRepository
@@ -74,7 +74,7 @@ class Collaborators:
     limits: Limits
     tracer: Tracer = NO_TRACER
     halts: Halts = NO_HALTS
-    lives: Lives = field(default_factory=Lives)
+    lives: ActiveRuns = field(default_factory=ActiveRuns)
     artifacts: ArtifactStore = NO_ARTIFACTS
 
 
@@ -84,7 +84,7 @@ class Brain:
     def __init__(self, with_: Collaborators) -> None:
         self._with = _traced(with_)
         self._star = build_star(Pipeline())
-        self._stopping = Stopping(with_.engine, with_.broadcast, with_.reader, with_.ending)
+        self._stopping = RunTerminator(with_.engine, with_.broadcast, with_.reader, with_.ending)
         self._control = RunControl()
 
     def drain(self) -> None:
@@ -113,7 +113,7 @@ class Brain:
                 await writer.close()
         return result
 
-    async def _live(self, run: Run, writer: RunWriter, life: Life) -> RunResult | None:
+    async def _live(self, run: Run, writer: RunWriter, life: ActiveRun) -> RunResult | None:
         deadline = Deadline(self._with.clock, _working_seconds(run.remaining_seconds))
         meter = Meter()
         state = initial_state(run.input)
@@ -202,7 +202,7 @@ class Brain:
     async def _roster(self, run: Run) -> Roster:
         return await self._with.registry.roster(run.epoch, run.tenant)
 
-    async def _history(self, run: Run) -> tuple[Said, ...]:
+    async def _history(self, run: Run) -> tuple[ConversationMessage, ...]:
         return render(await self._with.conversations.last(run, SHOWN, self._with.limits.max_history))
 
     async def _run_star(self, context: RunContext) -> GraphState:
@@ -225,7 +225,7 @@ class Brain:
         await self._stopping.close(writer, failure.message, "failed")
         if failure.code != DeadlineExceededError.code:
             return state, failure
-        state = cut_short(state)
+        state = state_at_timeout(state)
         if not state["reply"]:
             return state, failure
         writer.emit(Warn(code=failure.code, message=failure.message))

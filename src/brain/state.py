@@ -8,7 +8,7 @@ GRAPH_VERSION = 1
 """Names of nodes and keys of the state are append-only; a run records the version that it began with."""
 
 
-class Said(TypedDict):
+class ConversationMessage(TypedDict):
     """One message of the conversation, shortened."""
 
     role: Literal["user", "assistant"]
@@ -77,7 +77,7 @@ class DegradedPart(TypedDict):
     task_id: NotRequired[str]
 
 
-class Clarified(TypedDict):
+class ClarificationRecord(TypedDict):
     """A question to the user and its answer, empty unless `state` is `resolved`; asked by which decision.
 
     It could be answered until `deadline`, in seconds since the epoch.
@@ -125,7 +125,7 @@ class GraphState(TypedDict):
     """What persists through a run of a star. `initial_state` gives every key that is required its first value."""
 
     input_request: str
-    messages: Annotated[list[Said], operator.add]
+    messages: Annotated[list[ConversationMessage], operator.add]
     tasks: Annotated[list[TaskRecord], merge_tasks]
     results: Annotated[list[TaskOutcome], operator.add]
     plan: Annotated[list[str], latest]
@@ -138,7 +138,7 @@ class GraphState(TypedDict):
     reply: str
     failure: str
     clarifications: NotRequired[
-        Annotated[list[Clarified], operator.add]
+        Annotated[list[ClarificationRecord], operator.add]
     ]  # nothing is stored for a run that asks nothing
 
 
@@ -147,7 +147,7 @@ class Dispatch(TypedDict):
 
     input_request: str
     path: str
-    messages: list[Said]
+    messages: list[ConversationMessage]
     task: TaskRecord
     whole_plan: bool
     needed: list[TaskOutcome]

@@ -11,7 +11,7 @@ _GROUP_SECONDS = 0.05
 _GROUP_BYTES = 512  # of UTF-8
 
 
-class TypingOut:
+class StreamBuffer:
     """Emits what it is given as `thinking` events of at most 512 bytes, at most 50 ms behind."""
 
     def __init__(self, context: RunContext, message_id: str) -> None:

@@ -7,7 +7,7 @@ from starling.core.llm import ModelRequest, ModelRole
 
 
 @dataclass(frozen=True, slots=True)
-class Troubles:
+class ModelWarnings:
     """What the models of one run had trouble with, at the last answer of each role (or model that was asked for).
 
     A model that is skipped for a minute is skipped by every call of that minute: its reader is told of the first.
@@ -17,7 +17,7 @@ class Troubles:
         default_factory=dict[tuple[ModelRole, str | None], Sequence[str]]
     )
 
-    def news(self, request: ModelRequest, warnings: Sequence[str]) -> Iterable[str]:
+    def new_warnings(self, request: ModelRequest, warnings: Sequence[str]) -> Iterable[str]:
         """Return those warnings of an answer that no last answer had."""
         known = {text for last in self._last.values() for text in last}
         self._last[request.role, request.model] = warnings

@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from brain.agents.runtime import Work
+from brain.agents.runtime import TaskExecution
 from brain.state import ArtifactRecord
 from starling.core.artifacts import READ_ARTIFACT, ArtifactStore
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
@@ -18,7 +18,7 @@ from starling.core.llm import ToolSpec
 from starling.core.tools import ToolOutcome
 from starling.core.tracing import Attributes, SpanKind
 
-READING: Final = ToolSpec(
+READ_ARTIFACT_SPEC: Final = ToolSpec(
     READ_ARTIFACT,
     "Read on in a result that was cut off and kept as an artifact, or find where a text stands in it.",
     {
@@ -37,7 +37,7 @@ _CONTEXT_CHARS = 80  # on each side of what was found
 _SHORTEST = 8  # beginning of an id that counts
 
 
-class _Wish(BaseModel):
+class _ReadRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     artifact: str = ""
@@ -47,7 +47,7 @@ class _Wish(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ArtifactReader:
     """What one call of the tool may read, and how many characters it may answer with."""
 
     artifacts: ArtifactStore
@@ -59,7 +59,7 @@ class Reading:
     async def __call__(self, arguments: JsonObject) -> ToolOutcome:
         """Return the part that is asked for, or where a text stands. Failures are outcomes."""
         try:
-            wish = _Wish.model_validate(arguments)
+            wish = _ReadRequest.model_validate(arguments)
         except ValidationError as error:
             wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
             return ToolOutcome("failed", f"The arguments don't fit {READ_ARTIFACT}: {wrong}.", code="invalid_arguments")
@@ -83,7 +83,7 @@ class Reading:
         there = "; ".join(f"{key} ({record['name']})" for key, record in self.visible.items())
         return f"{said!r} names none of the artifacts here. They are: {there}."
 
-    async def _part(self, record: ArtifactRecord, wish: _Wish) -> str:
+    async def _part(self, record: ArtifactRecord, wish: _ReadRequest) -> str:
         length, total = min(wish.length or self.room, self.room), record["characters"]
         part = await self.artifacts.part(self.tenant, self.run_id, record["id"], wish.offset, length)
         if not part:
@@ -92,7 +92,7 @@ class Reading:
         more = f"; more from offset {end}" if end < total else "; that is its end"
         return f"{part}\n[characters {wish.offset} to {end} of {total:,} of artifact {record['id']}{more}]"
 
-    async def _found(self, record: ArtifactRecord, wish: _Wish) -> str:
+    async def _found(self, record: ArtifactRecord, wish: _ReadRequest) -> str:
         content = await self.artifacts.read(self.tenant, self.run_id, record["id"])
         lines, used = list[str](), 0
         for at, line in _places(content.text, wish.find, wish.offset):
@@ -105,13 +105,13 @@ class Reading:
         return f"[{wish.find[:_CONTEXT_CHARS]!r} isn't in artifact {record['id']} from offset {wish.offset} on]"
 
 
-async def read(work: Work, arguments: JsonObject | None) -> ToolOutcome:
+async def read(work: TaskExecution, arguments: JsonObject | None) -> ToolOutcome:
     """Do what a call of the tool asks for, within the limits of a tool's call."""
     if arguments is None:
         return ToolOutcome("failed", "The arguments weren't a JSON object.", code="invalid_arguments")
     context = work.context
     room = max(_FRAME_CHARS, context.limits.tool_result_chars - _FRAME_CHARS)
-    reading = Reading(context.artifacts, context.run.tenant, context.run.id, work.artifacts, room)
+    reading = ArtifactReader(context.artifacts, context.run.tenant, context.run.id, work.artifacts, room)
     with context.tracer.span(f"execute_tool {READ_ARTIFACT}", SpanKind.TOOL, lambda: _asked(arguments)) as span:
         try:
             async with asyncio.timeout(context.deadline.cap(context.limits.tool_call_seconds)):

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from brain.agents.artifact_tool import READING
+from brain.agents.artifact_tool import READ_ARTIFACT_SPEC
 from brain.agents.prompt_building import prompt_of
-from brain.agents.runtime import Produced, ToolUse, Work
+from brain.agents.runtime import AttemptOutput, TaskExecution, ToolUse
 from brain.agents.tool_calling import Calling, stop_if_unknown
 from brain.agents.toolbox import CONTINUE, Toolbox
 from brain.context import Answer
@@ -17,7 +17,7 @@ from starling.core.llm import Message, ModelRequest, ModelRole, ModelToolCall
 class NativeRuntime:
     """Function calling: calls of one answer run in parallel, their results are the attempt's output."""
 
-    async def attempt(self, work: Work) -> Produced:
+    async def attempt(self, work: TaskExecution) -> AttemptOutput:
         """Make one attempt: turns go on while the model asks to `continue`, up to the limit of iterations."""
         toolbox = Toolbox.of(work.card.tools)
         uses: list[ToolUse] = []
@@ -39,30 +39,30 @@ class NativeRuntime:
             work.messages += _results(calls, made)
             if len(wanted) == len(calls):
                 break
-        return Produced(_output(uses), tuple(uses))
+        return AttemptOutput(_output(uses), tuple(uses))
 
 
-def _request(work: Work, toolbox: Toolbox) -> ModelRequest:
+def _request(work: TaskExecution, toolbox: Toolbox) -> ModelRequest:
     """Return the next request; whoever has something to read on in is offered to do so."""
     allowance = work.context.allowance
     return ModelRequest(
         role=allowance.role(ModelRole.ROUTER),
         messages=tuple(work.messages),
-        tools=(*toolbox.specs, READING) if work.artifacts else toolbox.specs,
+        tools=(*toolbox.specs, READ_ARTIFACT_SPEC) if work.artifacts else toolbox.specs,
         max_tokens=allowance.max_tokens,
         prompt=prompt_of(work.card).used,
         model=work.card.model,
     )
 
 
-def _spoken(answer: Answer, uses: Sequence[ToolUse]) -> Produced:
+def _spoken(answer: Answer, uses: Sequence[ToolUse]) -> AttemptOutput:
     """An answer without calls: after some, they are the result; before any, the agent says that it can't."""
     if uses:
-        return Produced(_output(uses), tuple(uses))
+        return AttemptOutput(_output(uses), tuple(uses))
     text = answer.reply.content.strip()
     if not text:
         raise LLMInvalidResponse(answer.reply.model, "it answered with neither a tool call nor a word")
-    return Produced(text, unable=True)
+    return AttemptOutput(text, unable=True)
 
 
 def _results(calls: Sequence[ModelToolCall], made: Sequence[ToolUse]) -> list[Message]:

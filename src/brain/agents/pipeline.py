@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 
 from brain.agents.native_runtime import NativeRuntime
 from brain.agents.prompt_building import brief, feedback
-from brain.agents.reflection import Judgement, reflect
-from brain.agents.runtime import AgentRuntime, Produced, Work
-from brain.agents.text_runtime import WritingRuntime
+from brain.agents.reflection import ReviewResult, reflect
+from brain.agents.runtime import AgentRuntime, AttemptOutput, TaskExecution
+from brain.agents.text_runtime import TextRuntime
 from brain.context import OUT_OF_TIME, RunContext
 from brain.planning.plan_validation import with_refusals
 from brain.registry.cards import AgentCard
 from brain.state import Dispatch, TaskOutcome, ToolUse
-from brain.stream_buffer import TypingOut
+from brain.stream_buffer import StreamBuffer
 from starling.core.errors import (
     BudgetExhaustedError,
     DeadlineExceededError,
@@ -33,7 +33,7 @@ type Runtimes = Callable[[AgentCard], AgentRuntime]
 def default_runtimes(card: AgentCard) -> AgentRuntime:
     """Return the runtime of an agent: agents without tools of their own write, all others call."""
     writes = card.kind == "builtin" or (card.kind == "custom" and not card.tools)
-    return WritingRuntime() if writes else NativeRuntime()
+    return TextRuntime() if writes else NativeRuntime()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Pipeline:
         if card is None or (card.degraded and not context.journal.knows(path, "context")):  # what has begun goes on
             reason = card.degraded if card else f"There is no agent {dispatch['task']['agent']!r}."
             return _failed(dispatch, reason, attempts=0)
-        work = Work(context, card, dispatch, path)
+        work = TaskExecution(context, card, dispatch, path)
         runtime = self.runtimes(card)
         reason, unknown, attempt = "", False, 0
         try:
@@ -83,7 +83,9 @@ class Pipeline:
         failed = _failed(dispatch, with_refusals(reason, work.refused), attempts=attempt, unknown=unknown)
         return {**failed, "refused": work.refused} if work.refused else failed
 
-    async def _attempt(self, work: Work, runtime: AgentRuntime, attempt: int) -> tuple[Produced, Judgement]:
+    async def _attempt(
+        self, work: TaskExecution, runtime: AgentRuntime, attempt: int
+    ) -> tuple[AttemptOutput, ReviewResult]:
         """One try: executed, then reviewed. An agent that says that it can't is believed."""
         _announce(work, attempt)
         if attempt == 1:
@@ -94,7 +96,7 @@ class Pipeline:
             produced = await runtime.attempt(work)
             span.set(lambda: {"output": produced.output, "starling.unable": produced.unable or None})
             if produced.unable:
-                return produced, Judgement(approved=False, output="", reasons=(produced.output,))
+                return produced, ReviewResult(approved=False, output="", reasons=(produced.output,))
             return produced, await reflect(work, produced, attempt)
 
 
@@ -104,7 +106,7 @@ def _reason(context: RunContext, error: StarlingError) -> str:
     return f"{OUT_OF_TIME} {error}" if late else str(error)
 
 
-def _announce(work: Work, attempt: int) -> None:
+def _announce(work: TaskExecution, attempt: int) -> None:
     """Tell the stream once that an attempt begins; what the first one is told goes to the journal with it."""
     journal, task = work.context.journal, work.dispatch["task"]
     if journal.knows(work.path, "context", attempt - 1):
@@ -114,14 +116,14 @@ def _announce(work: Work, attempt: int) -> None:
         journal.record(work.path, "context", {}, attempt - 1)
 
 
-def _retype(work: Work, produced: Produced, judgement: Judgement) -> None:
+def _retype(work: TaskExecution, produced: AttemptOutput, judgement: ReviewResult) -> None:
     """Put what the review made of a text in the place of what was typed out."""
     if work.dispatch["whole_plan"] and not produced.uses and judgement.output != produced.output:
-        with TypingOut(work.context, f"{work.path}.fixed.{work.context.run.fence}") as typing_out:
-            typing_out.write(judgement.output)
+        with StreamBuffer(work.context, f"{work.path}.fixed.{work.context.run.fence}") as buffer:
+            buffer.write(judgement.output)
 
 
-def _approved(work: Work, produced: Produced, judgement: Judgement, attempts: int) -> TaskOutcome:
+def _approved(work: TaskExecution, produced: AttemptOutput, judgement: ReviewResult, attempts: int) -> TaskOutcome:
     uses: Sequence[ToolUse] = [{"tool": use.name, "status": use.outcome.status} for use in produced.uses]
     outcome = TaskOutcome(
         task_id=work.task_id,

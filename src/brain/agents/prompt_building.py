@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from brain.agents.runtime import Work
+from brain.agents.runtime import TaskExecution
 from brain.conversation.rendering import POLICIES, last_messages
 from brain.prompts import Prompt, Xml, element, prompt
 from brain.registry.cards import AgentCard
@@ -14,7 +14,7 @@ from starling.core.llm import Message
 _RESULT_CHARS = 6_000
 
 
-def brief(work: Work) -> list[Message]:
+def brief(work: TaskExecution) -> list[Message]:
     """Return the first messages of a task: recorded ones where the run was resumed, so that hashes match."""
     journal = work.context.journal
     recorded = journal.find(work.path, "context")
@@ -46,7 +46,7 @@ def feedback(reasons: Sequence[str]) -> Message:
     )
 
 
-def _messages(work: Work) -> tuple[Message, Message]:
+def _messages(work: TaskExecution) -> tuple[Message, Message]:
     sections = {
         "user_request": work.dispatch["input_request"],
         "task_id": work.task_id,
@@ -63,7 +63,7 @@ def _about(card: AgentCard) -> dict[str, str]:
     return {} if card.kind == "builtin" else {"server": card.server or card.name, "about": card.description}
 
 
-def _state_context(work: Work) -> str:
+def _state_context(work: TaskExecution) -> str:
     """Artifact keys, the conversation as the agent is shown it and the results that the task depends on, as JSON."""
     dispatch, config = work.dispatch, work.card.config
     shown = POLICIES[config.render_policy] if config and config.render_policy else last_messages
@@ -75,7 +75,7 @@ def _state_context(work: Work) -> str:
     return json.dumps({key: value for key, value in content.items() if value}, ensure_ascii=False)
 
 
-def _readable(work: Work) -> list[dict[str, Any]]:
+def _readable(work: TaskExecution) -> list[dict[str, Any]]:
     """What an agent that calls tools can read on in, with the task and the tool that it comes from."""
     if not work.card.tools:
         return []

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from brain.agents.prompt_building import instruction
-from brain.agents.runtime import Produced, ToolUse, Work
+from brain.agents.runtime import AttemptOutput, TaskExecution, ToolUse
 from brain.planning.decision import VERDICT, Verdict
 from brain.planning.structured_output import ask_for_document
 from brain.prompts import Xml, element, lines, prompt
@@ -24,7 +24,7 @@ type Status = Literal["APPROVED", "FIXED", "REJECTED"]
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class ReviewResult:
     """A verdict that counts. `output` is what goes on: as produced, or as fixed and checked again."""
 
     approved: bool
@@ -32,7 +32,7 @@ class Judgement:
     reasons: tuple[str, ...]
 
 
-async def reflect(work: Work, produced: Produced, attempt: int) -> Judgement:
+async def reflect(work: TaskExecution, produced: AttemptOutput, attempt: int) -> ReviewResult:
     """Judge one attempt and tell the stream. Raises ModelError where no verdict can be had."""
     with work.context.tracer.span("reflection", SpanKind.EVALUATOR, lambda: {"input": produced.output}) as span:
         status, judgement = await _reflected(work, produced, attempt)
@@ -41,7 +41,7 @@ async def reflect(work: Work, produced: Produced, attempt: int) -> Judgement:
         return judgement
 
 
-async def _reflected(work: Work, produced: Produced, attempt: int) -> tuple[Status, Judgement]:
+async def _reflected(work: TaskExecution, produced: AttemptOutput, attempt: int) -> tuple[Status, ReviewResult]:
     certain = _without_a_model(produced)
     if certain is not None:
         return "REJECTED", certain
@@ -53,31 +53,31 @@ async def _reflected(work: Work, produced: Produced, attempt: int) -> tuple[Stat
     return verdict.status if judgement.approved else "REJECTED", judgement
 
 
-def _without_a_model(produced: Produced) -> Judgement | None:
+def _without_a_model(produced: AttemptOutput) -> ReviewResult | None:
     silent = produced.uses and not any(use.outcome.text.strip() for use in produced.uses)
     if silent or not produced.output.strip():
-        return Judgement(approved=False, output="", reasons=("The output is empty.",))
+        return ReviewResult(approved=False, output="", reasons=("The output is empty.",))
     if produced.uses and all(use.outcome.status == "failed" for use in produced.uses):
         reasons = tuple(f"{use.name} failed: {use.outcome.text}" for use in produced.uses)
-        return Judgement(approved=False, output="", reasons=reasons)
+        return ReviewResult(approved=False, output="", reasons=reasons)
     return None
 
 
-def _judged(verdict: Verdict, produced: Produced) -> Judgement:
-    return Judgement(verdict.status == "APPROVED", produced.output, tuple(verdict.reasons))
+def _judged(verdict: Verdict, produced: AttemptOutput) -> ReviewResult:
+    return ReviewResult(verdict.status == "APPROVED", produced.output, tuple(verdict.reasons))
 
 
-async def _checked_again(work: Work, produced: Produced, verdict: Verdict, position: int) -> Judgement:
+async def _checked_again(work: TaskExecution, produced: AttemptOutput, verdict: Verdict, position: int) -> ReviewResult:
     """A fix counts only if it is there and passes a review of its own."""
     fixed = verdict.refined_output.strip()
     if not fixed:
-        return Judgement(approved=False, output="", reasons=("The output was called fixed, but no fix was given.",))
-    second = await _verdict(work, Produced(fixed, produced.uses), position)
+        return ReviewResult(approved=False, output="", reasons=("The output was called fixed, but no fix was given.",))
+    second = await _verdict(work, AttemptOutput(fixed, produced.uses), position)
     approved = second.status == "APPROVED"
-    return Judgement(approved, fixed if approved else "", tuple(verdict.reasons if approved else second.reasons))
+    return ReviewResult(approved, fixed if approved else "", tuple(verdict.reasons if approved else second.reasons))
 
 
-async def _verdict(work: Work, produced: Produced, position: int) -> Verdict:
+async def _verdict(work: TaskExecution, produced: AttemptOutput, position: int) -> Verdict:
     reviewer = work.card.reviewer
     messages = prompt("reflection").fill(
         user_request=work.dispatch["input_request"],
@@ -120,7 +120,7 @@ def _call(use: ToolUse) -> Xml:
     return Xml(arguments + element("result", use.outcome.text[:_RESULT_CHARS]))
 
 
-def _attributes(status: Status, judgement: Judgement) -> Attributes:
+def _attributes(status: Status, judgement: ReviewResult) -> Attributes:
     return {
         "reflection_status": status,
         "tags": [f"reflection_status:{status}"],
@@ -128,7 +128,7 @@ def _attributes(status: Status, judgement: Judgement) -> Attributes:
     }
 
 
-def _tell(work: Work, attempt: int, status: Status, reasons: Sequence[str]) -> None:
+def _tell(work: TaskExecution, attempt: int, status: Status, reasons: Sequence[str]) -> None:
     """Record that the verdict was told and tell it, once."""
     journal, path = work.context.journal, f"{work.path}/review"
     if journal.knows(path, "result", attempt):

@@ -28,7 +28,7 @@ class ToolUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Produced:
+class AttemptOutput:
     """What one attempt came to. `unable` means that the agent itself says that it can't."""
 
     output: str
@@ -37,7 +37,7 @@ class Produced:
 
 
 @dataclass(slots=True)
-class Work:
+class TaskExecution:
     """A task in the hands of an agent: grows by a turn with each answer, over all attempts.
 
     `refused` says of each call that wasn't approved why, once; `kept` are the wholes of results that were too
@@ -79,6 +79,6 @@ class AgentRuntime(Protocol):
     SuspendedError where somebody has to answer first.
     """
 
-    async def attempt(self, work: Work) -> Produced:
+    async def attempt(self, work: TaskExecution) -> AttemptOutput:
         """Make one attempt from `work.messages` on; what was said is added to them."""
         ...

@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from brain.agents.artifact_tool import read
-from brain.agents.runtime import ToolUse, Work
+from brain.agents.runtime import TaskExecution, ToolUse
 from brain.agents.toolbox import Toolbox
-from brain.concurrency import side_by_side
+from brain.concurrency import run_concurrently
 from brain.context import RunContext
 from brain.durability.ledger import call_key
 from brain.interrupts.approvals import NOT_APPROVED
@@ -45,14 +45,14 @@ class Wanted:
 class Calling:
     """The calls of the answer at `position` of a task. `replayed` answers were announced in an earlier life."""
 
-    work: Work
+    work: TaskExecution
     position: int
     wanted: Sequence[Wanted]
     replayed: bool
 
     @classmethod
     async def announced(
-        cls, work: Work, toolbox: Toolbox, position: int, asked: Sequence[ModelToolCall], *, replayed: bool
+        cls, work: TaskExecution, toolbox: Toolbox, position: int, asked: Sequence[ModelToolCall], *, replayed: bool
     ) -> Self:
         """Tell the stream of the calls and write down what may change something, durable before any of them leaves.
 
@@ -70,7 +70,7 @@ class Calling:
 
         Raises what `use` raises, SuspendedError after all have come to where they can.
         """
-        return await side_by_side(self.use(index) for index in range(len(self.wanted)))
+        return await run_concurrently(self.use(index) for index in range(len(self.wanted)))
 
     async def use(self, index: int) -> ToolUse:
         """Make one call, or return what it came to in an earlier life.
@@ -161,7 +161,7 @@ def _telling(outcome: ToolOutcome) -> dict[str, Any]:
     return {name: value for name, value in asdict(outcome).items() if name == "text" or value not in (None, "", 0)}
 
 
-def _wanted(work: Work, toolbox: Toolbox, place: tuple[int, int], asked: ModelToolCall) -> Wanted:
+def _wanted(work: TaskExecution, toolbox: Toolbox, place: tuple[int, int], asked: ModelToolCall) -> Wanted:
     tool = toolbox.tools.get(asked.name)
     call_id = f"{work.path}.{place[0]}.{place[1]}"
     if asked.name == READ_ARTIFACT and work.artifacts:
@@ -175,7 +175,9 @@ def _wanted(work: Work, toolbox: Toolbox, place: tuple[int, int], asked: ModelTo
     return Wanted(asked, tool.full_name, call_id, place[1], _call(work, tool, asked, call_id, place))
 
 
-def _call(work: Work, tool: ToolDefinition, asked: ModelToolCall, call_id: str, place: tuple[int, int]) -> ToolCall:
+def _call(
+    work: TaskExecution, tool: ToolDefinition, asked: ModelToolCall, call_id: str, place: tuple[int, int]
+) -> ToolCall:
     context: RunContext = work.context
     call = ToolCall(
         id=call_id,

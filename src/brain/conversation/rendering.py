@@ -4,34 +4,34 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from brain.conversation.states import AssistantMessageState, BaseState, UserMessageState, UserResponseState
-from brain.state import Said
+from brain.state import ConversationMessage
 
 SHOWN: Final = (UserMessageState, UserResponseState, AssistantMessageState)
 _CHARS = 2_000
 _LAST_CHARS = 600
 _SUMMARY_CHARS = 160
 
-type RenderPolicy = Callable[[Sequence[Said], int], Sequence[Said]]
+type RenderPolicy = Callable[[Sequence[ConversationMessage], int], Sequence[ConversationMessage]]
 """Makes of what was said, oldest first, what an agent with room for so many messages is shown."""
 
 
-def render(states: Iterable[BaseState]) -> tuple[Said, ...]:
+def render(states: Iterable[BaseState]) -> tuple[ConversationMessage, ...]:
     """Return what was said, each message cut at 2,000 characters; states of other kinds are left out."""
     return tuple(said for state in states if (said := _said(state)))
 
 
-def last_messages(messages: Sequence[Said], count: int) -> Sequence[Said]:
+def last_messages(messages: Sequence[ConversationMessage], count: int) -> Sequence[ConversationMessage]:
     """Show the last messages, each cut at 600 characters."""
     return [_cut(said, _LAST_CHARS) for said in messages[-count:]] if count else []
 
 
-def none(messages: Sequence[Said], count: int) -> Sequence[Said]:
+def none(messages: Sequence[ConversationMessage], count: int) -> Sequence[ConversationMessage]:
     """Show nothing of the conversation."""
     del messages, count
     return []
 
 
-def summary(messages: Sequence[Said], count: int) -> Sequence[Said]:
+def summary(messages: Sequence[ConversationMessage], count: int) -> Sequence[ConversationMessage]:
     """Show all that the run knows of the conversation, of each message its beginning in one line."""
     del count
     return [_cut({**said, "content": " ".join(said["content"].split())}, _SUMMARY_CHARS) for said in messages]
@@ -40,11 +40,11 @@ def summary(messages: Sequence[Said], count: int) -> Sequence[Said]:
 POLICIES: Final[Mapping[str, RenderPolicy]] = {"last_messages": last_messages, "none": none, "summary": summary}
 
 
-def _cut(said: Said, chars: int) -> Said:
+def _cut(said: ConversationMessage, chars: int) -> ConversationMessage:
     return {"role": said["role"], "content": said["content"][:chars]}
 
 
-def _said(state: BaseState) -> Said | None:
+def _said(state: BaseState) -> ConversationMessage | None:
     match state:
         case UserMessageState() | UserResponseState():
             return {"role": "user", "content": state.text[:_CHARS]}

@@ -24,7 +24,9 @@ pushed AS (
         WITH ORDINALITY AS item (v, t, ts, data, compressed, ordinality))"""
 
 
-def pushing(run: Run, envelopes: Sequence[Envelope], *, last_agent: str | None = None, unasked: bool = False) -> Clause:
+def push_states(
+    run: Run, envelopes: Sequence[Envelope], *, last_agent: str | None = None, unasked: bool = False
+) -> Clause:
     """Return what appends states to the run's branch, as a part of a flush; where `unasked`, questions count anew."""
     values = {
         "thread_id": run.thread_id,

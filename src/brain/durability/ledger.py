@@ -6,7 +6,7 @@ from datetime import UTC
 from typing import Any, Final, cast
 
 from brain.interrupts.approvals import approve, exact
-from brain.interrupts.requests import Answered, Interrupts, Wish
+from brain.interrupts.requests import InterruptAnswer, InterruptRequest, Interrupts
 from starling.core.clock import Clock
 from starling.core.json import JsonObject, digest
 from starling.core.tools import CallRecord, Effect, Find, Finding, ToolCall, ToolOutcome
@@ -180,7 +180,7 @@ def _as_tool(found: Finding) -> _Said:
     return _Said(found.done, text if found.done else f"{found.by} says that it was not done.", found.by)
 
 
-def _as_person(answered: Answered) -> _Said:
+def _as_person(answered: InterruptAnswer) -> _Said:
     resolution = answered.payload.get("resolution") if answered.state == "resolved" else "give_up"
     if resolution == "give_up":
         return _Said(None, "", answered.by or answered.state)
@@ -213,7 +213,7 @@ def _lost(call: ToolCall) -> ToolOutcome:
     return ToolOutcome("failed", text, code="interrupted", unknown=True)
 
 
-def _wish(call: ToolCall, row: LedgerRow, lost: ToolOutcome) -> Wish:
+def _wish(call: ToolCall, row: LedgerRow, lost: ToolOutcome) -> InterruptRequest:
     """Ask once for each time that the call left."""
     when = f"at {row.dispatched_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, " if row.dispatched_at else ""
     message = (
@@ -222,4 +222,6 @@ def _wish(call: ToolCall, row: LedgerRow, lost: ToolOutcome) -> Wish:
         " or `give_up`, and the task fails."
     )
     reason = f"Nobody knows whether {call.tool.full_name} was done."
-    return Wish("in_doubt", f"in_doubt/{row.key}/{row.fence}", call.path, reason, message, RESOLUTION, exact(call))
+    return InterruptRequest(
+        "in_doubt", f"in_doubt/{row.key}/{row.fence}", call.path, reason, message, RESOLUTION, exact(call)
+    )

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from brain.interrupts.requests import Answered, Interrupts, Wish
+from brain.interrupts.requests import InterruptAnswer, InterruptRequest, Interrupts
 from starling.core.events import ExactCall
 from starling.core.json import JsonObject
 from starling.core.tools import ToolCall, ToolOutcome
@@ -44,9 +44,9 @@ def exact(call: ToolCall) -> ExactCall:
     )
 
 
-def _wish(call: ToolCall, reason: str) -> Wish:
+def _wish(call: ToolCall, reason: str) -> InterruptRequest:
     agent = call.agent or "An agent"
-    return Wish(
+    return InterruptRequest(
         kind="approval",
         key=f"approval/{call.key}",
         path=call.path,
@@ -57,7 +57,7 @@ def _wish(call: ToolCall, reason: str) -> Wish:
     )
 
 
-def _why(answered: Answered, call: ToolCall) -> str:
+def _why(answered: InterruptAnswer, call: ToolCall) -> str:
     name = call.tool.full_name
     match answered.state:
         case "resolved":

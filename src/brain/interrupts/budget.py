@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, cast
 
-from brain.interrupts.requests import Interrupts, Wish
+from brain.interrupts.requests import InterruptRequest, Interrupts
 from starling.core.errors import BudgetExhaustedError
 from starling.core.events import Usage
 from starling.core.json import JsonObject
@@ -61,8 +61,8 @@ class Budget:
             budget, asked = budget + int(cast("float", answered.payload["tokens"])), asked + 1  # 10.0 is an integer too
 
 
-def _wish(key: str, path: str, used: int, budget: int) -> Wish:
-    return Wish(
+def _wish(key: str, path: str, used: int, budget: int) -> InterruptRequest:
+    return InterruptRequest(
         kind="budget",
         key=key,
         path=path,

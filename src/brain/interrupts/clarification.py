@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Final, cast
 
 from brain.context import RunContext
-from brain.interrupts.requests import Answered, Wish
+from brain.interrupts.requests import InterruptAnswer, InterruptRequest
 from brain.planning.decision import Decision, OpenDecision
 from brain.prompts import Xml, element, lines
-from brain.state import Clarified, GraphState, Said, Update
+from brain.state import ClarificationRecord, ConversationMessage, GraphState, Update
 from starling.core.json import Json, JsonObject
 
 _QUESTION_CHARS = 2_000
@@ -34,38 +34,42 @@ def may_ask(context: RunContext, state: GraphState) -> bool:
     return context.run.clarifications < most and not just_answered and not last
 
 
-def question_of(decision: Decision) -> str:
+def question_in(decision: Decision) -> str:
     """Return what a decision asks, empty where it does anything else."""
     if not isinstance(decision, OpenDecision) or decision.selected_agents or decision.reply.strip():
         return ""
     return decision.question.strip()[:_QUESTION_CHARS]
 
 
-def ask(context: RunContext, decision: OpenDecision, path: str) -> Answered:
+def ask(context: RunContext, decision: OpenDecision, path: str) -> InterruptAnswer:
     """Return what came of a question. Raises SuspendedError while nobody has answered it."""
-    wish = Wish(
+    wish = InterruptRequest(
         kind="clarification",
         key=f"clarification/{path}",
         path=path,
         reason=decision.thought_process or "The request can be read in more than one way.",
-        message=question_of(decision),
+        message=question_in(decision),
         response_schema=_schema(context.limits.input_chars, decision.options),
     )
     return context.interrupts.answer_to(wish)
 
 
-def taken_in(state: GraphState, decision: OpenDecision, answered: Answered) -> Update:
+def clarification_update(state: GraphState, decision: OpenDecision, answered: InterruptAnswer) -> Update:
     """Return the update that carries a question and its answer; without one, that something is assumed."""
-    routing, question = state["routing"], question_of(decision)
+    routing, question = state["routing"], question_in(decision)
     answer = str(answered.payload["answer"]).strip() if answered.state == "resolved" else ""
-    clarified = Clarified(
+    clarified = ClarificationRecord(
         decision=routing["decisions"] + 1,
         question=question,
         answer=answer,
         state=answered.state,
         deadline=answered.expires_at.timestamp(),
     )
-    said = [Said(role="assistant", content=question), Said(role="user", content=answer)] if answer else []
+    said = (
+        [ConversationMessage(role="assistant", content=question), ConversationMessage(role="user", content=answer)]
+        if answer
+        else []
+    )
     assumed = [] if answer else [f"The question “{question}” wasn't answered: the most likely reading was chosen."]
     return {
         "clarifications": [clarified],
@@ -75,14 +79,14 @@ def taken_in(state: GraphState, decision: OpenDecision, answered: Answered) -> U
     }
 
 
-def with_answer(state: GraphState, update: Update) -> GraphState:
-    """Return the state as it is once `taken_in`'s update is."""
+def state_with_answer(state: GraphState, update: Update) -> GraphState:
+    """Return the state as it is once `clarification_update`'s update is."""
     said = [*state["messages"], *update["messages"]]
     asked = [*state.get("clarifications", []), *update["clarifications"]]
     return cast("GraphState", {**state, **update, "messages": said, "clarifications": asked})
 
 
-def elements(clarifications: Sequence[Clarified]) -> Xml:
+def elements(clarifications: Sequence[ClarificationRecord]) -> Xml:
     """Return questions and answers as a prompt shows them."""
     return lines(
         Xml(f"{element('question', item['question'])}{element('answer', item['answer'], state=item['state'])}")

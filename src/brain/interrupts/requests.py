@@ -20,7 +20,7 @@ _SAME = {"name", "args"}  # what makes two calls the same
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class InterruptRequest:
     """What somebody has to answer. `key` tells it from every other one of its run, and is the same in each life.
 
     `path` is where in the run it came up; an answer's payload has to fit `response_schema`.
@@ -36,7 +36,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class InterruptAnswer:
     """What came of a wish; `payload` is empty unless it was resolved. `by` is empty where nobody answered."""
 
     state: Literal["resolved", "cancelled", "expired"]
@@ -56,27 +56,27 @@ class Interrupts:
         self._known = {item.key: item for item in known}
         self._unwritten: list[StoredInterrupt] = []
 
-    def answer_to(self, wish: Wish) -> Answered:
+    def answer_to(self, wish: InterruptRequest) -> InterruptAnswer:
         """Return the answer. Raises SuspendedError while there is none; then the wish is told, the first time."""
         item = self._known.get(wish.key) or self._ask(wish)
         if item.state == "open":
             raise SuspendedError(item.id)
-        return Answered(item.state, item.payload or {}, item.expires_at, item.answered_by or "")
+        return InterruptAnswer(item.state, item.payload or {}, item.expires_at, item.answered_by or "")
 
     def knows(self, key: str) -> bool:
         """Whether that was asked already."""
         return key in self._known
 
-    def refusal_of(self, wish: Wish) -> Answered | None:
+    def refusal_of(self, wish: InterruptRequest) -> InterruptAnswer | None:
         """Return the answer of somebody who refused the same call elsewhere in the run."""
         call = wish.call and wish.call.model_dump(include=_SAME)
         for item in self._known.values():
             refused = item.state == "resolved" and item.kind == wish.kind and not (item.payload or {}).get("approved")
             if refused and item.call and {name: item.call[name] for name in _SAME} == call:
-                return Answered("resolved", item.payload or {}, item.expires_at)
+                return InterruptAnswer("resolved", item.payload or {}, item.expires_at)
         return None
 
-    def _ask(self, wish: Wish) -> StoredInterrupt:
+    def _ask(self, wish: InterruptRequest) -> StoredInterrupt:
         item = StoredInterrupt(
             id=new_id(),
             run_id=self._writer.run.id,
@@ -110,7 +110,7 @@ class Interrupts:
 
 
 @contextmanager
-def suspending() -> Generator[None]:
+def interrupt_on_suspension() -> Generator[None]:
     """Turn SuspendedError into LangGraph's interrupt, whose resume value is never used: other nodes run on."""
     try:
         yield
@@ -119,7 +119,7 @@ def suspending() -> Generator[None]:
         raise
 
 
-def _event(item: StoredInterrupt, wish: Wish) -> AnyEvent:
+def _event(item: StoredInterrupt, wish: InterruptRequest) -> AnyEvent:
     told = {
         "id": item.id,
         "reason": item.reason,

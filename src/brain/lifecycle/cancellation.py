@@ -8,7 +8,7 @@ from starling.core.errors import RunCancelledError, SuspendedError
 from starling.core.runs import Run
 
 
-class Life:
+class ActiveRun:
     """One life of a run, that may be cancelled at any moment."""
 
     def __init__(self, *, cancelled: bool) -> None:
@@ -40,17 +40,17 @@ class Life:
             raise
 
 
-class Lives:
+class ActiveRuns:
     """All lives of a process, by run. A run that was asked to end before its life began here is known too."""
 
     def __init__(self) -> None:
-        self._living: dict[str, Life] = {}
+        self._living: dict[str, ActiveRun] = {}
         self._asked: frozenset[str] = frozenset()
 
     @contextmanager
-    def living(self, run: Run) -> Generator[Life]:
+    def living(self, run: Run) -> Generator[ActiveRun]:
         """Hold a life for as long as the block lasts."""
-        life = Life(cancelled=run.cancelled or run.id in self._asked)
+        life = ActiveRun(cancelled=run.cancelled or run.id in self._asked)
         self._living[run.id] = life
         try:
             yield life

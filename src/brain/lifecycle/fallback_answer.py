@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from brain.context import OUT_OF_TIME
-from brain.planning.plan_validation import without_dead_ends
+from brain.planning.plan_validation import degraded_parts
 from brain.state import CitationRecord, DegradedPart, GraphState, TaskOutcome, approved
 
 _CUT_OFF = f"{OUT_OF_TIME} It was being worked on: check what it may have changed before you ask for it again."
@@ -13,11 +13,11 @@ _CUT_OFF = f"{OUT_OF_TIME} It was being worked on: check what it may have change
 def plain_answer(outcomes: Sequence[TaskOutcome], degraded: Sequence[DegradedPart]) -> str:
     """Return the approved results one after another, then the parts that couldn't be had."""
     parts = [f"{outcome['output']} [{number}]" for number, outcome in enumerate(outcomes, start=1)]
-    parts += unanswered(degraded)
+    parts += degraded_lines(degraded)
     return "\n\n".join(parts) or "Nothing could be found out, and no model is there to say why."
 
 
-def unanswered(degraded: Sequence[DegradedPart]) -> list[str]:
+def degraded_lines(degraded: Sequence[DegradedPart]) -> list[str]:
     """Return one line for each part that couldn't be had."""
     return [f"Not answered: {part['part']} ({part['reason']})" for part in degraded]
 
@@ -35,7 +35,7 @@ def citations_of(outcomes: Sequence[TaskOutcome]) -> list[CitationRecord]:
     ]
 
 
-def cut_short(state: GraphState) -> GraphState:
+def state_at_timeout(state: GraphState) -> GraphState:
     """Return where a run stood when its time ran out, with an answer if anything was approved or replied."""
     running: list[DegradedPart] = [
         {"part": task["task"], "reason": _CUT_OFF, "task_id": task["id"]}
@@ -43,7 +43,7 @@ def cut_short(state: GraphState) -> GraphState:
         if task["status"] == "running"
     ]
     reached = cast("GraphState", {**state, "degraded": [*state["degraded"], *running]})
-    degraded = without_dead_ends(reached, OUT_OF_TIME)
+    degraded = degraded_parts(reached, OUT_OF_TIME)
     outcomes = list(approved(state).values())
     reply = state["reply"] or (plain_answer(outcomes, degraded) if outcomes else "")
     return cast("GraphState", {**state, "degraded": degraded, "reply": reply, "citations": citations_of(outcomes)})

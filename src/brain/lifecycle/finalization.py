@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from brain.context import Meter
-from brain.conversation.repository import pushing
+from brain.conversation.repository import push_states
 from brain.conversation.states import (
     AgentCallState,
     AgentResultState,
@@ -40,7 +40,7 @@ forgotten_journal AS (
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class RunFinalizer:
     """Ends runs, whoever holds their writer: a worker, or the one who stops a run that nobody works on."""
 
     repository: RunRepository
@@ -86,7 +86,7 @@ def _result(state: GraphState, failure: Failure | None, meter: Meter, status: Fi
 def _pushing(run: Run, state: GraphState, result: RunResult, states: Sequence[Envelope]) -> Clause:
     """What stays on the branch. A run that succeeds without a question lets the next one ask as often as ever."""
     unasked = result.status == "succeeded" and not state.get("clarifications")
-    return pushing(run, states, last_agent=state["tasks"][-1]["agent"] if state["tasks"] else None, unasked=unasked)
+    return push_states(run, states, last_agent=state["tasks"][-1]["agent"] if state["tasks"] else None, unasked=unasked)
 
 
 def _status(state: GraphState, broken: str) -> FinalStatus:

@@ -8,7 +8,7 @@ from psycopg.types.json import Jsonb
 
 from brain.context import Meter
 from brain.durability.checkpointer import FencedSaver
-from brain.lifecycle.finalization import Ending
+from brain.lifecycle.finalization import RunFinalizer
 from brain.state import GraphState, TaskOutcome, approved, initial_state
 from starling.core.events import Failure, TaskResult, ToolResult
 from starling.core.json import canonical
@@ -20,7 +20,7 @@ from starling.infra.postgres.runs.acceptance import Claim, RunKey
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.ledger import LedgerReader, LedgerRow
 from starling.infra.postgres.runs.reader import RunReader
-from starling.infra.postgres.runs.termination import OpenCall, StoppingRepository
+from starling.infra.postgres.runs.termination import OpenCall, TerminationRepository
 from starling.infra.postgres.runs.writer import Clause, JournalEntry, RunWriter
 
 CANCELLED: Final = "The run was cancelled."
@@ -41,13 +41,13 @@ doubted AS (
 
 
 @dataclass(frozen=True, slots=True)
-class Stopping:
+class RunTerminator:
     """Ends runs before their time, whether or not somebody worked on them."""
 
     engine: Engine
     broadcast: Broadcast
     reader: RunReader
-    ending: Ending
+    ending: RunFinalizer
 
     async def park(self, claim: Claim, *, blind: bool) -> RunResult:
         """End a claimed run that takes its workers down with it; `blind`: don't even read what it had reached.
@@ -101,7 +101,7 @@ class Stopping:
         Nobody is asked more. `by` is how the run ends. Returns the calls that were open.
         """
         await writer.flush()
-        repository, key = StoppingRepository(self.engine), RunKey(writer.run.tenant, writer.run.id)
+        repository, key = TerminationRepository(self.engine), RunKey(writer.run.tenant, writer.run.id)
         found, tasks = await repository.open_calls(key), await repository.open_tasks(key)
         for call in found:
             writer.emit(_answer(call, why))

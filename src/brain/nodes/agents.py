@@ -6,7 +6,7 @@ from typing import Protocol
 from langgraph.runtime import Runtime
 
 from brain.context import RunContext
-from brain.interrupts.requests import suspending
+from brain.interrupts.requests import interrupt_on_suspension
 from brain.state import Dispatch, TaskOutcome, Update
 
 
@@ -26,6 +26,6 @@ class Agents:
 
     async def __call__(self, state: Dispatch, runtime: Runtime[RunContext]) -> Update:
         """Return the update that carries the task's outcome and its new status."""
-        with suspending():
+        with interrupt_on_suspension():
             outcome = await self.pipeline.run(runtime.context, state)
         return {"tasks": [{**state["task"], "status": outcome["status"]}], "results": [outcome]}

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from langgraph.runtime import Runtime
 
 from brain.context import Answer, RunContext
-from brain.interrupts.requests import suspending
-from brain.lifecycle.fallback_answer import citations_of, plain_answer, unanswered
+from brain.interrupts.requests import interrupt_on_suspension
+from brain.lifecycle.fallback_answer import citations_of, degraded_lines, plain_answer
 from brain.prompts import Xml, element, lines, prompt
-from brain.state import GraphState, Said, TaskOutcome, Update, approved
-from brain.stream_buffer import TypingOut
+from brain.state import ConversationMessage, GraphState, TaskOutcome, Update, approved
+from brain.stream_buffer import StreamBuffer
 from starling.core.errors import BudgetExhaustedError, DeadlineExceededError, JournalDivergedError, ModelError
 from starling.core.llm import Message, ModelRequest, ModelRole
 
@@ -29,7 +29,7 @@ class Qa:
         citations = citations_of(outcomes)
         reply = _standing_answer(context, state, outcomes)
         if reply is None:
-            with suspending():
+            with interrupt_on_suspension():
                 reply = await _written(context, state, outcomes)
         return {"reply": reply, "citations": citations}
 
@@ -37,7 +37,7 @@ class Qa:
 def _standing_answer(context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome]) -> str | None:
     """Return the answer where it needs no words of QA: a direct reply, a failed plan, or one finished text."""
     if not outcomes and (said := state["reply"] or state["failure"]):
-        text = "\n\n".join([said, *unanswered(state["degraded"])])
+        text = "\n\n".join([said, *degraded_lines(state["degraded"])])
         _type_out(context, text, _message_id(context))
         return text
     tasks = state["tasks"]
@@ -47,8 +47,8 @@ def _standing_answer(context: RunContext, state: GraphState, outcomes: Sequence[
 
 
 def _type_out(context: RunContext, text: str, message_id: str) -> None:
-    with TypingOut(context, message_id) as typing_out:
-        typing_out.write(text)
+    with StreamBuffer(context, message_id) as buffer:
+        buffer.write(text)
 
 
 async def _written(context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome]) -> str:
@@ -65,11 +65,11 @@ async def _written(context: RunContext, state: GraphState, outcomes: Sequence[Ta
 
 
 async def _streamed(context: RunContext, request: ModelRequest) -> str:
-    with TypingOut(context, _message_id(context)) as typing_out:
+    with StreamBuffer(context, _message_id(context)) as buffer:
         async for item in context.ask_streaming(_PATH, 0, request):
             if isinstance(item, Answer):
                 return item.reply.content.strip()
-            typing_out.write(item.text, restart=item.restart)
+            buffer.write(item.text, restart=item.restart)
     return ""
 
 
@@ -93,7 +93,7 @@ def _messages(state: GraphState, outcomes: Sequence[TaskOutcome]) -> tuple[Messa
     )
 
 
-def _history(messages: Sequence[Said]) -> Xml:
+def _history(messages: Sequence[ConversationMessage]) -> Xml:
     return lines(element("message", said["content"], role=said["role"]) for said in messages)
 
 

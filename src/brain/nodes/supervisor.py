@@ -12,30 +12,30 @@ from brain.interrupts.clarification import (
     MAY_ASK,
     MUST_ASSUME,
     ask,
+    clarification_update,
     elements,
     may_ask,
-    question_of,
-    taken_in,
-    with_answer,
+    question_in,
+    state_with_answer,
 )
-from brain.interrupts.requests import suspending
+from brain.interrupts.requests import interrupt_on_suspension
 from brain.planning.decision import DECISION, OPEN_DECISION, Decision, OpenDecision
 from brain.planning.plan_validation import (
     UNREACHED,
-    Ground,
-    Rejected,
+    PlanningContext,
+    RejectedTask,
     accepted_tasks,
-    faults,
+    decision_errors,
+    degraded_parts,
     progress_of,
-    without_dead_ends,
 )
 from brain.planning.structured_output import ask_for_document
 from brain.prompts import Xml, element, lines, prompt
 from brain.state import (
+    ConversationMessage,
     DegradedPart,
     GraphState,
     Routing,
-    Said,
     TaskRecord,
     Update,
     after,
@@ -80,7 +80,7 @@ class Supervisor:
         if routing["decisions"] >= context.allowance.supervisor_calls:
             context.warn("limit_reached", "The limit of decisions is reached: answering with what is there.")
             return _finish(state)
-        with suspending():
+        with interrupt_on_suspension():
             return await _decide(context, state)
 
 
@@ -112,21 +112,23 @@ async def _decide(context: RunContext, state: GraphState) -> Update:
     document = OpenDecision if seen.may_ask else Decision
     with context.tracer.span("supervisor", SpanKind.AGENT, lambda: _asked(state, number)) as span:
         try:
-            decision = await ask_for_document(context, path, 0, request, document, lambda said: faults(said, ground))
+            decision = await ask_for_document(
+                context, path, 0, request, document, lambda said: decision_errors(said, ground)
+            )
         except (ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError) as error:
             span.fail(str(error))
             context.warn(error.code, str(error))
             return _give_up(context, state, str(error))
         span.set(lambda: _decided(decision))
-    if isinstance(decision, OpenDecision) and question_of(decision):
+    if isinstance(decision, OpenDecision) and question_in(decision):
         return await _clarified(context, state, decision, path)
     return _apply(context, state, decision, path)
 
 
 async def _clarified(context: RunContext, state: GraphState, decision: OpenDecision, path: str) -> Update:
     """Decide again, knowing the user's answer. Raises SuspendedError while there is none."""
-    update = taken_in(state, decision, ask(context, decision, path))
-    return update | await _decide(context, with_answer(state, update))
+    update = clarification_update(state, decision, ask(context, decision, path))
+    return update | await _decide(context, state_with_answer(state, update))
 
 
 def _asked(state: GraphState, number: int) -> Attributes:
@@ -143,9 +145,9 @@ def _decided(decision: Decision) -> Attributes:
     }
 
 
-def _ground(context: RunContext, state: GraphState) -> Ground:
+def _ground(context: RunContext, state: GraphState) -> PlanningContext:
     rounds, at_once = max(0, _rounds_left(context, state)), context.limits.parallel_tasks
-    return Ground(context.roster, state["tasks"], state["results"], rounds, at_once)
+    return PlanningContext(context.roster, state["tasks"], state["results"], rounds, at_once)
 
 
 def _rounds_left(context: RunContext, state: GraphState) -> int:
@@ -184,7 +186,7 @@ def _seen(context: RunContext, state: GraphState, path: str) -> _Seen:
     return seen
 
 
-def _history(messages: Sequence[Said]) -> Xml:
+def _history(messages: Sequence[ConversationMessage]) -> Xml:
     return lines(element("message", said["content"], role=said["role"]) for said in messages)
 
 
@@ -253,7 +255,7 @@ def _is_direct(decision: Decision) -> bool:
 
 
 def _taken_over(
-    state: GraphState, decision: Decision, tasks: Sequence[TaskRecord], rejected: Sequence[Rejected]
+    state: GraphState, decision: Decision, tasks: Sequence[TaskRecord], rejected: Sequence[RejectedTask]
 ) -> Update:
     routing = state["routing"]
     return {
@@ -274,7 +276,7 @@ def _taken_over(
 
 
 def _degraded(
-    known: Sequence[DegradedPart], decision: Decision, tasks: Sequence[TaskRecord], rejected: Sequence[Rejected]
+    known: Sequence[DegradedPart], decision: Decision, tasks: Sequence[TaskRecord], rejected: Sequence[RejectedTask]
 ) -> list[DegradedPart]:
     """Return the degraded parts as they are after a decision, without those that it serves or refuses anew."""
     decided = {task["id"] for task in tasks} | {item.task_id for item in rejected}
@@ -337,7 +339,7 @@ def _dispatch(context: RunContext, ready: Sequence[TaskRecord], routing: Routing
 
 def _finish(state: GraphState, unreached: str = UNREACHED) -> Update:
     """Nothing is left that could or should run: what failed, or wasn't reached, is a degraded part."""
-    return {"next_step": [], "degraded": without_dead_ends(state, unreached)}
+    return {"next_step": [], "degraded": degraded_parts(state, unreached)}
 
 
 def _give_up(context: RunContext, state: GraphState, reason: str) -> Update:

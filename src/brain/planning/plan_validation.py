@@ -13,7 +13,7 @@ _ABSENT = "which isn't in the plan"
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class PlanningContext:
     """What a decision stands on: who there is, what is planned and came of it, and the rounds that can still run.
 
     In a round at most `at_once` tasks run side by side.
@@ -46,7 +46,7 @@ class Ground:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedTask:
     """A task that can't be dispatched as it stands."""
 
     task_id: str
@@ -54,7 +54,7 @@ class Rejected:
     reason: str
 
 
-def accepted_tasks(decision: Decision, ground: Ground) -> tuple[list[TaskRecord], list[Rejected]]:
+def accepted_tasks(decision: Decision, ground: PlanningContext) -> tuple[list[TaskRecord], list[RejectedTask]]:
     """Return the new or renewed tasks that can be dispatched, and those that can't with the reason.
 
     Approved and running tasks stay as they are, and so do pending ones that aren't named again. A task needs an
@@ -66,11 +66,11 @@ def accepted_tasks(decision: Decision, ground: Ground) -> tuple[list[TaskRecord]
     sound = [_pending(item) for task_id, item in wanted.items() if task_id not in reasons]
     reasons |= dict.fromkeys(_too_late(sound, ground), f"{_room(ground)} (limits.graph_steps).")
     accepted = [task for task in sound if task["id"] not in reasons]
-    rejected = [Rejected(key, item.task, reasons[key]) for key, item in wanted.items() if key in reasons]
+    rejected = [RejectedTask(key, item.task, reasons[key]) for key, item in wanted.items() if key in reasons]
     return accepted, rejected
 
 
-def faults(decision: Decision, ground: Ground) -> list[str]:
+def decision_errors(decision: Decision, ground: PlanningContext) -> list[str]:
     """Return what the model can put right: agents and dependencies that don't exist, and more steps than can run."""
     wanted = ground.wanted(decision)
     wrong: list[str] = []
@@ -89,7 +89,7 @@ def progress_of(state: GraphState) -> str:
     return digest({"plan": state["plan"], "approved": sorted(approved(state)), "global_state": board})
 
 
-def without_dead_ends(state: GraphState, unreached: str = UNREACHED) -> list[DegradedPart]:
+def degraded_parts(state: GraphState, unreached: str = UNREACHED) -> list[DegradedPart]:
     """Return the degraded parts, with every task that failed, or never ran for the reason `unreached`, added once.
 
     Where `unreached` is empty, tasks that never ran aren't missed.
@@ -115,7 +115,7 @@ def with_refusals(reason: str, refused: Iterable[str]) -> str:
     return " ".join([*dict.fromkeys(text for text in refused if text not in reason), reason])
 
 
-def _reasons(wanted: Mapping[str, Assignment], ground: Ground) -> dict[str, str]:
+def _reasons(wanted: Mapping[str, Assignment], ground: PlanningContext) -> dict[str, str]:
     """Return why which task can't be done, whenever its turn would come."""
     reasons = {task_id: reason for task_id, item in wanted.items() if (reason := _why_not(item, wanted, ground))}
     needs = ground.waiting | {task_id: item.depends_on for task_id, item in wanted.items()}
@@ -128,7 +128,7 @@ def _reasons(wanted: Mapping[str, Assignment], ground: Ground) -> dict[str, str]
     return reasons
 
 
-def _why_not(item: Assignment, wanted: Mapping[str, Assignment], ground: Ground) -> str:
+def _why_not(item: Assignment, wanted: Mapping[str, Assignment], ground: PlanningContext) -> str:
     card = ground.roster.get(item.agent)
     if card is None:
         return _nobody(item)
@@ -140,7 +140,7 @@ def _why_not(item: Assignment, wanted: Mapping[str, Assignment], ground: Ground)
     return f"It depends on {', '.join(missing)}, {_ABSENT}." if missing else ""
 
 
-def _may_be_done(item: Assignment, ground: Ground) -> str:
+def _may_be_done(item: Assignment, ground: PlanningContext) -> str:
     """Return what is known of an earlier try by the same agent that may have succeeded unseen."""
     texts = {task["id"]: task["task"] for task in ground.tasks}
     for result in ground.results:
@@ -150,7 +150,7 @@ def _may_be_done(item: Assignment, ground: Ground) -> str:
     return ""
 
 
-def _too_late(sound: Sequence[TaskRecord], ground: Ground) -> list[str]:
+def _too_late(sound: Sequence[TaskRecord], ground: PlanningContext) -> list[str]:
     """Return those of the sound tasks whose turn would come after the last round, if all goes well before it."""
     left = [task for task in merge_tasks(ground.tasks, sound) if task["status"] == "pending"]
     done, in_time, number = ground.settled, set[str](), 0
@@ -166,7 +166,7 @@ def _nobody(item: Assignment) -> str:
     return f"There is no agent {item.agent!r}."
 
 
-def _room(ground: Ground) -> str:
+def _room(ground: PlanningContext) -> str:
     return f"Its turn would come too late: only {ground.rounds} more rounds of tasks can run in this run"
 
 

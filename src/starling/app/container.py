@@ -8,8 +8,8 @@ from functools import partial
 from brain.conversation.repository import ConversationRepository
 from brain.executor import Brain, Collaborators
 from brain.governance import TableGovernance
-from brain.lifecycle.cancellation import Lives
-from brain.lifecycle.finalization import Ending
+from brain.lifecycle.cancellation import ActiveRuns
+from brain.lifecycle.finalization import RunFinalizer
 from brain.registry.custom_agents.repository import AgentRepository
 from brain.registry.custom_agents.service import CustomAgents
 from brain.registry.repository import EpochRepository
@@ -169,14 +169,14 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
         metrics.sessions.set_function(lambda: gateway.open_sessions)
         metrics.known_epoch.set_function(lambda: freshness.epoch)
         metrics.known_since.set_function(lambda: freshness.since)
-        lives = Lives()
+        lives = ActiveRuns()
         cancelling = Cancelling(store.cancellation.repository, lives)
         await stack.enter_async_context(cancelling.listening(store.direct_url))
         brain = Brain(
             Collaborators(
                 engine=store.engine,
                 broadcast=store.broadcast,
-                ending=Ending(store.runs, SystemClock()),
+                ending=RunFinalizer(store.runs, SystemClock()),
                 reader=store.reader,
                 conversations=ConversationRepository(store.engine),
                 interrupts=store.interrupts,
@@ -198,7 +198,7 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
         yield Workshop(gateway, registry, freshness, brain, worker, models, listings, epoch)
 
 
-def _heartbeat(settings: Settings, store: Store, lives: Lives) -> Heartbeat:
+def _heartbeat(settings: Settings, store: Store, lives: ActiveRuns) -> Heartbeat:
     seconds = settings.limits.lease_seconds
     return Heartbeat(Renewals(store.direct_url, lease_seconds=seconds), seconds, lives.cancel)
 

@@ -34,7 +34,7 @@ _IS_FETCHING = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 
 
 @dataclass
-class Lives:
+class ActiveRuns:
     """What the workers of a test do with runs: by number of the life, it begins, may end, and was cut off."""
 
     drained: asyncio.Event = field(default_factory=asyncio.Event)
@@ -69,7 +69,7 @@ class Yard:
 
     url: str
     engine: AsyncEngine
-    lives: Lives
+    lives: ActiveRuns
 
     @asynccontextmanager
     async def worker(self, *, lease: float = 60.0, heartbeat_url: str = "", slots: int = 48) -> AsyncGenerator[Worker]:
@@ -105,7 +105,7 @@ class Yard:
 
 @pytest.fixture
 def yard(database_url: str, engine: AsyncEngine) -> Yard:
-    return Yard(database_url, engine, Lives())
+    return Yard(database_url, engine, ActiveRuns())
 
 
 async def test_what_a_worker_that_stops_leaves_unfinished_another_has_at_once_and_it_is_no_crash(yard: Yard) -> None:

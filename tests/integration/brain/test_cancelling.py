@@ -38,7 +38,7 @@ async def cancelled(platform: Platform, key: RunKey, life: asyncio.Task[RunResul
     return await platform.told(key)
 
 
-def unanswered(told: Told) -> set[str]:
+def degraded_lines(told: Told) -> set[str]:
     """The tool calls and tasks that were announced and never answered, or answered more than once."""
     started = [call["call_id"] for call in told.of("tool_start")] + [item["path"] for item in told.of("task_start")]
     answered = [call["call_id"] for call in told.of("tool_result")] + [item["path"] for item in told.of("task_result")]
@@ -104,7 +104,7 @@ async def test_a_read_that_is_cut_off_is_answered(platform: Platform, says: Mode
     *_, answer = told.of("tool_result")
     assert (answer["name"], answer["status"]) == ("bench.wait", "failed")
     assert answer["result"] == "The run was cancelled. The call was cut off."
-    assert unanswered(told) == set()
+    assert degraded_lines(told) == set()
     assert f'bench.wait {{"place":"{place}"}}: The call was cut off.' in told.reply
     assert await goes_on(platform, says)
 
@@ -129,7 +129,7 @@ async def test_a_change_that_is_cut_off_is_of_unknown_outcome(
         ("shop.wait", "in_doubt", "cancelled", "cancelled")
     ]
     assert "Done before:\n- t1: the disk is fine" in told.reply
-    assert unanswered(told) == set()
+    assert degraded_lines(told) == set()
     assert await goes_on(platform, says)
 
 
@@ -149,7 +149,7 @@ async def test_what_one_task_found_stays_when_another_one_is_cut_off(platform: P
         ("t2", "failed", "The run was cancelled."),
     ]
     assert told.kinds[-2:] == ["task_result", "done"]
-    assert unanswered(told) == set()
+    assert degraded_lines(told) == set()
     assert await goes_on(platform, says)
 
 
@@ -337,7 +337,7 @@ async def test_cancelling_races_with_the_end_in_every_way(
 
     assert "cancelled" in {told.status for told in outcomes} <= {"succeeded", "cancelled"}
     assert [told.kinds.count("done") for told in outcomes] == [1] * RACES
-    assert [unanswered(told) for told in outcomes] == [set()] * RACES
+    assert [degraded_lines(told) for told in outcomes] == [set()] * RACES
     assert await rows(database_url, "SELECT count(*) FROM runs WHERE ended_at IS NULL") == [(0,)]
     left = await rows(database_url, "SELECT key FROM ledger WHERE state <> 'intended'")
     assert len(workbench.done()) <= len(left)

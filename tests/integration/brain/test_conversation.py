@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 from psycopg import AsyncConnection
 
-from brain.conversation.repository import ConversationRepository, pushing
+from brain.conversation.repository import ConversationRepository, push_states
 from brain.conversation.states import (
     KINDS,
     AgentCallState,
@@ -83,7 +83,7 @@ async def test_states_are_read_back_in_order_by_kind_and_number(platform: Platfo
     said = [UserMessageState(text=f"text {number} {'x' * 5_000}") for number in range(3)]
     writer = RunWriter(platform.store.engine, claim, platform.store.broadcast)
     for moment, states in ((1.0, (said[0], FinishedState())), (2.0, said[1:])):
-        writer.add(partial(pushing, claim.run, [encode(state, moment) for state in states]))
+        writer.add(partial(push_states, claim.run, [encode(state, moment) for state in states]))
         await writer.flush()
 
     conversations = ConversationRepository(platform.store.engine)

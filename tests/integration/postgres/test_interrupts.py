@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from brain.interrupts.requests import Interrupts, Wish
+from brain.interrupts.requests import InterruptRequest, Interrupts
 from starling.core.clock import SystemClock
 from starling.core.errors import SuspendedError
 from starling.infra.postgres.runs.broadcast import Broadcast
@@ -16,7 +16,7 @@ from tests.support.line import Line
 from tests.support.runs import claimed
 
 A_DAY = timedelta(days=1).total_seconds()
-WISH = Wish("clarification", "clarification/1", "supervisor", "It is unclear.", "Which disk?", {})
+WISH = InterruptRequest("clarification", "clarification/1", "supervisor", "It is unclear.", "Which disk?", {})
 
 
 class SkewedClock(SystemClock):

@@ -32,7 +32,7 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from brain.conversation.repository import pushing
+from brain.conversation.repository import push_states
 from brain.registry.manifest import Manifest
 from brain.registry.repository import EpochRepository
 from starling.core.errors import ConflictError, LeaseLostError, NotFoundError
@@ -51,7 +51,7 @@ from starling.infra.postgres.runs.idempotency import IdempotencyKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, InterruptRepository
 from starling.infra.postgres.runs.lease_renewal import Renewals
 from starling.infra.postgres.runs.leases import Leases
-from starling.infra.postgres.runs.termination import StoppingRepository
+from starling.infra.postgres.runs.termination import TerminationRepository
 from starling.infra.postgres.runs.writer import RunWriter
 from starling.infra.queue.run_queue import RunQueue, open_queue
 from tests.support.runs import a_question, a_run, claimed, locked, wait_for_answer
@@ -89,7 +89,7 @@ class Crowd:
         self.runs = RunRepository(self.engine, self.queue.defer, cap=3)
         self.leases = Leases(self.engine, self.queue.defer, self.runs.admit)
         self.interrupts = InterruptRepository(self.engine, self.runs)
-        self.stopping = StoppingRepository(self.engine)
+        self.stopping = TerminationRepository(self.engine)
         self.switches = SwitchRepository(self.engine)
         self.epochs = EpochRepository(self.engine)
         self.outbox = Outbox(self.engine)
@@ -210,7 +210,7 @@ class Crowd:
 
     async def finish(self, writer: RunWriter) -> None:
         done = Done(usage=Usage(), status="succeeded", reply="Done.")
-        push = pushing(writer.run, [], last_agent="somebody", unasked=True)
+        push = push_states(writer.run, [], last_agent="somebody", unasked=True)
         await writer.end(RunResult(status="succeeded", reply="Done."), done, self.runs, [push])
         self.done["ended"] += 1
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brain.concurrency import side_by_side
+from brain.concurrency import run_concurrently
 from starling.core.errors import NotFoundError, OutcomeUnknownError, StarlingError
 
 
@@ -21,7 +21,7 @@ async def test_results_come_in_order_though_the_works_overlap() -> None:
         await barrier.wait()
         return number
 
-    assert await side_by_side(work(number) for number in range(3)) == [0, 1, 2]
+    assert await run_concurrently(work(number) for number in range(3)) == [0, 1, 2]
 
 
 async def test_the_first_error_ends_the_others_and_is_raised_as_itself() -> None:
@@ -34,7 +34,7 @@ async def test_the_first_error_ends_the_others_and_is_raised_as_itself() -> None
             ended.set()
 
     with pytest.raises(OutcomeUnknownError):
-        await side_by_side([waits(), fails(OutcomeUnknownError("shop.change"))])
+        await run_concurrently([waits(), fails(OutcomeUnknownError("shop.change"))])
 
     assert ended.is_set()
 
@@ -43,4 +43,4 @@ async def test_of_two_errors_at_once_one_is_raised() -> None:
     works: list[Coroutine[Any, Any, None]] = [fails(OutcomeUnknownError("shop.change")), fails(NotFoundError("a", "b"))]
 
     with pytest.raises(StarlingError):
-        await side_by_side(works)
+        await run_concurrently(works)

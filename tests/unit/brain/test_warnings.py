@@ -1,6 +1,6 @@
 """Trouble with models: told when it comes, not for as long as it lasts."""
 
-from brain.warnings import Troubles
+from brain.warnings import ModelWarnings
 from starling.core.llm import ModelRequest, ModelRole
 
 REVIEW, CALL = ModelRequest(ModelRole.REASONING, ()), ModelRequest(ModelRole.ROUTER, ())
@@ -8,16 +8,22 @@ GONE, SKIPPED = "Model a: it can't be reached.", "Model a is skipped for a while
 
 
 def test_what_lasts_is_told_once_whoever_meets_it() -> None:
-    troubles = Troubles()
+    model_warnings = ModelWarnings()
 
-    told = [troubles.news(*answer) for answer in ((REVIEW, [GONE]), (CALL, [SKIPPED]), (REVIEW, [SKIPPED]), (CALL, ()))]
+    told = [
+        model_warnings.new_warnings(*answer)
+        for answer in ((REVIEW, [GONE]), (CALL, [SKIPPED]), (REVIEW, [SKIPPED]), (CALL, ()))
+    ]
 
     assert told == [[GONE], [SKIPPED], [], []]
 
 
 def test_what_was_over_and_comes_again_is_told_again() -> None:
-    troubles = Troubles()
+    model_warnings = ModelWarnings()
 
-    told = [troubles.news(REVIEW, warnings) for warnings in ([SKIPPED], [SKIPPED], [], [SKIPPED], [GONE], [SKIPPED])]
+    told = [
+        model_warnings.new_warnings(REVIEW, warnings)
+        for warnings in ([SKIPPED], [SKIPPED], [], [SKIPPED], [GONE], [SKIPPED])
+    ]
 
     assert told == [[SKIPPED], [], [], [SKIPPED], [GONE], [SKIPPED]]

@@ -14,14 +14,14 @@ _DESCRIPTION_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ToolSelection:
     """What tool names come to: the `(server, tool)` pairs that there are, and the names that mean nothing."""
 
     found: tuple[tuple[str, str], ...]
     missing: tuple[str, ...]
 
 
-def asked_tools(names: Iterable[str], offer: Mapping[str, Collection[str]]) -> Asked:
+def select_tools(names: Iterable[str], offer: Mapping[str, Collection[str]]) -> ToolSelection:
     """Look `server.tool` and `server.*` up in what each server offers."""
     found: dict[tuple[str, str], None] = {}
     missing: list[str] = []
@@ -30,7 +30,7 @@ def asked_tools(names: Iterable[str], offer: Mapping[str, Collection[str]]) -> A
         there = [one for one in offer.get(server, ()) if tool in (_EVERY, one)]
         found |= dict.fromkeys((server, one) for one in there)
         missing += [] if there else [name]
-    return Asked(tuple(found), tuple(missing))
+    return ToolSelection(tuple(found), tuple(missing))
 
 
 def custom_card(
@@ -40,7 +40,7 @@ def custom_card(
     offer: dict[str, dict[str, ToolDefinition]] = {
         card.server: {tool.name: tool for tool in card.tools} for card in cards.values() if card.server
     }
-    asked = asked_tools(config.tools, offer)
+    asked = select_tools(config.tools, offer)
     return AgentCard(
         name=config.id,
         kind="custom",
@@ -58,7 +58,7 @@ def described(config: LLMAgentConfig) -> str:
     return text if len(text) <= _DESCRIPTION_CHARS else f"{text[: _DESCRIPTION_CHARS - 1]}…"
 
 
-def why_not(config: LLMAgentConfig, asked: Asked, others: Container[str]) -> str:
+def why_not(config: LLMAgentConfig, asked: ToolSelection, others: Container[str]) -> str:
     """Return why an agent can't work beside others of its tenant; nothing where it can."""
     reasons: list[str] = []
     if asked.missing:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from brain.registry.custom_agents.binding import asked_tools, why_not
+from brain.registry.custom_agents.binding import select_tools, why_not
 from brain.registry.custom_agents.repository import AgentRepository
 from brain.registry.custom_agents.service import pinned_agents
 from brain.registry.custom_agents.validation import offered
@@ -16,7 +16,7 @@ async def broken_agents(agents: AgentRepository, manifest: Manifest) -> Mapping[
     configs = await agents.pinned(manifest.agents.values())
     reasons = {
         f"{pin.tenant}/{pin.name}": why_not(
-            config, asked_tools(config.tools, offered(manifest, pin.tenant)), pinned_agents(manifest, pin.tenant)
+            config, select_tools(config.tools, offered(manifest, pin.tenant)), pinned_agents(manifest, pin.tenant)
         )
         for pin, config in configs.items()
     }

@@ -5,7 +5,7 @@ from typing import Final
 
 from brain.conversation.rendering import POLICIES
 from brain.registry.cards import BUILTINS
-from brain.registry.custom_agents.binding import asked_tools
+from brain.registry.custom_agents.binding import select_tools
 from brain.registry.custom_agents.service import pinned_agents
 from brain.registry.manifest import Manifest
 from starling.core.agents import LLMAgentConfig
@@ -34,7 +34,7 @@ def checked(config: LLMAgentConfig, manifest: Manifest, tenant: str, grant: Gran
     for server in config.servers:
         if server not in offer:
             raise _unknown("tools: server", server, [one for one in offer if grant is None or grant.reaches(one)])
-    for name in asked_tools(config.tools, offer).missing:
+    for name in select_tools(config.tools, offer).missing:
         there = [(server, f"{server}.{tool}") for server in config.servers for tool in offer[server]]
         raise _unknown("tools:", name, [tool for one, tool in there if grant is None or grant.permits(one, tool)])
 
@@ -50,7 +50,7 @@ def granted(config: LLMAgentConfig, manifest: Manifest, tenant: str, grant: Gran
         if server in grant.servers:
             tools[name] = None
             continue
-        pairs = asked_tools([name], offer).found
+        pairs = select_tools([name], offer).found
         tools |= dict.fromkeys(f"{one}.{tool}" for one, tool in pairs if grant.permits(one, f"{one}.{tool}"))
     if config.tools and not tools:
         raise ForbiddenError(f"The key may call none of these tools: {', '.join(config.tools)}.")

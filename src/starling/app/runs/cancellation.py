@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
-from brain.lifecycle.cancellation import Lives
-from brain.lifecycle.finalization import Ending
-from brain.lifecycle.termination import Stopping
+from brain.lifecycle.cancellation import ActiveRuns
+from brain.lifecycle.finalization import RunFinalizer
+from brain.lifecycle.termination import RunTerminator
 from starling.app.runtime.background_tasks import in_background
 from starling.app.runtime.database import find_database
 from starling.core.clock import SystemClock
@@ -19,7 +19,7 @@ from starling.infra.postgres.notifications import rings
 from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast, open_broadcast
 from starling.infra.postgres.runs.reader import RunReader
-from starling.infra.postgres.runs.termination import StoppingRepository
+from starling.infra.postgres.runs.termination import TerminationRepository
 from starling.infra.postgres.runs.thread_policies import CANCELS
 from starling.infra.postgres.schema import check
 from starling.infra.queue.run_queue import open_queue
@@ -33,15 +33,15 @@ _log = logging.getLogger(__name__)
 class Cancellation:
     """Ends runs because somebody asks for it."""
 
-    repository: StoppingRepository
-    stopping: Stopping
+    repository: TerminationRepository
+    stopping: RunTerminator
 
     @classmethod
     def over(cls, engine: Engine, broadcast: Broadcast, runs: RunRepository) -> "Cancellation":
         """Return what cancels runs in a database."""
         reader = RunReader(engine, broadcast)
-        stopping = Stopping(engine, broadcast, reader, Ending(runs, SystemClock()))
-        return cls(StoppingRepository(engine), stopping)
+        stopping = RunTerminator(engine, broadcast, reader, RunFinalizer(runs, SystemClock()))
+        return cls(TerminationRepository(engine), stopping)
 
     async def cancel(self, key: RunKey) -> RunStatus:
         """Cancel a run and return where it stands now: `running` until its worker has ended it. An ended one stays so.
@@ -69,8 +69,8 @@ class Cancellation:
 class Cancelling:
     """Hears which runs are to be cancelled, and cancels those that live in this process."""
 
-    repository: StoppingRepository
-    lives: Lives
+    repository: TerminationRepository
+    lives: ActiveRuns
 
     @asynccontextmanager
     async def listening(self, url: str) -> AsyncGenerator[None]:

@@ -10,12 +10,12 @@ from pydantic import ValidationError
 from brain.planning.decision import Assignment, Decision
 from brain.planning.plan_validation import (
     UNREACHED,
-    Ground,
-    Rejected,
+    PlanningContext,
+    RejectedTask,
     accepted_tasks,
-    faults,
+    decision_errors,
+    degraded_parts,
     progress_of,
-    without_dead_ends,
 )
 from brain.registry.cards import AgentCard, Roster
 from brain.state import DegradedPart, GraphState, TaskOutcome, TaskRecord, after, initial_state
@@ -57,7 +57,7 @@ def ids(tasks: list[TaskRecord]) -> list[str]:
 
 
 def test_sound_tasks_are_taken_over_as_they_are() -> None:
-    tasks, rejected = accepted_tasks(decision(assignment("t1"), assignment("t2", "t1", "t1")), Ground(ROSTER))
+    tasks, rejected = accepted_tasks(decision(assignment("t1"), assignment("t2", "t1", "t1")), PlanningContext(ROSTER))
 
     assert tasks == [record("t1"), record("t2", "pending", "t1")]
     assert rejected == []
@@ -74,16 +74,16 @@ def test_sound_tasks_are_taken_over_as_they_are() -> None:
     ids=["unknown", "degraded", "missing", "itself"],
 )
 def test_a_task_that_cannot_be_done_is_rejected_with_the_reason(wanted: Assignment, reason: str) -> None:
-    tasks, rejected = accepted_tasks(decision(wanted, assignment("t2")), Ground(ROSTER))
+    tasks, rejected = accepted_tasks(decision(wanted, assignment("t2")), PlanningContext(ROSTER))
 
     assert ids(tasks) == ["t2"]
-    assert rejected == [Rejected("t1", "do t1", reason)]
+    assert rejected == [RejectedTask("t1", "do t1", reason)]
 
 
 def test_what_depends_on_a_rejected_task_is_rejected_too() -> None:
     wanted = decision(assignment("t3", "t2"), assignment("t2", "t1"), assignment("t1", agent="ill"), assignment("t4"))
 
-    tasks, rejected = accepted_tasks(wanted, Ground(ROSTER))
+    tasks, rejected = accepted_tasks(wanted, PlanningContext(ROSTER))
 
     assert ids(tasks) == ["t4"]
     assert [item.reason for item in rejected] == [
@@ -95,7 +95,7 @@ def test_what_depends_on_a_rejected_task_is_rejected_too() -> None:
 def test_a_circle_of_several_tasks_is_rejected_and_nothing_beside_it() -> None:
     circle = [assignment("t1", "t3"), assignment("t2", "t1"), assignment("t3", "t2")]
 
-    tasks, rejected = accepted_tasks(decision(*circle, assignment("t4")), Ground(ROSTER))
+    tasks, rejected = accepted_tasks(decision(*circle, assignment("t4")), PlanningContext(ROSTER))
 
     assert ids(tasks) == ["t4"]
     assert len(rejected) == 3
@@ -106,7 +106,7 @@ def test_a_task_that_is_settled_stays_as_it_is(status: str) -> None:
     known = [record("t1", status)]
 
     tasks, rejected = accepted_tasks(
-        decision(assignment("t1", agent="nobody"), assignment("t2", "t1")), Ground(ROSTER, known)
+        decision(assignment("t1", agent="nobody"), assignment("t2", "t1")), PlanningContext(ROSTER, known)
     )
 
     assert ids(tasks) == ["t2"]
@@ -116,18 +116,18 @@ def test_a_task_that_is_settled_stays_as_it_is(status: str) -> None:
 def test_a_failed_task_may_be_tried_again_but_not_waited_for() -> None:
     known = [record("t1", "failed")]
 
-    renewed, _ = accepted_tasks(decision(assignment("t1")), Ground(ROSTER, known))
-    _, waiting = accepted_tasks(decision(assignment("t2", "t1")), Ground(ROSTER, known))
+    renewed, _ = accepted_tasks(decision(assignment("t1")), PlanningContext(ROSTER, known))
+    _, waiting = accepted_tasks(decision(assignment("t2", "t1")), PlanningContext(ROSTER, known))
 
     assert renewed == [record("t1")]
-    assert waiting == [Rejected("t2", "do t2", "It depends on t1, which isn't in the plan.")]
+    assert waiting == [RejectedTask("t2", "do t2", "It depends on t1, which isn't in the plan.")]
 
 
 def test_a_new_task_may_wait_for_a_pending_one_but_not_in_a_circle() -> None:
     known = [record("t1", "failed"), record("t2", "pending", "t1")]
 
-    tasks, rejected = accepted_tasks(decision(assignment("t1"), assignment("t3", "t2")), Ground(ROSTER, known))
-    _, circle = accepted_tasks(decision(assignment("t1", "t2"), assignment("t3")), Ground(ROSTER, known))
+    tasks, rejected = accepted_tasks(decision(assignment("t1"), assignment("t3", "t2")), PlanningContext(ROSTER, known))
+    _, circle = accepted_tasks(decision(assignment("t1", "t2"), assignment("t3")), PlanningContext(ROSTER, known))
 
     assert (ids(tasks), rejected) == (["t1", "t3"], [])
     assert [item.part for item in circle] == ["do t1"]
@@ -150,7 +150,7 @@ ASSIGNMENTS = st.builds(
 
 @given(st.lists(ASSIGNMENTS, unique_by=lambda item: item.task_id))
 def test_every_task_is_either_done_in_some_order_or_rejected(wanted: list[Assignment]) -> None:
-    tasks, rejected = accepted_tasks(decision(*wanted), Ground(ROSTER))
+    tasks, rejected = accepted_tasks(decision(*wanted), PlanningContext(ROSTER))
 
     done: set[str] = set()
     while ready := [task for task in tasks if task["id"] not in done and done >= set(task["depends_on"])]:
@@ -179,7 +179,7 @@ def test_what_failed_or_never_ran_is_named_once() -> None:
     known = [{"part": "do t1", "reason": "It was known before."}]
     tasks = [record("t1", "failed"), record("t2", "failed"), record("t3", "pending", "t2"), record("t4", "approved")]
 
-    parts = without_dead_ends(state(*tasks, results=[outcome("t2", "failed")], degraded=known))
+    parts = degraded_parts(state(*tasks, results=[outcome("t2", "failed")], degraded=known))
 
     assert parts == [
         *known,
@@ -191,7 +191,7 @@ def test_what_failed_or_never_ran_is_named_once() -> None:
 def test_what_never_ran_is_not_missed_where_nobody_waits_for_it() -> None:
     tasks = [record("t1", "failed"), record("t2")]
 
-    parts = without_dead_ends(state(*tasks, results=[outcome("t1", "failed")]), unreached="")
+    parts = degraded_parts(state(*tasks, results=[outcome("t1", "failed")]), unreached="")
 
     assert [part["part"] for part in parts] == ["do t1"]
 
@@ -199,7 +199,7 @@ def test_what_never_ran_is_not_missed_where_nobody_waits_for_it() -> None:
 def test_a_task_that_was_refused_is_named_once_whatever_it_is_called_now() -> None:
     refused: list[DegradedPart] = [{"part": "do it again", "reason": "It isn't done again.", "task_id": "t1"}]
 
-    parts = without_dead_ends(state(record("t1", "failed"), results=[outcome("t1", "failed")], degraded=refused))
+    parts = degraded_parts(state(record("t1", "failed"), results=[outcome("t1", "failed")], degraded=refused))
 
     assert parts == refused
 
@@ -210,7 +210,7 @@ def chain(length: int) -> list[Assignment]:
 
 @pytest.mark.parametrize(("rounds", "fitting"), [(0, 0), (3, 3), (5, 5), (6, 5)])
 def test_tasks_whose_turn_comes_after_the_last_round_are_refused(rounds: int, fitting: int) -> None:
-    tasks, rejected = accepted_tasks(decision(*chain(5)), Ground(ROSTER, rounds=rounds))
+    tasks, rejected = accepted_tasks(decision(*chain(5)), PlanningContext(ROSTER, rounds=rounds))
 
     assert (len(tasks), len(rejected)) == (fitting, 5 - fitting)
     assert all("too late" in item.reason and "limits.graph_steps" in item.reason for item in rejected)
@@ -219,14 +219,14 @@ def test_tasks_whose_turn_comes_after_the_last_round_are_refused(rounds: int, fi
 def test_tasks_side_by_side_share_a_round_as_far_as_there_is_room() -> None:
     many = decision(*(assignment(f"t{n}") for n in range(7)))
 
-    assert len(accepted_tasks(many, Ground(ROSTER, rounds=2, at_once=3))[0]) == 6
-    assert len(accepted_tasks(many, Ground(ROSTER, rounds=3, at_once=3))[0]) == 7
+    assert len(accepted_tasks(many, PlanningContext(ROSTER, rounds=2, at_once=3))[0]) == 6
+    assert len(accepted_tasks(many, PlanningContext(ROSTER, rounds=3, at_once=3))[0]) == 7
 
 
 def test_a_task_behind_one_that_can_never_run_is_not_too_late() -> None:
     known = [record("t1", "failed"), record("t2", "pending", "t1")]
 
-    tasks, rejected = accepted_tasks(decision(assignment("t3", "t2")), Ground(ROSTER, known, rounds=1))
+    tasks, rejected = accepted_tasks(decision(assignment("t3", "t2")), PlanningContext(ROSTER, known, rounds=1))
 
     assert (ids(tasks), rejected) == (["t3"], [])
 
@@ -240,11 +240,11 @@ def test_a_task_behind_one_that_can_never_run_is_not_too_late() -> None:
     ids=["agent", "dependency"],
 )
 def test_names_that_do_not_exist_can_be_put_right(wanted: Assignment, fault: str) -> None:
-    assert faults(decision(wanted, assignment("t2", "t1")), Ground(ROSTER)) == [fault]
+    assert decision_errors(decision(wanted, assignment("t2", "t1")), PlanningContext(ROSTER)) == [fault]
 
 
 def test_a_plan_that_is_too_long_can_be_shortened() -> None:
-    (fault,) = faults(decision(*chain(3)), Ground(ROSTER, rounds=2))
+    (fault,) = decision_errors(decision(*chain(3)), PlanningContext(ROSTER, rounds=2))
 
     assert fault.startswith("t2: Its turn would come too late: only 2 more rounds")
 
@@ -252,7 +252,7 @@ def test_a_plan_that_is_too_long_can_be_shortened() -> None:
 def test_a_sound_plan_and_one_for_an_agent_that_is_away_have_no_fault() -> None:
     wanted = decision(assignment("t1"), assignment("t2", "t1"), assignment("t3", agent="ill"))
 
-    assert faults(wanted, Ground(ROSTER)) == []
+    assert decision_errors(wanted, PlanningContext(ROSTER)) == []
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_what_may_have_been_done_is_not_given_to_the_same_agent_again(again: Ass
     roster = Roster({**ROSTER.cards, "other": AgentCard("other", "specialist", "Can look.")})
     unsure: TaskOutcome = {**outcome("t1", "failed"), "reason": "Check the door.", "unknown": True}
 
-    tasks, rejected = accepted_tasks(decision(again), Ground(roster, [record("t1", "failed")], [unsure]))
+    tasks, rejected = accepted_tasks(decision(again), PlanningContext(roster, [record("t1", "failed")], [unsure]))
 
     assert [item.reason for item in rejected] == ["It isn't done again. Check the door."] * refused
     assert len(tasks) == (not refused)

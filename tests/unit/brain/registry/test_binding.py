@@ -1,7 +1,7 @@
 """Names of tools, and what they come to."""
 
 from brain.registry.cards import AgentCard, Roster
-from brain.registry.custom_agents.binding import asked_tools, custom_card
+from brain.registry.custom_agents.binding import custom_card, select_tools
 from starling.core.agents import LLMAgentConfig
 from starling.core.principal import Grant
 from starling.core.tools import Effect, ToolDefinition
@@ -21,14 +21,14 @@ def config(*tools: str, **fields: str) -> LLMAgentConfig:
 
 
 def test_a_star_means_every_tool_of_a_server_and_each_tool_comes_once() -> None:
-    asked = asked_tools(["git.log", "git.*", "time.now"], OFFER)
+    asked = select_tools(["git.log", "git.*", "time.now"], OFFER)
 
     assert asked.found == (("git", "log"), ("git", "add"), ("time", "now"))
     assert asked.missing == ()
 
 
 def test_names_that_mean_nothing_are_told() -> None:
-    asked = asked_tools(["git.push", "gone.*", "empty.*", "git", "*.*", "git.log"], OFFER)
+    asked = select_tools(["git.push", "gone.*", "empty.*", "git", "*.*", "git.log"], OFFER)
 
     assert asked.missing == ("git.push", "gone.*", "empty.*", "git", "*.*")
 

@@ -1,4 +1,4 @@
-"""Ending runs before their time: one that is worked on is flagged, any other is taken under the next fence."""
+"""RunFinalizer runs before their time: one that is worked on is flagged, any other is taken under the next fence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -85,7 +85,7 @@ class OpenTask:
     attempt: int
 
 
-class StoppingRepository:
+class TerminationRepository:
     """Queries of those who end runs before their time. Each is one transaction unless it takes a connection."""
 
     def __init__(self, engine: AsyncEngine) -> None:

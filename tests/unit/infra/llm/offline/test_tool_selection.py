@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from brain.agents.artifact_tool import READING
+from brain.agents.artifact_tool import READ_ARTIFACT_SPEC
 from starling.core.llm import Message, ToolSpec
 from starling.infra.llm.offline.write_intent import changing
 from tests.support.offline_requests import DATA, act, calls, tools_of
@@ -254,7 +254,9 @@ def test_the_built_in_reading_is_never_called() -> None:
     """`offline:rules` takes a result as it was cut: it has nobody to read on for."""
     state = '{"artifacts": [{"id": "b640bd42", "characters": 50000, "from": "git.git_log", "task_id": "t0"}]}'
 
-    reply = act([*tools_of("git"), READING], "read the artifact b640bd42 on, and find a text in it", state=state)
+    reply = act(
+        [*tools_of("git"), READ_ARTIFACT_SPEC], "read the artifact b640bd42 on, and find a text in it", state=state
+    )
 
     assert "read_artifact" not in {name for name, _ in calls(reply)}
 
