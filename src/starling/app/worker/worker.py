@@ -10,9 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from time import monotonic, perf_counter
-
-from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
+from time import perf_counter
 
 from starling.app.runtime.background_tasks import in_background
 from starling.app.telemetry.logs import bound_to_logs
@@ -21,6 +19,7 @@ from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
 from starling.core.runs import Run, RunResult
 from starling.core.settings import Limits
+from starling.infra.postgres.retry import retry_while_unavailable
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
 from starling.infra.postgres.runs.lease_renewal import Hold
 from starling.infra.postgres.runs.leases import Leases
@@ -119,12 +118,11 @@ class Worker:
 
     async def _hold(self, key: RunKey) -> None:
         self._in_hand[key.id] += 1
-        patience = monotonic() + self._limits.lease_seconds
         try:
             if self._stopping or self._draining.is_set():
                 await self._leases.pass_on(key)  # it was being fetched just then
                 return
-            claim, since = await _patiently(partial(self._claim, key), lambda: monotonic() > patience)
+            claim, since = await retry_while_unavailable(partial(self._claim, key), seconds=self._limits.lease_seconds)
             if claim is not None:
                 await self._hold_claimed(claim, since)
         except DatabaseUnavailableError as error:
@@ -187,7 +185,7 @@ class Worker:
 
     async def _release(self, run: Run) -> None:
         """Hand a run back, if we still hold it; while Postgres is away, again and again."""
-        if await _patiently(partial(self._leases.release, run), lambda: self._stopping):
+        if await retry_while_unavailable(partial(self._leases.release, run), give_up=lambda: self._stopping):
             self._drained["handed_back"] += 1
 
     async def _sweep_while_full(self) -> None:
@@ -211,22 +209,6 @@ class Worker:
             return
         if found:
             _log.warning("%d runs that nobody held were queued again", found)
-
-
-async def _patiently[T](do: Callable[[], Awaitable[T]], give_up: Callable[[], bool]) -> T:
-    """Do something again while Postgres is away, until it is time to give up. Raises DatabaseUnavailableError."""
-    try:
-        return await do()
-    except DatabaseUnavailableError:
-        if give_up():
-            raise
-    retrying = AsyncRetrying(
-        retry=retry_if_exception_type(DatabaseUnavailableError),
-        stop=lambda _: give_up(),
-        wait=wait_random_exponential(multiplier=0.1, max=1.0),
-        reraise=True,
-    )
-    return await retrying(do)
 
 
 @asynccontextmanager

@@ -3,17 +3,18 @@
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, cast
 
 import psycopg
 from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, not_, select, tuple_
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from starling.core.artifacts import Artifact, ArtifactStore, Content, MediaType, NotKept, Origin, artifact_id
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
 from starling.infra.postgres.engine import Engine, execute_alone, translated
+from starling.infra.postgres.retry import retry_while_unavailable
 from starling.infra.postgres.tables import artifacts, run_artifacts
 
 type Place = tuple[str, str]
@@ -69,7 +70,7 @@ class PostgresArtifacts(ArtifactStore):
             return NotKept(f"it has {size:,} bytes, more than limits.artifact_bytes allows")
         values: dict[str, Any] = {**_values(origin, text, size, media_type), "quota": quota.tenant}
         try:
-            kept = await self._patiently(self._put, values)
+            kept = await self._retried(partial(self._put, values))
         except DatabaseUnavailableError:
             return NotKept("Postgres couldn't be used")
         except (psycopg.Error, SQLAlchemyError):
@@ -93,13 +94,13 @@ class PostgresArtifacts(ArtifactStore):
         query = select(*columns).join_from(run_artifacts, artifacts, _referred())
         query = query.where(run_artifacts.c.tenant == tenant, run_artifacts.c.run_id == run_id)
         ordered = query.order_by(run_artifacts.c.created_at, run_artifacts.c.call_id, run_artifacts.c.hash)
-        return [Artifact(*row) for row in await self._patiently(self._rows, ordered)]
+        return [Artifact(*row) for row in await self._retried(partial(self._rows, ordered))]
 
     async def _one(self, tenant: str, run_id: str, artifact: str, asked: ColumnElement[str]) -> Sequence[str]:
         query = select(asked, run_artifacts.c.media_type).join_from(run_artifacts, artifacts, _referred())
         query = query.where(run_artifacts.c.tenant == tenant, run_artifacts.c.run_id == run_id)
         query = query.where(run_artifacts.c.hash == artifact).order_by(run_artifacts.c.created_at).limit(1)
-        found = await self._patiently(self._rows, query)
+        found = await self._retried(partial(self._rows, query))
         if not found:
             raise NotFoundError("artifact", artifact, _LISTED)
         return found[0]
@@ -114,14 +115,8 @@ class PostgresArtifacts(ArtifactStore):
             async with self._reading.connect() as connection:
                 return (await connection.execute(query)).all()
 
-    async def _patiently[A, T](self, ask: Callable[[A], Awaitable[T]], argument: A) -> T:
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(DatabaseUnavailableError),
-            stop=stop_after_delay(self._patience),
-            wait=wait_random_exponential(multiplier=0.1, max=1.0),
-            reraise=True,
-        )
-        return await retrying(ask, argument)
+    async def _retried[T](self, attempt: Callable[[], Awaitable[T]]) -> T:
+        return await retry_while_unavailable(attempt, seconds=self._patience)
 
 
 async def forget_contents(

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -9,13 +10,13 @@ from psycopg.errors import UniqueViolation
 from psycopg.types.json import Jsonb
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from starling.core.errors import DatabaseUnavailableError, IdempotencyKeyReusedError, NotFoundError, StarlingError
 from starling.core.events import RunStarted
 from starling.core.runs import Run, RunConfig, RunStatus
 from starling.infra.postgres.engine import execute_alone, transaction, translated
 from starling.infra.postgres.outbox import TELL_OF_RUN, telling
+from starling.infra.postgres.retry import retry_while_unavailable
 from starling.infra.postgres.runs.idempotency import Holder, IdempotencyKey, reserve
 from starling.infra.postgres.runs.thread_policies import TAKE_TURN, Policy, apply_policy, lock_for
 
@@ -158,7 +159,7 @@ class RunRepository:
         except DatabaseUnavailableError as error:
             if isinstance(error.__cause__, PoolTimeoutError):
                 raise  # nothing was sent, and waiting is what was done
-            return await self._accept_patiently(new)
+        return await retry_while_unavailable(partial(self._find_or_accept, new), seconds=self._patience)
 
     async def _accept(self, new: NewRun) -> Acceptance:
         holder = None
@@ -195,15 +196,6 @@ class RunRepository:
         if earlier := await self.accepted(RunKey(new.key.tenant, holder.run_id)):
             return earlier
         raise NotFoundError("run", holder.run_id, "The idempotency key stood for it; use another one.")
-
-    async def _accept_patiently(self, new: NewRun) -> Acceptance:
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(DatabaseUnavailableError),
-            stop=stop_after_delay(self._patience),
-            wait=wait_random_exponential(multiplier=0.1, max=1.0),
-            reraise=True,
-        )
-        return await retrying(self._find_or_accept, new)
 
     async def _find_or_accept(self, new: NewRun) -> Acceptance:
         if found := await self.accepted(new.key):

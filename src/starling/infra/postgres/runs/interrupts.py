@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal
 
 from psycopg.types.json import Jsonb
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from starling.core.errors import ConflictError, DatabaseUnavailableError, NotFoundError
 from starling.core.ids import new_id
@@ -16,6 +16,7 @@ from starling.core.json import JsonObject, storable
 from starling.core.principal import Grant, Principal
 from starling.infra.postgres.audit import LOCAL
 from starling.infra.postgres.engine import fetch_alone, transaction, translated
+from starling.infra.postgres.retry import retry_while_unavailable
 from starling.infra.postgres.runs.acceptance import PATIENCE_SECONDS, Connection, RunKey, RunRepository
 from starling.infra.postgres.runs.idempotency import IdempotencyKey, reserve
 from starling.infra.postgres.runs.writer import Clause
@@ -241,13 +242,8 @@ class InterruptRepository:
         except DatabaseUnavailableError as error:
             if isinstance(error.__cause__, PoolTimeoutError):
                 raise  # nothing was sent, and waiting is what was done
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(DatabaseUnavailableError),
-            stop=stop_after_delay(PATIENCE_SECONDS),
-            wait=wait_random_exponential(multiplier=0.1, max=1.0),
-            reraise=True,
-        )
-        return await retrying(self._answer_thread_once, principal, thread, text, idempotency, deed)
+        again = partial(self._answer_thread_once, principal, thread, text, idempotency, deed)
+        return await retry_while_unavailable(again, seconds=PATIENCE_SECONDS)
 
     async def _answer_thread_once(
         self, principal: Principal, thread: str, text: str, idempotency: IdempotencyKey | None, deed: str

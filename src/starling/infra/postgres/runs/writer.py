@@ -9,7 +9,6 @@ from typing import Any, cast
 
 from psycopg.types.json import Jsonb
 from sqlalchemy.ext.asyncio import AsyncEngine
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
@@ -19,6 +18,7 @@ from starling.core.json import storable
 from starling.core.runs import Run, RunResult, Step
 from starling.infra.postgres.engine import encoded, execute_alone, transaction, translated
 from starling.infra.postgres.outbox import TELL_OF_RUN, telling
+from starling.infra.postgres.retry import retry_while_unavailable
 from starling.infra.postgres.runs.acceptance import Claim, Connection, RunRepository
 from starling.infra.postgres.runs.broadcast import CHANNEL, Broadcast, notice_of
 
@@ -211,7 +211,7 @@ class RunWriter:
                 return
             batch, self._pending = self._pending, _Batch()
             try:
-                await self._write_patiently(batch)
+                await self._write_batch(batch)
             except Exception as error:
                 self._broken = error
                 raise
@@ -265,29 +265,17 @@ class RunWriter:
         except (LeaseLostError, DatabaseUnavailableError) as error:
             _log.warning("run %s can't be written: %s", self.run.id, error)  # the next flush raises it
 
-    async def _write_patiently(self, batch: _Batch) -> None:
+    async def _write_batch(self, batch: _Batch) -> None:
         cut = self._cut(batch)
         begun = lease_time()
         try:
-            await self._write(cut)
-        except DatabaseUnavailableError:
-            await self._write_again(cut)
+            await retry_while_unavailable(partial(self._write, cut), seconds=self._patience)
+        except DatabaseUnavailableError as error:
+            raise RunUnwritableError(error.message, error.remedy) from error
         self._seq += len(cut.stored)
         self._flushes += 1
         self._proven = begun
         self._broadcast.publish(self.run.id, cut.stored, lease_time() - begun)
-
-    async def _write_again(self, cut: _Cut) -> None:
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(DatabaseUnavailableError),
-            stop=stop_after_delay(self._patience),
-            wait=wait_random_exponential(multiplier=0.1, max=2.0),
-            reraise=True,
-        )
-        try:
-            await retrying(self._write, cut)
-        except DatabaseUnavailableError as error:
-            raise RunUnwritableError(error.message, error.remedy) from error
 
     async def _write(self, cut: _Cut) -> None:
         with translated():
