@@ -56,7 +56,7 @@ def test_a_grant_of_what_isnt_there_is_told_of(home: Home) -> None:
     ("arguments", "told"),
     [
         (("create", "x", "--tenant", "*"), "can't be a tenant"),
-        (("create", "x", "--expires", "0d"), "is no time"),
+        (("create", "x", "--expires", "0d"), "is not a duration"),
         (("revoke", "nonsense"), "There is no key"),
     ],
 )

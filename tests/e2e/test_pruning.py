@@ -19,5 +19,5 @@ def test_an_age_that_is_none_is_refused(database_url: str) -> None:
         refused = home.starling("db", "prune", "--older-than", "30")
 
     assert refused.returncode == 2
-    assert "'30' is no age" in refused.stderr
+    assert "'30' is not a duration" in refused.stderr
     assert "30d" in refused.stderr

@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from starling.app.cli.command_settings import settings_of
+from starling.app.cli.durations import parse_duration
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import progress, say, say_json, say_table
 from starling.app.runtime.database import find_database
-from starling.app.runtime.retention import age_of
 from starling.app.runtime.retention import prune as prune_database
 from starling.infra.postgres.retention import Forgotten, Selection
 from starling.infra.postgres.schema import upgrade as upgrade_schema
@@ -47,7 +47,7 @@ def prune(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Remove what ended runs left, beside runs that go on. Results, last events and conversations stay."""
-    which = Selection(age_of(older_than), tenant, audit)
+    which = Selection(parse_duration(older_than), tenant, audit)
     with progress("Looking …" if dry_run else "Removing …"):
         forgotten = run_until_stopped(prune_database(settings_of(context), which, dry_run=dry_run))
     if as_json:

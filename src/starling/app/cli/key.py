@@ -1,8 +1,7 @@
 """`starling key`: who may call the API."""
 
-import re
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -10,11 +9,11 @@ import typer
 from mcp_gateway.repository import ServerRow
 from starling.app.access.keys import Keys, KeyWish
 from starling.app.cli.command_settings import settings_of
+from starling.app.cli.durations import parse_duration
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import diagnostics, say, say_json, say_table, write
 from starling.app.runs.records import open_records
 from starling.core.clock import SystemClock
-from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT, Grant, Scope
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor
@@ -23,8 +22,6 @@ from starling.infra.postgres.keys import KeyRepository, StoredKey
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
-_LIFETIME = re.compile(r"(\d{1,5})([mhdw])")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _COLUMNS = ("KEY", "TENANT", "NAME", "STATE", "SCOPES", "REACHES", "EXPIRES", "LAST USED")
 
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -54,7 +51,8 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
 ) -> None:
     """Make a key and show it, this one time."""
     grant = Grant(frozenset(server or ()), frozenset(tool or ())) if server or tool else None
-    wish = KeyWish(name, tenant, frozenset(scope or [Scope.RUN]), grant, _lifetime(expires))
+    lifetime = parse_duration(expires) if expires is not None else None
+    wish = KeyWish(name, tenant, frozenset(scope or [Scope.RUN]), grant, lifetime)
     row, key, unknown = run_until_stopped(_create(settings_of(context), wish))
     if unknown:
         write(diagnostics(), f"Not there now, and reached once they are: {', '.join(unknown)}.\n", "yellow")
@@ -122,15 +120,6 @@ async def _list(settings: Settings, tenant: str | None) -> Sequence[StoredKey]:
 async def _revoke(settings: Settings, key: str) -> StoredKey:
     async with open_records(settings) as records:
         return await _keys(records.engine).revoke(key, Actor.local("cli"))
-
-
-def _lifetime(text: str | None) -> timedelta | None:
-    if text is None:
-        return None
-    parts = _LIFETIME.fullmatch(text)
-    if parts is None or not int(parts[1]):
-        raise InvalidRequestError(f"{text!r} is no time.", "Write minutes, hours, days or weeks: 30m, 12h, 30d, 8w.")
-    return timedelta(**{_UNITS[parts[2]]: int(parts[1])})
 
 
 def _document(row: StoredKey) -> dict[str, Any]:

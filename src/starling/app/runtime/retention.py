@@ -1,11 +1,6 @@
 """`starling db prune`: what ended runs left goes by age, and the audit trail says that it went."""
 
-import re
-from datetime import timedelta
-from typing import Final
-
 from starling.app.runtime.database import find_database
-from starling.core.errors import InvalidRequestError
 from starling.core.principal import SHARED
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor, Deed, record
@@ -13,21 +8,7 @@ from starling.infra.postgres.engine import ConnectionLimits, open_engine, transl
 from starling.infra.postgres.retention import Forgotten, Retention, Selection
 from starling.infra.postgres.schema import check
 
-_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_LONGEST = timedelta(days=36_500)
 _STATEMENT_SECONDS = 600  # to count what is old in a large database; what is removed at once is small
-
-
-def age_of(written: str) -> timedelta:
-    """Read an age like `30d`. Raises InvalidRequestError."""
-    found = re.fullmatch(r"([0-9]{1,7})([mhdw])", written.strip())
-    age = timedelta(**{_UNITS[found[2]]: int(found[1])}) if found else timedelta()
-    if timedelta() < age <= _LONGEST:
-        return age
-    raise InvalidRequestError(
-        f"{written!r} is no age.",
-        "Write a number above 0 with its unit, m, h, d or w: 45m, 12h, 30d, 8w; at most 36500d.",
-    )
 
 
 async def prune(settings: Settings, which: Selection, *, dry_run: bool) -> Forgotten:
