@@ -41,7 +41,8 @@ from starling.core.events import Failure, Warn
 from starling.core.llm import ModelClient
 from starling.core.runs import Run, RunResult
 from starling.core.settings import Limits
-from starling.core.tools import NO_HALTS, Effect, Halts, ToolGateway
+from starling.core.tool_calls import Effect
+from starling.core.tools import NO_HALTS, Halts, ToolGateway
 from starling.core.tracing import NO_TRACER, Span, Tracer
 from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.runs.acceptance import Claim, Connection, RunKey

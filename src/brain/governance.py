@@ -7,7 +7,7 @@ from typing import Protocol
 from starling.core.llm import ModelRole
 from starling.core.runs import Channel, Mode, RunLimits
 from starling.core.settings import Limits
-from starling.core.tools import Effect
+from starling.core.tool_calls import Effect
 
 
 @dataclass(frozen=True, slots=True)

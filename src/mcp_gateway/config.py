@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from starling.core.errors import ConfigurationError
 from starling.core.json import Json, JsonObject, digest, storable
-from starling.core.tools import Effect
+from starling.core.tool_calls import Effect
 from starling.core.validation_errors import said
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")

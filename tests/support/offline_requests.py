@@ -11,7 +11,8 @@ from brain.planning.decision import OPEN_DECISION, VERDICT, Decision, OpenDecisi
 from brain.prompts import Xml, element, lines, prompt
 from brain.registry.cards import BUILTINS, AgentCard
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, ToolSpec
-from starling.core.tools import Effect, ToolDefinition
+from starling.core.tool_calls import Effect
+from starling.core.tools import ToolDefinition
 from starling.infra.llm.offline import OfflineRules
 
 DATA = Path(__file__).parents[1] / "data" / "mcp_listings"

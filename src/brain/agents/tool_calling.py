@@ -16,7 +16,8 @@ from starling.core.errors import OutcomeUnknownError
 from starling.core.events import ToolResult, ToolStart
 from starling.core.llm import ModelToolCall
 from starling.core.runs import Step
-from starling.core.tools import Effect, ToolCall, ToolDefinition, ToolOutcome
+from starling.core.tool_calls import Effect
+from starling.core.tools import ToolCall, ToolDefinition, ToolOutcome
 
 _STEP_CHARS = 300
 

@@ -9,7 +9,8 @@ from brain.interrupts.approvals import approve, exact
 from brain.interrupts.requests import InterruptAnswer, InterruptRequest, Interrupts
 from starling.core.clock import Clock
 from starling.core.json import JsonObject, digest
-from starling.core.tools import CallRecord, Effect, Find, Finding, ToolCall, ToolOutcome
+from starling.core.tool_calls import Effect
+from starling.core.tools import CallRecord, Find, Finding, ToolCall, ToolOutcome
 from starling.infra.postgres.runs.ledger import LedgerRow, storing
 from starling.infra.postgres.runs.writer import Clause, RunWriter
 

@@ -8,7 +8,8 @@ from brain.prompts import Xml, element, lines
 from starling.core.agents import LLMAgentConfig
 from starling.core.llm import ModelRole
 from starling.core.principal import Grant
-from starling.core.tools import Effect, ToolDefinition
+from starling.core.tool_calls import Effect
+from starling.core.tools import ToolDefinition
 
 type AgentKind = Literal["specialist", "team", "builtin", "custom"]
 

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from starling.core.json import digest
-from starling.core.tools import Effect
+from starling.core.tool_calls import Effect
 
 
 def specialist_name(server: str) -> str:

@@ -17,7 +17,8 @@ from mcp_gateway.session_pool import Sessions
 from starling.core.clock import Deadline
 from starling.core.errors import ServerUnavailableError
 from starling.core.json import JsonObject, storable, storable_text
-from starling.core.tools import Effect, Halts, ToolCall, ToolOutcome
+from starling.core.tool_calls import Effect
+from starling.core.tools import Halts, ToolCall, ToolOutcome
 
 IDEMPOTENCY_KEY: Final = "starling/idempotency-key"  # in `_meta` of a request
 

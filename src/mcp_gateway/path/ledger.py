@@ -6,7 +6,8 @@ from functools import partial
 from mcp_gateway.path.reconciliation import Reconcile
 from mcp_gateway.path.stage import Step
 from starling.core.clock import Deadline
-from starling.core.tools import Effect, ToolCall, ToolOutcome
+from starling.core.tool_calls import Effect
+from starling.core.tools import ToolCall, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from mcp_gateway.directory import Directory
 from mcp_gateway.path.stage import Step
 from starling.core.clock import Deadline
 from starling.core.json import JsonObject
-from starling.core.tools import Effect, Finding, ToolCall, ToolDefinition
+from starling.core.tool_calls import Effect
+from starling.core.tools import Finding, ToolCall, ToolDefinition
 
 
 class _Answer(BaseModel):

@@ -3,7 +3,8 @@
 from typing import Final, Protocol
 
 from starling.core.clock import Deadline
-from starling.core.tools import Effect, ToolCall, ToolOutcome
+from starling.core.tool_calls import Effect
+from starling.core.tools import ToolCall, ToolOutcome
 
 NOTHING_DONE: Final = "The tool was not called."
 

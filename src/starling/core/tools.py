@@ -2,20 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final, Literal, Protocol
 
 from starling.core.clock import Deadline
 from starling.core.json import JsonObject
 from starling.core.principal import DEFAULT_TENANT, Grant
-
-
-class Effect(StrEnum):
-    """What a call may change outside. Unmarked means `UNSAFE`."""
-
-    READ = "read"
-    IDEMPOTENT = "idempotent"
-    UNSAFE = "unsafe"
+from starling.core.tool_calls import Effect
 
 
 @dataclass(frozen=True, slots=True)

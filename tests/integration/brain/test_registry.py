@@ -19,7 +19,7 @@ from mcp_gateway.repository import ListedServer, ServerRepository, ServerRow
 from starling.app.registry.publisher import Publisher
 from starling.core.errors import NotFoundError
 from starling.core.settings import Limits
-from starling.core.tools import Effect
+from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor
 from tests.support.platform import Workbench
 

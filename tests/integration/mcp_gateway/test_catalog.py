@@ -12,7 +12,7 @@ from mcp_gateway.gateway import open_gateway
 from mcp_gateway.repository import ServerRepository, ServerRow
 from starling.core.errors import ConfigurationError
 from starling.core.settings import Limits
-from starling.core.tools import Effect
+from starling.core.tool_calls import Effect
 from starling.infra.postgres.tables import servers, tools
 from tests.support.gateway import SERVERS, House, call, foreign, listed, module, named, python, wait_for
 

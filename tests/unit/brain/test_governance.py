@@ -6,7 +6,7 @@ from brain.governance import Allowance, TableGovernance
 from starling.core.llm import ModelRole
 from starling.core.runs import Channel, Mode, RunLimits
 from starling.core.settings import Limits
-from starling.core.tools import Effect
+from starling.core.tool_calls import Effect
 
 
 def allowance(mode: Mode = Mode.MODERATE, channel: Channel = Channel.CHAT, **limits: int) -> Allowance:

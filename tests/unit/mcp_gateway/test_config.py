@@ -9,7 +9,7 @@ import pytest
 from mcp_gateway.config import RemoteServer, StdioServer, checked_server, parse_config, read_config, server_of
 from mcp_gateway.variable_expansion import resolve
 from starling.core.errors import ConfigurationError, ServerUnavailableError
-from starling.core.tools import Effect
+from starling.core.tool_calls import Effect
 
 
 def document(**servers: Any) -> str:

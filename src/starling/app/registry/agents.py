@@ -25,7 +25,7 @@ from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from starling.core.principal import Principal
 from starling.core.settings import Settings
-from starling.core.tools import Effect
+from starling.core.tool_calls import Effect
 from starling.infra.llm.factory import check_model
 from starling.infra.postgres.audit import Actor, Deed, record
 from starling.infra.postgres.engine import Engine, EngineConnection

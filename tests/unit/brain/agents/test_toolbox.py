@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brain.agents.toolbox import CONTINUE, Toolbox
-from starling.core.tools import Effect, ToolDefinition
+from starling.core.tool_calls import Effect
+from starling.core.tools import ToolDefinition
 
 
 def tool(name: str) -> ToolDefinition:

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from brain.durability.ledger import call_key
-from starling.core.tools import Effect, ToolCall, ToolDefinition
+from starling.core.tool_calls import Effect
+from starling.core.tools import ToolCall, ToolDefinition
 
 TOOL = ToolDefinition("shop", "order", "", {"type": "object"}, None, Effect.UNSAFE, "h")
 CALL = ToolCall("t1.0.0", "run", "t1", TOOL, {"item": "tea", "count": 2})

@@ -4,7 +4,8 @@ from brain.registry.cards import AgentCard, Roster
 from brain.registry.custom_agents.binding import custom_card, select_tools
 from starling.core.agents import LLMAgentConfig
 from starling.core.principal import Grant
-from starling.core.tools import Effect, ToolDefinition
+from starling.core.tool_calls import Effect
+from starling.core.tools import ToolDefinition
 
 OFFER = {"git": ("log", "add"), "time": ("now",), "empty": ()}
 

@@ -2,7 +2,8 @@
 
 from brain.registry.cards import BUILTINS, AgentCard, Roster
 from starling.core.principal import Grant
-from starling.core.tools import Effect, ToolDefinition
+from starling.core.tool_calls import Effect
+from starling.core.tools import ToolDefinition
 
 
 def tool(name: str, effect: Effect = Effect.READ, description: str = "") -> ToolDefinition:

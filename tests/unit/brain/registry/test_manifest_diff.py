@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from brain.registry.manifest import AgentPin, Manifest, ServerEntry, ToolPin
 from brain.registry.manifest_diff import Changes, Names, difference
-from starling.core.tools import Effect
+from starling.core.tool_calls import Effect
 
 NAMES = st.sampled_from("abcd")
 HASHES = st.sampled_from(["1", "2"])

@@ -10,7 +10,8 @@ from mcp_gateway.config import server_of
 from mcp_gateway.directory import Directory
 from mcp_gateway.path.approval import Approval
 from starling.core.clock import Deadline, SystemClock
-from starling.core.tools import CallRecord, Effect, ServerListing, ToolCall, ToolDefinition, ToolOutcome
+from starling.core.tool_calls import Effect
+from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolDefinition, ToolOutcome
 
 REFUSED = ToolOutcome("failed", "no", code="not_approved")
 

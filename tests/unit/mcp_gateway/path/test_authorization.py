@@ -7,7 +7,8 @@ import pytest
 from mcp_gateway.path.authorization import Granted
 from starling.core.clock import Deadline, SystemClock
 from starling.core.principal import Grant
-from starling.core.tools import Effect, ToolCall, ToolDefinition, ToolOutcome
+from starling.core.tool_calls import Effect
+from starling.core.tools import ToolCall, ToolDefinition, ToolOutcome
 
 
 @dataclass

@@ -13,7 +13,8 @@ from starling.app.cli.terminal.output import progress, say, say_json
 from starling.app.registry.servers import open_servers
 from starling.core.errors import InvalidRequestError
 from starling.core.settings import Settings
-from starling.core.tools import Effect, ServerListing
+from starling.core.tool_calls import Effect
+from starling.core.tools import ServerListing
 
 app = typer.Typer(add_completion=False)
 
