@@ -1,12 +1,12 @@
 """The states of a tool call, and what each observation means for it. Pure: stores nothing and calls nothing.
 
-A call is `announced` once the model's answer that asks for it is in the journal. A call of a `read` tool goes from there
-to `succeeded` or `failed`. A call that may change something has a row in the ledger and goes through all states:
+A call is `announced` once the model's answer that asks for it is in the journal. A call of a `read` tool goes from
+there to `succeeded` or `failed`. A call that may change something has a row in the ledger and goes through all states:
 
     announced → intended → dispatched → succeeded | unusable | failed | in_doubt
 
-`failed` needs proof that the server did not act. `unusable`: the server answered, so the call was done or may have been,
-and its result must not be used. `in_doubt`: no answer came.
+`failed` needs proof that the server did not act. `unusable`: the server answered, so the call was done or may have
+been, and its result must not be used. `in_doubt`: no answer came.
 """
 
 from collections.abc import Mapping
@@ -154,8 +154,8 @@ def needs_a_person(state: CallState, effect: Effect) -> bool:
 def refuses_repeat(state: CallState, effect: Effect, *, found: bool, same_key: bool) -> bool:
     """Whether a call in this state keeps its run from making another one of the same tool with the same arguments.
 
-    `found`: a tool or a person, not the call's own answer, decided the state. `same_key`: the other call would carry the
-    same idempotency key, so that its server can tell the repetition.
+    `found`: a tool or a person, not the call's own answer, decided the state. `same_key`: the other call would carry
+    the same idempotency key, so that its server can tell the repetition.
     """
     match state:
         case CallState.UNUSABLE:
