@@ -6,6 +6,7 @@ from importlib.metadata import version
 from typing import Annotated
 
 import typer
+from uvicorn.loops.auto import auto_loop_factory
 
 from starling.app.cli.command_settings import service_settings_of
 from starling.app.cli.signals import run_until_stopped, terminable
@@ -35,7 +36,7 @@ def serve(
     settings = service_settings_of(context, host=host, port=port)
     patience = settings.limits.stream_write_seconds
     with terminable(), bind(settings.host, settings.port, write_seconds=patience) as listener:
-        run_until_stopped(_run(settings, find_database(settings), listener, as_json=as_json))
+        run_until_stopped(_run(settings, find_database(settings), listener, as_json=as_json), auto_loop_factory())
 
 
 async def _run(settings: Settings, database: Database, listener: socket.socket, *, as_json: bool) -> None:

@@ -37,9 +37,11 @@ def heed_signals() -> None:
         signal.signal(number, _stop)
 
 
-def run_until_stopped[T](main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` in an event loop. A signal cancels it; when it has cleaned up, Stopped is raised."""
-    return asyncio.run(_heeding(main))
+def run_until_stopped[T](
+    main: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+) -> T:
+    """Run `main` in a new event loop. A signal cancels it; when it has cleaned up, Stopped is raised."""
+    return asyncio.run(_heeding(main), loop_factory=loop_factory)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from uvicorn.loops.auto import auto_loop_factory
 
 from starling.app.cli.command_settings import service_settings_of, with_servers_found_here
 from starling.app.cli.signals import drained_first, run_until_stopped, terminable
@@ -57,7 +58,7 @@ def up(
         bind(settings.host, settings.port, write_seconds=patience) as listener,
         own_database(settings) as database,
     ):
-        run_until_stopped(_run(settings, database, listener, as_json=as_json))
+        run_until_stopped(_run(settings, database, listener, as_json=as_json), auto_loop_factory())
 
 
 async def _run(settings: Settings, database: Database, listener: socket.socket, *, as_json: bool) -> None:

@@ -4,6 +4,7 @@ from contextlib import AsyncExitStack
 from typing import Annotated
 
 import typer
+from uvicorn.loops.auto import auto_loop_factory
 
 from starling.app.cli.command_settings import service_settings_of
 from starling.app.cli.signals import drained_first, run_until_stopped, terminable
@@ -32,7 +33,7 @@ def worker(
     settings = service_settings_of(context)
     check(settings)
     with terminable():
-        run_until_stopped(_run(settings, find_database(settings), as_json=as_json))
+        run_until_stopped(_run(settings, find_database(settings), as_json=as_json), auto_loop_factory())
 
 
 async def _run(settings: Settings, database: Database, *, as_json: bool) -> None:
