@@ -8,8 +8,13 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained, GraphRecursionError
 from langgraph.runtime import RunControl
 
+from brain.agents.artifact_tool import ArtifactTool
+from brain.agents.native_runtime import NativeRuntime
 from brain.agents.pipeline import Pipeline
-from brain.context import Meter, RunContext
+from brain.agents.reflection import Reviewer
+from brain.agents.text_runtime import TextRuntime
+from brain.agents.tool_calling import ToolAccess
+from brain.context import RunContext
 from brain.conversation.rendering import SHOWN, render
 from brain.conversation.repository import ConversationRepository
 from brain.durability.checkpointer import FencedSaver
@@ -17,12 +22,17 @@ from brain.durability.journal import Journal
 from brain.durability.ledger import Ledger
 from brain.governance import Governance
 from brain.graph import Star, build_star
-from brain.interrupts.budget import Budget
+from brain.interrupts.budget import Meter, RunBudget
 from brain.interrupts.requests import Interrupts
+from brain.journaled_model import JournaledModel
 from brain.lifecycle.cancellation import ActiveRun, ActiveRuns
 from brain.lifecycle.fallback_answer import state_at_timeout
 from brain.lifecycle.finalization import RunFinalizer
 from brain.lifecycle.termination import RunTerminator, count
+from brain.nodes.qa import Qa
+from brain.nodes.supervisor import Supervisor
+from brain.prompts import prompt
+from brain.recorder import RunRecorder
 from brain.registry.cards import Roster
 from brain.registry.service import Registry
 from brain.state import ConversationMessage, GraphState, initial_state
@@ -84,7 +94,7 @@ class Brain:
 
     def __init__(self, with_: Collaborators) -> None:
         self._with = _traced(with_)
-        self._star = build_star(Pipeline())
+        self._star = _star(self._with)
         self._stopping = RunTerminator(with_.engine, with_.broadcast, with_.reader, with_.ending)
         self._control = RunControl()
 
@@ -122,7 +132,7 @@ class Brain:
         try:
             async with life.within(run.remaining_seconds):
                 context = await self._context(run, writer, deadline, meter)
-                state = await self._run_star(context)
+                state = await self._run_star(context, writer)
         except (LeaseLostError, DatabaseUnavailableError):
             raise
         except SuspendedError as suspended:
@@ -165,23 +175,19 @@ class Brain:
         interrupts = await self._interrupts(run, writer)
         ledger = await self._ledger(run, writer, interrupts)
         count(meter, entries, ledger.settled)
+        recorder, journal = RunRecorder(writer), Journal(writer, entries)
+        budget = RunBudget(deadline, meter, interrupts, run.config.limits.tokens)
         return RunContext(
             run=run,
-            writer=writer,
-            journal=Journal(writer, entries),
-            models=self._with.models,
-            gateway=self._with.gateway,
+            allowance=allowance,
             roster=self._usable(run, roster, allowance.effects),
             history=history,
-            allowance=allowance,
-            limits=self._with.limits,
-            deadline=deadline,
+            recorder=recorder,
+            journal=journal,
+            model=JournaledModel(self._with.models, journal, recorder, budget, self._with.limits.model_call_seconds),
+            budget=budget,
             interrupts=interrupts,
             ledger=ledger,
-            meter=meter,
-            budget=Budget(run.config.limits.tokens),
-            tracer=self._with.tracer,
-            artifacts=self._with.artifacts,
         )
 
     async def _interrupts(self, run: Run, writer: RunWriter) -> Interrupts:
@@ -206,10 +212,10 @@ class Brain:
     async def _history(self, run: Run) -> tuple[ConversationMessage, ...]:
         return render(await self._with.conversations.last(run, SHOWN, self._with.limits.max_history))
 
-    async def _run_star(self, context: RunContext) -> GraphState:
+    async def _run_star(self, context: RunContext, writer: RunWriter) -> GraphState:
         """Start the star, or go on from the last checkpoint. Raises SuspendedError where it can't go on for now."""
-        saver = FencedSaver(self._with.engine, context.writer)
-        config = _config(context.run, context.limits.graph_steps)
+        saver = FencedSaver(self._with.engine, writer)
+        config = _config(context.run, self._with.limits.graph_steps)
         resumed = await saver.aget_tuple(config) is not None
         star: Star = self._star.copy({"checkpointer": saver})
         given = None if resumed else initial_state(context.run.input)
@@ -217,7 +223,7 @@ class Brain:
         if waits := reached.get("__interrupt__"):
             raise SuspendedError(*dict.fromkeys(key for item in waits for key in item.value))
         if resumed:  # a task may have failed before it came to what was open in an earlier life
-            await self._stopping.close(context.writer, _LEFT, "failed")
+            await self._stopping.close(writer, _LEFT, "failed")
         return cast("GraphState", reached)
 
     async def _broken_off(self, writer: RunWriter, failure: Failure) -> tuple[GraphState, Failure | None]:
@@ -231,6 +237,19 @@ class Brain:
             return state, failure
         writer.emit(Warn(code=failure.code, message=failure.message))
         return state, None
+
+
+def _star(with_: Collaborators) -> Star:
+    limits, tracer = with_.limits, with_.tracer
+    artifact_tool = ArtifactTool(with_.artifacts, limits, tracer)
+    pipeline = Pipeline(
+        tool_runtime=NativeRuntime(ToolAccess(with_.gateway, artifact_tool)),
+        text_runtime=TextRuntime(),
+        reviewer=Reviewer(prompt("reflection"), prompt("reviewer"), tracer),
+        tracer=tracer,
+        history_messages=limits.worker_context_messages,
+    )
+    return build_star(Supervisor(prompt("supervisor"), limits, with_.gateway, tracer), pipeline, Qa(prompt("qa")))
 
 
 def _traced(with_: Collaborators) -> Collaborators:

@@ -18,13 +18,13 @@ QA = "qa"
 type Star = CompiledStateGraph[GraphState, RunContext, GraphState, GraphState]
 
 
-def build_star(pipeline: TaskPipeline) -> Star:
+def build_star(supervisor: Supervisor, pipeline: TaskPipeline, qa: Qa) -> Star:
     """Return a compiled star: preprocess, then supervisor and agents in turn, then qa."""
     graph: StateGraph[GraphState, RunContext, GraphState, GraphState] = StateGraph(GraphState, RunContext)
     graph.add_node("preprocess", Preprocess())
-    graph.add_node("supervisor", Supervisor())
+    graph.add_node("supervisor", supervisor)
     graph.add_node("agents", Agents(pipeline))
-    graph.add_node(QA, Qa())
+    graph.add_node(QA, qa)
     graph.add_edge(START, "preprocess")
     graph.add_edge("preprocess", "supervisor")
     graph.add_conditional_edges("supervisor", route, ["agents", QA])

@@ -1,10 +1,10 @@
-"""Text for the user, grouped so that a stream of tokens doesn't become a stream of transactions."""
+"""Buffer between a model's tokens and the run's `thinking` events."""
 
 import asyncio
 from types import TracebackType
 from typing import Self
 
-from brain.context import RunContext
+from brain.recorder import RunRecorder
 from starling.core.events import Thinking
 
 _GROUP_SECONDS = 0.05
@@ -12,17 +12,17 @@ _GROUP_BYTES = 512  # of UTF-8
 
 
 class StreamBuffer:
-    """Emits what it is given as `thinking` events of at most 512 bytes, at most 50 ms behind."""
+    """Emits text as `thinking` events of at most 512 bytes, at most 50 ms late: a token alone makes no transaction."""
 
-    def __init__(self, context: RunContext, message_id: str) -> None:
-        self._context = context
+    def __init__(self, recorder: RunRecorder, message_id: str) -> None:
+        self._recorder = recorder
         self._message_id = message_id
         self._restarts = 0
         self._held = bytearray()
         self._timer: asyncio.TimerHandle | None = None
 
     def write(self, text: str, *, restart: bool = False) -> None:
-        """Add text; `restart` begins a new message, which replaces what was typed before."""
+        """Add text; `restart` begins a new message, which replaces the one before."""
         if restart:
             self._emit_all()
             self._restarts += 1
@@ -43,7 +43,7 @@ class StreamBuffer:
         content = self._held[:count].decode("utf-8", "surrogatepass")
         del self._held[:count]
         suffix = f".{self._restarts}" if self._restarts else ""
-        self._context.emit(Thinking(content=content, message_id=self._message_id + suffix))
+        self._recorder.emit(Thinking(content=content, message_id=self._message_id + suffix))
 
     def __enter__(self) -> Self:
         return self
@@ -56,6 +56,6 @@ class StreamBuffer:
 
 def _whole_characters(text: bytearray, most: int) -> int:
     """Return how many bytes, at most `most`, end with a whole character."""
-    while most < len(text) and text[most] & 0xC0 == 0x80:  # it goes on there
+    while most < len(text) and text[most] & 0xC0 == 0x80:  # a continuation byte
         most -= 1
     return most

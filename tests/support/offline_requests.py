@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from brain.interrupts.clarification import MAY_ASK
 from brain.planning.decision import OPEN_DECISION, VERDICT, Decision, OpenDecision, Verdict
+from brain.planning.decision_request import MAY_ASK
 from brain.prompts import Xml, element, lines, prompt
 from brain.registry.cards import BUILTINS, AgentCard
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, ToolSpec

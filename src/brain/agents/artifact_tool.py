@@ -1,4 +1,4 @@
-"""The built-in tool that reads on in what was too long: results of the task's own calls, and of those it builds on."""
+"""The built-in tool `read_artifact`: reads more of long results, of the task's own calls and of those it depends on."""
 
 import asyncio
 import json
@@ -15,8 +15,9 @@ from starling.core.artifacts import READ_ARTIFACT, ArtifactStore
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
 from starling.core.json import JsonObject
 from starling.core.llm import ToolSpec
+from starling.core.settings import Limits
 from starling.core.tools import ToolOutcome
-from starling.core.tracing import Attributes, SpanKind
+from starling.core.tracing import SpanKind, Tracer
 
 READ_ARTIFACT_SPEC: Final = ToolSpec(
     READ_ARTIFACT,
@@ -32,9 +33,9 @@ READ_ARTIFACT_SPEC: Final = ToolSpec(
         "required": [],
     },
 )
-_FRAME_CHARS = 200  # for what is said around a part
-_CONTEXT_CHARS = 80  # on each side of what was found
-_SHORTEST = 8  # beginning of an id that counts
+_FRAME_CHARS = 200  # for the note around a part
+_CONTEXT_CHARS = 80  # on each side of a match
+_SHORTEST_PREFIX = 8  # of an id
 
 
 class _ReadRequest(BaseModel):
@@ -47,8 +48,34 @@ class _ReadRequest(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class ArtifactReader:
-    """What one call of the tool may read, and how many characters it may answer with."""
+class ArtifactTool:
+    """Answers calls of `read_artifact` within the limits of a tool call."""
+
+    artifacts: ArtifactStore
+    limits: Limits
+    tracer: Tracer
+
+    async def call(self, execution: TaskExecution, arguments: JsonObject | None) -> ToolOutcome:
+        """Return the part that is asked for, or the places of a text. Failures are outcomes."""
+        if arguments is None:
+            return ToolOutcome("failed", "The arguments weren't a JSON object.", code="invalid_arguments")
+        run, budget = execution.context.run, execution.context.budget
+        room = max(_FRAME_CHARS, self.limits.tool_result_chars - _FRAME_CHARS)
+        reader = _Reader(self.artifacts, run.tenant, run.id, execution.artifacts, room)
+        attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": READ_ARTIFACT, "input": arguments}
+        with self.tracer.span(f"execute_tool {READ_ARTIFACT}", SpanKind.TOOL, lambda: attributes) as span:
+            try:
+                async with asyncio.timeout(budget.deadline.cap(self.limits.tool_call_seconds)):
+                    outcome = await reader.read(arguments)
+            except TimeoutError:
+                outcome = ToolOutcome("failed", "Reading took too long.", code="timeout")
+            span.set(lambda: {"starling.status": outcome.status, "output": outcome.text})
+        return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads in the artifacts that one task may see; an answer has at most `room` characters."""
 
     artifacts: ArtifactStore
     tenant: str
@@ -56,78 +83,57 @@ class ArtifactReader:
     visible: Mapping[str, ArtifactRecord]
     room: int
 
-    async def __call__(self, arguments: JsonObject) -> ToolOutcome:
-        """Return the part that is asked for, or where a text stands. Failures are outcomes."""
+    async def read(self, arguments: JsonObject) -> ToolOutcome:
         try:
-            wish = _ReadRequest.model_validate(arguments)
+            request = _ReadRequest.model_validate(arguments)
         except ValidationError as error:
             wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
             return ToolOutcome("failed", f"The arguments don't fit {READ_ARTIFACT}: {wrong}.", code="invalid_arguments")
-        found = self._meant(wish.artifact)
-        if found is None:
-            return ToolOutcome("failed", self._unknown(wish.artifact), code="invalid_arguments")
+        record = self._record(request.artifact)
+        if record is None:
+            return ToolOutcome("failed", self._unknown(request.artifact), code="invalid_arguments")
         try:
-            return ToolOutcome("succeeded", await (self._found(found, wish) if wish.find else self._part(found, wish)))
+            text = await (self._matches(record, request) if request.find else self._part(record, request))
         except NotFoundError as error:
             return ToolOutcome("failed", str(error), code="removed")
         except DatabaseUnavailableError as error:
             return ToolOutcome("failed", f"It can't be read now. {error.message}", code="tool_error")
+        return ToolOutcome("succeeded", text)
 
-    def _meant(self, said: str) -> ArtifactRecord | None:
-        if said in self.visible:
-            return self.visible[said]
-        fits = [record for key, record in self.visible.items() if key.startswith(said)]
-        return fits[0] if len(fits) == 1 and (not said or len(said) >= _SHORTEST) else None
+    def _record(self, name: str) -> ArtifactRecord | None:
+        if name in self.visible:
+            return self.visible[name]
+        fits = [record for key, record in self.visible.items() if key.startswith(name)]
+        return fits[0] if len(fits) == 1 and (not name or len(name) >= _SHORTEST_PREFIX) else None
 
-    def _unknown(self, said: str) -> str:
-        there = "; ".join(f"{key} ({record['name']})" for key, record in self.visible.items())
-        return f"{said!r} names none of the artifacts here. They are: {there}."
+    def _unknown(self, name: str) -> str:
+        known = "; ".join(f"{key} ({record['name']})" for key, record in self.visible.items())
+        return f"{name!r} names none of the artifacts here. They are: {known}."
 
-    async def _part(self, record: ArtifactRecord, wish: _ReadRequest) -> str:
-        length, total = min(wish.length or self.room, self.room), record["characters"]
-        part = await self.artifacts.part(self.tenant, self.run_id, record["id"], wish.offset, length)
+    async def _part(self, record: ArtifactRecord, request: _ReadRequest) -> str:
+        length, total = min(request.length or self.room, self.room), record["characters"]
+        part = await self.artifacts.part(self.tenant, self.run_id, record["id"], request.offset, length)
         if not part:
-            return f"[artifact {record['id']} has only {total:,} characters: nothing begins at {wish.offset}]"
-        end = wish.offset + len(part)
+            return f"[artifact {record['id']} has only {total:,} characters: nothing begins at {request.offset}]"
+        end = request.offset + len(part)
         more = f"; more from offset {end}" if end < total else "; that is its end"
-        return f"{part}\n[characters {wish.offset} to {end} of {total:,} of artifact {record['id']}{more}]"
+        return f"{part}\n[characters {request.offset} to {end} of {total:,} of artifact {record['id']}{more}]"
 
-    async def _found(self, record: ArtifactRecord, wish: _ReadRequest) -> str:
+    async def _matches(self, record: ArtifactRecord, request: _ReadRequest) -> str:
         content = await self.artifacts.read(self.tenant, self.run_id, record["id"])
         lines, used = list[str](), 0
-        for at, line in _places(content.text, wish.find, wish.offset):
+        for at, line in _matching_lines(content.text, request.find, request.offset):
             used += len(line) + 1
             if lines and used > self.room:
                 return "\n".join([*lines, f"[more from offset {at} on]"])
             lines.append(line[: self.room])
         if lines:
             return "\n".join([*lines, f"[that is all in artifact {record['id']}]"])
-        return f"[{wish.find[:_CONTEXT_CHARS]!r} isn't in artifact {record['id']} from offset {wish.offset} on]"
+        return f"[{request.find[:_CONTEXT_CHARS]!r} isn't in artifact {record['id']} from offset {request.offset} on]"
 
 
-async def read(work: TaskExecution, arguments: JsonObject | None) -> ToolOutcome:
-    """Do what a call of the tool asks for, within the limits of a tool's call."""
-    if arguments is None:
-        return ToolOutcome("failed", "The arguments weren't a JSON object.", code="invalid_arguments")
-    context = work.context
-    room = max(_FRAME_CHARS, context.limits.tool_result_chars - _FRAME_CHARS)
-    reading = ArtifactReader(context.artifacts, context.run.tenant, context.run.id, work.artifacts, room)
-    with context.tracer.span(f"execute_tool {READ_ARTIFACT}", SpanKind.TOOL, lambda: _asked(arguments)) as span:
-        try:
-            async with asyncio.timeout(context.deadline.cap(context.limits.tool_call_seconds)):
-                outcome = await reading(arguments)
-        except TimeoutError:
-            outcome = ToolOutcome("failed", "Reading took too long.", code="timeout")
-        span.set(lambda: {"starling.status": outcome.status, "output": outcome.text})
-    return outcome
-
-
-def _asked(arguments: JsonObject) -> Attributes:
-    return {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": READ_ARTIFACT, "input": arguments}
-
-
-def _places(text: str, wanted: str, offset: int) -> Iterator[tuple[int, str]]:
-    """Yield where a text stands, upper or lower case, and a line that shows it with what is around it."""
+def _matching_lines(text: str, wanted: str, offset: int) -> Iterator[tuple[int, str]]:
+    """Yield the offset of each match from `offset` on, in either case, and a line that shows it in its context."""
     for match in re.compile(re.escape(wanted), re.IGNORECASE).finditer(text, offset):
         start, end = max(0, match.start() - _CONTEXT_CHARS), match.end() + _CONTEXT_CHARS
         yield match.start(), f"{match.start()}: {json.dumps(text[start:end], ensure_ascii=False)}"

@@ -1,14 +1,12 @@
-"""What every task goes through: briefed, executed, reviewed, recorded; rejected work goes back with feedback."""
+"""The pipeline of a task: prompt built, executed, reviewed, recorded; a rejected attempt is repeated with feedback."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from brain.agents.native_runtime import NativeRuntime
-from brain.agents.prompt_building import brief, feedback
-from brain.agents.reflection import ReviewResult, reflect
+from brain.agents.prompt_building import feedback, first_messages
+from brain.agents.reflection import Reviewer, ReviewResult
 from brain.agents.runtime import AgentRuntime, AttemptOutput, TaskExecution
-from brain.agents.text_runtime import TextRuntime
-from brain.context import OUT_OF_TIME, RunContext
+from brain.context import RunContext
+from brain.interrupts.budget import OUT_OF_TIME
 from brain.planning.plan_validation import with_refusals
 from brain.registry.cards import AgentCard
 from brain.state import Dispatch, TaskOutcome, ToolUse
@@ -22,119 +20,124 @@ from starling.core.errors import (
     StarlingError,
 )
 from starling.core.events import TaskResult, TaskStart
-from starling.core.tracing import Attributes, SpanKind
+from starling.core.tracing import Attributes, SpanKind, Tracer
 
 _SUMMARY_CHARS = 280
 _FAILURES = (ModelError, JournalDivergedError, OutcomeUnknownError, DeadlineExceededError, BudgetExhaustedError)
 
-type Runtimes = Callable[[AgentCard], AgentRuntime]
-
-
-def default_runtimes(card: AgentCard) -> AgentRuntime:
-    """Return the runtime of an agent: agents without tools of their own write, all others call."""
-    writes = card.kind == "builtin" or (card.kind == "custom" and not card.tools)
-    return TextRuntime() if writes else NativeRuntime()
-
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Takes one task from dispatch to outcome. A failure is an outcome, never a success."""
+    """Takes one task from dispatch to outcome. A failure is an outcome, never a success.
 
-    runtimes: Runtimes = field(default=default_runtimes)
+    Agents without tools use `text_runtime`, all others `tool_runtime`. An agent is shown up to `history_messages` of
+    the conversation.
+    """
+
+    tool_runtime: AgentRuntime
+    text_runtime: AgentRuntime
+    reviewer: Reviewer
+    tracer: Tracer
+    history_messages: int
 
     async def run(self, context: RunContext, dispatch: Dispatch) -> TaskOutcome:
-        """Return what the task came to, from the journal where it had ended before a crash."""
+        """Return the outcome of the task, from the journal if it had ended before a crash."""
         path = dispatch["path"]
         recorded = context.journal.find(path, "result")
         if recorded is not None:
             return TaskOutcome(**recorded)
-        with context.tracer.span(f"task {dispatch['task']['id']}", SpanKind.AGENT, lambda: _given(dispatch)) as span:
-            outcome = await self._attempts(context, dispatch, path)
-            span.set(lambda: _came_to(outcome))
+        name = f"task {dispatch['task']['id']}"
+        with self.tracer.span(name, SpanKind.AGENT, lambda: _dispatch_attributes(dispatch)) as span:
+            outcome = await self._execute(context, dispatch)
+            span.set(lambda: _outcome_attributes(outcome))
             if outcome["status"] == "failed":
                 span.fail(outcome["reason"])
         context.journal.record(path, "result", outcome)
-        context.emit(_task_result(outcome, path))
+        context.recorder.emit(_result_event(outcome, path))
         return outcome
 
-    async def _attempts(self, context: RunContext, dispatch: Dispatch, path: str) -> TaskOutcome:
-        card = context.roster.get(dispatch["task"]["agent"])
-        if card is None or (card.degraded and not context.journal.knows(path, "context")):  # what has begun goes on
-            reason = card.degraded if card else f"There is no agent {dispatch['task']['agent']!r}."
-            return _failed(dispatch, reason, attempts=0)
-        work = TaskExecution(context, card, dispatch, path)
-        runtime = self.runtimes(card)
+    async def _execute(self, context: RunContext, dispatch: Dispatch) -> TaskOutcome:
+        path, name = dispatch["path"], dispatch["task"]["agent"]
+        card = context.roster.get(name)
+        if card is None:
+            return _failed(dispatch, f"There is no agent {name!r}.", attempts=0)
+        if card.degraded and not context.journal.knows(path, "context"):  # a task that has begun is continued
+            return _failed(dispatch, card.degraded, attempts=0)
+        execution = TaskExecution(context, card, dispatch, path)
         reason, unknown, attempt = "", False, 0
         try:
             for attempt in range(1, context.allowance.max_attempts + 1):
-                produced, judgement = await self._attempt(work, runtime, attempt)
-                if judgement.approved:
-                    _retype(work, produced, judgement)
-                    return _approved(work, produced, judgement, attempt)
-                reason = " ".join(judgement.reasons)
+                produced, review = await self._attempt(execution, attempt)
+                if review.approved:
+                    _emit_fixed_text(execution, produced, review)
+                    return _approved(execution, produced, review, attempt)
+                reason = " ".join(review.reasons)
                 if produced.unable:
                     break
-                work.messages.append(feedback(judgement.reasons))
+                execution.messages.append(feedback(review.reasons))
         except _FAILURES as error:
-            context.warn(error.code, str(error), work.task_id)
-            reason, unknown = _reason(context, error), isinstance(error, OutcomeUnknownError)
-            unknown |= context.ledger.in_doubt(path)
-        reason = reason or "It was rejected without a reason."
-        failed = _failed(dispatch, with_refusals(reason, work.refused), attempts=attempt, unknown=unknown)
-        return {**failed, "refused": work.refused} if work.refused else failed
+            context.recorder.warn(error.code, str(error), execution.task_id)
+            reason = _failure_reason(context, error)
+            unknown = isinstance(error, OutcomeUnknownError) or context.ledger.in_doubt(path)
+        reason = with_refusals(reason or "It was rejected without a reason.", execution.refused)
+        failed = _failed(dispatch, reason, attempts=attempt, unknown=unknown)
+        return {**failed, "refused": execution.refused} if execution.refused else failed
 
-    async def _attempt(
-        self, work: TaskExecution, runtime: AgentRuntime, attempt: int
-    ) -> tuple[AttemptOutput, ReviewResult]:
-        """One try: executed, then reviewed. An agent that says that it can't is believed."""
-        _announce(work, attempt)
+    async def _attempt(self, execution: TaskExecution, attempt: int) -> tuple[AttemptOutput, ReviewResult]:
+        """Execute and review once; there is no review where the agent says that it can't do the task."""
+        _report_start(execution, attempt)
         if attempt == 1:
-            work.messages = brief(work)
-        with work.context.tracer.span(
-            f"attempt {attempt}", SpanKind.CHAIN, lambda: {"starling.attempt": attempt}
-        ) as span:
-            produced = await runtime.attempt(work)
+            execution.messages = first_messages(execution, self.history_messages)
+        with self.tracer.span(f"attempt {attempt}", SpanKind.CHAIN, lambda: {"starling.attempt": attempt}) as span:
+            produced = await self._runtime(execution.card).attempt(execution)
             span.set(lambda: {"output": produced.output, "starling.unable": produced.unable or None})
             if produced.unable:
                 return produced, ReviewResult(approved=False, output="", reasons=(produced.output,))
-            return produced, await reflect(work, produced, attempt)
+            return produced, await self.reviewer.review(execution, produced, attempt)
+
+    def _runtime(self, card: AgentCard) -> AgentRuntime:
+        has_no_tools = card.kind == "builtin" or (card.kind == "custom" and not card.tools)
+        return self.text_runtime if has_no_tools else self.tool_runtime
 
 
-def _reason(context: RunContext, error: StarlingError) -> str:
-    """Say why a task failed; whatever goes wrong once the time is up goes wrong because of that."""
-    late = context.deadline.passed and not isinstance(error, DeadlineExceededError)
+def _failure_reason(context: RunContext, error: StarlingError) -> str:
+    """Return why a task failed; any failure after the deadline is put down to it."""
+    late = context.budget.deadline.passed and not isinstance(error, DeadlineExceededError)
     return f"{OUT_OF_TIME} {error}" if late else str(error)
 
 
-def _announce(work: TaskExecution, attempt: int) -> None:
-    """Tell the stream once that an attempt begins; what the first one is told goes to the journal with it."""
-    journal, task = work.context.journal, work.dispatch["task"]
-    if journal.knows(work.path, "context", attempt - 1):
+def _report_start(execution: TaskExecution, attempt: int) -> None:
+    """Emit once that an attempt begins; the first one's journal entry is its context."""
+    journal, task = execution.context.journal, execution.dispatch["task"]
+    if journal.knows(execution.path, "context", attempt - 1):
         return
-    work.context.emit(TaskStart(task_id=task["id"], agent=task["agent"], path=work.path, attempt=attempt))
+    execution.context.recorder.emit(
+        TaskStart(task_id=task["id"], agent=task["agent"], path=execution.path, attempt=attempt)
+    )
     if attempt > 1:
-        journal.record(work.path, "context", {}, attempt - 1)
+        journal.record(execution.path, "context", {}, attempt - 1)
 
 
-def _retype(work: TaskExecution, produced: AttemptOutput, judgement: ReviewResult) -> None:
-    """Put what the review made of a text in the place of what was typed out."""
-    if work.dispatch["whole_plan"] and not produced.uses and judgement.output != produced.output:
-        with StreamBuffer(work.context, f"{work.path}.fixed.{work.context.run.fence}") as buffer:
-            buffer.write(judgement.output)
+def _emit_fixed_text(execution: TaskExecution, produced: AttemptOutput, review: ReviewResult) -> None:
+    """Replace a text that was streamed by the one that the review made of it."""
+    context = execution.context
+    if execution.dispatch["whole_plan"] and not produced.uses and review.output != produced.output:
+        with StreamBuffer(context.recorder, f"{execution.path}.fixed.{context.run.fence}") as buffer:
+            buffer.write(review.output)
 
 
-def _approved(work: TaskExecution, produced: AttemptOutput, judgement: ReviewResult, attempts: int) -> TaskOutcome:
-    uses: Sequence[ToolUse] = [{"tool": use.name, "status": use.outcome.status} for use in produced.uses]
+def _approved(execution: TaskExecution, produced: AttemptOutput, review: ReviewResult, attempts: int) -> TaskOutcome:
+    uses: list[ToolUse] = [{"tool": use.name, "status": use.outcome.status} for use in produced.uses]
     outcome = TaskOutcome(
-        task_id=work.task_id,
-        agent=work.card.name,
+        task_id=execution.task_id,
+        agent=execution.card.name,
         status="approved",
-        output=judgement.output,
+        output=review.output,
         reason="",
         attempts=attempts,
-        tools=list(uses),
+        tools=uses,
     )
-    return {**outcome, "artifacts": list(work.kept.values())} if work.kept else outcome
+    return {**outcome, "artifacts": list(execution.kept.values())} if execution.kept else outcome
 
 
 def _failed(dispatch: Dispatch, reason: str, *, attempts: int, unknown: bool = False) -> TaskOutcome:
@@ -151,7 +154,7 @@ def _failed(dispatch: Dispatch, reason: str, *, attempts: int, unknown: bool = F
     return {**outcome, "unknown": True} if unknown else outcome
 
 
-def _given(dispatch: Dispatch) -> Attributes:
+def _dispatch_attributes(dispatch: Dispatch) -> Attributes:
     task = dispatch["task"]
     return {
         "gen_ai.operation.name": "invoke_agent",
@@ -164,7 +167,7 @@ def _given(dispatch: Dispatch) -> Attributes:
     }
 
 
-def _came_to(outcome: TaskOutcome) -> Attributes:
+def _outcome_attributes(outcome: TaskOutcome) -> Attributes:
     tools = list(dict.fromkeys(use["tool"] for use in outcome["tools"]))
     found_by = {"agent_name": [outcome["agent"]], "tool_usage": tools}
     return {
@@ -176,7 +179,7 @@ def _came_to(outcome: TaskOutcome) -> Attributes:
     }
 
 
-def _task_result(outcome: TaskOutcome, path: str) -> TaskResult:
+def _result_event(outcome: TaskOutcome, path: str) -> TaskResult:
     text = outcome["output"] or outcome["reason"]
     return TaskResult(
         task_id=outcome["task_id"],

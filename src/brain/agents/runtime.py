@@ -1,4 +1,4 @@
-"""The port that every way of executing a task has: one attempt at a time, all of it journalled."""
+"""The port of agent runtimes: one attempt at a task at a time, all of it journalled."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from starling.core.tools import ToolOutcome
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A tool call that was made, and what it came to. `name` is the full name, or what the model invented."""
+    """A finished tool call and its outcome. `name` is the full name, or the one that the model made up."""
 
     name: str
     arguments: JsonObject
@@ -22,14 +22,14 @@ class ToolUse:
 
     @property
     def artifacts(self) -> list[ArtifactRecord]:
-        """The whole of the result where that was too long, else nothing."""
+        """The artifact that holds the whole result, if that was too long."""
         key, characters = self.outcome.artifact, self.outcome.characters
         return [ArtifactRecord(id=key, name=self.name, characters=characters)] if key else []
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptOutput:
-    """What one attempt came to. `unable` means that the agent itself says that it can't."""
+    """The result of one attempt; with `unable` the agent says itself that it can't do the task."""
 
     output: str
     uses: tuple[ToolUse, ...] = ()
@@ -38,10 +38,10 @@ class AttemptOutput:
 
 @dataclass(slots=True)
 class TaskExecution:
-    """A task in the hands of an agent: grows by a turn with each answer, over all attempts.
+    """An agent's work on one task; it grows with each answer, over all attempts.
 
-    `refused` says of each call that wasn't approved why, once; `kept` are the wholes of results that were too
-    long, by id.
+    `position` is that of the next answer in the journal. `refused` holds the reason of each call that was not
+    approved, once; `kept` the artifacts of results that were too long, by id.
     """
 
     context: RunContext
@@ -55,13 +55,13 @@ class TaskExecution:
 
     @property
     def artifacts(self) -> Mapping[str, ArtifactRecord]:
-        """What the task may read on in: of results that it builds on, and of its own."""
+        """The artifacts that the task may read: of results that it depends on, and its own."""
         needed = (record for result in self.dispatch["needed"] for record in result.get("artifacts", ()))
         return {record["id"]: record for record in needed} | self.kept
 
-    def keep(self, made: Iterable[ToolUse]) -> None:
-        """Remember what is kept of the results of calls, in their order."""
-        self.kept |= {record["id"]: record for use in made for record in use.artifacts}
+    def keep(self, uses: Iterable[ToolUse]) -> None:
+        """Add the artifacts of calls, in their order."""
+        self.kept |= {record["id"]: record for use in uses for record in use.artifacts}
 
     @property
     def task_id(self) -> str:
@@ -76,9 +76,9 @@ class AgentRuntime(Protocol):
     """Executes attempts.
 
     Raises ModelError, JournalDivergedError, OutcomeUnknownError, DeadlineExceededError, BudgetExhaustedError, and
-    SuspendedError where somebody has to answer first.
+    SuspendedError while a person has to answer first.
     """
 
-    async def attempt(self, work: TaskExecution) -> AttemptOutput:
-        """Make one attempt from `work.messages` on; what was said is added to them."""
+    async def attempt(self, execution: TaskExecution) -> AttemptOutput:
+        """Make one attempt with `execution.messages`; the model's answers and tool results are added to them."""
         ...

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
-from brain.agents.artifact_tool import read
+from brain.agents.artifact_tool import ArtifactTool
 from brain.agents.runtime import TaskExecution, ToolUse
 from brain.agents.toolbox import Toolbox
 from brain.concurrency import run_concurrently
-from brain.context import RunContext
 from brain.durability.ledger import call_key
 from brain.interrupts.approvals import NOT_APPROVED
 from starling.core.artifacts import READ_ARTIFACT
@@ -17,7 +16,7 @@ from starling.core.events import ToolResult, ToolStart
 from starling.core.llm import ModelToolCall
 from starling.core.runs import Step
 from starling.core.tool_calls import Effect
-from starling.core.tools import ToolCall, ToolDefinition, ToolOutcome
+from starling.core.tools import ToolCall, ToolDefinition, ToolGateway, ToolOutcome
 
 _STEP_CHARS = 300
 
@@ -43,9 +42,18 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolAccess:
+    """Makes tool calls: those of servers through the gateway, `read_artifact` in this process."""
+
+    gateway: ToolGateway
+    artifact_tool: ArtifactTool
+
+
+@dataclass(frozen=True, slots=True)
 class Calling:
     """The calls of the answer at `position` of a task. `replayed` answers were announced in an earlier life."""
 
+    access: ToolAccess
     work: TaskExecution
     position: int
     wanted: Sequence[Wanted]
@@ -53,17 +61,24 @@ class Calling:
 
     @classmethod
     async def announced(
-        cls, work: TaskExecution, toolbox: Toolbox, position: int, asked: Sequence[ModelToolCall], *, replayed: bool
+        cls,
+        access: ToolAccess,
+        work: TaskExecution,
+        toolbox: Toolbox,
+        position: int,
+        asked: Sequence[ModelToolCall],
+        *,
+        replayed: bool,
     ) -> Self:
         """Tell the stream of the calls and write down what may change something, durable before any of them leaves.
 
         `asked` are the calls of one recorded answer, always in its order and without those that aren't tools.
         """
         wanted = [_wanted(work, toolbox, (position, index), call) for index, call in enumerate(asked)]
-        calling = cls(work, position, wanted, replayed)
+        calling = cls(access, work, position, wanted, replayed)
         if not replayed:
             calling._announce()
-            await work.context.writer.flush()
+            await work.context.recorder.flush()
         return calling
 
     async def use_all(self) -> list[ToolUse]:
@@ -85,7 +100,7 @@ class Calling:
             known = await self._outcome(wanted)
             self._report(wanted, known)
             if wanted.effectful:
-                await context.writer.flush()  # durable before its result is used
+                await context.recorder.flush()  # durable before its result is used
         if known.code == NOT_APPROVED and known.text not in self.work.refused:
             self.work.refused.append(known.text)
         return ToolUse(wanted.name, wanted.asked.arguments or {}, known)
@@ -105,16 +120,16 @@ class Calling:
         if wanted.fault is not None:
             return wanted.fault
         context = self.work.context
-        context.meter.tool_calls += 1
+        context.budget.meter.tool_calls += 1
         if wanted.made is None:
-            return await read(self.work, wanted.asked.arguments)
-        outcome = await context.gateway.call(wanted.made, context.deadline)
+            return await self.access.artifact_tool.call(self.work, wanted.asked.arguments)
+        outcome = await self.access.gateway.call(wanted.made, context.budget.deadline)
         return await context.ledger.conclude(wanted.made, outcome) if wanted.effectful else outcome
 
     def _announce(self) -> None:
         context = self.work.context
         for wanted in self.wanted:
-            context.emit(
+            context.recorder.emit(
                 ToolStart(
                     name=wanted.name,
                     args=dict(wanted.asked.arguments or {}),
@@ -131,12 +146,12 @@ class Calling:
         if not wanted.effectful:
             context.journal.record(path, "tool", _telling(outcome), self.position, wanted.index)
         artifact = outcome.artifact or None
-        context.emit(
+        context.recorder.emit(
             ToolResult(
                 name=wanted.name, result=outcome.text, call_id=wanted.id, status=outcome.status, artifact=artifact
             )
         )
-        context.writer.step(
+        context.recorder.step(
             Step(
                 type="tool_call",
                 description=f"{wanted.name}: {outcome.text[:_STEP_CHARS]}",
@@ -179,7 +194,7 @@ def _wanted(work: TaskExecution, toolbox: Toolbox, place: tuple[int, int], asked
 def _call(
     work: TaskExecution, tool: ToolDefinition, asked: ModelToolCall, call_id: str, place: tuple[int, int]
 ) -> ToolCall:
-    context: RunContext = work.context
+    context = work.context
     call = ToolCall(
         id=call_id,
         run_id=context.run.id,

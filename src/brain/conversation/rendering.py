@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from brain.conversation.states import AssistantMessageState, BaseState, UserMessageState, UserResponseState
+from brain.prompts import Xml, element, lines
 from brain.state import ConversationMessage
 
 SHOWN: Final = (UserMessageState, UserResponseState, AssistantMessageState)
@@ -18,6 +19,11 @@ type RenderPolicy = Callable[[Sequence[ConversationMessage], int], Sequence[Conv
 def render(states: Iterable[BaseState]) -> tuple[ConversationMessage, ...]:
     """Return what was said, each message cut at 2,000 characters; states of other kinds are left out."""
     return tuple(said for state in states if (said := _said(state)))
+
+
+def history_lines(messages: Iterable[ConversationMessage]) -> Xml:
+    """Return messages as a prompt's elements, one a line."""
+    return lines(element("message", message["content"], role=message["role"]) for message in messages)
 
 
 def last_messages(messages: Sequence[ConversationMessage], count: int) -> Sequence[ConversationMessage]:

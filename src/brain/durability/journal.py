@@ -4,14 +4,14 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, Protocol, cast
 
 import orjson
 
 from starling.core.errors import JournalDivergedError
 from starling.core.json import Json, JsonObject, storable
 from starling.core.llm import ModelReply, ModelRequest, ModelToolCall, TokenUsage
-from starling.infra.postgres.runs.writer import JournalEntry, RunWriter
+from starling.infra.postgres.runs.writer import JournalEntry
 
 _WITH_EXPONENT: Final = 1e16  # floats from here on are written with one, and read back as integers
 _INTEGERS: Final = range(-(2**63), 2**63)  # that are kept as such
@@ -19,10 +19,16 @@ _INTEGERS: Final = range(-(2**63), 2**63)  # that are kept as such
 type Kind = Literal["context", "answer", "tool", "result"]
 
 
+class JournalSink(Protocol):
+    """Collects journal entries of one run."""
+
+    def record(self, entry: JournalEntry) -> None: ...
+
+
 class Journal:
     """Looks up what was recorded before a crash and records what is new through the run's writer."""
 
-    def __init__(self, writer: RunWriter, entries: Sequence[JournalEntry] = ()) -> None:
+    def __init__(self, writer: JournalSink, entries: Sequence[JournalEntry] = ()) -> None:
         self._writer = writer
         self._known = {(entry.path, entry.kind, entry.position, entry.index): entry for entry in entries}
 

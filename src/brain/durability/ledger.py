@@ -3,16 +3,17 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from brain.interrupts.approvals import approve, exact
-from brain.interrupts.requests import InterruptAnswer, InterruptRequest, Interrupts
+from brain.interrupts.requests import InterruptOutcome, InterruptRequest, Interrupts
 from starling.core.clock import Clock
 from starling.core.json import JsonObject, digest
+from starling.core.runs import Run
 from starling.core.tool_calls import Effect
 from starling.core.tools import CallRecord, Find, Finding, ToolCall, ToolOutcome
 from starling.infra.postgres.runs.ledger import LedgerRow, storing
-from starling.infra.postgres.runs.writer import Clause, RunWriter
+from starling.infra.postgres.runs.writer import Clause, Source
 
 RESOLUTION: Final[JsonObject] = {
     "type": "object",
@@ -32,6 +33,20 @@ def call_key(call: ToolCall) -> str:
     return digest([call.run_id, call.path, call.position, call.index, call.tool.full_name, call.arguments])
 
 
+class LedgerSink(Protocol):
+    """Writes rows of one run's ledger with its next flush."""
+
+    @property
+    def run(self) -> Run: ...
+
+    @property
+    def proven_seconds(self) -> float: ...
+
+    def add(self, source: Source) -> None: ...
+
+    async def flush(self) -> None: ...
+
+
 class Ledger(CallRecord):
     """What one run did outside, in all its lives. It writes through the run's writer; `flush` makes it durable.
 
@@ -40,7 +55,7 @@ class Ledger(CallRecord):
 
     def __init__(
         self,
-        writer: RunWriter,
+        writer: LedgerSink,
         interrupts: Interrupts,
         clock: Clock,
         sure_seconds: float,
@@ -181,7 +196,7 @@ def _as_tool(found: Finding) -> _Said:
     return _Said(found.done, text if found.done else f"{found.by} says that it was not done.", found.by)
 
 
-def _as_person(answered: InterruptAnswer) -> _Said:
+def _as_person(answered: InterruptOutcome) -> _Said:
     resolution = answered.payload.get("resolution") if answered.state == "resolved" else "give_up"
     if resolution == "give_up":
         return _Said(None, "", answered.by or answered.state)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from brain.interrupts.requests import InterruptAnswer, InterruptRequest, Interrupts
+from brain.interrupts.requests import InterruptOutcome, InterruptRequest, Interrupts
 from starling.core.events import ExactCall
 from starling.core.json import JsonObject
 from starling.core.tools import ToolCall, ToolOutcome
@@ -57,7 +57,7 @@ def _wish(call: ToolCall, reason: str) -> InterruptRequest:
     )
 
 
-def _why(answered: InterruptAnswer, call: ToolCall) -> str:
+def _why(answered: InterruptOutcome, call: ToolCall) -> str:
     name = call.tool.full_name
     match answered.state:
         case "resolved":

@@ -1,14 +1,17 @@
-"""What a run uses, and how many tokens it may use. More can be given; without that it answers with what there is."""
+"""The time and tokens that a run may use, and the request for more tokens."""
 
 from dataclasses import dataclass
 from typing import Final, cast
 
 from brain.interrupts.requests import InterruptRequest, Interrupts
-from starling.core.errors import BudgetExhaustedError
+from starling.core.clock import Deadline
+from starling.core.errors import BudgetExhaustedError, DeadlineExceededError
 from starling.core.events import Usage
 from starling.core.json import JsonObject
 from starling.core.llm import TokenUsage
 
+OUT_OF_TIME: Final = "The run's time ran out."
+OUT_OF_TOKENS: Final = "The run's budget is used up."
 _SCHEMA: Final[JsonObject] = {
     "type": "object",
     "properties": {
@@ -21,15 +24,20 @@ _SCHEMA: Final[JsonObject] = {
 
 @dataclass(slots=True)
 class Meter:
-    """What the run used so far, over all its lives."""
+    """What the run has used, over all its executions."""
 
     tokens: TokenUsage = TokenUsage()
     model_calls: int = 0
     tool_calls: int = 0
-    exhausted: bool = False  # it may use no more tokens
+    exhausted: bool = False  # more tokens were asked for and refused
+
+    def add_answer(self, usage: TokenUsage) -> None:
+        """Count one model call."""
+        self.tokens += usage
+        self.model_calls += 1
 
     def usage(self) -> Usage:
-        """Return the usage as the stream tells it."""
+        """Return the usage as events and results show it."""
         return Usage(
             tokens=self.tokens.total,
             input_tokens=self.tokens.input_tokens,
@@ -40,33 +48,47 @@ class Meter:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
-    """How many tokens a run may use; None is no limit."""
+class RunBudget:
+    """What a run may still use; without `tokens` there is no limit on them."""
 
+    deadline: Deadline
+    meter: Meter
+    interrupts: Interrupts
     tokens: int | None = None
 
-    def check(self, meter: Meter, interrupts: Interrupts, path: str) -> None:
-        """Let the next model call go ahead.
+    @property
+    def exhausted_reason(self) -> str:
+        """Why no model may be asked any more; empty while one may."""
+        if self.deadline.passed:
+            return OUT_OF_TIME
+        return OUT_OF_TOKENS if self.meter.exhausted else ""
 
-        Raises SuspendedError where that has to be asked for, BudgetExhaustedError where nobody gave more.
+    def check(self, path: str) -> None:
+        """Return if a model may be asked now.
+
+        Raises DeadlineExceededError, SuspendedError while a request for more tokens is open, BudgetExhaustedError
+        where it was refused.
         """
+        if self.deadline.passed:
+            raise DeadlineExceededError(OUT_OF_TIME)
         if self.tokens is None:
             return
-        used, budget, asked = meter.tokens.total, self.tokens, 0
-        while used >= budget:
-            answered = interrupts.answer_to(_wish(f"budget/{asked}", path, used, budget))
-            if answered.state != "resolved":
-                meter.exhausted = True
-                raise BudgetExhaustedError(used, budget)
-            budget, asked = budget + int(cast("float", answered.payload["tokens"])), asked + 1  # 10.0 is an integer too
+        used, allowed, requests = self.meter.tokens.total, self.tokens, 0
+        while used >= allowed:
+            answer = self.interrupts.answer_to(_request(f"budget/{requests}", path, used, allowed))
+            if answer.state != "resolved":
+                self.meter.exhausted = True
+                raise BudgetExhaustedError(used, allowed)
+            more = int(cast("float", answer.payload["tokens"]))  # JSON schema takes 10.0 for an integer too
+            allowed, requests = allowed + more, requests + 1
 
 
-def _wish(key: str, path: str, used: int, budget: int) -> InterruptRequest:
+def _request(key: str, path: str, used: int, allowed: int) -> InterruptRequest:
     return InterruptRequest(
         kind="budget",
         key=key,
         path=path,
-        reason=f"The run has used {used} of {budget} tokens.",
+        reason=f"The run has used {used} of {allowed} tokens.",
         message="How many more tokens may it use? Cancelled, it answers with what there is.",
         response_schema=_SCHEMA,
     )

@@ -4,7 +4,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal, assert_never
+from typing import Literal, Protocol, assert_never
 
 from langgraph.types import interrupt
 
@@ -13,8 +13,9 @@ from starling.core.errors import SuspendedError
 from starling.core.events import AnyEvent, ApprovalRequired, BudgetRequired, Clarification, ExactCall, InDoubt
 from starling.core.ids import new_id
 from starling.core.json import JsonObject
+from starling.core.runs import Run
 from starling.infra.postgres.runs.interrupts import InterruptKind, StoredInterrupt, asking
-from starling.infra.postgres.runs.writer import Clause, RunWriter
+from starling.infra.postgres.runs.writer import Clause, Source
 
 _SAME = {"name", "args"}  # what makes two calls the same
 
@@ -36,7 +37,7 @@ class InterruptRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class InterruptAnswer:
+class InterruptOutcome:
     """What came of a wish; `payload` is empty unless it was resolved. `by` is empty where nobody answered."""
 
     state: Literal["resolved", "cancelled", "expired"]
@@ -45,10 +46,23 @@ class InterruptAnswer:
     by: str = ""
 
 
+class InterruptSink(Protocol):
+    """Writes interrupts of one run with its next flush, and their events."""
+
+    @property
+    def run(self) -> Run: ...
+
+    def emit(self, event: AnyEvent) -> None: ...
+
+    def add(self, source: Source) -> None: ...
+
+
 class Interrupts:
     """Everything that one run has asked. What is asked anew becomes durable together with its event."""
 
-    def __init__(self, writer: RunWriter, clock: Clock, seconds: float, known: Sequence[StoredInterrupt] = ()) -> None:
+    def __init__(
+        self, writer: InterruptSink, clock: Clock, seconds: float, known: Sequence[StoredInterrupt] = ()
+    ) -> None:
         self._writer = writer
         self._clock = clock
         self._begun = clock.monotonic()
@@ -56,24 +70,24 @@ class Interrupts:
         self._known = {item.key: item for item in known}
         self._unwritten: list[StoredInterrupt] = []
 
-    def answer_to(self, wish: InterruptRequest) -> InterruptAnswer:
+    def answer_to(self, wish: InterruptRequest) -> InterruptOutcome:
         """Return the answer. Raises SuspendedError while there is none; then the wish is told, the first time."""
         item = self._known.get(wish.key) or self._ask(wish)
         if item.state == "open":
             raise SuspendedError(item.id)
-        return InterruptAnswer(item.state, item.payload or {}, item.expires_at, item.answered_by or "")
+        return InterruptOutcome(item.state, item.payload or {}, item.expires_at, item.answered_by or "")
 
     def knows(self, key: str) -> bool:
         """Whether that was asked already."""
         return key in self._known
 
-    def refusal_of(self, wish: InterruptRequest) -> InterruptAnswer | None:
+    def refusal_of(self, wish: InterruptRequest) -> InterruptOutcome | None:
         """Return the answer of somebody who refused the same call elsewhere in the run."""
         call = wish.call and wish.call.model_dump(include=_SAME)
         for item in self._known.values():
             refused = item.state == "resolved" and item.kind == wish.kind and not (item.payload or {}).get("approved")
             if refused and item.call and {name: item.call[name] for name in _SAME} == call:
-                return InterruptAnswer("resolved", item.payload or {}, item.expires_at)
+                return InterruptOutcome("resolved", item.payload or {}, item.expires_at)
         return None
 
     def _ask(self, wish: InterruptRequest) -> StoredInterrupt:

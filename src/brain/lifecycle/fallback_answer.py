@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import cast
 
-from brain.context import OUT_OF_TIME
+from brain.interrupts.budget import OUT_OF_TIME
 from brain.planning.plan_validation import degraded_parts
 from brain.state import CitationRecord, DegradedPart, GraphState, TaskOutcome, approved
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from brain.context import Meter
 from brain.conversation.repository import push_states
 from brain.conversation.states import (
     AgentCallState,
@@ -18,6 +17,7 @@ from brain.conversation.states import (
     WaitingState,
     encode,
 )
+from brain.interrupts.budget import Meter
 from brain.state import GraphState, approved
 from starling.core.clock import Clock
 from starling.core.events import Done, Failure

@@ -6,8 +6,8 @@ from typing import Final, cast
 
 from psycopg.types.json import Jsonb
 
-from brain.context import Meter
 from brain.durability.checkpointer import FencedSaver
+from brain.interrupts.budget import Meter
 from brain.lifecycle.finalization import RunFinalizer
 from brain.state import GraphState, TaskOutcome, approved, initial_state
 from starling.core.events import Failure, TaskResult, ToolResult

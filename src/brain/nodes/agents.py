@@ -1,4 +1,4 @@
-"""One agent at work on one task; several of these run side by side."""
+"""The agents node: one agent works on one task; several of these run in parallel."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,13 +14,13 @@ class TaskPipeline(Protocol):
     """Takes a task from dispatch to outcome."""
 
     async def run(self, context: RunContext, dispatch: Dispatch) -> TaskOutcome:
-        """Return what the task came to."""
+        """Return the outcome of the task. Raises SuspendedError while it waits for an answer."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Agents:
-    """The worker node: whichever agent the task names."""
+    """The worker node, for whichever agent the task names."""
 
     pipeline: TaskPipeline
 

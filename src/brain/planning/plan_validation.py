@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from brain.planning.decision import Assignment, Decision
 from brain.registry.cards import Roster
-from brain.state import DegradedPart, GraphState, TaskOutcome, TaskRecord, approved, merge_tasks
-from starling.core.json import digest
+from brain.state import DegradedPart, GraphState, TaskOutcome, TaskRecord, merge_tasks
 
 UNREACHED = "It was never reached: what it depends on failed, or a limit was reached."
 _ABSENT = "which isn't in the plan"
@@ -81,12 +80,6 @@ def decision_errors(decision: Decision, ground: PlanningContext) -> list[str]:
     reasons = _reasons(wanted, ground)
     late = _too_late([_pending(item) for task_id, item in wanted.items() if task_id not in reasons], ground)
     return [*wrong, *(f"{task_id}: {_room(ground)}. Plan fewer tasks after one another." for task_id in late)]
-
-
-def progress_of(state: GraphState) -> str:
-    """Return a mark that changes when plan, approved results or blackboard do."""
-    board = state["global_state"]
-    return digest({"plan": state["plan"], "approved": sorted(approved(state)), "global_state": board})
 
 
 def degraded_parts(state: GraphState, unreached: str = UNREACHED) -> list[DegradedPart]:

@@ -15,7 +15,6 @@ from brain.planning.plan_validation import (
     accepted_tasks,
     decision_errors,
     degraded_parts,
-    progress_of,
 )
 from brain.registry.cards import AgentCard, Roster
 from brain.state import DegradedPart, GraphState, TaskOutcome, TaskRecord, after, initial_state
@@ -159,20 +158,6 @@ def test_every_task_is_either_done_in_some_order_or_rejected(wanted: list[Assign
     assert sorted([*(task["task"] for task in tasks), *(item.part for item in rejected)]) == sorted(
         item.task for item in wanted
     )
-
-
-def test_progress_is_a_new_plan_a_new_approval_or_something_on_the_blackboard() -> None:
-    before = state(record("t1"), results=[outcome("t1", "failed")], plan=["look"])
-
-    same = state(record("t2"), results=[outcome("t1", "failed")] * 2, plan=["look"])
-    others = [
-        state(plan=["look twice"]),
-        state(results=[outcome("t1", "approved")], plan=["look"]),
-        state(plan=["look"], global_state={"found": 1}),
-    ]
-
-    assert progress_of(same) == progress_of(before)
-    assert len({progress_of(other) for other in (before, *others)}) == 4
 
 
 def test_what_failed_or_never_ran_is_named_once() -> None:

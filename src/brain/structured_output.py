@@ -1,11 +1,11 @@
-"""Asking a model for a JSON document: validated, repaired once with what was wrong, then given up."""
+"""JSON documents from models: validated, and repaired once."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pydantic import BaseModel, ValidationError
 
-from brain.context import Answer, RunContext
+from brain.journaled_model import JournaledModel, ModelAnswer
 from brain.prompts import element, lines
 from starling.core.errors import BudgetExhaustedError, DeadlineExceededError, LLMInvalidResponse, ModelError
 from starling.core.json import storable
@@ -22,7 +22,7 @@ def _nothing_wrong(document: BaseModel) -> Sequence[str]:
 
 
 async def ask_for_document[D: BaseModel](
-    context: RunContext,
+    model: JournaledModel,
     path: str,
     position: int,
     request: ModelRequest,
@@ -33,16 +33,18 @@ async def ask_for_document[D: BaseModel](
 
     A wrong answer is sent back once (at the next position) with what is wrong with it, be it its form or what `check`
     says; a second one counts if only `check` objects. Raises LLMInvalidResponse when neither can be read, and what
-    `RunContext.ask` raises.
+    `JournaledModel.ask` raises.
     """
-    answer = await context.ask_tolerantly(path, position, request)
+    answer = await model.ask_tolerantly(path, position, request)
     first, wrong = _read(answer, document, check)
     if first is not None and not wrong:
         return first
     if not answer.replayed:
-        context.warn("llm_invalid_response", f"{answer.reply.model} answered with an invalid document: {wrong[0]}")
+        model.recorder.warn(
+            "llm_invalid_response", f"{answer.reply.model} answered with an invalid document: {wrong[0]}"
+        )
     try:
-        answer = await context.ask_tolerantly(path, position + 1, _sent_back(request, answer, wrong))
+        answer = await model.ask_tolerantly(path, position + 1, _repair_request(request, answer, wrong))
     except (ModelError, DeadlineExceededError, BudgetExhaustedError):
         if first is None:
             raise
@@ -55,7 +57,7 @@ async def ask_for_document[D: BaseModel](
     return best
 
 
-def _sent_back(request: ModelRequest, answer: Answer, wrong: Sequence[str]) -> ModelRequest:
+def _repair_request(request: ModelRequest, answer: ModelAnswer, wrong: Sequence[str]) -> ModelRequest:
     """Return the request that asks again; an answer without text has a stand-in, since roles have to alternate."""
     repair = lines([element("validation_error", text) for text in wrong])
     return replace(
@@ -68,7 +70,7 @@ def _sent_back(request: ModelRequest, answer: Answer, wrong: Sequence[str]) -> M
     )
 
 
-def _read[D: BaseModel](answer: Answer, document: type[D], check: Check[D]) -> tuple[D | None, Sequence[str]]:
+def _read[D: BaseModel](answer: ModelAnswer, document: type[D], check: Check[D]) -> tuple[D | None, Sequence[str]]:
     """Return the document and what is wrong with it. What Postgres can't hold is replaced: JSON can spell a NUL."""
     if answer.fault:
         return None, [answer.fault]

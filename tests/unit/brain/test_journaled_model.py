@@ -1,6 +1,6 @@
 """Trouble with models: told when it comes, not for as long as it lasts."""
 
-from brain.warnings import ModelWarnings
+from brain.journaled_model import ModelWarnings
 from starling.core.llm import ModelRequest, ModelRole
 
 REVIEW, CALL = ModelRequest(ModelRole.REASONING, ()), ModelRequest(ModelRole.ROUTER, ())

@@ -1,0 +1,91 @@
+"""The request that asks a model for the supervisor's decision."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from brain.conversation.rendering import history_lines
+from brain.governance import Allowance
+from brain.planning.decision import DECISION, OPEN_DECISION
+from brain.prompts import Prompt, Xml, element, lines
+from brain.state import ClarificationRecord, GraphState, TaskRecord
+from starling.core.llm import ModelRequest, ModelRole
+
+_RESULT_CHARS = 1_500
+MUST_ASSUME: Final = Xml("You can't ask the user: choose the most likely reading and say so here.")
+MAY_ASK: Final = Xml(
+    "Choose the most likely reading and say so here.\n"
+    "- `question`: one short question to the user, only where no reading is likely enough and a wrong one would be "
+    "useless or do harm; otherwise an empty string. Leave `plan`, `selected_agents` and `reply` empty then.\n"
+    "- `options`: the likeliest answers to the question, at most five; otherwise an empty list."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionInputs:
+    """What a resumed run must show the model again, whatever has changed since: it is journalled.
+
+    `agents` is the roster as XML; with `may_ask` the decision may be a question to the user.
+    """
+
+    agents: Xml
+    may_ask: bool
+
+
+def decision_request(prompt: Prompt, state: GraphState, allowance: Allowance, inputs: DecisionInputs) -> ModelRequest:
+    """Return the request for the next decision."""
+    messages = prompt.fill(
+        user_request=state["input_request"],
+        session_history=history_lines(state["messages"]),
+        asking=MAY_ASK if inputs.may_ask else MUST_ASSUME,
+        clarifications=_clarification_lines(state.get("clarifications", [])),
+        agents=inputs.agents,
+        current_plan=lines(map(_task_element, state["tasks"])),
+        state_context=_state_context(state, allowance.hint),
+    )
+    return ModelRequest(
+        role=allowance.role(ModelRole.REASONING),
+        messages=messages,
+        response=OPEN_DECISION if inputs.may_ask else DECISION,
+        temperature=allowance.supervisor_temperature,
+        max_tokens=allowance.max_tokens,
+        prompt=prompt.used,
+    )
+
+
+def _clarification_lines(clarifications: Sequence[ClarificationRecord]) -> Xml:
+    return lines(
+        Xml(f"{element('question', item['question'])}{element('answer', item['answer'], state=item['state'])}")
+        for item in clarifications
+    )
+
+
+def _task_element(task: TaskRecord) -> Xml:
+    return element(
+        "task",
+        task["task"],
+        id=task["id"],
+        agent=task["agent"],
+        status=task["status"],
+        depends_on=" ".join(task["depends_on"]),
+    )
+
+
+def _state_context(state: GraphState, hint: str) -> str:
+    """Return the results so far, the blackboard and the hint of governance as JSON, without empty parts."""
+    content: Mapping[str, Any] = {
+        "results": [
+            {
+                "task_id": result["task_id"],
+                "status": result["status"],
+                "output": result["output"][:_RESULT_CHARS],
+                "reason": result["reason"],
+            }
+            | ({"outcome_unknown": True} if result.get("unknown") else {})
+            for result in state["results"]
+        ],
+        "global_state": state["global_state"],
+        "hint": hint,
+    }
+    return json.dumps({key: value for key, value in content.items() if value}, ensure_ascii=False)

@@ -1,0 +1,41 @@
+"""The events and steps that a run leaves."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from starling.core.events import AnyEvent, Warn
+from starling.core.runs import Step
+
+
+class RunSink(Protocol):
+    """Collects events and steps of one run; `flush` makes durable what was collected so far."""
+
+    def emit(self, event: AnyEvent) -> None: ...
+
+    def step(self, step: Step) -> None: ...
+
+    async def flush(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecorder:
+    """Adds to the stream of events and to the record of steps of one run."""
+
+    sink: RunSink
+
+    def emit(self, event: AnyEvent) -> None:
+        """Add an event to the stream."""
+        self.sink.emit(event)
+
+    def step(self, step: Step) -> None:
+        """Add a step to the record."""
+        self.sink.step(step)
+
+    def warn(self, code: str, message: str, task_id: str | None = None) -> None:
+        """Report, in the stream and in the record, a problem that the run survives."""
+        self.emit(Warn(code=code, message=message, task_id=task_id))
+        self.step(Step(type="warning", description=message, metadata={"code": code, "task_id": task_id}))
+
+    async def flush(self) -> None:
+        """Make what was added so far durable. Raises LeaseLostError, DatabaseUnavailableError."""
+        await self.sink.flush()

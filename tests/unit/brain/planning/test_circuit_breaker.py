@@ -1,0 +1,72 @@
+"""The circuit breaker counts repeated selections of agents, and progress resets it."""
+
+from typing import Any
+
+import pytest
+
+from brain.planning import circuit_breaker
+from brain.state import GraphState, TaskOutcome, after, initial_state
+
+
+def outcome(status: Any) -> TaskOutcome:
+    return TaskOutcome(task_id="t1", agent="able", status=status, output="", reason="", attempts=1, tools=[])
+
+
+def select(state: GraphState, *agents: str) -> GraphState:
+    """Return the state after one more selection of these agents."""
+    return after(state, {"routing": circuit_breaker.count_selection(state, set(agents))})
+
+
+def is_open(state: GraphState) -> bool:
+    return circuit_breaker.is_open(state["routing"])
+
+
+@pytest.fixture
+def planned() -> GraphState:
+    return after(initial_state("Hi."), {"plan": ["look"], "results": [outcome("failed")]})
+
+
+def test_breaker_opens_at_the_second_repeated_selection(planned: GraphState) -> None:
+    states = [planned]
+    for _ in range(3):
+        states.append(select(states[-1], "able"))
+
+    assert [is_open(state) for state in states] == [False, False, False, True]
+
+
+def test_breaker_opens_for_a_cycle_of_agents(planned: GraphState) -> None:
+    state = planned
+    for agent in ("first", "second", "first", "second"):
+        state = select(state, agent)
+
+    assert is_open(state)
+
+
+def test_new_agents_do_not_count_as_repeated(planned: GraphState) -> None:
+    state = planned
+    for agent in ("first", "second", "third", "fourth"):
+        state = select(state, agent)
+
+    assert not is_open(state)
+
+
+@pytest.mark.parametrize(
+    "progress",
+    [{"plan": ["look twice"]}, {"results": [outcome("approved")]}, {"global_state": {"found": 1}}],
+    ids=["plan", "approval", "blackboard"],
+)
+def test_progress_resets_the_count(planned: GraphState, progress: dict[str, Any]) -> None:
+    state = select(select(planned, "able"), "able")
+
+    state = select(after(state, progress), "able")
+    state = select(state, "able")
+
+    assert not is_open(state)
+
+
+def test_another_failure_is_no_progress(planned: GraphState) -> None:
+    state = select(select(planned, "able"), "able")
+
+    state = select(after(state, {"results": [outcome("failed"), outcome("failed")]}), "able")
+
+    assert is_open(state)
