@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from starling.app.cli.api_client import Api
-from starling.app.cli.signals import Stopped, heed_signals
-from starling.app.cli.terminal.output import progress, results, say
-from starling.app.cli.terminal.run_display import Display
+from starling.app.cli.api_client import ApiClient
+from starling.app.cli.signals import StoppedBySignal, install_signal_handlers
+from starling.app.cli.terminal.output import print_line, progress, results
+from starling.app.cli.terminal.run_display import RunDisplay
 from starling.core.errors import StarlingError
 
 HERE = Path(__file__).resolve().parent
@@ -77,32 +77,34 @@ def ready(process: subprocess.Popen[str]) -> dict[str, Any]:
 def introduce(started: dict[str, Any]) -> None:
     """Say what runs, and how the servers are."""
     models = ", ".join(dict.fromkeys(started["models"].values()))
-    say(f"Starling {started['version']} at {started['address']}, model {models}, epoch {started['epoch']}", "bold")
+    print_line(
+        f"Starling {started['version']} at {started['address']}, model {models}, epoch {started['epoch']}", "bold"
+    )
     for server in started["servers"]:
         trouble = f": {server['error']} {server['remedy']}" if server["error"] else ""
-        say(f"  {server['name']}: {server['state']}, {server['tools']} tools{trouble}")
+        print_line(f"  {server['name']}: {server['state']}, {server['tools']} tools{trouble}")
 
 
-def ask(address: str, text: str) -> Display:
+def ask(address: str, text: str) -> RunDisplay:
     """Send the request and show its stream."""
-    say(f"\n> {text}\n", "bold")
-    display = Display(results())
-    for event in Api(address).ask({"input": text, "thread_id": f"demo-{os.getpid()}"}):
+    print_line(f"\n> {text}\n", "bold")
+    display = RunDisplay(results())
+    for event in ApiClient(address).ask({"input": text, "thread_id": f"demo-{os.getpid()}"}):
         display.feed(event.seq, event.type, event.data)
     return display
 
 
 def main(arguments: Sequence[str]) -> int:
     """Return 0 where the run succeeded and at least two specialists contributed."""
-    heed_signals()
+    install_signal_handlers()
     try:
         with platform() as started:
             introduce(started)
             display = ask(started["address"], " ".join(arguments) or REQUEST)
-    except Stopped as stopped:
+    except StoppedBySignal as stopped:
         return stopped.exit_code
     except StarlingError as error:
-        say(str(error), "red")
+        print_line(str(error), "red")
         return 1
     specialists = [name for name in display.approved_agents if name.startswith("mcp_agent_")]
     return 0 if display.status == "succeeded" and len(specialists) >= 2 else 1

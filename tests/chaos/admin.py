@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from starling.app.access.keys import Keys, KeyWish
+from starling.app.access.keys import KeyService, KeySpec
 from starling.app.runtime.retention import prune
 from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
@@ -72,8 +72,8 @@ class Admin:
 
     async def revoke(self, tenant: str) -> None:
         """Give a tenant another key, and revoke the one that it has, whatever is being done with it."""
-        keys, old = Keys(KeyRepository(self.engine), SystemClock()), self.town.keys[tenant]
-        wish = KeyWish("chaos", tenant, frozenset({Scope.RUN}))
+        keys, old = KeyService(KeyRepository(self.engine), SystemClock()), self.town.keys[tenant]
+        wish = KeySpec("chaos", tenant, frozenset({Scope.RUN}))
         row, secret = await _patiently(lambda: keys.create(wish, _ACTOR))
         self.town.planted[f"key {row.id} of {tenant}"] = secret
         old.going = True

@@ -19,7 +19,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import DictRow, dict_row
 
-from starling.app.access.keys import Keys, KeyWish
+from starling.app.access.keys import KeyService, KeySpec
 from starling.core.clock import SystemClock
 from starling.core.principal import Scope
 from starling.infra.postgres.audit import Actor
@@ -143,8 +143,8 @@ async def open_town(folder: Path) -> AsyncGenerator[Town]:
 
 async def _keys(url: str) -> dict[str, TenantKey]:
     engine = open_engine(url)
-    keys = Keys(KeyRepository(engine), SystemClock())
-    wishes = [KeyWish("chaos", tenant, frozenset({Scope.RUN})) for tenant in TENANTS]
+    keys = KeyService(KeyRepository(engine), SystemClock())
+    wishes = [KeySpec("chaos", tenant, frozenset({Scope.RUN})) for tenant in TENANTS]
     made = [await keys.create(wish, Actor.local("chaos")) for wish in wishes]
     await engine.dispose()
     return {row.tenant: TenantKey(row.id, secret) for row, secret in made}

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 import aiohttp
 import pytest
 
-from starling.app.container import open_store
+from starling.app.container import open_services
 from starling.app.runs.acceptance import RunRequest
 from starling.app.runtime.database import Database
 from starling.core.settings import Settings
@@ -57,12 +57,12 @@ async def drained(
     with home.started(*command, "--json") as process:
         service = await asyncio.to_thread(Service.ready, process)
         async with (
-            open_store(Settings(), Database(database_url, database_url)) as store,
+            open_services(Settings(), Database(database_url, database_url)) as services,
             aiohttp.ClientSession(service.url) as client,
         ):
             async with client.get("/ready") as response:
                 before = response.status
-            await store.intake.accept(CALLER, RunRequest.model_validate({"input": "Do it.", "thread_id": "t"}))
+            await services.acceptance.accept(CALLER, RunRequest.model_validate({"input": "Do it.", "thread_id": "t"}))
             await model.received(2)  # in the middle of a step
             process.send_signal(signal.SIGTERM)
             said = await unready(client)

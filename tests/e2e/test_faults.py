@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.app.container import Store, open_store
+from starling.app.container import Services, open_services
 from starling.app.runs.acceptance import RunRequest
 from starling.app.runtime.database import Database
 from starling.core.events import StoredEvent
@@ -36,14 +36,14 @@ class Town:
     """Two workers, what they change, and the place where runs are accepted and read."""
 
     workers: tuple[Service, Service]
-    store: Store
+    services: Services
     engine: AsyncEngine
     effects: Effects
     model: ModelServer
 
     async def accept(self, thread: str = "t") -> RunKey:
         request = RunRequest.model_validate({"input": "Put this, then charge that.", "thread_id": thread})
-        return (await self.store.intake.accept(CALLER, request)).key
+        return (await self.services.acceptance.accept(CALLER, request)).key
 
     async def between_steps(self) -> RunKey:
         """Accept a run, and return when its first task is done and the model is asked about the second one."""
@@ -64,10 +64,10 @@ class Town:
         return (first, second) if first.process.pid == pid else (second, first)
 
     async def told(self, key: RunKey) -> Told:
-        return Told(key, [event async for event in self.store.reader.follow(key)])
+        return Told(key, [event async for event in self.services.reader.follow(key)])
 
     async def written(self, key: RunKey) -> list[StoredEvent]:
-        return list(await self.store.reader.events(key))
+        return list(await self.services.reader.events(key))
 
 
 @pytest.fixture
@@ -99,8 +99,8 @@ async def town(database_url: str, engine: AsyncEngine, model: ModelServer, tmp_p
     with new_home(**variables) as home, ExitStack() as stack:
         begun = [stack.enter_context(home.started("worker", "--json")) for _ in range(2)]
         first, second = [await asyncio.to_thread(Service.ready, process) for process in begun]
-        async with open_store(Settings(), Database(database_url, database_url)) as store:
-            yield Town((first, second), store, engine, effects, model)
+        async with open_services(Settings(), Database(database_url, database_url)) as services:
+            yield Town((first, second), services, engine, effects, model)
         for process in begun:
             process.kill()
 

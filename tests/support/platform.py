@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from brain.executor import Brain
-from starling.app.container import Store, Workshop, open_store, open_workshop
+from starling.app.container import Services, WorkerRuntime, open_services, open_worker_runtime
 from starling.app.runs.acceptance import RunRequest
 from starling.app.runtime.database import Database
 from starling.core.events import StoredEvent
@@ -187,18 +187,18 @@ class Platform:
     """The opened parts, and how a test makes a run with them."""
 
     settings: Settings
-    store: Store
-    workshop: Workshop
+    services: Services
+    worker_runtime: WorkerRuntime
     brain: Brain
     model: ModelServer
 
     async def accept(self, text: str, *, thread: str = "thread", **config: Any) -> RunKey:
         request = RunRequest.model_validate({"input": text, "thread_id": thread, "config": config})
-        return (await self.store.intake.accept(CALLER, request)).key
+        return (await self.services.acceptance.accept(CALLER, request)).key
 
     async def claim(self, key: RunKey, *, run_seconds: float | None = None) -> Claim:
         limits = self.settings.limits
-        claim = await self.store.leases.claim(
+        claim = await self.services.leases.claim(
             key, worker="test", lease_seconds=limits.lease_seconds, run_seconds=run_seconds or limits.run_seconds
         )
         assert claim is not None
@@ -213,10 +213,10 @@ class Platform:
         return await self.finish(await self.accept(text, thread=thread, **config))
 
     async def told(self, key: RunKey) -> Told:
-        return Told(key, [event async for event in self.store.reader.follow(key)])
+        return Told(key, [event async for event in self.services.reader.follow(key)])
 
     async def result(self, key: RunKey) -> RunResult:
-        record = await self.store.reader.record(key)
+        record = await self.services.reader.record(key)
         assert record.result is not None
         return record.result
 
@@ -230,7 +230,7 @@ class Platform:
         finally:
             life.cancel()
             await asyncio.gather(life, return_exceptions=True)
-            await self.store.leases.release(claim.run)
+            await self.services.leases.release(claim.run)
 
     def asked(self, contains: str) -> list[Body]:
         """What the model was asked with these words in it."""
@@ -261,7 +261,7 @@ async def open_platform(
         **(tracing or {}),
     )
     async with (
-        open_store(settings, Database(database_url, database_url)) as store,
-        open_workshop(settings, store) as workshop,
+        open_services(settings, Database(database_url, database_url)) as services,
+        open_worker_runtime(settings, services) as worker_runtime,
     ):
-        yield Platform(settings, store, workshop, workshop.brain, model)
+        yield Platform(settings, services, worker_runtime, worker_runtime.brain, model)

@@ -21,16 +21,16 @@ async def live(platform: Platform, key: RunKey) -> None:
 
 async def questions(platform: Platform, key: RunKey) -> list[StoredInterrupt]:
     """Return what a run waits for."""
-    return await platform.store.interrupts.waiting(key.tenant, run=key.id)
+    return await platform.services.interrupts.waiting(key.tenant, run=key.id)
 
 
 async def answer(platform: Platform, key: RunKey, **payload: Any) -> None:
     """Answer everything that a run waits for in the same way."""
     answers = [InterruptAnswer(item.id, "resolved", payload) for item in await questions(platform, key)]
     assert answers
-    async with platform.store.engine.begin() as connection:  # a worker would have taken the run's job
+    async with platform.services.engine.begin() as connection:  # a worker would have taken the run's job
         await connection.execute(_TAKE_JOB, {"run": key.id})
-    await platform.store.interrupts.answer(key, answers, SOMEBODY)
+    await platform.services.interrupts.answer(key, answers, SOMEBODY)
 
 
 async def until_there(what: str, where: Callable[[], Collection[str]], count: int = 1) -> None:

@@ -18,20 +18,20 @@ from brain.state import GRAPH_VERSION
 from mcp_gateway.config import read_config
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.repository import ServerRepository
-from starling.app.access.keys import Keys
-from starling.app.access.kill_switches import SwitchBoard
+from starling.app.access.keys import KeyService
+from starling.app.access.kill_switches import KillSwitchCache
 from starling.app.registry.agents import AgentService
-from starling.app.registry.epoch_follower import Freshness
+from starling.app.registry.epoch_follower import EpochFollower
+from starling.app.registry.epoch_publisher import EpochPublisher
 from starling.app.registry.file_watcher import watching
-from starling.app.registry.publisher import Publisher
 from starling.app.registry.service import RegistryService
-from starling.app.runs.acceptance import Intake
-from starling.app.runs.cancellation import Cancellation, Cancelling
-from starling.app.runs.interrupts import Answering
+from starling.app.runs.acceptance import RunAcceptance
+from starling.app.runs.cancellation import CancellationListener, RunCancellation
+from starling.app.runs.interrupts import InterruptService
 from starling.app.runtime.database import Database
-from starling.app.runtime.outbox_relay import delivering
-from starling.app.telemetry.instrumentation import MeasuredLives, MeasuredModels, MeasuredTools
-from starling.app.telemetry.metrics import Metrics, Scrape
+from starling.app.runtime.outbox_relay import relay_outbox
+from starling.app.telemetry.instrumentation import MeasuredModels, MeasuredRuns, MeasuredTools
+from starling.app.telemetry.metrics import Metrics, MetricsExporter
 from starling.app.worker.heartbeat import Heartbeat
 from starling.app.worker.worker import Work, Worker
 from starling.core.artifacts import ArtifactStore
@@ -60,7 +60,7 @@ _FOR_STREAMS = 4  # connections, which requests and runs can't take from them
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class Services:
     """Everything over Postgres that both the API and a worker need."""
 
     engine: Engine
@@ -69,29 +69,29 @@ class Store:
     runs: RunRepository
     leases: Leases
     interrupts: InterruptRepository
-    answering: Answering
+    answering: InterruptService
     reader: RunReader
     servers: ServerRepository
     epochs: EpochRepository
     registry: RegistryService
     rosters: Registry
     agents: AgentService
-    intake: Intake
-    scrape: Scrape
+    acceptance: RunAcceptance
+    metrics_exporter: MetricsExporter
     direct_url: str  # past any transaction pooler
-    keys: Keys
-    cancellation: Cancellation
+    keys: KeyService
+    cancellation: RunCancellation
     switches: SwitchRepository
     artifacts: ArtifactStore
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class WorkerRuntime:
     """What a worker works with."""
 
     gateway: Gateway
     registry: Registry
-    freshness: Freshness
+    epoch_follower: EpochFollower
     brain: Brain
     worker: Worker
     models: Models
@@ -100,7 +100,7 @@ class Workshop:
 
 
 @asynccontextmanager
-async def open_store(settings: Settings, database: Database, *, migrate: bool = False) -> AsyncGenerator[Store]:
+async def open_services(settings: Settings, database: Database, *, migrate: bool = False) -> AsyncGenerator[Services]:
     """Check or bring up to date what Postgres and its schema are, then connect to it."""
     await (upgrade(database.direct_url) if migrate else check(database.direct_url))
     async with AsyncExitStack() as stack:
@@ -116,11 +116,11 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
         reader = RunReader(engine, broadcast, streams=streams)
         stack.push_async_callback(reader.close)
         epochs = EpochRepository(engine)
-        cancellation = Cancellation.over(engine, broadcast, runs)
+        cancellation = RunCancellation.over(engine, broadcast, runs)
         interrupts = InterruptRepository(engine, runs)
-        answering = Answering(interrupts)
+        answering = InterruptService(interrupts)
         rosters = Registry(epochs, CustomAgents(AgentRepository(engine)))
-        yield Store(
+        yield Services(
             engine=engine,
             broadcast=broadcast,
             queue=queue,
@@ -134,12 +134,12 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
             registry=RegistryService(engine, epochs, settings.limits),
             rosters=rosters,
             agents=AgentService.over(engine, rosters, settings),
-            intake=Intake(
-                runs, reader, settings.limits, GRAPH_VERSION, cancellation.make_way, answering.answer_instead
+            acceptance=RunAcceptance(
+                runs, reader, settings.limits, GRAPH_VERSION, cancellation.cancel_superseded, answering.answer_instead
             ),
-            scrape=Scrape.of(metrics, partial(backlog, engine), epochs.active_number),
+            metrics_exporter=MetricsExporter.of(metrics, partial(backlog, engine), epochs.active_number),
             direct_url=database.direct_url,
-            keys=Keys(KeyRepository(engine), SystemClock()),
+            keys=KeyService(KeyRepository(engine), SystemClock()),
             cancellation=cancellation,
             switches=SwitchRepository(engine),
             artifacts=PostgresArtifacts(engine, _quota(settings.limits)),
@@ -147,39 +147,39 @@ async def open_store(settings: Settings, database: Database, *, migrate: bool = 
 
 
 @asynccontextmanager
-async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Workshop]:
+async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGenerator[WorkerRuntime]:
     """Register the configured servers, publish the epoch that they make, and build what executes runs."""
     async with AsyncExitStack() as stack:
         models = await stack.enter_async_context(open_models(settings))
-        publisher = Publisher(store.epochs, Actor.local("start"), "registry.start")
-        servers = ServerRepository(store.engine, publisher)
-        board = SwitchBoard(store.switches)
-        await stack.enter_async_context(board.listening(store.direct_url))
-        opening = open_gateway(servers, settings.limits, environment(), board, store.artifacts)
+        publisher = EpochPublisher(services.epochs, Actor.local("start"), "registry.start")
+        servers = ServerRepository(services.engine, publisher)
+        board = KillSwitchCache(services.switches)
+        await stack.enter_async_context(board.listening(services.direct_url))
+        opening = open_gateway(servers, settings.limits, environment(), board, services.artifacts)
         gateway = await stack.enter_async_context(opening)
-        registry = store.rosters
-        watch = watching(settings, store.registry)
+        registry = services.rosters
+        watch = watching(settings, services.registry)
         listings = await _register(settings, gateway)
         epoch = publisher.activation.epoch.number
-        freshness = Freshness(gateway, registry, store.epochs, epoch, SystemClock())
-        await stack.enter_async_context(freshness.listening(store.direct_url))
+        epoch_follower = EpochFollower(gateway, registry, services.epochs, epoch, SystemClock())
+        await stack.enter_async_context(epoch_follower.listening(services.direct_url))
         await stack.enter_async_context(watch)
-        await stack.enter_async_context(delivering(settings, store.engine))
-        metrics = store.scrape.metrics
+        await stack.enter_async_context(relay_outbox(settings, services.engine))
+        metrics = services.metrics_exporter.metrics
         metrics.sessions.set_function(lambda: gateway.open_sessions)
-        metrics.known_epoch.set_function(lambda: freshness.epoch)
-        metrics.known_since.set_function(lambda: freshness.since)
+        metrics.known_epoch.set_function(lambda: epoch_follower.epoch)
+        metrics.known_since.set_function(lambda: epoch_follower.since)
         lives = ActiveRuns()
-        cancelling = Cancelling(store.cancellation.repository, lives)
-        await stack.enter_async_context(cancelling.listening(store.direct_url))
+        cancelling = CancellationListener(services.cancellation.repository, lives)
+        await stack.enter_async_context(cancelling.listening(services.direct_url))
         brain = Brain(
             Collaborators(
-                engine=store.engine,
-                broadcast=store.broadcast,
-                ending=RunFinalizer(store.runs, SystemClock()),
-                reader=store.reader,
-                conversations=ConversationRepository(store.engine),
-                interrupts=store.interrupts,
+                engine=services.engine,
+                broadcast=services.broadcast,
+                ending=RunFinalizer(services.runs, SystemClock()),
+                reader=services.reader,
+                conversations=ConversationRepository(services.engine),
+                interrupts=services.interrupts,
                 registry=registry,
                 governance=TableGovernance(settings.limits),
                 models=MeasuredModels(models, metrics),
@@ -189,18 +189,18 @@ async def open_workshop(settings: Settings, store: Store) -> AsyncGenerator[Work
                 tracer=await stack.enter_async_context(open_tracer(settings)),
                 halts=board,
                 lives=lives,
-                artifacts=store.artifacts,
+                artifacts=services.artifacts,
             )
         )
-        execute = MeasuredLives(freshness.before(brain.execute), metrics)
-        work = Work(execute, brain.park, brain.drain, sweeps=[store.interrupts.expire])
-        worker = Worker(store.queue, store.leases, _heartbeat(settings, store, lives), work, settings.limits)
-        yield Workshop(gateway, registry, freshness, brain, worker, models, listings, epoch)
+        execute = MeasuredRuns(epoch_follower.before(brain.execute), metrics)
+        work = Work(execute, brain.park, brain.drain, sweeps=[services.interrupts.expire])
+        worker = Worker(services.queue, services.leases, _heartbeat(settings, services, lives), work, settings.limits)
+        yield WorkerRuntime(gateway, registry, epoch_follower, brain, worker, models, listings, epoch)
 
 
-def _heartbeat(settings: Settings, store: Store, lives: ActiveRuns) -> Heartbeat:
+def _heartbeat(settings: Settings, services: Services, lives: ActiveRuns) -> Heartbeat:
     seconds = settings.limits.lease_seconds
-    return Heartbeat(Renewals(store.direct_url, lease_seconds=seconds), seconds, lives.cancel)
+    return Heartbeat(Renewals(services.direct_url, lease_seconds=seconds), seconds, lives.cancel)
 
 
 async def _register(settings: Settings, gateway: Gateway) -> tuple[ServerListing, ...]:

@@ -12,8 +12,8 @@ from pydantic import SecretStr
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.app.access.keys import KeyWish
-from starling.app.container import Store, open_store, open_workshop
+from starling.app.access.keys import KeySpec
+from starling.app.container import Services, open_services, open_worker_runtime
 from starling.app.runs.acceptance import RunRequest
 from starling.app.runtime.database import Database
 from starling.app.worker.worker import working
@@ -62,7 +62,7 @@ class FakeContextService:
 
 
 @asynccontextmanager
-async def platform(database_url: str, folder: Path, port: int) -> AsyncGenerator[Store]:
+async def platform(database_url: str, folder: Path, port: int) -> AsyncGenerator[Services]:
     file = folder / "mcp.json"
     file.write_text(json.dumps({"mcpServers": {}}))
     settings = Settings(
@@ -72,16 +72,16 @@ async def platform(database_url: str, folder: Path, port: int) -> AsyncGenerator
         context_service_url=f"http://127.0.0.1:{port}/base",
     )
     async with (
-        open_store(settings, Database(database_url, database_url)) as store,
-        open_workshop(settings, store) as workshop,
-        working(workshop.worker),
+        open_services(settings, Database(database_url, database_url)) as services,
+        open_worker_runtime(settings, services) as worker_runtime,
+        working(worker_runtime.worker),
     ):
-        yield store
+        yield services
 
 
-async def asked(store: Store) -> RunKey:
+async def asked(services: Services) -> RunKey:
     request = RunRequest(input="Hello", thread_id="t", correlation_id="corr-1")
-    accepted = await store.intake.accept(CALLER, request)
+    accepted = await services.acceptance.accept(CALLER, request)
     async for _ in accepted.events:
         pass
     return accepted.key
@@ -93,14 +93,14 @@ def shown(event: Mapping[str, Any]) -> tuple[str, str, str, str]:
 
 async def test_runs_go_on_while_it_is_down_and_it_is_told_later(database_url: str, tmp_path: Path) -> None:
     service, port = FakeContextService(), free_port()
-    async with platform(database_url, tmp_path, port) as store:
-        key = await asked(store)
+    async with platform(database_url, tmp_path, port) as services:
+        key = await asked(services)
         async with service.serving(port), asyncio.timeout(20):
             service.status = 503
             await service.asked.wait()
             service.status = 200
             await service.complete.wait()
-        record = await store.reader.record(key)
+        record = await services.reader.record(key)
 
     of_run = [event for event in service.told.values() if event["event_type"].startswith("run_")]
     assert [shown(event) for event in of_run] == [
@@ -124,11 +124,11 @@ async def test_runs_go_on_while_it_is_down_and_it_is_told_later(database_url: st
 async def test_it_is_told_of_changes_of_keys_switches_and_the_registry(database_url: str, tmp_path: Path) -> None:
     service, port = FakeContextService(last="switch.on"), free_port()
     actor, target = Actor.local("test"), Target("server", "time")
-    async with platform(database_url, tmp_path, port) as store, service.serving(port), asyncio.timeout(20):
-        row, key = await store.keys.create(KeyWish("ci", "shop", frozenset([Scope.RUN])), actor)
-        await store.keys.revoke(row.id, actor)
-        await store.switches.off(target, "It lies.", actor)
-        await store.switches.on(target, actor)
+    async with platform(database_url, tmp_path, port) as services, service.serving(port), asyncio.timeout(20):
+        row, key = await services.keys.create(KeySpec("ci", "shop", frozenset([Scope.RUN])), actor)
+        await services.keys.revoke(row.id, actor)
+        await services.switches.off(target, "It lies.", actor)
+        await services.switches.on(target, actor)
         await service.complete.wait()
 
     told = [event for event in service.told.values() if event["payload"]["origin"] == "test"]
@@ -150,8 +150,8 @@ async def test_it_is_told_of_changes_of_keys_switches_and_the_registry(database_
 async def test_what_was_taken_is_given_to_nobody_else_until_it_is_given_back(
     engine: AsyncEngine, database_url: str, tmp_path: Path
 ) -> None:
-    async with platform(database_url, tmp_path, free_port()) as store:
-        await asked(store)
+    async with platform(database_url, tmp_path, free_port()) as services:
+        await asked(services)
     one, other = Outbox(engine), Outbox(engine)
     async with engine.begin() as connection:  # whatever the platform held when it ended
         await connection.execute(audit_events.delete().where(audit_events.c.event_type.not_like("run_%")))

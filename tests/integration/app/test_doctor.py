@@ -13,8 +13,8 @@ from aiohttp import encode_basic_auth, web
 from pydantic import SecretStr
 
 from starling.app.doctor import clock_skew, disk_space, python_version
-from starling.app.doctor.checkup import examine
 from starling.app.doctor.finding import Finding
+from starling.app.doctor.runner import run_checks
 from starling.core.settings import ProviderSettings, Settings
 from tests.support import serving
 from tests.support.command_line import new_home
@@ -48,7 +48,7 @@ def settings(database_url: str, folder: Path, model: ModelServer, servers: Mappi
 
 
 async def found(given: Settings) -> dict[str, Finding]:
-    return {finding.subject: finding for finding in await examine(given)}
+    return {finding.subject: finding for finding in await run_checks(given)}
 
 
 @asynccontextmanager

@@ -39,19 +39,19 @@ async def test_what_a_drained_platform_was_at_is_kept_and_nothing_is_asked_again
     def opened() -> AbstractAsyncContextManager[Platform]:
         return open_platform(database_url, model, {}, tmp_path)
 
-    async with opened() as first, working(first.workshop.worker) as work:
+    async with opened() as first, working(first.worker_runtime.worker) as work:
         key = await first.accept("hello")
         await model.received(1)  # in the middle of its first step
-        first.workshop.worker.drain()
+        first.worker_runtime.worker.drain()
         model.release("1")
         await work
     logged = said_by_worker(caplog)
     steps = len(model.requests)
     for gate in range(2, 9):
         model.release(str(gate))
-    async with opened() as second, working(second.workshop.worker) as work:
+    async with opened() as second, working(second.worker_runtime.worker) as work:
         told = await second.told(key)
-        second.workshop.worker.drain()
+        second.worker_runtime.worker.drain()
         await work
 
     async with engine.connect() as connection:
@@ -72,10 +72,10 @@ async def test_a_step_that_does_not_end_is_not_waited_for_longer_than_that(
 ) -> None:
     async with asyncio.timeout(60):
         platform = open_platform(database_url, model, {}, tmp_path, drain_seconds=0.2)
-        async with platform as opened, working(opened.workshop.worker) as work:
+        async with platform as opened, working(opened.worker_runtime.worker) as work:
             await opened.accept("hello")
             await model.received(1)
-            opened.workshop.worker.drain()
+            opened.worker_runtime.worker.drain()
 
             await work
 
@@ -85,7 +85,7 @@ async def test_a_worker_that_has_nothing_in_hand_drains_without_a_word(
 ) -> None:
     caplog.set_level(logging.INFO, "starling.app.worker.worker")
     async with open_platform(database_url, model, {}, tmp_path) as platform:
-        worker = platform.workshop.worker
+        worker = platform.worker_runtime.worker
         async with working(worker) as idle:
             worker.drain()
             await idle

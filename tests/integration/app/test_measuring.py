@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from starling.app.telemetry.instrumentation import MeasuredModels
-from starling.app.telemetry.metrics import Metrics, Scrape
+from starling.app.telemetry.metrics import Metrics, MetricsExporter
 from starling.core.errors import DatabaseUnavailableError, LLMServerError
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole
 from starling.core.runs import RunStatus
@@ -77,8 +77,8 @@ async def test_the_database_is_asked_once_in_a_while() -> None:
     async def epoch() -> int:
         return 7
 
-    scrape = Scrape.of(Metrics(), backlog, epoch)
-    texts = [await scrape.text() for _ in range(3)]
+    metrics_exporter = MetricsExporter.of(Metrics(), backlog, epoch)
+    texts = [await metrics_exporter.text() for _ in range(3)]
 
     assert asked == 1
     assert b'starling_runs{status="queued"} 3.0' in texts[2]
@@ -93,4 +93,4 @@ async def test_without_a_database_there_are_metrics_all_the_same() -> None:
     async def epoch() -> int:
         return 7
 
-    assert b"starling_database_up 0.0" in await Scrape.of(Metrics(), away, epoch).text()
+    assert b"starling_database_up 0.0" in await MetricsExporter.of(Metrics(), away, epoch).text()

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from mcp_gateway.config import server_of
 from starling.app.doctor import mcp_servers as doctor_servers
 from starling.app.http.app import make_app
-from starling.app.http.authentication import open_access
+from starling.app.http.authentication import open_access_control
 from starling.app.http.uvicorn_server import bind, serving
 from tests.support.command_line import new_home
 from tests.support.gateway import SERVERS, House, named, wait_for
@@ -79,9 +79,9 @@ async def test_a_server_that_answers_late_makes_a_further_epoch(database_url: st
         ModelServer(ModelSays()) as model,
         open_platform(database_url, model, servers, tmp_path, server_grace_seconds=0.2) as opened,
     ):
-        gateway, epochs = opened.workshop.gateway, opened.store.epochs
-        before = opened.workshop.epoch
-        late = named(opened.workshop.listings, "late")
+        gateway, epochs = opened.worker_runtime.gateway, opened.services.epochs
+        before = opened.worker_runtime.epoch
+        late = named(opened.worker_runtime.listings, "late")
         permission.touch()
         await wait_for(lambda: (listing := gateway.listing("late")) is not None and listing.state == "ready")
 
@@ -131,8 +131,8 @@ async def test_the_doctor_names_the_broken_ones_with_a_remedy(database_url: str,
 
 async def readiness(opened: Platform) -> dict[str, Any]:
     async with (
-        open_access(opened.settings, opened.store.keys) as access,
-        serving(make_app(opened.store, "test", access), bind("127.0.0.1", 0)) as url,
+        open_access_control(opened.settings, opened.services.keys) as access,
+        serving(make_app(opened.services, "test", access), bind("127.0.0.1", 0)) as url,
         aiohttp.ClientSession(url) as client,
         client.get("/ready") as response,
     ):

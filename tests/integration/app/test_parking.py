@@ -90,7 +90,7 @@ class Crew:
 
     async def look_at(self, key: RunKey) -> tuple[str, int]:
         """Return who holds a run, and how often it was taken over from somebody who hadn't handed it back."""
-        async with self.platform.store.engine.connect() as connection:
+        async with self.platform.services.engine.connect() as connection:
             worker, crashes = (await connection.execute(_HELD, {"run": key.id})).one()
         return worker, crashes
 
@@ -126,7 +126,7 @@ async def test_a_run_that_takes_its_workers_down_is_parked_and_nothing_else_is(
 async def test_what_cannot_be_read_keeps_no_run_from_being_parked(platform: Platform) -> None:
     key = await platform.accept("Take it down.")
     claim = await platform.claim(key)
-    async with platform.store.engine.begin() as connection:
+    async with platform.services.engine.begin() as connection:
         await connection.execute(_GARBAGE, {"run": key.id})
     with pytest.raises((TypeError, KeyError)):
         await platform.brain.park(replace(claim, run=replace(claim.run, crashes=3)))

@@ -49,7 +49,7 @@ async def standing(folder: Path) -> AsyncGenerator[Outage]:
         async with (
             ModelServer(says) as model,
             open_platform(postgres.url, model, {}, folder, lease_seconds=_LEASE) as platform,
-            working(platform.workshop.worker),
+            working(platform.worker_runtime.worker),
         ):
             yield Outage(postgres, platform, model)
 
@@ -120,7 +120,7 @@ async def test_runs_go_on_when_all_connections_were_terminated(outage: Outage) -
 async def test_a_run_that_takes_its_workers_down_is_parked_and_its_thread_usable(outage: Outage) -> None:
     key = await outage.platform.accept("hello")
     await outage.model.received(2)
-    async with outage.platform.store.engine.begin() as connection:  # as it stands after three crashes
+    async with outage.platform.services.engine.begin() as connection:  # as it stands after three crashes
         await connection.execute(_CRASHED, {"run": key.id})
 
     told = await outage.platform.told(key)

@@ -29,6 +29,6 @@ async def test_what_was_pruned_stands_in_the_audit_trail(platform: Platform, dat
     forgotten = await prune(settings, Selection(timedelta(microseconds=1)), dry_run=False)
 
     actor = Actor.local("cli")
-    (entry,) = await latest(platform.store.engine, actor.tenant, limit=1)
+    (entry,) = await latest(platform.services.engine, actor.tenant, limit=1)
     assert forgotten.runs == 1
     assert (entry.deed.action, entry.deed.detail["rows"]) == ("db.prune", forgotten.rows)

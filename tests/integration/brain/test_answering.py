@@ -27,7 +27,7 @@ async def test_qa_streams_while_it_writes(platform: Platform, says: ModelSays) -
     key = await platform.accept("How is the disk?")
 
     async with platform.living(key) as life:
-        async for event in platform.store.reader.follow(key):
+        async for event in platform.services.reader.follow(key):
             if event.type == "thinking":
                 break
         platform.model.release("rest")
@@ -116,7 +116,7 @@ async def test_one_written_task_streams_and_skips_qa(platform: Platform, says: M
     key = await platform.accept("Write it.")
 
     async with platform.living(key) as life:
-        async for event in platform.store.reader.follow(key):
+        async for event in platform.services.reader.follow(key):
             if event.type == "thinking":
                 break
         platform.model.release("rest")

@@ -48,7 +48,7 @@ def one_task(says: ModelSays, *answers: Answer) -> None:
 async def begun(platform: Platform) -> RunKey:
     key = await platform.accept("Do it.")
     await live(platform, key)
-    assert (await platform.store.reader.record(key)).status is RunStatus.WAITING
+    assert (await platform.services.reader.record(key)).status is RunStatus.WAITING
     return key
 
 
@@ -58,7 +58,7 @@ def call_of(question: StoredInterrupt) -> ExactCall:
 
 async def say(platform: Platform, key: RunKey, question: StoredInterrupt, payload: dict[str, Any] | None) -> None:
     state = "cancelled" if payload is None else "resolved"
-    await platform.store.interrupts.answer(key, [InterruptAnswer(question.id, state, payload or {})], "me")
+    await platform.services.interrupts.answer(key, [InterruptAnswer(question.id, state, payload or {})], "me")
 
 
 async def test_an_approved_call_is_made_once_with_what_was_shown(
@@ -172,7 +172,7 @@ async def test_two_tasks_of_a_round_are_approved_together(
     assert before == ["t3"]
 
     answers = [InterruptAnswer(question.id, "resolved", YES) for question in asked]
-    await platform.store.interrupts.answer(key, answers, "me")
+    await platform.services.interrupts.answer(key, answers, "me")
     told = await platform.finish(key)
 
     assert told.status == "succeeded"
@@ -182,7 +182,7 @@ async def test_two_tasks_of_a_round_are_approved_together(
 
 
 async def told_so_far(platform: Platform, key: RunKey) -> list[dict[str, Any]]:
-    return [{"type": event.type, **event.data} for event in await platform.store.reader.events(key)]
+    return [{"type": event.type, **event.data} for event in await platform.services.reader.events(key)]
 
 
 async def test_an_answer_that_comes_before_the_run_waits_is_not_missed(
@@ -192,7 +192,7 @@ async def test_an_answer_that_comes_before_the_run_waits_is_not_missed(
     key = await platform.accept("Do it.")
     life = asyncio.get_running_loop().create_task(live(platform, key))
     await effects.until("arrived", "b")
-    async for event in platform.store.reader.follow(key):
+    async for event in platform.services.reader.follow(key):
         if event.type == "approval_required":
             break
     [asked] = await questions(platform, key)
@@ -201,7 +201,7 @@ async def test_an_answer_that_comes_before_the_run_waits_is_not_missed(
     effects.open("gate")
     await life
 
-    assert (await platform.store.reader.record(key)).status is RunStatus.QUEUED
+    assert (await platform.services.reader.record(key)).status is RunStatus.QUEUED
     assert (await platform.finish(key)).status == "succeeded"
     assert sorted(effects.done()) == ["charge a", "read_it b"]
 
@@ -237,8 +237,8 @@ async def test_approval_is_asked_for_by_the_configuration_as_it_is_now(
         assert call_of(question).name == "effects.read_it"
 
     async with opened(servers={"effects": effects.as_server()}) as platform:
-        await platform.store.leases.sweep(patience_seconds=0)
-        await platform.store.interrupts.answer(key, [InterruptAnswer(question.id, "resolved", YES)], "me")
+        await platform.services.leases.sweep(patience_seconds=0)
+        await platform.services.interrupts.answer(key, [InterruptAnswer(question.id, "resolved", YES)], "me")
         told = await platform.finish(key)
 
     assert told.status == "succeeded"
@@ -253,12 +253,12 @@ async def test_a_task_that_has_begun_answers_its_calls_although_its_server_was_s
     async with opened(servers=servers) as platform:
         key = await begun(platform)
         [question] = await questions(platform, key)
-        await platform.store.switches.off(Target("server", "effects"), "It burns.", Actor.local("test"))
+        await platform.services.switches.off(Target("server", "effects"), "It burns.", Actor.local("test"))
 
     async with opened(servers=servers) as platform:
         await say(platform, key, question, YES)
         told = await platform.finish(key)
-        rows = await LedgerReader(platform.store.engine).calls(key)
+        rows = await LedgerReader(platform.services.engine).calls(key)
 
     assert effects.done() == ["put x"]
     results = {result["call_id"]: result["status"] for result in told.of("tool_result")}
@@ -272,7 +272,7 @@ async def test_a_run_that_waited_for_a_year_goes_on_although_all_that_is_old_was
     one_task(says, calls(("read_it", {"what": "a"}), ("charge", {"what": "a"})))
     key = await begun(platform)
     [question] = await questions(platform, key)
-    await platform.store.cancellation.cancel(await platform.accept("another", thread="another"))
+    await platform.services.cancellation.cancel(await platform.accept("another", thread="another"))
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
         for column in ("created_at", "started_at", "ended_at"):
             await connection.execute(f"UPDATE runs SET {column} = {column} - interval '1 year'".encode())  # noqa: S608
@@ -280,8 +280,8 @@ async def test_a_run_that_waited_for_a_year_goes_on_although_all_that_is_old_was
             aged = f"UPDATE {table} SET created_at = created_at - interval '1 year'"  # noqa: S608
             await connection.execute(aged.encode())
 
-    pruned = await Retention(platform.store.engine).prune(Selection(timedelta(days=30), audit=True))
-    await platform.store.epochs.close_unheld()
+    pruned = await Retention(platform.services.engine).prune(Selection(timedelta(days=30), audit=True))
+    await platform.services.epochs.close_unheld()
     await say(platform, key, question, YES)
     told = await platform.finish(key)
 

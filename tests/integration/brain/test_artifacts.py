@@ -70,7 +70,7 @@ async def test_the_stream_names_the_artifact_of_a_call_and_of_its_task(platform:
     assert {call: result["artifact"] for call, result in results.items()} == {"t1.0.0": WHOLE, "t1.0.1": None}
     assert WHOLE in results["t1.0.0"]["result"]
     assert told.of("task_result")[0]["artifacts"] == [WHOLE]
-    content = await platform.store.artifacts.read(told.key.tenant, told.key.id, WHOLE)
+    content = await platform.services.artifacts.read(told.key.tenant, told.key.id, WHOLE)
     assert content.text == poem(LINES)
 
 
@@ -81,7 +81,7 @@ async def test_a_run_without_long_results_hears_nothing_of_artifacts(platform: P
 
     assert told.of("task_result")[0]["artifacts"] == []
     assert all("read_artifact" not in offered(body) for body in platform.model.bodies)
-    assert await platform.store.artifacts.of_run(told.key.tenant, told.key.id) == []
+    assert await platform.services.artifacts.of_run(told.key.tenant, told.key.id) == []
 
 
 async def test_an_agent_reads_on_and_finds_in_what_was_cut(platform: Platform, says: ModelSays, said: Path) -> None:
@@ -227,7 +227,7 @@ async def test_a_change_whose_result_was_kept_is_replayed_with_it_and_asks_nobod
 
     told = await platform.finish(key)
 
-    (row,) = await LedgerReader(platform.store.engine).calls(key)
+    (row,) = await LedgerReader(platform.services.engine).calls(key)
     assert row.outcome is not None
     assert (row.state, row.outcome["artifact"]) == ("succeeded", WHOLE)
     assert said.read_text().splitlines() == [f"write {LINES}"]
@@ -245,7 +245,7 @@ async def test_a_change_whose_result_cant_be_kept_is_made_once_and_succeeds(
     async with opened(servers=poet(said), tool_result_chars=LIMIT, tenant_artifact_bytes=0) as platform:
         told = await platform.ask("Write.")
 
-        (row,) = await LedgerReader(platform.store.engine).calls(told.key)
+        (row,) = await LedgerReader(platform.services.engine).calls(told.key)
 
     (result,) = told.of("tool_result")
     assert (told.status, row.state, result["artifact"]) == ("succeeded", "succeeded", None)
@@ -263,11 +263,11 @@ async def test_the_reviewer_is_told_that_there_is_more(platform: Platform, says:
 
 
 async def kept(platform: Platform, key: RunKey) -> list[Any]:
-    return list(await platform.store.artifacts.of_run(key.tenant, key.id))
+    return list(await platform.services.artifacts.of_run(key.tenant, key.id))
 
 
 async def seen(platform: Platform, key: RunKey, kind: str, count: int) -> None:
-    async for event in platform.store.reader.follow(key):
+    async for event in platform.services.reader.follow(key):
         count -= event.type == kind
         if count == 0:
             return

@@ -25,7 +25,7 @@ QUESTION = decision(question="Which disk?", options=["the first", "the second"])
 
 async def seen(platform: Platform, key: RunKey, kind: str, count: int = 1) -> None:
     """Return when the run's stream has so many durable events of a kind."""
-    async for event in platform.store.reader.follow(key):
+    async for event in platform.services.reader.follow(key):
         count -= event.type == kind
         if count == 0:
             return
@@ -33,7 +33,7 @@ async def seen(platform: Platform, key: RunKey, kind: str, count: int = 1) -> No
 
 async def cancelled(platform: Platform, key: RunKey, life: asyncio.Task[RunResult | None]) -> Told:
     """Cancel a run that is worked on and wait for its end."""
-    assert await platform.store.cancellation.cancel(key) in (RunStatus.RUNNING, CANCELLED)
+    assert await platform.services.cancellation.cancel(key) in (RunStatus.RUNNING, CANCELLED)
     await life
     return await platform.told(key)
 
@@ -63,7 +63,7 @@ async def goes_on(platform: Platform, says: ModelSays) -> bool:
 async def test_a_queued_run_ends_at_once(platform: Platform, says: ModelSays) -> None:
     key = await platform.accept("Hi.")
 
-    status = await platform.store.cancellation.cancel(key)
+    status = await platform.services.cancellation.cancel(key)
 
     told = await platform.told(key)
     assert (status, told.kinds) == (CANCELLED, ["run_started", "done"])
@@ -76,7 +76,7 @@ async def test_a_run_behind_others_ends_before_them(platform: Platform, says: Mo
     says.supervisor(decision(reply="Hello."))
     first, second, third = [await platform.accept("Hi.") for _ in range(3)]
 
-    assert await platform.store.cancellation.cancel(second) is CANCELLED
+    assert await platform.services.cancellation.cancel(second) is CANCELLED
 
     assert [(await platform.finish(key)).status for key in (first, third)] == ["succeeded", "succeeded"]
 
@@ -191,15 +191,17 @@ async def test_what_a_run_waited_for_is_closed(platform: Platform, says: ModelSa
     says.supervisor(QUESTION)
     key = await platform.accept("Is the disk fine?")
     await platform.brain.execute(await platform.claim(key))
-    (asked,) = await platform.store.interrupts.waiting(key.tenant, run=key.id)
+    (asked,) = await platform.services.interrupts.waiting(key.tenant, run=key.id)
 
-    status = await platform.store.cancellation.cancel(key)
+    status = await platform.services.cancellation.cancel(key)
 
     assert status is CANCELLED
     assert await rows(database_url, "SELECT state FROM interrupts") == [("cancelled",)]
     assert (await platform.told(key)).kinds[-2:] == ["clarification", "done"]
     with pytest.raises(ConflictError):
-        await platform.store.interrupts.answer(key, [InterruptAnswer(asked.id, "resolved", {"answer": "this"})], "me")
+        await platform.services.interrupts.answer(
+            key, [InterruptAnswer(asked.id, "resolved", {"answer": "this"})], "me"
+        )
     assert await goes_on(platform, says)
 
 
@@ -214,7 +216,7 @@ async def test_a_call_that_waited_for_approval_was_not_made(
         key = await platform.accept("Change the door.")
         await platform.brain.execute(await platform.claim(key))
 
-        assert await platform.store.cancellation.cancel(key) is CANCELLED
+        assert await platform.services.cancellation.cancel(key) is CANCELLED
 
         told = await platform.told(key)
     assert [result["result"] for result in told.of("tool_result")] == ["The run was cancelled. The call was not made."]
@@ -226,7 +228,7 @@ async def test_an_ended_run_stays_as_it_is(platform: Platform, says: ModelSays) 
     says.supervisor(decision(reply="Hello."))
     told = await platform.ask("Hi.")
 
-    statuses = [await platform.store.cancellation.cancel(told.key) for _ in range(2)]
+    statuses = [await platform.services.cancellation.cancel(told.key) for _ in range(2)]
 
     assert statuses == [RunStatus.SUCCEEDED] * 2
     assert await platform.told(told.key) == told
@@ -236,9 +238,9 @@ async def test_another_tenants_run_is_not_there(platform: Platform) -> None:
     key = await platform.accept("Hi.")
 
     with pytest.raises(NotFoundError):
-        await platform.store.cancellation.cancel(RunKey("other", key.id))
+        await platform.services.cancellation.cancel(RunKey("other", key.id))
 
-    assert await platform.store.cancellation.cancel(key) is CANCELLED
+    assert await platform.services.cancellation.cancel(key) is CANCELLED
 
 
 async def test_a_run_whose_worker_died_ends_at_once_and_the_dead_one_can_write_nothing(
@@ -249,7 +251,7 @@ async def test_a_run_whose_worker_died_ends_at_once_and_the_dead_one_can_write_n
     async with platform.living(key) as life:
         await platform.model.received(1)
         await rows(database_url, "UPDATE runs SET lease_until = now() - interval '1 second'")
-        status = await platform.store.cancellation.cancel(key)
+        status = await platform.services.cancellation.cancel(key)
         told = await platform.told(key)
         platform.model.release("for ever")
         with pytest.raises(LeaseLostError):
@@ -277,7 +279,7 @@ async def test_a_flag_that_nobody_was_told_of_is_seen_with_the_next_heartbeat(
     opened: Open, says: ModelSays, database_url: str
 ) -> None:
     says.supervisor(Answer("", hold="for ever"))
-    async with opened(lease_seconds=1) as platform, working(platform.workshop.worker):
+    async with opened(lease_seconds=1) as platform, working(platform.worker_runtime.worker):
         key = await platform.accept("Hi.")
         await platform.model.received(1)
         await rows(database_url, "UPDATE runs SET cancel_requested = true")
@@ -294,7 +296,7 @@ async def test_a_run_that_was_claimed_and_does_not_live_yet_ends_before_it_does(
     key = await platform.accept("Hi.")
     claim = await platform.claim(key)
 
-    statuses = [await platform.store.cancellation.cancel(key) for _ in range(2)]
+    statuses = [await platform.services.cancellation.cancel(key) for _ in range(2)]
     await platform.brain.execute(claim)
 
     assert statuses == [RunStatus.RUNNING] * 2
@@ -305,7 +307,7 @@ async def test_a_run_that_was_claimed_and_does_not_live_yet_ends_before_it_does(
 async def test_many_who_cancel_one_run_end_it_once(platform: Platform) -> None:
     key = await platform.accept("Hi.")
 
-    statuses = await asyncio.gather(*(platform.store.cancellation.cancel(key) for _ in range(6)))
+    statuses = await asyncio.gather(*(platform.services.cancellation.cancel(key) for _ in range(6)))
 
     assert CANCELLED in statuses
     assert (await platform.told(key)).kinds == ["run_started", "done"]
@@ -329,10 +331,10 @@ async def test_cancelling_races_with_the_end_in_every_way(
     async def race() -> Told:
         key = await platform.accept("Change the door.")
         await asyncio.sleep(dice.uniform(0, seconds))
-        await platform.store.cancellation.cancel(key)
+        await platform.services.cancellation.cancel(key)
         return await platform.told(key)
 
-    async with working(platform.workshop.worker):
+    async with working(platform.worker_runtime.worker):
         outcomes = [await race() for _ in range(RACES)]
 
     assert "cancelled" in {told.status for told in outcomes} <= {"succeeded", "cancelled"}
@@ -358,20 +360,20 @@ async def test_cancelling_races_with_a_question_and_with_its_answer(
     says.supervisor(QUESTION)
 
     async def answer(key: RunKey) -> None:
-        for asked in await platform.store.interrupts.waiting(key.tenant, run=key.id):
+        for asked in await platform.services.interrupts.waiting(key.tenant, run=key.id):
             said = InterruptAnswer(asked.id, "resolved", {"answer": "the blue one"})
             with suppress(ConflictError):
-                await platform.store.interrupts.answer(key, [said], "me")
+                await platform.services.interrupts.answer(key, [said], "me")
 
     async def race(thread: str) -> Told:
         key = await platform.accept("Is the disk fine?", thread=thread)
         for _ in range(dice.randrange(4)):
             await asyncio.sleep(dice.uniform(0, 0.03))
             await answer(key)
-        await asyncio.gather(answer(key), platform.store.cancellation.cancel(key))
+        await asyncio.gather(answer(key), platform.services.cancellation.cancel(key))
         return await platform.told(key)
 
-    async with working(platform.workshop.worker):
+    async with working(platform.worker_runtime.worker):
         outcomes = [await race(f"t{number}") for number in range(60)]
 
     assert {told.status for told in outcomes} <= {"cancelled", "succeeded"}

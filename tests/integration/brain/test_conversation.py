@@ -68,7 +68,7 @@ async def test_a_turn_leaves_its_states_on_the_branch(platform: Platform, says: 
 
     await platform.brain.execute(claim)
 
-    left = await ConversationRepository(platform.store.engine).last(claim.run, EVERY_KIND, 10)
+    left = await ConversationRepository(platform.services.engine).last(claim.run, EVERY_KIND, 10)
     assert left == [
         UserMessageState(text="How is the disk?"),
         AgentCallState(agent_id=BENCH, message="look", correlation_id=f"{key.id}/t1"),
@@ -81,12 +81,12 @@ async def test_a_turn_leaves_its_states_on_the_branch(platform: Platform, says: 
 async def test_states_are_read_back_in_order_by_kind_and_number(platform: Platform, database_url: str) -> None:
     claim = await platform.claim(await platform.accept("Hi."))
     said = [UserMessageState(text=f"text {number} {'x' * 5_000}") for number in range(3)]
-    writer = RunWriter(platform.store.engine, claim, platform.store.broadcast)
+    writer = RunWriter(platform.services.engine, claim, platform.services.broadcast)
     for moment, states in ((1.0, (said[0], FinishedState())), (2.0, said[1:])):
         writer.add(partial(push_states, claim.run, [encode(state, moment) for state in states]))
         await writer.flush()
 
-    conversations = ConversationRepository(platform.store.engine)
+    conversations = ConversationRepository(platform.services.engine)
     last = await conversations.last(claim.run, [UserMessageState], 2)
     none = await conversations.last(claim.run, [AssistantMessageState], 2)
 
@@ -105,7 +105,7 @@ async def test_a_state_of_a_newer_version_is_refused(
         await connection.execute(b"UPDATE states SET " + change)
 
     with pytest.raises(InvalidRequestError, match="Upgrade Starling"):
-        await ConversationRepository(platform.store.engine).last(first.run, _anything(), 10)
+        await ConversationRepository(platform.services.engine).last(first.run, _anything(), 10)
 
 
 def _anything() -> list[type]:
@@ -117,7 +117,7 @@ async def test_two_turns_at_once_are_answered_in_order(platform: Platform, says:
     first = await platform.accept("First.")
     second = await platform.accept("Second.")
 
-    refused = await platform.store.leases.claim(second, worker="w", lease_seconds=9, run_seconds=9)
+    refused = await platform.services.leases.claim(second, worker="w", lease_seconds=9, run_seconds=9)
     one = await platform.finish(first)
     two = await platform.finish(second)
 

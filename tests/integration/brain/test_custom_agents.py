@@ -8,9 +8,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from starling.app.access.keys import KeyWish
+from starling.app.access.keys import KeySpec
 from starling.app.http.app import make_app
-from starling.app.http.authentication import open_access
+from starling.app.http.authentication import open_access_control
 from starling.app.http.uvicorn_server import bind, serving
 from starling.core.agents import LLMAgentConfig
 from starling.core.principal import Grant, Scope
@@ -33,8 +33,8 @@ class Api:
 
     async def key(self, tenant: str, grant: Grant | None = None) -> dict[str, str]:
         """Return the header that shows a new key of a tenant."""
-        wish = KeyWish("test", tenant, frozenset({Scope.RUN, Scope.TEAMS}), grant)
-        _, key = await self.platform.store.keys.create(wish, Actor.local("test"))
+        wish = KeySpec("test", tenant, frozenset({Scope.RUN, Scope.TEAMS}), grant)
+        _, key = await self.platform.services.keys.create(wish, Actor.local("test"))
         return {"Authorization": f"Bearer {key}"}
 
     async def send(
@@ -55,10 +55,10 @@ class Api:
 
 @pytest.fixture
 async def api(platform: Platform) -> AsyncGenerator[Api]:
-    store = platform.store
+    services = platform.services
     async with (
-        open_access(platform.settings, store.keys) as access,
-        serving(make_app(store, "test", access), bind("127.0.0.1", 0)) as url,
+        open_access_control(platform.settings, services.keys) as access,
+        serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
         aiohttp.ClientSession(url) as client,
     ):
         yield Api(platform, client)
@@ -189,7 +189,7 @@ async def test_a_caller_who_may_call_less_gets_less_of_an_agent(api: Api) -> Non
 async def test_an_agent_without_its_server_says_why_it_cant_work(api: Api, says: ModelSays) -> None:
     says.supervisor(decision(task("t1", "caller")), decision(reply="No."))
     await api.create(CALLER)
-    await api.platform.store.registry.remove("bench", Actor.local("test"))
+    await api.platform.services.registry.remove("bench", Actor.local("test"))
 
     told = await api.platform.ask("look for ships")
 
@@ -225,7 +225,7 @@ async def test_a_render_policy_says_what_is_shown_of_the_conversation(
     says.reviewer(verdict("APPROVED"))
     async with opened(max_history=7) as platform:
         config = LLMAgentConfig.model_validate(POET | {"render_policy": policy})
-        await platform.store.agents.create(OWNER, config, Actor.local("test"))
+        await platform.services.agents.create(OWNER, config, Actor.local("test"))
         for number in range(4):
             await platform.ask(f"remember {number}")
 
@@ -275,7 +275,7 @@ async def test_who_made_what_is_written_down(api: Api) -> None:
     await api.create(POET)
     await api.send("DELETE", "/v1/agents/poet")
 
-    entries = await latest(api.platform.store.engine, "default", limit=5)
+    entries = await latest(api.platform.services.engine, "default", limit=5)
 
     assert [(entry.deed.action, entry.deed.target) for entry in entries] == [
         ("agent.archive", "poet"),
@@ -288,8 +288,8 @@ async def test_who_made_what_is_written_down(api: Api) -> None:
 async def test_agents_are_put_together_once_for_a_tenant_and_an_epoch(api: Api) -> None:
     for number in range(3):
         await api.create(POET | {"id": f"poet-{number}"})
-    registry = api.platform.workshop.registry
-    epoch = await api.platform.store.epochs.active_number()
+    registry = api.platform.worker_runtime.registry
+    epoch = await api.platform.services.epochs.active_number()
     assert epoch is not None
 
     rosters = [await registry.roster(epoch, tenant) for tenant in ("default", "default", "other")]

@@ -26,7 +26,7 @@ from tests.support.platform import (
 async def ask_with(platform: Platform, grant: Grant) -> Told:
     """Make a run for a caller with a grant."""
     request = RunRequest(input="How is the disk?", thread_id=new_id())
-    accepted = await platform.store.intake.accept(replace(CALLER, grant=grant), request)
+    accepted = await platform.services.acceptance.accept(replace(CALLER, grant=grant), request)
     return await platform.finish(accepted.key)
 
 
@@ -54,12 +54,12 @@ async def test_a_single_tool_can_be_granted(platform: Platform, says: ModelSays)
 
 
 async def test_a_call_outside_the_grant_doesnt_leave(platform: Platform, workbench: Workbench) -> None:
-    listing = platform.workshop.gateway.listing("bench")
+    listing = platform.worker_runtime.gateway.listing("bench")
     assert listing
     look = next(tool for tool in listing.tools if tool.name == "look")
     call = ToolCall(new_id(), "run", "t1", look, {"thing": "disk"}, Grant(servers=frozenset({"shop"})))
 
-    outcome = await platform.workshop.gateway.call(call, Deadline(SystemClock(), 10))
+    outcome = await platform.worker_runtime.gateway.call(call, Deadline(SystemClock(), 10))
 
     assert (outcome.status, outcome.code) == ("failed", "not_allowed")
     assert workbench.done() == []

@@ -34,29 +34,29 @@ async def begun(platform: Platform, text: str, *, thread: str = "thread", **conf
 
 
 async def status(platform: Platform, key: RunKey) -> RunStatus:
-    return (await platform.store.reader.record(key)).status
+    return (await platform.services.reader.record(key)).status
 
 
 async def waiting(platform: Platform, key: RunKey) -> list[StoredInterrupt]:
-    return await platform.store.interrupts.waiting(key.tenant, run=key.id)
+    return await platform.services.interrupts.waiting(key.tenant, run=key.id)
 
 
 async def answer(platform: Platform, key: RunKey, payload: Mapping[str, Any] | None, number: int = 0) -> None:
     """Resolve the run's open interrupt of that number, or cancel it."""
     open_ones = await waiting(platform, key)
     state = "cancelled" if payload is None else "resolved"
-    await platform.store.interrupts.answer(key, [InterruptAnswer(open_ones[number].id, state, payload or {})], "me")
+    await platform.services.interrupts.answer(key, [InterruptAnswer(open_ones[number].id, state, payload or {})], "me")
 
 
 async def lapse(platform: Platform, database_url: str) -> None:
     """Let the time of everything that waits be over, and sweep."""
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
         await connection.execute("UPDATE interrupts SET expires_at = now() - interval '1 second'")
-    await platform.store.interrupts.expire()
+    await platform.services.interrupts.expire()
 
 
 async def told(platform: Platform, key: RunKey) -> list[str]:
-    return [event.type for event in await platform.store.reader.events(key)]
+    return [event.type for event in await platform.services.reader.events(key)]
 
 
 async def clarifications(database_url: str) -> int:
@@ -168,7 +168,7 @@ async def test_a_run_whose_caller_can_not_answer_is_not_offered_to_ask(platform:
 async def test_a_plain_message_is_the_answer_and_of_two_at_once_one_is(platform: Platform, says: ModelSays) -> None:
     says.supervisor(QUESTION, decision(reply="Fine."))
     key = await begun(platform, "Is the disk fine?")
-    interrupts = platform.store.interrupts
+    interrupts = platform.services.interrupts
 
     answered = [await interrupts.answer_thread(CALLER, "thread", text) for text in ("the first", "another")]
 
@@ -235,7 +235,7 @@ async def test_what_is_wrong_with_an_answer_is_said(platform: Platform, says: Mo
     says.supervisor(QUESTION, decision(reply="Fine."))
     key = await begun(platform, "Is the disk fine?")
     [asked] = await waiting(platform, key)
-    interrupts, said = platform.store.interrupts, InterruptAnswer(asked.id, "resolved", {"answer": "the first"})
+    interrupts, said = platform.services.interrupts, InterruptAnswer(asked.id, "resolved", {"answer": "the first"})
 
     with pytest.raises(NotFoundError):
         await interrupts.answer(RunKey("other", key.id), [said], "me")
@@ -260,4 +260,4 @@ async def test_a_late_answer_does_not_count(platform: Platform, says: ModelSays,
     await lapse(platform, database_url)
 
     with pytest.raises(ConflictError):
-        await platform.store.interrupts.answer(key, [InterruptAnswer(asked.id, "resolved", {"answer": "a"})], "me")
+        await platform.services.interrupts.answer(key, [InterruptAnswer(asked.id, "resolved", {"answer": "a"})], "me")

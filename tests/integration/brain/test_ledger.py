@@ -68,13 +68,13 @@ async def cut_off(platform: Platform, effects: Effects, at: str = "done") -> Run
 
 async def result_told(platform: Platform, key: RunKey) -> None:
     """Return once the result of a call is durable."""
-    async for event in platform.store.reader.follow(key):
+    async for event in platform.services.reader.follow(key):
         if event.type == "tool_result":
             return
 
 
 async def rows(platform: Platform, key: RunKey) -> Sequence[LedgerRow]:
-    return await LedgerReader(platform.store.engine).calls(key)
+    return await LedgerReader(platform.services.engine).calls(key)
 
 
 def asked_about(question: StoredInterrupt) -> tuple[str, str]:
@@ -124,7 +124,7 @@ async def test_an_unsafe_call_is_in_doubt_and_says_what_is_known(
 
     (row,) = await rows(platform, key)
     (question,) = await questions(platform, key)
-    record = await platform.store.reader.record(key)
+    record = await platform.services.reader.record(key)
     assert (record.status, row.state, row.settled) == ("waiting", "in_doubt", False)
     assert question.kind == "in_doubt"
     assert asked_about(question) == ("effects.charge", "a")
@@ -424,7 +424,7 @@ async def test_a_server_that_is_gone_says_nothing_of_what_it_did_before(
 ) -> None:
     one_task(says, stalled("charge"))
     key = await cut_off(platform, effects)
-    await platform.workshop.gateway.remove("effects")
+    await platform.worker_runtime.gateway.remove("effects")
 
     await live(platform, key)
 
@@ -515,7 +515,7 @@ async def test_a_server_that_was_switched_off_is_not_even_asked_what_became_of_a
         async with platform.living(key) as life:
             await effects.until("done", "a")
             [out] = effects.lines("done")
-            await platform.store.switches.off(Target("server", "effects"), "It burns.", Actor.local("test"))
+            await platform.services.switches.off(Target("server", "effects"), "It burns.", Actor.local("test"))
             await refused(platform)
             os.kill(out["pid"], signal.SIGKILL)
             await life
@@ -526,13 +526,13 @@ async def test_a_server_that_was_switched_off_is_not_even_asked_what_became_of_a
 
 async def refused(platform: Platform) -> None:
     """Return once this process knows that the effects' server is switched off."""
-    listing = platform.workshop.gateway.listing("effects")
+    listing = platform.worker_runtime.gateway.listing("effects")
     assert listing is not None
     tool = next(tool for tool in listing.tools if tool.name == "read_it")
     call = ToolCall("probe", "run", "t1", tool, {"what": "probe"})
     async with asyncio.timeout(10):
         while True:
-            outcome = await platform.workshop.gateway.call(call, Deadline(SystemClock(), 20))
+            outcome = await platform.worker_runtime.gateway.call(call, Deadline(SystemClock(), 20))
             if outcome.code == "switched_off":
                 return
             await asyncio.sleep(0.01)  # a call that is refused waits for nothing

@@ -18,7 +18,7 @@ LOOK = calls(("look", {"thing": "disk"}))
 
 async def seen(platform: Platform, key: RunKey, kind: str, count: int = 1) -> None:
     """Return when the run's stream has so many durable events of a kind."""
-    async for event in platform.store.reader.follow(key):
+    async for event in platform.services.reader.follow(key):
         count -= event.type == kind
         if count == 0:
             return
@@ -295,7 +295,7 @@ async def test_a_run_survives_a_crash_at_every_model_call(
 
 async def open_gate(platform: Platform, place: str) -> None:
     """Let go whoever waits at a place of the workbench."""
-    listing = platform.workshop.gateway.listing("bench")
+    listing = platform.worker_runtime.gateway.listing("bench")
     assert listing is not None
-    outcome = await call(platform.workshop.gateway, listing, "go", place=place)
+    outcome = await call(platform.worker_runtime.gateway, listing, "go", place=place)
     assert outcome.status == "succeeded"

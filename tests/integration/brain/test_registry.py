@@ -16,7 +16,7 @@ from brain.registry.service import Registry
 from mcp_gateway.config import server_of
 from mcp_gateway.gateway import open_gateway
 from mcp_gateway.repository import ListedServer, ServerRepository, ServerRow
-from starling.app.registry.publisher import Publisher
+from starling.app.registry.epoch_publisher import EpochPublisher
 from starling.core.errors import NotFoundError
 from starling.core.settings import Limits
 from starling.core.tool_calls import Effect
@@ -42,7 +42,7 @@ def registry(engine: AsyncEngine) -> Registry:
 
 
 async def publish(engine: AsyncEngine, *rows: ServerRow, gone: Sequence[str] = ()) -> Epoch:
-    publisher = Publisher(EpochRepository(engine), ACTOR, "test")
+    publisher = EpochPublisher(EpochRepository(engine), ACTOR, "test")
     await ServerRepository(engine, publisher).change(gone, [ListedServer(row, {}) for row in rows])
     return publisher.activation.epoch
 

@@ -72,7 +72,7 @@ def any_config(workbench: Workbench, dice: random.Random) -> McpConfig:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_a_reload_does_what_was_planned(platform: Platform, workbench: Workbench, seed: int) -> None:
-    registry, dice = platform.store.registry, random.Random(seed)
+    registry, dice = platform.services.registry, random.Random(seed)
 
     for _ in range(6):
         config = any_config(workbench, dice)
@@ -90,7 +90,7 @@ async def test_a_plan_names_servers_tools_and_agents_and_changes_nothing(
 ) -> None:
     before = await stored(engine)
 
-    report = await platform.store.registry.plan(make(bench={"description": "Ours."}, extra={}))
+    report = await platform.services.registry.plan(make(bench={"description": "Ours."}, extra={}))
 
     assert report.changes.servers.model_dump() == {"added": ("extra",), "changed": ("bench",), "removed": ("shop",)}
     assert report.changes.details == {"bench": ("config", "description")}
@@ -104,7 +104,7 @@ async def test_a_plan_names_servers_tools_and_agents_and_changes_nothing(
 async def test_a_name_of_a_server_that_was_added_by_hand_refuses_the_whole_reload(
     platform: Platform, engine: AsyncEngine, make: Callable[..., McpConfig]
 ) -> None:
-    registry = platform.store.registry
+    registry = platform.services.registry
     await registry.add("extra", make(extra={})["extra"], ADMIN)
     before = await stored(engine)
 
@@ -118,8 +118,8 @@ async def test_a_name_of_a_server_that_was_added_by_hand_refuses_the_whole_reloa
 async def test_a_server_that_cant_be_listed_is_warned_of(platform: Platform) -> None:
     config = {"dead": server_of({"command": "no-such-command-anywhere"})}
 
-    planned = await platform.store.registry.plan(config)
-    done = await platform.store.registry.reload(config, ADMIN)
+    planned = await platform.services.registry.plan(config)
+    done = await platform.services.registry.reload(config, ADMIN)
 
     assert done == replace(planned, epoch=planned.epoch + 1)
     assert "no-such-command-anywhere" in done.warnings["dead"]
@@ -128,13 +128,13 @@ async def test_a_server_that_cant_be_listed_is_warned_of(platform: Platform) -> 
 async def test_a_plan_names_agents_of_tenants_that_would_be_left_without_their_tools(
     platform: Platform, make: Callable[..., McpConfig]
 ) -> None:
-    registry = platform.store.registry
+    registry = platform.services.registry
     for tenant, config in (
         ("red", LLMAgentConfig(id="looker", tools=("bench.look",))),
         ("blue", LLMAgentConfig(id="looker", tools=("shop.*",))),
         ("blue", LLMAgentConfig(id="poet")),
     ):
-        await platform.store.agents.create(Principal(tenant, "", frozenset(Scope)), config, ADMIN)
+        await platform.services.agents.create(Principal(tenant, "", frozenset(Scope)), config, ADMIN)
     shrunk, hidden = make(shop={}), make(shop={}, bench={"tenants": ["blue"]})
 
     plans = [await registry.plan(config) for config in (make(shop={}, bench={}), shrunk, hidden, {})]
@@ -154,7 +154,7 @@ async def test_a_plan_names_agents_of_tenants_that_would_be_left_without_their_t
 async def test_a_server_that_changed_by_itself_is_noticed_when_it_is_listed_again(
     platform: Platform, tmp_path: Path
 ) -> None:
-    registry, words = platform.store.registry, tmp_path / "words"
+    registry, words = platform.services.registry, tmp_path / "words"
     config = {"a": python(SERVERS / "misbehaving.py", "changing", str(words))}
     words.write_text("Does it.")
     await registry.reload(config, ADMIN)
@@ -171,15 +171,15 @@ async def test_a_server_that_changed_by_itself_is_noticed_when_it_is_listed_agai
 async def test_a_rollback_makes_an_earlier_epoch_anew(
     platform: Platform, engine: AsyncEngine, make: Callable[..., McpConfig]
 ) -> None:
-    registry = platform.store.registry
+    registry = platform.services.registry
     before = await stored(engine)
-    original = await platform.store.epochs.active()
+    original = await platform.services.epochs.active()
     await registry.reload(make(other={}), ADMIN)
     await registry.reload({}, ADMIN)
 
     done = await registry.rollback(original.number, ADMIN)
 
-    active = await platform.store.epochs.active()
+    active = await platform.services.epochs.active()
     assert (done.epoch, active.number, active.manifest) == (4, 4, original.manifest)
     assert done.changes.servers.added == ("bench", "shop")
     assert [row[:9] for row in (await stored(engine))[:-1]] == [row[:9] for row in before[:-1]]  # pyright: ignore[reportIndexIssue]
@@ -190,7 +190,7 @@ async def test_a_rollback_makes_an_earlier_epoch_anew(
 async def test_a_rollback_keeps_what_is_known_to_be_wrong_with_servers_that_stay(
     platform: Platform, make: Callable[..., McpConfig]
 ) -> None:
-    registry, dead = platform.store.registry, {"dead": server_of({"command": "no-such-command-anywhere"})}
+    registry, dead = platform.services.registry, {"dead": server_of({"command": "no-such-command-anywhere"})}
     partly = {"partly": python(SERVERS / "misbehaving.py", "one-bad-schema")}
     broken = await registry.reload(dead | partly, ADMIN)
     await registry.reload(dead | partly | make(extra={}), ADMIN)
@@ -204,7 +204,7 @@ async def test_a_rollback_keeps_what_is_known_to_be_wrong_with_servers_that_stay
 
 
 async def test_a_rollback_takes_no_agent_from_a_tenant(platform: Platform, make: Callable[..., McpConfig]) -> None:
-    registry, agents = platform.store.registry, platform.store.agents
+    registry, agents = platform.services.registry, platform.services.agents
     tenant = Principal("red", "", frozenset(Scope))
     await registry.reload(make(bench={}, extra={}), ADMIN)
     await agents.create(tenant, LLMAgentConfig(id="poet"), ADMIN)
@@ -221,15 +221,15 @@ async def test_a_rollback_takes_no_agent_from_a_tenant(platform: Platform, make:
 
 async def test_there_is_nothing_before_the_first_epoch(platform: Platform) -> None:
     with pytest.raises(InvalidRequestError, match="no epoch before"):
-        await platform.store.registry.rollback(None, ADMIN)
+        await platform.services.registry.rollback(None, ADMIN)
     with pytest.raises(NotFoundError, match="no epoch '9'"):
-        await platform.store.registry.rollback(9, ADMIN)
+        await platform.services.registry.rollback(9, ADMIN)
 
 
 async def test_every_change_says_who_made_it_and_from_where(
     platform: Platform, engine: AsyncEngine, make: Callable[..., McpConfig]
 ) -> None:
-    registry = platform.store.registry
+    registry = platform.services.registry
     await registry.reload(make(bench={}), ADMIN)
     await registry.reload(make(bench={}), ADMIN)  # changes nothing
     await registry.add("extra", make(extra={})["extra"], ADMIN)
@@ -260,7 +260,7 @@ async def test_runs_go_on_while_servers_are_reloaded(
     says.agent("t1", calls(("wait", {"place": place})))
     says.reviewer(verdict("APPROVED"))
     says.qa(verdict("APPROVED"))
-    registry, gateway = platform.store.registry, platform.workshop.gateway
+    registry, gateway = platform.services.registry, platform.worker_runtime.gateway
     shapes = (
         make(bench={}, extra={}),
         make(bench={"description": "Changed."}),
@@ -279,7 +279,7 @@ async def test_runs_go_on_while_servers_are_reloaded(
     told = [run.result() for run in runs]
     assert [run.status for run in told] == ["succeeded"] * 5
     assert {run.of("run_started")[0]["epoch"] for run in told} == {1}
-    assert await platform.store.epochs.active_number() == 5
+    assert await platform.services.epochs.active_number() == 5
 
 
 @pytest.mark.parametrize("changed_before", [False, True])
@@ -287,7 +287,7 @@ async def test_a_call_in_flight_hears_that_its_server_was_removed(
     platform: Platform, workbench: Workbench, make: Callable[..., McpConfig], changed_before: bool
 ) -> None:
     place = new_id()
-    gateway = platform.workshop.gateway
+    gateway = platform.worker_runtime.gateway
     listing = gateway.listing("bench")
     assert listing is not None
 
@@ -295,9 +295,9 @@ async def test_a_call_in_flight_hears_that_its_server_was_removed(
         waiting = group.create_task(call(gateway, listing, "wait", place=place))
         await wait_for(lambda: f"wait {place}" in workbench.done())
         if changed_before:
-            await platform.store.registry.reload(make(bench={"timeout": 7}, shop={"effect": "unsafe"}), ADMIN)
+            await platform.services.registry.reload(make(bench={"timeout": 7}, shop={"effect": "unsafe"}), ADMIN)
             await gateway.refresh()
-        await platform.store.registry.reload(make(shop={"effect": "unsafe"}), ADMIN)
+        await platform.services.registry.reload(make(shop={"effect": "unsafe"}), ADMIN)
 
     assert (waiting.result().code, waiting.result().text) == (
         "removed",
@@ -312,16 +312,16 @@ async def test_all_processes_agree_long_before_they_look_by_themselves(
     folder.mkdir()
     shared = {"bench": make(bench={})["bench"].document}
     async with open_platform(database_url, model, shared, folder) as second:
-        shops = (platform.workshop, second.workshop)
+        runtimes = (platform.worker_runtime, second.worker_runtime)
         for number in range(3):
             name = f"extra{number}"
-            done = await platform.store.registry.reload(make(bench={}, **{name: {}}), ADMIN)
+            done = await platform.services.registry.reload(make(bench={}, **{name: {}}), ADMIN)
 
-            await wait_for(lambda: {shop.freshness.epoch for shop in shops} == {done.epoch}, seconds=SOON)  # noqa: B023
+            await wait_for(lambda: {runtime.epoch_follower.epoch for runtime in runtimes} == {done.epoch}, seconds=SOON)  # noqa: B023
 
-            assert all(shop.gateway.listing(name) is not None for shop in shops)
-            assert await second.store.epochs.active_number() == done.epoch
-    assert shops[0].gateway.listing("shop") is None
+            assert all(runtime.gateway.listing(name) is not None for runtime in runtimes)
+            assert await second.services.epochs.active_number() == done.epoch
+    assert runtimes[0].gateway.listing("shop") is None
 
 
 async def test_a_process_that_cant_follow_the_registry_any_more_says_so(
@@ -334,19 +334,19 @@ async def test_a_process_that_cant_follow_the_registry_any_more_says_so(
         await connection.execute(text("SELECT pg_notify('starling_registry', '')"))
 
     await wait_for(lambda: "follow-registry ended for good" in caplog.text)
-    assert platform.workshop.gateway.listing("shop") is not None
+    assert platform.worker_runtime.gateway.listing("shop") is not None
 
 
 async def test_epochs_that_runs_hold_stay_open(opened: Open, says: ModelSays, make: Callable[..., McpConfig]) -> None:
     says.supervisor(decision(reply="Hello."))
     async with opened() as platform:
         key = await platform.accept("Hello.")
-        await platform.store.registry.reload(make(bench={}), ADMIN)
-        await platform.workshop.freshness.tidy()
-        held = {record.number: (record.runs, record.closed_at) for record in await platform.store.registry.latest(5)}
+        await platform.services.registry.reload(make(bench={}), ADMIN)
+        await platform.worker_runtime.epoch_follower.tidy()
+        held = {record.number: (record.runs, record.closed_at) for record in await platform.services.registry.latest(5)}
         await platform.finish(key)
-        await platform.workshop.freshness.tidy()
-        left = {record.number: record for record in await platform.store.registry.latest(5)}
+        await platform.worker_runtime.epoch_follower.tidy()
+        left = {record.number: record for record in await platform.services.registry.latest(5)}
 
     assert held[1] == (1, None)
     assert left[1].closed_at is not None

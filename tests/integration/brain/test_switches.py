@@ -4,7 +4,7 @@ import asyncio
 
 from sqlalchemy import select
 
-from starling.app.access.keys import KeyWish
+from starling.app.access.keys import KeySpec
 from starling.app.runs.acceptance import RunRequest
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id
@@ -25,11 +25,11 @@ SERVER = Target("server", "bench")
 
 async def looked(platform: Platform, server: str = "bench", **whose: str) -> ToolOutcome:
     """Call a tool that only looks, as somebody."""
-    listing = platform.workshop.gateway.listing(server)
+    listing = platform.worker_runtime.gateway.listing(server)
     assert listing is not None
     tool = next(tool for tool in listing.tools if tool.name == "look")
     call = ToolCall(new_id(), "run", "t1", tool, {"thing": "probe"}, **whose)  # pyright: ignore[reportArgumentType]
-    return await platform.workshop.gateway.call(call, Deadline(SystemClock(), 20))
+    return await platform.worker_runtime.gateway.call(call, Deadline(SystemClock(), 20))
 
 
 async def answers(platform: Platform, code: str, **whose: str) -> ToolOutcome:
@@ -44,15 +44,15 @@ async def answers(platform: Platform, code: str, **whose: str) -> ToolOutcome:
 
 async def accept(platform: Platform, key_id: str) -> RunKey:
     caller = Principal("default", key_id, frozenset(Scope))
-    return (await platform.store.intake.accept(caller, RunRequest(input="How is the disk?", thread_id="t"))).key
+    return (await platform.services.acceptance.accept(caller, RunRequest(input="How is the disk?", thread_id="t"))).key
 
 
 async def test_a_server_that_is_switched_off_is_called_by_no_worker(opened: Open) -> None:
     async with opened() as one, opened() as other:
-        await one.store.switches.off(SERVER, "It lies.", ADMIN)
+        await one.services.switches.off(SERVER, "It lies.", ADMIN)
         refused = [await answers(platform, "switched_off") for platform in (one, other)]
         elsewhere = await looked(one, server="shop")
-        await other.store.switches.on(SERVER, ADMIN)
+        await other.services.switches.on(SERVER, ADMIN)
         allowed = [await answers(platform, "") for platform in (one, other)]
 
     texts = {outcome.text for outcome in refused}
@@ -61,8 +61,8 @@ async def test_a_server_that_is_switched_off_is_called_by_no_worker(opened: Open
 
 
 async def test_an_agent_or_a_server_is_switched_off_for_one_tenant(platform: Platform) -> None:
-    await platform.store.switches.off(Target("agent", "clerk", "bank"), "It steals.", ADMIN)
-    await platform.store.switches.off(Target("server", "bench", "mill"), "It burns.", ADMIN)
+    await platform.services.switches.off(Target("agent", "clerk", "bank"), "It steals.", ADMIN)
+    await platform.services.switches.off(Target("server", "bench", "mill"), "It burns.", ADMIN)
 
     await answers(platform, "switched_off", tenant="mill")
     refused = await answers(platform, "switched_off", agent="clerk", tenant="bank")
@@ -73,10 +73,10 @@ async def test_an_agent_or_a_server_is_switched_off_for_one_tenant(platform: Pla
 
 
 async def test_a_tenant_is_switched_off_and_everybody_too(platform: Platform) -> None:
-    await platform.store.switches.off(Target("tenant", "bank"), "Closed.", ADMIN)
+    await platform.services.switches.off(Target("tenant", "bank"), "Closed.", ADMIN)
     one = await answers(platform, "switched_off", tenant="bank")
     other = await looked(platform, tenant="shop")
-    await platform.store.switches.off(Target("tenant", "*"), "Fire.", ADMIN)
+    await platform.services.switches.off(Target("tenant", "*"), "Fire.", ADMIN)
     every = await answers(platform, "switched_off", tenant="shop")
 
     assert one.text.startswith("The tenant bank is switched off: Closed.")
@@ -93,7 +93,7 @@ async def test_a_begun_run_is_stopped_before_its_next_call(
     key = await platform.accept("How is the disk?")
     life = asyncio.get_running_loop().create_task(platform.finish(key))
     await platform.model.received(2)
-    await platform.store.switches.off(SERVER, "It lies.", ADMIN)
+    await platform.services.switches.off(SERVER, "It lies.", ADMIN)
     await answers(platform, "switched_off")
 
     platform.model.release("off")
@@ -108,8 +108,8 @@ async def test_a_begun_run_is_stopped_before_its_next_call(
 
 async def test_the_supervisor_sees_what_is_switched_off(platform: Platform, says: ModelSays) -> None:
     says.supervisor(decision(reply="I can't."))
-    await platform.store.switches.off(SERVER, "It lies.", ADMIN)
-    await platform.store.switches.off(Target("agent", "coder"), "It guesses.", ADMIN)
+    await platform.services.switches.off(SERVER, "It lies.", ADMIN)
+    await platform.services.switches.off(Target("agent", "coder"), "It guesses.", ADMIN)
     await answers(platform, "switched_off")
 
     await platform.ask("How is the disk?")
@@ -127,11 +127,11 @@ async def test_a_revoked_key_stops_the_calls_of_the_runs_that_it_asked_for(
     says.agent("t1", Answer("", LOOK.tool_calls, hold="off"))
     says.reviewer(verdict("REJECTED", "Nothing was looked at."))
     says.qa(Answer("It couldn't be done."))
-    row, _ = await platform.store.keys.create(KeyWish("test", "default", frozenset([Scope.RUN])), ADMIN)
+    row, _ = await platform.services.keys.create(KeySpec("test", "default", frozenset([Scope.RUN])), ADMIN)
     key = await accept(platform, row.id)
     life = asyncio.get_running_loop().create_task(platform.finish(key))
     await platform.model.received(2)
-    await platform.store.keys.revoke(row.id, ADMIN)
+    await platform.services.keys.revoke(row.id, ADMIN)
     await answers(platform, "switched_off", caller=row.id)
 
     platform.model.release("off")
@@ -143,10 +143,10 @@ async def test_a_revoked_key_stops_the_calls_of_the_runs_that_it_asked_for(
 
 
 async def test_each_change_is_recorded_and_others_are_told(platform: Platform) -> None:
-    await platform.store.switches.off(SERVER, "It lies.", ADMIN)
-    await platform.store.switches.on(SERVER, ADMIN)
+    await platform.services.switches.off(SERVER, "It lies.", ADMIN)
+    await platform.services.switches.on(SERVER, ADMIN)
 
-    async with platform.store.engine.connect() as connection:
+    async with platform.services.engine.connect() as connection:
         rows = (await connection.execute(select(audit).order_by(audit.c.id))).all()
         told = (await connection.execute(select(audit_events).order_by(audit_events.c.id))).all()
 

@@ -16,7 +16,7 @@ from tests.support.platform import CALLER, ModelSays, Platform, decision
 
 async def accept(platform: Platform, policy: Policy, thread: str = "thread") -> RunKey:
     request = RunRequest(input="Hi.", thread_id=thread, multitask_strategy=policy)
-    return (await platform.store.intake.accept(CALLER, request)).key
+    return (await platform.services.acceptance.accept(CALLER, request)).key
 
 
 async def statuses(url: str) -> list[str]:
@@ -92,7 +92,7 @@ async def test_many_that_interrupt_each_other_all_end_and_the_last_one_is_answer
     platform: Platform, says: ModelSays, database_url: str
 ) -> None:
     says.supervisor(decision(reply="Hello."))
-    async with working(platform.workshop.worker):
+    async with working(platform.worker_runtime.worker):
         keys = await asyncio.gather(*(accept(platform, "interrupt") for _ in range(10)))
         told = [await platform.told(key) for key in keys]
 

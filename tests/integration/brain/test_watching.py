@@ -26,7 +26,7 @@ async def file(platform: Platform) -> AsyncGenerator[Path]:
     """The platform's file, watched."""
     file = platform.settings.mcp_config
     assert file is not None
-    async with watching(platform.settings.model_copy(update={"watch_mcp_config": True}), platform.store.registry):
+    async with watching(platform.settings.model_copy(update={"watch_mcp_config": True}), platform.services.registry):
         yield file
 
 
@@ -39,7 +39,7 @@ def write(file: Path, **servers: Any) -> None:
 
 def specialists(platform: Platform) -> set[str]:
     names = ("bench", "shop", "extra")
-    return {name for name in names if platform.workshop.gateway.listing(name) is not None}
+    return {name for name in names if platform.worker_runtime.gateway.listing(name) is not None}
 
 
 async def test_a_file_that_changes_is_reloaded(
@@ -63,7 +63,7 @@ async def test_a_broken_file_keeps_what_there_is_until_it_is_mended(
 
     await wait_for(lambda: "isn't used" in caplog.text)
     assert specialists(platform) == {"bench", "shop"}
-    assert await platform.store.epochs.active_number() == 1
+    assert await platform.services.epochs.active_number() == 1
 
     write(file, extra=workbench.as_server("read"))
     await wait_for(lambda: specialists(platform) == {"extra"})
@@ -97,6 +97,6 @@ async def test_a_file_that_changes_during_the_start_is_reloaded_after_it(
     async with open_platform(
         database_url, model, {"bench": server}, tmp_path, tracing={"watch_mcp_config": True}
     ) as platform:
-        assert {listing.name for listing in platform.workshop.listings} == {"bench"}
+        assert {listing.name for listing in platform.worker_runtime.listings} == {"bench"}
 
         await wait_for(lambda: specialists(platform) == {"extra"})

@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
-from starling.app.container import Database, Store, open_store, open_workshop
+from starling.app.container import Database, Services, open_services, open_worker_runtime
 from starling.app.http.app import make_app
-from starling.app.http.authentication import open_access
+from starling.app.http.authentication import open_access_control
 from starling.app.http.uvicorn_server import bind, serving
 from starling.app.worker.worker import working
 from starling.core.ids import new_id
@@ -35,7 +35,7 @@ class LiveApi:
 
     url: str
     client: aiohttp.ClientSession
-    store: Store
+    services: Services
 
     async def ask(self, text: str, thread_id: str = "", **more: object) -> list[Event]:
         """Send a request, on a thread of its own if none is named, and return its whole stream."""
@@ -54,11 +54,11 @@ async def api(module_database_url: str, tmp_path_factory: pytest.TempPathFactory
     settings = Settings(database_url=SecretStr(database_url), mcp_config=file, model=("offline:rules",))
     database = Database(database_url, database_url)
     async with (
-        open_store(settings, database) as store,
-        open_workshop(settings, store) as workshop,
-        working(workshop.worker),
-        open_access(settings, store.keys) as access,
-        serving(make_app(store, "test", access), bind("127.0.0.1", 0)) as url,
+        open_services(settings, database) as services,
+        open_worker_runtime(settings, services) as worker_runtime,
+        working(worker_runtime.worker),
+        open_access_control(settings, services.keys) as access,
+        serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
         aiohttp.ClientSession(url) as client,
     ):
-        yield LiveApi(url, client, store)
+        yield LiveApi(url, client, services)

@@ -12,10 +12,10 @@ import aiohttp
 import pytest
 from pydantic import SecretStr
 
-from starling.app.access.keys import KeyWish
-from starling.app.container import Database, Store, open_store, open_workshop
+from starling.app.access.keys import KeySpec
+from starling.app.container import Database, Services, open_services, open_worker_runtime
 from starling.app.http.app import make_app
-from starling.app.http.authentication import open_access
+from starling.app.http.authentication import open_access_control
 from starling.app.http.uvicorn_server import bind, serving
 from starling.app.worker.worker import working
 from starling.core.principal import Grant, Scope
@@ -38,7 +38,7 @@ class Desk:
     """A live API with a worker behind it."""
 
     client: aiohttp.ClientSession
-    store: Store
+    services: Services
 
     async def call(self, method: str, path: str, body: Any = None, status: int = 202, **more: Any) -> Body:
         async with self.client.request(method, path, json=body, **more) as response:
@@ -87,14 +87,14 @@ async def open_desk(
         limits=limits,  # pyright: ignore[reportArgumentType]
     )
     async with (
-        open_store(settings, Database(database_url, database_url)) as store,
-        open_workshop(settings, store) as workshop,
-        working(workshop.worker),
-        open_access(settings, store.keys) as access,
-        serving(make_app(store, "test", access), bind("127.0.0.1", 0)) as url,
+        open_services(settings, Database(database_url, database_url)) as services,
+        open_worker_runtime(settings, services) as worker_runtime,
+        working(worker_runtime.worker),
+        open_access_control(settings, services.keys) as access,
+        serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
         aiohttp.ClientSession(url) as client,
     ):
-        yield Desk(client, store)
+        yield Desk(client, services)
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ async def test_a_question_is_listed_answered_and_its_run_goes_on(desk: Desk, say
     assert told["interrupts"] == []
     ended = await desk.reached(run_id, "succeeded")
     assert ended["result"]["reply"] == "Fine."
-    [entry] = await latest(desk.store.engine, "default", limit=1)
+    [entry] = await latest(desk.services.engine, "default", limit=1)
     assert (entry.deed.action, entry.deed.detail["payload"]) == ("interrupt.answer", {"answer": "the first"})
 
 
@@ -184,7 +184,7 @@ async def test_a_late_answer_is_refused(database_url: str, model: ModelServer, s
     async with open_desk(database_url, model, tmp_path, interrupt_seconds=0.001) as desk:
         accepted = await desk.call("POST", "/v1/runs", {"input": "Is the disk fine?", "thread_id": "t"})
         while (run := await desk.call("GET", f"/v1/runs/{accepted['run_id']}", status=200))["ended_at"] is None:
-            await desk.store.interrupts.expire()  # as the sweeps do, by and by
+            await desk.services.interrupts.expire()  # as the sweeps do, by and by
         [asked] = [event.data for event in await desk.events(run["run_id"]) if event.type == "clarification"]
 
         await desk.call("POST", f"/v1/runs/{run['run_id']}/resume", [reply(asked, {"answer": "a"})], status=409)
@@ -214,7 +214,7 @@ async def test_another_tenant_neither_sees_nor_answers_it(desk: Desk, says: Mode
     says.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
     [asked] = await desk.waiting()
-    _, key = await desk.store.keys.create(KeyWish("test", "other", frozenset(Scope)), Actor.local("test"))
+    _, key = await desk.services.keys.create(KeySpec("test", "other", frozenset(Scope)), Actor.local("test"))
     headers = {"Authorization": f"Bearer {key}"}
 
     seen = await desk.call("GET", "/v1/approvals", status=200, headers=headers)
@@ -230,8 +230,8 @@ async def test_another_tenant_neither_sees_nor_answers_it(desk: Desk, says: Mode
 
 async def limited(desk: Desk, grant: Grant) -> dict[str, str]:
     """Return the headers of a key that reaches only this."""
-    _, key = await desk.store.keys.create(
-        KeyWish("test", "default", frozenset(Scope), grant=grant), Actor.local("test")
+    _, key = await desk.services.keys.create(
+        KeySpec("test", "default", frozenset(Scope), grant=grant), Actor.local("test")
     )
     return {"Authorization": f"Bearer {key}"}
 

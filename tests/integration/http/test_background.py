@@ -8,9 +8,9 @@ import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
-from starling.app.container import Database, open_store
+from starling.app.container import Database, open_services
 from starling.app.http.app import make_app
-from starling.app.http.authentication import open_access
+from starling.app.http.authentication import open_access_control
 from starling.app.http.uvicorn_server import bind, serving
 from starling.core.ids import new_id
 from starling.core.settings import Settings
@@ -29,9 +29,9 @@ async def second_url(api: LiveApi, module_database_url: str) -> AsyncGenerator[s
     del api
     settings = Settings(database_url=SecretStr(module_database_url))
     async with (
-        open_store(settings, Database(module_database_url, module_database_url)) as store,
-        open_access(settings, store.keys) as access,
-        serving(make_app(store, "test", access), bind("127.0.0.1", 0)) as url,
+        open_services(settings, Database(module_database_url, module_database_url)) as services,
+        open_access_control(settings, services.keys) as access,
+        serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
     ):
         yield url
 

@@ -11,9 +11,9 @@ from fastapi import FastAPI
 from pydantic import SecretStr
 from sqlalchemy import QueuePool
 
-from starling.app.container import Database, Store, open_store
+from starling.app.container import Database, Services, open_services
 from starling.app.http.app import make_app
-from starling.app.http.authentication import open_access
+from starling.app.http.authentication import open_access_control
 from starling.app.http.dependencies import drain
 from starling.app.http.uvicorn_server import bind, serving
 from starling.core.settings import Settings
@@ -28,7 +28,7 @@ class Opened:
     """An API that can be closed before its client."""
 
     app: FastAPI
-    store: Store
+    services: Services
     client: aiohttp.ClientSession
     closing: AsyncExitStack
 
@@ -37,14 +37,14 @@ class Opened:
 async def opened(database_url: str) -> AsyncGenerator[Opened]:
     settings = Settings(database_url=SecretStr(database_url))
     async with (
-        open_store(settings, Database(database_url, database_url)) as store,
-        open_access(settings, store.keys) as access,
+        open_services(settings, Database(database_url, database_url)) as services,
+        open_access_control(settings, services.keys) as access,
         AsyncExitStack() as closing,
     ):
-        app = make_app(store, "test", access)
+        app = make_app(services, "test", access)
         url = await closing.enter_async_context(serving(app, bind("127.0.0.1", 0)))
         async with aiohttp.ClientSession(url) as client:
-            yield Opened(app, store, client, closing)
+            yield Opened(app, services, client, closing)
 
 
 async def test_a_live_stream_ends_between_two_events(database_url: str) -> None:
@@ -81,7 +81,7 @@ async def test_a_request_that_waits_for_a_frozen_postgres_is_answered_before_the
         await answered(api.client)  # over a connection that stays
         database.proxy.freeze()
         asked = asyncio.create_task(answered(api.client))
-        while not in_use(api.store):  # noqa: ASYNC110 - its server is another task
+        while not in_use(api.services):  # noqa: ASYNC110 - its server is another task
             await asyncio.sleep(0.01)
         await api.closing.aclose()
         status, said = await asked
@@ -105,8 +105,8 @@ async def answered(client: aiohttp.ClientSession) -> tuple[int, dict[str, object
         return response.status, await response.json(content_type=None)
 
 
-def in_use(store: Store) -> int:
+def in_use(services: Services) -> int:
     """How many connections are used now."""
-    pool = store.engine.pool
+    pool = services.engine.pool
     assert isinstance(pool, QueuePool)
     return pool.checkedout()

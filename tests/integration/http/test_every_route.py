@@ -17,10 +17,10 @@ from fastapi.routing import iter_route_contexts
 from pydantic import SecretStr
 from sqlalchemy import Table, select
 
-from starling.app.access.keys import KeyWish
-from starling.app.container import Database, Store, open_store
+from starling.app.access.keys import KeySpec
+from starling.app.container import Database, Services, open_services
 from starling.app.http.app import make_app
-from starling.app.http.authentication import OPEN, Requires, open_access, visitor
+from starling.app.http.authentication import OPEN, RequireScope, open_access_control, optional_caller
 from starling.app.runs.acceptance import RunRequest
 from starling.core.artifacts import Origin, artifact_id
 from starling.core.principal import Principal, Scope
@@ -74,7 +74,7 @@ class Town:
     """An application with two tenants: the bank has a run and an agent, the shop has keys."""
 
     app: FastAPI
-    store: Store
+    services: Services
     run: RunKey
     keys: dict[frozenset[Scope], str] = field(default_factory=dict[frozenset[Scope], str])
 
@@ -85,15 +85,15 @@ class Town:
     async def key(self, scopes: frozenset[Scope], tenant: str = SHOP) -> str:
         """Return a key of the shop's that was used before."""
         if scopes not in self.keys:
-            row, key = await self.store.keys.create(KeyWish("test", tenant, scopes), ADMIN)
-            await self.store.keys.authenticate(key)
+            row, key = await self.services.keys.create(KeySpec("test", tenant, scopes), ADMIN)
+            await self.services.keys.authenticate(key)
             assert row.state == "active"
             self.keys[scopes] = key
         return self.keys[scopes]
 
     async def checksum(self, tenant: str | None = None) -> dict[str, str]:
         """Return a hash of the content of every table, or of a tenant's rows in it."""
-        async with self.store.engine.connect() as connection:
+        async with self.services.engine.connect() as connection:
             return {
                 table.name: _hash([repr(row) for row in await connection.execute(_rows(table, tenant))])
                 for table in metadata.sorted_tables
@@ -117,9 +117,9 @@ DOCUMENTATION = {"/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc", "/
 
 def declared_by(dependant: Dependant) -> tuple[bool, Scope | None]:
     """Return whether a route says who may call it, and the scope that it asks for."""
-    if isinstance(dependant.call, Requires):
+    if isinstance(dependant.call, RequireScope):
         return True, dependant.call.scope
-    if dependant.call is visitor:
+    if dependant.call is optional_caller:
         return True, None
     found = [declared_by(below) for below in dependant.dependencies]
     return next((pair for pair in found if pair[0]), (False, None))
@@ -130,15 +130,15 @@ async def town(module_database_url: str) -> AsyncGenerator[Town]:
     """Nobody works here, so that nothing changes by itself."""
     settings = Settings(database_url=SecretStr(module_database_url), rate_per_minute=100_000)
     async with (
-        open_store(settings, Database(module_database_url, module_database_url)) as store,
-        open_access(settings, store.keys) as access,
+        open_services(settings, Database(module_database_url, module_database_url)) as services,
+        open_access_control(settings, services.keys) as access,
     ):
         owner = Principal(BANK, "", frozenset(Scope))
-        accepted = await store.intake.accept(owner, RunRequest(input=SECRET_WORDS, thread_id="vault"), ORDER)
+        accepted = await services.acceptance.accept(owner, RunRequest(input=SECRET_WORDS, thread_id="vault"), ORDER)
         read = Origin(BANK, accepted.key.id, "t1.0.0", "vault.read")
-        assert await store.artifacts.put(read, SECRET_WORDS, "text/plain") == artifact_id(SECRET_WORDS)
-        town = Town(make_app(store, "test", access), store, accepted.key)
-        _, credentials = await store.keys.create(KeyWish("bank", BANK, frozenset(Scope)), ADMIN)
+        assert await services.artifacts.put(read, SECRET_WORDS, "text/plain") == artifact_id(SECRET_WORDS)
+        town = Town(make_app(services, "test", access), services, accepted.key)
+        _, credentials = await services.keys.create(KeySpec("bank", BANK, frozenset(Scope)), ADMIN)
         async with client_of(town, f"Bearer {credentials}") as client:
             response = await client.post("/v1/agents", json={"id": AGENT, "behavior_template": SECRET_WORDS})
             assert response.status_code == 201, response.text
@@ -171,7 +171,7 @@ async def test_every_route_says_who_may_call_it(town: Town) -> None:
     open_ones = {call.path for call in town.calls if call.declared and call.scope is None}
     unknown = [call for call in town.calls if call.method in ("POST", "PUT", "PATCH") and call.body is None]
 
-    assert silent == [], "take Caller, Admin, ServerAdmin, TeamMaker or Visitor from starling.app.http.dependencies"
+    assert silent == [], "take Caller, Admin, TeamCaller or OptionalCaller from starling.app.http.dependencies"
     assert open_ones == OPEN | DOCUMENTATION
     assert unknown == [], "give BODIES a good body of it"
 
@@ -200,10 +200,10 @@ async def test_nobody_is_let_in_from_elsewhere_without_a_key(town: Town) -> None
 async def test_a_key_that_is_none_is_let_in_nowhere(town: Town) -> None:
     every = frozenset(Scope)
     good = await town.key(every)
-    row, revoked = await town.store.keys.create(KeyWish("test", SHOP, every), ADMIN)
-    await town.store.keys.revoke(row.id, ADMIN)
+    row, revoked = await town.services.keys.create(KeySpec("test", SHOP, every), ADMIN)
+    await town.services.keys.revoke(row.id, ADMIN)
     past = timedelta(seconds=-1)
-    _, expired = await town.store.keys.create(KeyWish("test", SHOP, every, lifetime=past), ADMIN)
+    _, expired = await town.services.keys.create(KeySpec("test", SHOP, every, lifetime=past), ADMIN)
     wrong_secret, unknown = f"{good[:-43]}{'A' * 43}", f"sk-starling-{'0' * 32}-{'A' * 43}"
     shown = ["Bearer", "Bearer x", f"Basic {good}", good, f"Bearer {good}x", f"Bearer {good} {good}"]
     shown += [f"Bearer {key}" for key in (wrong_secret, unknown, revoked, expired, f"{'a' * 100_000}")]
@@ -304,9 +304,9 @@ async def test_a_thread_of_the_same_name_is_another_one(town: Town) -> None:
     before = await town.checksum(BANK)
     principal = Principal(SHOP, "", frozenset(Scope))
 
-    accepted = await town.store.intake.accept(principal, RunRequest(input="hello", thread_id="vault"))
+    accepted = await town.services.acceptance.accept(principal, RunRequest(input="hello", thread_id="vault"))
 
-    assert (await town.store.reader.record(accepted.key)).thread_id == "vault"
+    assert (await town.services.reader.record(accepted.key)).thread_id == "vault"
     assert await town.checksum(BANK) == before
 
 

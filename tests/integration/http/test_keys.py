@@ -15,10 +15,10 @@ from pydantic import SecretStr
 from sqlalchemy import func, select, update
 
 from mcp_gateway.config import server_of
-from starling.app.access.keys import KeyWish
-from starling.app.container import Database, Store, open_store
+from starling.app.access.keys import KeySpec
+from starling.app.container import Database, Services, open_services
 from starling.app.http.app import make_app
-from starling.app.http.authentication import open_access
+from starling.app.http.authentication import open_access_control
 from starling.app.http.loopback_policy import refuse_open_binding
 from starling.app.http.uvicorn_server import bind, serving
 from starling.core.clock import SystemClock
@@ -42,18 +42,18 @@ class Door:
     """An API that nobody works for: what is asked waits, and so do its streams."""
 
     settings: Settings
-    store: Store
+    services: Services
     url: str
 
     async def key(self, *scopes: Scope, tenant: str = "default", lifetime: timedelta | None = None) -> tuple[str, str]:
         """Make a key; return its id and the key."""
-        wish = KeyWish("test", tenant, frozenset(scopes or [Scope.RUN]), lifetime=lifetime)
-        row, key = await self.store.keys.create(wish, ADMIN)
+        wish = KeySpec("test", tenant, frozenset(scopes or [Scope.RUN]), lifetime=lifetime)
+        row, key = await self.services.keys.create(wish, ADMIN)
         return row.id, key
 
     async def expire(self, key_id: str) -> None:
         """Have a key's time be up."""
-        async with self.store.engine.begin() as connection:
+        async with self.services.engine.begin() as connection:
             await connection.execute(update(keys).where(keys.c.id == key_id).values(expires_at=func.now()))
 
     @asynccontextmanager
@@ -65,19 +65,19 @@ class Door:
     @asynccontextmanager
     async def app(self, **settings: object) -> AsyncGenerator[FastAPI]:
         """An application of its own over the same store, with other settings."""
-        async with open_access(self.settings.model_copy(update=settings), self.store.keys) as access:
-            yield make_app(self.store, "test", access)
+        async with open_access_control(self.settings.model_copy(update=settings), self.services.keys) as access:
+            yield make_app(self.services, "test", access)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def door(module_database_url: str) -> AsyncGenerator[Door]:
     settings = Settings(database_url=SecretStr(module_database_url), rate_per_minute=100_000)
     async with (
-        open_store(settings, Database(module_database_url, module_database_url)) as store,
-        open_access(settings, store.keys) as access,
-        serving(make_app(store, "test", access), bind("127.0.0.1", 0)) as url,
+        open_services(settings, Database(module_database_url, module_database_url)) as services,
+        open_access_control(settings, services.keys) as access,
+        serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
     ):
-        yield Door(settings, store, url)
+        yield Door(settings, services, url)
 
 
 @asynccontextmanager
@@ -125,7 +125,7 @@ async def test_a_key_that_ends_ends_its_stream_within_five_seconds(door: Door, e
         first = await anext(events)
         async with door.client(other) as bystander, bystander.get(f"/v1/runs/{first.data['run_id']}/events") as staying:
             await anext(staying_events := read_events(staying))
-            await (door.store.keys.revoke(key_id, ADMIN) if end == "revoked" else door.expire(key_id))
+            await (door.services.keys.revoke(key_id, ADMIN) if end == "revoked" else door.expire(key_id))
             async with asyncio.timeout(5):
                 assert [event async for event in events] == []
             following = asyncio.ensure_future(anext(staying_events))
@@ -139,9 +139,9 @@ async def test_revoking_a_key_ends_a_request_that_waits(door: Door) -> None:
     async with door.client(key) as client:
         waiting = asyncio.ensure_future(client.post("/process", json={"input": "hello", "thread_id": "wait"}))
         async with asyncio.timeout(5):
-            while not [row for row in await door.store.keys.every() if row.id == key_id and row.last_used_at]:
+            while not [row for row in await door.services.keys.every() if row.id == key_id and row.last_used_at]:
                 pass
-        await door.store.keys.revoke(key_id, ADMIN)
+        await door.services.keys.revoke(key_id, ADMIN)
         async with asyncio.timeout(5), await waiting as response:
             assert response.status == 401
             assert "`starling key create`" in (await response.json())["remedy"]
@@ -153,7 +153,7 @@ async def test_a_revoked_key_is_refused_within_two_seconds(door: Door) -> None:
     async with door.client(key) as client, asyncio.timeout(2.5):
         async with client.get("/health") as response:
             assert response.status == 200
-        await door.store.keys.revoke(key_id, ADMIN)
+        await door.services.keys.revoke(key_id, ADMIN)
         refusal = {"status": "ok"}
         while refusal["status"] == "ok":
             async with client.get("/health") as response:
@@ -210,7 +210,7 @@ async def test_a_key_that_is_used_too_often_is_told_when_to_come_back(door: Door
 async def test_only_who_looks_after_servers_is_told_their_names(door: Door) -> None:
     everybodys = {"command": "no-such-command"}
     config = {"common": everybodys, "vault": everybodys | {"x-starling": {"tenants": ["bank"]}}}
-    await door.store.registry.reload({name: server_of(each) for name, each in config.items()}, ADMIN)
+    await door.services.registry.reload({name: server_of(each) for name, each in config.items()}, ADMIN)
     scopes = {"run": Scope.RUN, "admin": Scope.ADMIN, "shop": Scope.SERVERS, "bank": Scope.SERVERS}
     keys_ = {who: (await door.key(scope, tenant=who))[1] for who, scope in scopes.items()}
 
@@ -231,11 +231,11 @@ async def test_only_who_looks_after_servers_is_told_their_names(door: Door) -> N
     }
 
 
-async def test_other_machines_are_listened_to_once_there_is_a_key(empty_of_keys: Store) -> None:
+async def test_other_machines_are_listened_to_once_there_is_a_key(empty_of_keys: Services) -> None:
     keys_ = empty_of_keys.keys
     with pytest.raises(ConfigurationError, match="there is no key"):
         await refuse_open_binding("0.0.0.0", keys_)  # noqa: S104 - what it is about
-    row, _ = await keys_.create(KeyWish("test", "default", frozenset({Scope.RUN})), ADMIN)
+    row, _ = await keys_.create(KeySpec("test", "default", frozenset({Scope.RUN})), ADMIN)
 
     await refuse_open_binding("0.0.0.0", keys_)  # noqa: S104
 
@@ -248,35 +248,35 @@ async def test_other_machines_are_listened_to_once_there_is_a_key(empty_of_keys:
 @pytest.mark.parametrize(
     "wish",
     [
-        KeyWish("x", "*", frozenset({Scope.RUN})),
-        KeyWish("x", "", frozenset({Scope.RUN})),
-        KeyWish(" ", "shop", frozenset({Scope.RUN})),
-        KeyWish("a\nb", "shop", frozenset({Scope.RUN})),
-        KeyWish("x", "shop", frozenset()),
-        KeyWish("x", "shop", frozenset({Scope.RUN}), Grant(tools=frozenset({"git_log"}))),
-        KeyWish("x", "shop", frozenset({Scope.RUN}), Grant(tools=frozenset({"git."}))),
-        KeyWish("x", "shop", frozenset({Scope.RUN}), Grant(tools=frozenset({"git.*"}))),
+        KeySpec("x", "*", frozenset({Scope.RUN})),
+        KeySpec("x", "", frozenset({Scope.RUN})),
+        KeySpec(" ", "shop", frozenset({Scope.RUN})),
+        KeySpec("a\nb", "shop", frozenset({Scope.RUN})),
+        KeySpec("x", "shop", frozenset()),
+        KeySpec("x", "shop", frozenset({Scope.RUN}), Grant(tools=frozenset({"git_log"}))),
+        KeySpec("x", "shop", frozenset({Scope.RUN}), Grant(tools=frozenset({"git."}))),
+        KeySpec("x", "shop", frozenset({Scope.RUN}), Grant(tools=frozenset({"git.*"}))),
     ],
 )
-async def test_what_can_be_no_key_is_not_made(door: Door, wish: KeyWish) -> None:
-    before = len(await door.store.keys.every())
+async def test_what_can_be_no_key_is_not_made(door: Door, wish: KeySpec) -> None:
+    before = len(await door.services.keys.every())
 
     with pytest.raises(InvalidRequestError):
-        await door.store.keys.create(wish, ADMIN)
+        await door.services.keys.create(wish, ADMIN)
 
-    assert len(await door.store.keys.every()) == before
+    assert len(await door.services.keys.every()) == before
 
 
 async def test_only_a_key_that_there_is_can_be_revoked(door: Door) -> None:
     for key_id in ("nonsense", new_id()):
         with pytest.raises(NotFoundError):
-            await door.store.keys.revoke(key_id, ADMIN)
+            await door.services.keys.revoke(key_id, ADMIN)
 
 
 async def test_the_database_holds_no_key(door: Door) -> None:
     key_id, key = await door.key()
 
-    async with door.store.engine.connect() as connection:
+    async with door.services.engine.connect() as connection:
         row = (await connection.execute(select(keys).where(keys.c.id == key_id))).one()
 
     assert key.split("-", 3)[3] not in repr(row)  # its last part may have dashes of its own
@@ -285,10 +285,10 @@ async def test_the_database_holds_no_key(door: Door) -> None:
 
 async def test_making_and_revoking_a_key_is_written_down(door: Door) -> None:
     key_id, _ = await door.key(Scope.ADMIN, tenant="shop")
-    await door.store.keys.revoke(key_id, ADMIN)
-    await door.store.keys.revoke(key_id, ADMIN)
+    await door.services.keys.revoke(key_id, ADMIN)
+    await door.services.keys.revoke(key_id, ADMIN)
 
-    entries = [entry for entry in await latest(door.store.engine, SHARED, limit=100) if entry.deed.target == key_id]
+    entries = [entry for entry in await latest(door.services.engine, SHARED, limit=100) if entry.deed.target == key_id]
 
     assert [entry.deed.action for entry in entries] == ["key.revoke", "key.create"]
     assert entries[1].deed.detail == {"tenant": "shop", "name": "test", "scopes": ["admin"], "grants": None}
@@ -297,7 +297,7 @@ async def test_making_and_revoking_a_key_is_written_down(door: Door) -> None:
 
 async def test_that_a_key_is_used_is_noted_every_five_minutes(door: Door) -> None:
     key_id, _ = await door.key()
-    repository = KeyRepository(door.store.engine)
+    repository = KeyRepository(door.services.engine)
 
     async def last_used() -> object:
         found = await repository.find(key_id)
@@ -308,7 +308,7 @@ async def test_that_a_key_is_used_is_noted_every_five_minutes(door: Door) -> Non
     first = await last_used()
     await repository.use(key_id)
     assert await last_used() == first is not None
-    async with door.store.engine.begin() as connection:
+    async with door.services.engine.begin() as connection:
         long_ago = SystemClock().now() - timedelta(minutes=6)
         await connection.execute(update(keys).where(keys.c.id == key_id).values(last_used_at=long_ago))
     await repository.use(key_id)
@@ -316,7 +316,7 @@ async def test_that_a_key_is_used_is_noted_every_five_minutes(door: Door) -> Non
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def empty_of_keys(database_url: str) -> AsyncGenerator[Store]:
+async def empty_of_keys(database_url: str) -> AsyncGenerator[Services]:
     settings = Settings(database_url=SecretStr(database_url))
-    async with open_store(settings, Database(database_url, database_url)) as store:
-        yield store
+    async with open_services(settings, Database(database_url, database_url)) as services:
+        yield services

@@ -57,7 +57,7 @@ async def test_runs_that_the_api_itself_ends_are_counted(database_url: str) -> N
             assert (await response.json())["status"] == "cancelled"
         by_hand = value(await collected(api), "starling_runs_ended_total", status="cancelled")
         for _ in range(3):
-            await api.store.intake.accept(CALLER, newer)
+            await api.services.acceptance.accept(CALLER, newer)
         after = value(await collected(api), "starling_runs_ended_total", status="cancelled")
 
     assert (by_hand, after) == (1, 3)  # each request that interrupts ends the one before it
@@ -67,7 +67,7 @@ async def test_the_database_is_looked_at(api: LiveApi) -> None:
     samples = await collected(api)
 
     assert value(samples, "starling_database_up") == 1
-    assert value(samples, "starling_epoch") == await api.store.epochs.active_number()
+    assert value(samples, "starling_epoch") == await api.services.epochs.active_number()
     assert {dict(having)["status"] for name, having in samples if name == "starling_runs"} == {
         "queued",
         "running",

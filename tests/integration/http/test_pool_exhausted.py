@@ -15,10 +15,10 @@ from pydantic import SecretStr
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
-from starling.app.access.keys import KeyWish
-from starling.app.container import Database, Store, open_store, open_workshop
+from starling.app.access.keys import KeySpec
+from starling.app.container import Database, Services, open_services, open_worker_runtime
 from starling.app.http.app import make_app
-from starling.app.http.authentication import open_access
+from starling.app.http.authentication import open_access_control
 from starling.app.http.uvicorn_server import bind, serving
 from starling.app.worker.worker import working
 from starling.core.ids import new_id
@@ -69,7 +69,7 @@ class Town:
     """An API and a worker over connections of their own, and the model of the one run that streams."""
 
     client: aiohttp.ClientSession
-    store: Store
+    services: Services
     model: ModelServer
 
     async def begin(self) -> str:
@@ -132,15 +132,15 @@ async def open_town(database_url: str, folder: Path) -> AsyncGenerator[Town]:
         )
         database = Database(database_url, database_url)
         async with (
-            open_store(settings, database) as elsewhere,
-            open_workshop(settings, elsewhere) as workshop,
-            working(workshop.worker),
-            open_store(settings, database) as store,
-            open_access(settings, store.keys) as access,
-            serving(make_app(store, "test", access), bind("127.0.0.1", 0)) as url,
+            open_services(settings, database) as elsewhere,
+            open_worker_runtime(settings, elsewhere) as worker_runtime,
+            working(worker_runtime.worker),
+            open_services(settings, database) as services,
+            open_access_control(settings, services.keys) as access,
+            serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
             aiohttp.ClientSession(url) as client,
         ):
-            yield Town(client, store, model)
+            yield Town(client, services, model)
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ async def _answer(watcher: AsyncConnection[Any], query: bytes) -> bool:
 async def test_while_all_connections_are_in_use_requests_are_refused_and_streams_go_on(town: Town) -> None:
     run_id = await town.begin()
     async with town.reading(run_id) as stream:
-        async with all_in_use(town.store.engine):
+        async with all_in_use(town.services.engine):
             refusing = asyncio.get_running_loop().create_task(town.refusals(run_id))
             town.model.release("rest")
             types = await stream
@@ -202,8 +202,8 @@ async def test_while_all_connections_are_in_use_requests_are_refused_and_streams
 async def test_requests_that_hold_all_connections_make_others_wait_until_they_are_done(
     town: Town, database_url: str
 ) -> None:
-    _, key = await town.store.keys.create(KeyWish("test", "default", frozenset(Scope)), Actor.local("test"))
-    pool = pool_of(town.store.engine)
+    _, key = await town.services.keys.create(KeySpec("test", "default", frozenset(Scope)), Actor.local("test"))
+    pool = pool_of(town.services.engine)
     shown = {"Authorization": f"Bearer {key}"}
     async with asyncio.TaskGroup() as group, await AsyncConnection.connect(database_url) as other:
         await other.execute("LOCK TABLE keys IN ACCESS EXCLUSIVE MODE")
@@ -222,7 +222,7 @@ async def test_while_postgres_takes_no_more_clients_requests_are_refused(open_fo
         async with open_town(postgres.url, tmp_path) as town:
             run_id = await town.begin()
             async with town.reading(run_id) as stream:
-                await town.store.engine.dispose()
+                await town.services.engine.dispose()
                 async with no_more_clients(postgres.url):
                     said = await town.refusals(run_id)
                 after = await town.begin()

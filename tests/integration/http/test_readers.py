@@ -16,9 +16,9 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 from pydantic import SecretStr
 
-from starling.app.container import Database, Store, open_store
+from starling.app.container import Database, Services, open_services
 from starling.app.http.app import make_app
-from starling.app.http.authentication import open_access
+from starling.app.http.authentication import open_access_control
 from starling.app.http.uvicorn_server import bind, serving
 from starling.app.runs.acceptance import RunRequest
 from starling.core.events import Done, Failure, Thinking, Usage
@@ -45,21 +45,21 @@ class Quiet:
 
     url: str
     client: aiohttp.ClientSession
-    store: Store
+    services: Services
     database_url: str
 
     async def accept(self) -> RunKey:
-        return (await self.store.intake.accept(CALLER, RunRequest(input="Hi.", thread_id=new_id()))).key
+        return (await self.services.acceptance.accept(CALLER, RunRequest(input="Hi.", thread_id=new_id()))).key
 
     async def writer(self, key: RunKey) -> RunWriter:
-        return RunWriter(self.store.engine, await claimed(self.store.leases, key), self.store.broadcast)
+        return RunWriter(self.services.engine, await claimed(self.services.leases, key), self.services.broadcast)
 
     async def end(self, writer: RunWriter, reply: str = "Done.", failure: Failure | None = None) -> None:
         status = "failed" if failure else "succeeded"
         if failure:
             writer.emit(failure)
         result = RunResult(status=status, reply=reply)
-        await writer.end(result, Done(usage=Usage(), status=status, reply=reply), self.store.runs)
+        await writer.end(result, Done(usage=Usage(), status=status, reply=reply), self.services.runs)
         await writer.close()
 
 
@@ -68,12 +68,12 @@ async def a_quiet_api(url_of_database: str) -> AsyncGenerator[Quiet]:
     settings = Settings(database_url=SecretStr(url_of_database), limits=LIMITS)
     listener = bind("127.0.0.1", 0, write_seconds=LIMITS.stream_write_seconds)
     async with (
-        open_store(settings, Database(url_of_database, url_of_database)) as store,
-        open_access(settings, store.keys) as access,
-        serving(make_app(store, "test", access), listener) as url,
+        open_services(settings, Database(url_of_database, url_of_database)) as services,
+        open_access_control(settings, services.keys) as access,
+        serving(make_app(services, "test", access), listener) as url,
         aiohttp.ClientSession(url) as client,
     ):
-        yield Quiet(url, client, store, url_of_database)
+        yield Quiet(url, client, services, url_of_database)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -199,7 +199,7 @@ async def _piece(api: Quiet, path: str, after: int, most: int) -> list[Event]:
 
 async def _write_slowly(quiet: Quiet, key: RunKey, chance: random.Random) -> None:
     writer = await quiet.writer(key)
-    with quiet.store.broadcast.writing(key.id):
+    with quiet.services.broadcast.writing(key.id):
         for number in range(100):
             for part in range(chance.randint(1, 4)):
                 writer.emit(Thinking(content=f"{number}.{part}", message_id="m"))

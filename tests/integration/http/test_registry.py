@@ -33,7 +33,7 @@ async def epoch_of(api: LiveApi) -> int:
 
 
 async def names(api: LiveApi) -> set[str]:
-    async with api.store.engine.connect() as connection:
+    async with api.services.engine.connect() as connection:
         return set(await connection.scalars(select(servers.c.name)))
 
 
@@ -62,7 +62,7 @@ async def test_a_plan_says_what_a_reload_then_does_and_a_rollback_undoes(api: Li
         "127.0.0.1",
     )
     assert older[-1]["origin"] == "start"
-    actions = [entry.deed.action for entry in await latest(api.store.engine, "default", limit=2)]
+    actions = [entry.deed.action for entry in await latest(api.services.engine, "default", limit=2)]
     assert actions == ["registry.rollback", "registry.reload"]
 
 
@@ -129,7 +129,7 @@ async def test_an_epoch_is_a_number_and_nothing_like_one(api: LiveApi) -> None:
 async def test_a_name_that_was_added_by_hand_is_the_documents_fault(api: LiveApi, path: str) -> None:
     if "mine" not in await names(api):
         config = server_of(SERVERS["system_health"])
-        await api.store.registry.add("mine", config, Actor.local("test"))
+        await api.services.registry.add("mine", config, Actor.local("test"))
 
     problem = await send(api, path, {"mcpServers": {"mine": SERVERS["system_health"]}}, status=422)
 

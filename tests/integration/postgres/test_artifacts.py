@@ -32,7 +32,7 @@ HOLD_DELETION = (  # whoever deletes a content waits at an advisory lock first
 
 
 @pytest.fixture
-def store(engine: AsyncEngine) -> PostgresArtifacts:
+def services(engine: AsyncEngine) -> PostgresArtifacts:
     return PostgresArtifacts(engine, QUOTA, patience_seconds=0.1)
 
 
@@ -40,8 +40,8 @@ def origin(run_id: str, call_id: str = "t1.0.0", tenant: str = "default") -> Ori
     return Origin(tenant, run_id, call_id, "files.read")
 
 
-async def kept(store: PostgresArtifacts, content: str, of: Origin) -> str:
-    found = await store.put(of, content, "text/plain")
+async def kept(services: PostgresArtifacts, content: str, of: Origin) -> str:
+    found = await services.put(of, content, "text/plain")
     assert isinstance(found, str), found
     return found
 
@@ -93,68 +93,68 @@ async def open_put(engine: AsyncEngine, of: Origin, content: str) -> AsyncGenera
         await connection.commit()
 
 
-async def test_what_is_put_is_read_whole_and_in_parts(store: PostgresArtifacts) -> None:
+async def test_what_is_put_is_read_whole_and_in_parts(services: PostgresArtifacts) -> None:
     run, content = new_id(), "première\n" + LONG
 
-    artifact = await kept(store, content, origin(run))
+    artifact = await kept(services, content, origin(run))
 
     assert artifact == hashlib.sha256(content.encode()).hexdigest()
-    assert await store.read("default", run, artifact) == Content(content, "text/plain")
-    assert await store.part("default", run, artifact, 3, 7) == "mière\nλ"
-    assert await store.part("default", run, artifact, len(content) - 2, 50) == "λλ"
-    (listed,) = await store.of_run("default", run)
+    assert await services.read("default", run, artifact) == Content(content, "text/plain")
+    assert await services.part("default", run, artifact, 3, 7) == "mière\nλ"
+    assert await services.part("default", run, artifact, len(content) - 2, 50) == "λλ"
+    (listed,) = await services.of_run("default", run)
     assert (listed.id, listed.name, listed.call_id) == (artifact, "files.read", "t1.0.0")
     assert (listed.bytes, listed.characters) == (len(content.encode()), len(content))
 
 
-async def test_the_same_again_changes_nothing(store: PostgresArtifacts, engine: AsyncEngine) -> None:
+async def test_the_same_again_changes_nothing(services: PostgresArtifacts, engine: AsyncEngine) -> None:
     run = new_id()
 
-    first, again = await asyncio.gather(kept(store, LONG, origin(run)), kept(store, LONG, origin(run)))
+    first, again = await asyncio.gather(kept(services, LONG, origin(run)), kept(services, LONG, origin(run)))
 
     assert first == again
-    assert len(await store.of_run("default", run)) == await count(engine, "artifacts") == 1
+    assert len(await services.of_run("default", run)) == await count(engine, "artifacts") == 1
 
 
-async def test_one_content_of_many_calls_is_there_once(store: PostgresArtifacts, engine: AsyncEngine) -> None:
+async def test_one_content_of_many_calls_is_there_once(services: PostgresArtifacts, engine: AsyncEngine) -> None:
     runs = [new_id(), new_id()]
     for run in runs:
-        await asyncio.gather(*(kept(store, LONG, origin(run, f"t1.0.{index}")) for index in range(4)))
+        await asyncio.gather(*(kept(services, LONG, origin(run, f"t1.0.{index}")) for index in range(4)))
 
     assert (await count(engine, "artifacts"), await count(engine, "run_artifacts")) == (1, 8)
-    assert {item.call_id for item in await store.of_run("default", runs[0])} == {f"t1.0.{n}" for n in range(4)}
+    assert {item.call_id for item in await services.of_run("default", runs[0])} == {f"t1.0.{n}" for n in range(4)}
 
 
-async def test_another_run_and_another_tenant_reach_nothing(store: PostgresArtifacts) -> None:
+async def test_another_run_and_another_tenant_reach_nothing(services: PostgresArtifacts) -> None:
     run, other = new_id(), new_id()
-    artifact = await kept(store, LONG, origin(run))
-    await kept(store, "else", origin(other))
+    artifact = await kept(services, LONG, origin(run))
+    await kept(services, "else", origin(other))
 
     for tenant, asker in (("default", other), ("shop", run)):
         with pytest.raises(NotFoundError):
-            await store.read(tenant, asker, artifact)
+            await services.read(tenant, asker, artifact)
         with pytest.raises(NotFoundError):
-            await store.part(tenant, asker, artifact, 0, 10)
-    assert await store.of_run("shop", run) == []
+            await services.part(tenant, asker, artifact, 0, 10)
+    assert await services.of_run("shop", run) == []
 
 
 async def test_what_is_larger_than_an_artifact_may_be_is_not_kept(
-    store: PostgresArtifacts, engine: AsyncEngine
+    services: PostgresArtifacts, engine: AsyncEngine
 ) -> None:
-    refused = await store.put(origin(new_id()), "λ" * 5_001, "text/plain")
+    refused = await services.put(origin(new_id()), "λ" * 5_001, "text/plain")
 
     assert refused == NotKept("it has 10,002 bytes, more than limits.artifact_bytes allows")
     assert await count(engine, "artifacts") == 0
 
 
-async def test_beyond_a_tenants_quota_nothing_more_is_kept(store: PostgresArtifacts) -> None:
+async def test_beyond_a_tenants_quota_nothing_more_is_kept(services: PostgresArtifacts) -> None:
     run = new_id()
     for letter in "abc":
-        await kept(store, letter * 8_000, origin(run, letter))
+        await kept(services, letter * 8_000, origin(run, letter))
 
-    refused = await store.put(origin(run, "d"), "d" * 8_000, "text/plain")
-    known = await kept(store, "a" * 8_000, origin(new_id()))
-    others = await kept(store, "d" * 8_000, origin(new_id(), tenant="shop"))
+    refused = await services.put(origin(run, "d"), "d" * 8_000, "text/plain")
+    known = await kept(services, "a" * 8_000, origin(new_id()))
+    others = await kept(services, "d" * 8_000, origin(new_id(), tenant="shop"))
 
     assert isinstance(refused, NotKept)
     assert "limits.tenant_artifact_bytes" in refused.reason
@@ -164,24 +164,24 @@ async def test_beyond_a_tenants_quota_nothing_more_is_kept(store: PostgresArtifa
 
 async def test_a_postgres_that_is_away_refuses_and_raises_nothing(database_url: str) -> None:
     away = open_engine(database_url.rpartition("@")[0] + "@127.0.0.1:1/nowhere")
-    store = PostgresArtifacts(away, QUOTA, patience_seconds=0.1)
+    services = PostgresArtifacts(away, QUOTA, patience_seconds=0.1)
 
-    assert await store.put(origin(new_id()), LONG, "text/plain") == NotKept("Postgres couldn't be used")
+    assert await services.put(origin(new_id()), LONG, "text/plain") == NotKept("Postgres couldn't be used")
     await away.dispose()
 
 
-async def test_what_postgres_refuses_is_an_outcome_too(store: PostgresArtifacts) -> None:
-    assert await store.put(origin(new_id()), "a\0b", "text/plain") == NotKept("Postgres refused it")
+async def test_what_postgres_refuses_is_an_outcome_too(services: PostgresArtifacts) -> None:
+    assert await services.put(origin(new_id()), "a\0b", "text/plain") == NotKept("Postgres refused it")
 
 
 async def test_old_runs_references_go_and_with_the_last_one_the_content(
-    store: PostgresArtifacts, engine: AsyncEngine
+    services: PostgresArtifacts, engine: AsyncEngine
 ) -> None:
     old, young = await run_of(engine, days=60), await run_of(engine, days=1)
-    shared = await kept(store, LONG, origin(young))
-    await kept(store, LONG, origin(old))
+    shared = await kept(services, LONG, origin(young))
+    await kept(services, LONG, origin(old))
     for letter in "abc":
-        await kept(store, letter, origin(old, letter))
+        await kept(services, letter, origin(old, letter))
     retention = Retention(engine, rows_at_once=2)
 
     looked = await retention.look(OLD)
@@ -189,25 +189,25 @@ async def test_old_runs_references_go_and_with_the_last_one_the_content(
 
     assert looked.rows == forgotten.rows
     assert (forgotten.rows["run_artifacts"], forgotten.rows["artifacts"]) == (4, 3)
-    assert (await store.read("default", young, shared)).text == LONG
+    assert (await services.read("default", young, shared)).text == LONG
     assert (await retention.prune(OLD)).total == 0
 
 
 async def test_a_reference_that_came_after_its_run_was_pruned_goes_the_next_time(
-    store: PostgresArtifacts, engine: AsyncEngine
+    services: PostgresArtifacts, engine: AsyncEngine
 ) -> None:
     old = await run_of(engine, days=60)
     await Retention(engine).prune(OLD)
-    await kept(store, LONG, origin(old))
+    await kept(services, LONG, origin(old))
 
     forgotten = await Retention(engine).prune(OLD)
 
     assert (forgotten.rows["run_artifacts"], forgotten.rows["artifacts"]) == (1, 1)
 
 
-async def test_only_the_named_tenants_artifacts_go(store: PostgresArtifacts, engine: AsyncEngine) -> None:
+async def test_only_the_named_tenants_artifacts_go(services: PostgresArtifacts, engine: AsyncEngine) -> None:
     for tenant in ("ours", "theirs"):
-        await kept(store, LONG, origin(await run_of(engine, days=60, tenant=tenant), tenant=tenant))
+        await kept(services, LONG, origin(await run_of(engine, days=60, tenant=tenant), tenant=tenant))
 
     forgotten = await Retention(engine).prune(Selection(timedelta(days=30), tenant="ours"))
 
@@ -215,22 +215,22 @@ async def test_only_the_named_tenants_artifacts_go(store: PostgresArtifacts, eng
 
 
 async def test_content_that_is_being_put_stays_where_pruning_comes_second(
-    store: PostgresArtifacts, engine: AsyncEngine
+    services: PostgresArtifacts, engine: AsyncEngine
 ) -> None:
     old, live = await run_of(engine, days=60), await run_of(engine)
-    artifact = await kept(store, LONG, origin(old))
+    artifact = await kept(services, LONG, origin(old))
     async with open_put(engine, origin(live), LONG):
         forgotten = await Retention(engine).prune(OLD)
 
     assert "artifacts" not in forgotten.rows
-    assert (await store.read("default", live, artifact)).text == LONG
+    assert (await services.read("default", live, artifact)).text == LONG
 
 
 async def test_content_that_is_being_pruned_is_there_again_where_it_is_put_second(
-    store: PostgresArtifacts, engine: AsyncEngine, database_url: str
+    services: PostgresArtifacts, engine: AsyncEngine, database_url: str
 ) -> None:
     live = await run_of(engine)
-    artifact = await kept(store, LONG, origin(new_id()))
+    artifact = await kept(services, LONG, origin(new_id()))
     await execute(engine, "DELETE FROM run_artifacts")
     async with engine.connect() as connection:
         assert await forget_contents(connection, None, BEFORE_ALL, 10) == (1, None)
@@ -239,15 +239,15 @@ async def test_content_that_is_being_pruned_is_there_again_where_it_is_put_secon
         await connection.commit()
         assert await putting == artifact
 
-    assert (await store.read("default", live, artifact)).text == LONG
+    assert (await services.read("default", live, artifact)).text == LONG
 
 
 async def test_content_that_pruning_has_chosen_but_not_removed_yet_is_there_afterwards_where_a_run_puts_it(
-    store: PostgresArtifacts, engine: AsyncEngine, database_url: str
+    services: PostgresArtifacts, engine: AsyncEngine, database_url: str
 ) -> None:
     live = await run_of(engine)
     for letter in "abc":
-        await kept(store, letter, origin(new_id()))
+        await kept(services, letter, origin(new_id()))
     for statement in ("DELETE FROM run_artifacts", *HOLD_DELETION):
         await execute(engine, statement)
 
@@ -259,39 +259,39 @@ async def test_content_that_pruning_has_chosen_but_not_removed_yet_is_there_afte
         await holder.execute(text("SELECT pg_advisory_xact_lock(7)"))
         tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(prune())]
         await waiting(database_url, tasks)  # before the first of them is deleted
-        tasks += [asyncio.ensure_future(kept(store, letter, origin(live, letter))) for letter in "abc"]
+        tasks += [asyncio.ensure_future(kept(services, letter, origin(live, letter))) for letter in "abc"]
         await waiting(database_url, tasks)
         await holder.rollback()
     await asyncio.gather(*tasks)
 
-    listed = await store.of_run("default", live)
-    assert {(await store.read("default", live, item.id)).text for item in listed} == set("abc")
+    listed = await services.of_run("default", live)
+    assert {(await services.read("default", live, item.id)).text for item in listed} == set("abc")
 
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_pruning_beside_puts_of_the_same_content_loses_none(
-    store: PostgresArtifacts, engine: AsyncEngine, seed: int
+    services: PostgresArtifacts, engine: AsyncEngine, seed: int
 ) -> None:
     contents = [f"{seed} {number}" for number in range(3)]
     live = [await run_of(engine) for _ in range(6)]
 
     async def put_all(run: str) -> None:
         for number, content in enumerate(contents * 4):
-            await kept(store, content, origin(run, f"t1.{number}.0"))
+            await kept(services, content, origin(run, f"t1.{number}.0"))
 
     async def forget_some() -> None:
         for _ in range(12):
             old = await run_of(engine, days=60)
             for number, content in enumerate(contents):
-                await kept(store, content, origin(old, f"t1.{number}.0"))
+                await kept(services, content, origin(old, f"t1.{number}.0"))
             await Retention(engine, rows_at_once=2).prune(OLD)
 
     await asyncio.gather(forget_some(), forget_some(), *map(put_all, live))
 
     for run in live:
-        listed = await store.of_run("default", run)
+        listed = await services.of_run("default", run)
         assert len(listed) == len(contents) * 4
-        assert {(await store.read("default", run, item.id)).text for item in listed} == set(contents)
+        assert {(await services.read("default", run, item.id)).text for item in listed} == set(contents)
 
 
 async def test_lists_of_runs_that_ended_badly_are_served_by_an_index(engine: AsyncEngine) -> None:

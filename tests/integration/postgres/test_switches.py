@@ -3,8 +3,8 @@
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.app.access.keys import Keys, KeyWish
-from starling.app.access.kill_switches import SwitchBoard
+from starling.app.access.keys import KeyService, KeySpec
+from starling.app.access.kill_switches import KillSwitchCache
 from starling.core.clock import SystemClock
 from starling.core.principal import Scope
 from starling.infra.postgres.audit import Actor
@@ -16,8 +16,8 @@ LONG_AGO = text("UPDATE keys SET revoked_at = now() - interval '1 day'")
 
 
 async def revoked(engine: AsyncEngine) -> str:
-    keys = Keys(KeyRepository(engine), SystemClock())
-    row, _ = await keys.create(KeyWish("test", "default", frozenset([Scope.RUN])), ADMIN)
+    keys = KeyService(KeyRepository(engine), SystemClock())
+    row, _ = await keys.create(KeySpec("test", "default", frozenset([Scope.RUN])), ADMIN)
     await keys.revoke(row.id, ADMIN)
     return row.id
 
@@ -39,7 +39,7 @@ async def test_keys_that_were_revoked_long_ago_are_read_once(engine: AsyncEngine
 
 async def test_a_board_forgets_no_revoked_key_and_every_switch_that_is_on_again(engine: AsyncEngine) -> None:
     switches = SwitchRepository(engine)
-    board, server = SwitchBoard(switches), Target("server", "bench")
+    board, server = KillSwitchCache(switches), Target("server", "bench")
     await board.refresh()
     key = await revoked(engine)
     await switches.off(server, "It lies.", ADMIN)

@@ -3,7 +3,7 @@
 from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.app.runs.interrupts import Answering
+from starling.app.runs.interrupts import InterruptService
 from starling.infra.postgres.runs.acceptance import RunRepository
 from starling.infra.postgres.runs.interrupts import MOST, InterruptRepository
 from tests.support.runs import a_run, defer_nothing
@@ -21,7 +21,7 @@ async def test_more_interrupts_than_are_read_at_once_are_all_listed(engine: Asyn
     await runs.accept(new)
     async with await AsyncConnection.connect(database_url) as connection:
         await connection.execute(_ASK, (MOST + 1,))
-    answering = Answering(InterruptRepository(engine, runs))
+    answering = InterruptService(InterruptRepository(engine, runs))
 
     listed = await answering.all_waiting(new.key.tenant)
     at_once = await answering.waiting(new.key.tenant)

@@ -50,7 +50,7 @@ def tree(collector: Collector, of: ReceivedSpan) -> Tree:
 
 
 async def seen(platform: Platform, key: RunKey, kind: str) -> None:
-    async for event in platform.store.reader.follow(key):
+    async for event in platform.services.reader.follow(key):
         if event.type == kind:
             return
 
@@ -129,8 +129,8 @@ async def test_what_a_caller_correlates_by_is_wherever_the_run_is_told_of(
     asked = RunRequest(input="How are disk and door?", thread_id="t", correlation_id="order-17")
 
     async with opened(otlp_endpoint=collector.url) as platform:
-        told = await platform.finish((await platform.store.intake.accept(CALLER, asked)).key)
-        async with platform.store.engine.connect() as connection:
+        told = await platform.finish((await platform.services.acceptance.accept(CALLER, asked)).key)
+        async with platform.services.engine.connect() as connection:
             stored = {
                 table.name: set(await connection.scalars(select(table.c.correlation_id)))
                 for table in (runs, ledger, audit_events)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from starling.app.access.keys import Keys
+from starling.app.access.keys import KeyService
 from starling.app.runtime.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError, UnauthorizedError
 
@@ -15,10 +15,10 @@ _REMEDY = "Call with another key of the tenant; `starling key create` makes one.
 _log = logging.getLogger(__name__)
 
 
-class Lifetimes:
-    """Knows the requests that are being served with a key. Made by `open_lifetimes`."""
+class RevocationWatcher:
+    """Knows the requests that are being served with a key. Made by `watch_revocations`."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: KeyService) -> None:
         self._keys = keys
         self._serving: defaultdict[str, set[asyncio.Timeout]] = defaultdict(set)
 
@@ -59,8 +59,8 @@ class Lifetimes:
 
 
 @asynccontextmanager
-async def open_lifetimes(keys: Keys) -> AsyncGenerator[Lifetimes]:
+async def watch_revocations(keys: KeyService) -> AsyncGenerator[RevocationWatcher]:
     """Watch over requests for as long as the context lasts."""
-    lifetimes = Lifetimes(keys)
-    async with in_background(lifetimes.watch(), "watch-keys"):
-        yield lifetimes
+    revocations = RevocationWatcher(keys)
+    async with in_background(revocations.watch(), "watch-keys"):
+        yield revocations

@@ -25,7 +25,7 @@ _LIST = "`starling key list` shows the keys that there are, `starling key create
 
 
 @dataclass(frozen=True, slots=True)
-class KeyWish:
+class KeySpec:
     """What a new key is to be; `lifetime` None: it never expires; `grant` None: it reaches everything."""
 
     name: str
@@ -35,7 +35,7 @@ class KeyWish:
     lifetime: timedelta | None = None
 
 
-class Keys:
+class KeyService:
     """The keys of all tenants. A key that was found is believed for two seconds without another look."""
 
     def __init__(self, repository: KeyRepository, clock: Clock) -> None:
@@ -43,14 +43,14 @@ class Keys:
         self._clock = clock
         self._found: dict[str, tuple[float, StoredKey]] = {}
 
-    async def create(self, wish: KeyWish, actor: Actor) -> tuple[StoredKey, str]:
+    async def create(self, spec: KeySpec, actor: Actor) -> tuple[StoredKey, str]:
         """Make a key; return its row, and the key itself, which nobody can read again.
 
         Raises InvalidRequestError.
         """
-        _check(wish)
+        _check(spec)
         key_id, secret = new_id(), secrets.token_urlsafe(_SECRET_BYTES)
-        row = NewKey(key_id, wish.tenant, wish.name, _hash(secret), wish.scopes, wish.grant, wish.lifetime)
+        row = NewKey(key_id, spec.tenant, spec.name, _hash(secret), spec.scopes, spec.grant, spec.lifetime)
         return await self._repository.create(row, actor), f"sk-starling-{UUID(key_id).hex}-{secret}"
 
     async def every(self, tenant: str | None = None) -> Sequence[StoredKey]:
@@ -104,16 +104,16 @@ def _hash(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 
 
-def _check(wish: KeyWish) -> None:
-    if not _TENANT.fullmatch(wish.tenant):
+def _check(spec: KeySpec) -> None:
+    if not _TENANT.fullmatch(spec.tenant):
         raise InvalidRequestError(
-            f"{wish.tenant!r} can't be a tenant.", "Use letters, digits, dots, dashes and underscores."
+            f"{spec.tenant!r} can't be a tenant.", "Use letters, digits, dots, dashes and underscores."
         )
-    if not wish.name.strip() or not wish.name.isprintable():
+    if not spec.name.strip() or not spec.name.isprintable():
         raise InvalidRequestError("A key needs a name that can be read.", "Say who is to use it.")
-    if not wish.scopes:
+    if not spec.scopes:
         raise InvalidRequestError("A key needs a scope.", f"Scopes are: {', '.join(Scope)}.")
-    if wish.grant and (wrong := [tool for tool in sorted(wish.grant.tools) if not all(tool.partition("."))]):
+    if spec.grant and (wrong := [tool for tool in sorted(spec.grant.tools) if not all(tool.partition("."))]):
         raise InvalidRequestError(f"{wrong[0]!r} is no full name of a tool.", "Write server.tool.")
-    if wish.grant and (whole := [tool for tool in sorted(wish.grant.tools) if tool.endswith(".*")]):
+    if spec.grant and (whole := [tool for tool in sorted(spec.grant.tools) if tool.endswith(".*")]):
         raise InvalidRequestError(f"{whole[0]!r} is no tool.", "Grant the whole server instead.")

@@ -16,7 +16,7 @@ _LOOK_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
-class SwitchBoard(Halts):
+class KillSwitchCache(Halts):
     """Says what is halted without asking anybody. While Postgres is away, what was known last goes on counting."""
 
     def __init__(self, repository: SwitchRepository) -> None:

@@ -13,7 +13,7 @@ from starling.infra.postgres.runs.listing import latest_runs
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
+class MissingTarget:
     """What there isn't now. An agent or server is looked for among those of its tenant, `*` for any."""
 
     kind: SwitchKind
@@ -26,23 +26,23 @@ class Absent:
 
 
 @dataclass(frozen=True, slots=True)
-class Presence:
+class SwitchTargets:
     """Looks up what there is now: in the active epoch, and among those who have a key or a run."""
 
     engine: Engine
 
-    async def absent(self, target: Target) -> Absent | None:
+    async def missing(self, target: Target) -> MissingTarget | None:
         """Return what of a switch's target there isn't, None where there is all of it.
 
         Raises DatabaseUnavailableError.
         """
         if not await self._has_tenant(target.owner):
-            return Absent("tenant", target.owner)
+            return MissingTarget("tenant", target.owner)
         if target.kind == "tenant":
             return None
         manifest = (await EpochRepository(self.engine).active()).manifest
         names = _servers(manifest, target.tenant) if target.kind == "server" else _agents(manifest, target.tenant)
-        return None if target.name in names else Absent(target.kind, target.name, target.tenant)
+        return None if target.name in names else MissingTarget(target.kind, target.name, target.tenant)
 
     async def _has_tenant(self, name: str) -> bool:
         if name in (SHARED, DEFAULT_TENANT):  # everybody, and this machine's own

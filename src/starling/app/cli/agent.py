@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from starling.app.cli.command_settings import settings_of
 from starling.app.cli.signals import run_until_stopped
-from starling.app.cli.terminal.output import say, say_json, say_table
+from starling.app.cli.terminal.output import print_json, print_line, print_table
 from starling.app.registry.agents import Agent, AgentService, open_agents
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import InvalidRequestError
@@ -64,9 +64,9 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
     actor = Actor(tenant, LOCAL, "cli")
     made = _with(context, lambda agents: agents.create(_owner(tenant), config, actor))
     if as_json:
-        say_json(made.model_dump(mode="json"))
+        print_json(made.model_dump(mode="json"))
         return
-    say(f"{made.name} is in epoch {made.epoch}, as version {made.version[:_HASH_CHARS]}.")
+    print_line(f"{made.name} is in epoch {made.epoch}, as version {made.version[:_HASH_CHARS]}.")
 
 
 @app.command("list")
@@ -74,11 +74,11 @@ def list_agents(context: typer.Context, tenant: _Tenant = DEFAULT_TENANT, as_jso
     """List all agents that runs can use now: specialists, built-in ones and your own."""
     found = _with(context, lambda agents: agents.list(_owner(tenant)))
     if as_json:
-        say_json([agent.model_dump(mode="json") for agent in found.agents])
+        print_json([agent.model_dump(mode="json") for agent in found.agents])
     elif found.agents:
-        say_table(("NAME", "KIND", "STATE", "TOOLS", "WHAT IT IS GOOD FOR"), [_cells(one) for one in found.agents])
+        print_table(("NAME", "KIND", "STATE", "TOOLS", "WHAT IT IS GOOD FOR"), [_cells(one) for one in found.agents])
     else:
-        say("There are no agents yet. `starling up` makes the first epoch.")
+        print_line("There are no agents yet. `starling up` makes the first epoch.")
 
 
 @app.command()
@@ -91,15 +91,15 @@ def show(
     """Show one agent and, if it is one of your own, its versions."""
     found = _with(context, lambda agents: agents.show(_owner(tenant), name))
     if as_json:
-        say_json(found.model_dump(mode="json"))
+        print_json(found.model_dump(mode="json"))
         return
-    for field, value in _told(found.agent).items():
+    for field, value in _fields(found.agent).items():
         if value:
-            say(f"{field:<12} {value}")
+            print_line(f"{field:<12} {value}")
     for version in found.versions:
-        say(f"\nversion {version.version[:_HASH_CHARS]} of {version.created_at:%Y-%m-%d %H:%M:%S}"
+        print_line(f"\nversion {version.version[:_HASH_CHARS]} of {version.created_at:%Y-%m-%d %H:%M:%S}"
             f"{', active' if version.active else ''}")  # fmt: skip
-        say_json(version.config.model_dump(mode="json", exclude_defaults=True))
+        print_json(version.config.model_dump(mode="json", exclude_defaults=True))
 
 
 @app.command()
@@ -112,9 +112,9 @@ def archive(
     """Take an agent of your own away from runs that are accepted from now on. Its versions stay."""
     gone = _with(context, lambda agents: agents.archive(tenant, name, Actor(tenant, LOCAL, "cli")))
     if as_json:
-        say_json(gone.model_dump(mode="json"))
+        print_json(gone.model_dump(mode="json"))
     else:
-        say(f"{gone.name} is archived from epoch {gone.epoch} on.")
+        print_line(f"{gone.name} is archived from epoch {gone.epoch} on.")
 
 
 def _with[T: BaseModel](context: typer.Context, do: Callable[[AgentService], Awaitable[T]]) -> T:
@@ -151,9 +151,9 @@ def _read(file: Path) -> dict[str, Any]:
     return document  # pyright: ignore[reportUnknownVariableType]
 
 
-def _told(agent: Agent) -> dict[str, str]:
-    told = {field: str(getattr(agent, field)) for field in ("name", "kind", "state", "reason", "description")}
-    return told | {"tools": ", ".join(agent.tools)}
+def _fields(agent: Agent) -> dict[str, str]:
+    fields = {field: str(getattr(agent, field)) for field in ("name", "kind", "state", "reason", "description")}
+    return fields | {"tools": ", ".join(agent.tools)}
 
 
 def _cells(agent: Agent) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ class StreamedEvent:
     data: Mapping[str, Any]
 
 
-class Api:
+class ApiClient:
     """The API at `url`, called with `key` if there is one.
 
     Raises ApiUnavailableError; InvalidRequestError and StarlingError with the API's own words.

@@ -7,11 +7,11 @@ from uuid import uuid4
 
 import typer
 
-from starling.app.cli.api_client import Api
+from starling.app.cli.api_client import ApiClient
 from starling.app.cli.command_settings import settings_of
-from starling.app.cli.signals import Stopped
-from starling.app.cli.terminal.output import results, say_json
-from starling.app.cli.terminal.run_display import IDLE_SECONDS, Display
+from starling.app.cli.signals import StoppedBySignal
+from starling.app.cli.terminal.output import print_json, results
+from starling.app.cli.terminal.run_display import IDLE_SECONDS, RunDisplay
 
 app = typer.Typer(add_completion=False)
 
@@ -35,8 +35,8 @@ def ask(
     settings = settings_of(context)
     request = {"input": sys.stdin.read() if text == "-" else text, "thread_id": thread or f"cli-{uuid4().hex[:12]}"}
     key = settings.api_key.get_secret_value() if settings.api_key else ""
-    display = Display(results())
-    api, status = Api(url or f"http://{settings.host}:{settings.port}", key), ""
+    display = RunDisplay(results())
+    api, status = ApiClient(url or f"http://{settings.host}:{settings.port}", key), ""
     patience = Timer(IDLE_SECONDS, _tell_ahead, (api, display))
     patience.daemon = True
     try:
@@ -44,12 +44,12 @@ def ask(
             display.run_id = api.run_id
             status = event.data.get("status", "") if event.type == "done" else status
             if as_json:
-                say_json({"seq": event.seq, **event.data})
+                print_json({"seq": event.seq, **event.data})
             else:
                 display.feed(event.seq, event.type, event.data)
                 if event.type == "run_started":
                     patience.start()
-    except Stopped:
+    except StoppedBySignal:
         if api.run_id:
             typer.echo(f"\nThe run goes on: `starling run tail {api.run_id}` reads along.", err=True)
         raise
@@ -59,7 +59,7 @@ def ask(
         raise typer.Exit(1)
 
 
-def _tell_ahead(api: Api, display: Display) -> None:
+def _tell_ahead(api: ApiClient, display: RunDisplay) -> None:
     """Say why nothing has come after a while, where another run is why."""
     if display.idle and (ahead := api.ahead(display.run_id)) and display.idle:
         display.behind(*ahead)

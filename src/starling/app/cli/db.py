@@ -8,7 +8,7 @@ import typer
 from starling.app.cli.command_settings import settings_of
 from starling.app.cli.durations import parse_duration
 from starling.app.cli.signals import run_until_stopped
-from starling.app.cli.terminal.output import progress, say, say_json, say_table
+from starling.app.cli.terminal.output import print_json, print_line, print_table, progress
 from starling.app.runtime.database import find_database
 from starling.app.runtime.retention import prune as prune_database
 from starling.infra.postgres.retention import Forgotten, Selection
@@ -32,9 +32,9 @@ def upgrade(
     with progress("Migrating …"):
         revision = run_until_stopped(upgrade_schema(database.direct_url))
     if as_json:
-        say_json({"schema": revision})
+        print_json({"schema": revision})
     else:
-        say(f"The database has schema {revision}.")
+        print_line(f"The database has schema {revision}.")
 
 
 @app.command()
@@ -51,16 +51,16 @@ def prune(
     with progress("Looking …" if dry_run else "Removing …"):
         forgotten = run_until_stopped(prune_database(settings_of(context), which, dry_run=dry_run))
     if as_json:
-        say_json(_document(forgotten, dry_run=dry_run))
+        print_json(_document(forgotten, dry_run=dry_run))
         return
     if forgotten.total:
         said = "Would remove" if dry_run else "Removed"
-        say(f"{said} what was left before {_moment(forgotten)}, by {forgotten.runs} runs:")
-        say_table(("TABLE", "ROWS"), [(table, str(count)) for table, count in forgotten.rows.items()])
+        print_line(f"{said} what was left before {_moment(forgotten)}, by {forgotten.runs} runs:")
+        print_table(("TABLE", "ROWS"), [(table, str(count)) for table, count in forgotten.rows.items()])
     else:
-        say(f"Nothing to remove. {_why_nothing(forgotten)}")
+        print_line(f"Nothing to remove. {_why_nothing(forgotten)}")
     if forgotten.unsettled:
-        say(f"{forgotten.unsettled} calls stay: nobody knows yet whether they were made.")
+        print_line(f"{forgotten.unsettled} calls stay: nobody knows yet whether they were made.")
 
 
 def _document(forgotten: Forgotten, *, dry_run: bool) -> dict[str, object]:

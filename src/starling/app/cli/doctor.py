@@ -8,9 +8,9 @@ import typer
 
 from starling.app.cli.command_settings import settings_of, with_servers_found_here
 from starling.app.cli.signals import run_until_stopped
-from starling.app.cli.terminal.output import progress, say, say_json
-from starling.app.doctor.checkup import examine
+from starling.app.cli.terminal.output import print_json, print_line, progress
 from starling.app.doctor.finding import Finding
+from starling.app.doctor.runner import run_checks
 
 app = typer.Typer(add_completion=False)
 
@@ -28,9 +28,9 @@ def doctor(
     """
     settings = with_servers_found_here(settings_of(context))
     with progress("Looking …"):
-        findings = run_until_stopped(examine(settings))
+        findings = run_until_stopped(run_checks(settings))
     if as_json:
-        say_json([asdict(finding) for finding in findings])
+        print_json([asdict(finding) for finding in findings])
     else:
         _say(findings)
     if any(finding.state == "problem" for finding in findings):
@@ -41,4 +41,4 @@ def _say(findings: Sequence[Finding]) -> None:
     width = max(len(finding.subject) for finding in findings)
     for finding in findings:
         said = " ".join(f"{finding.message} {finding.remedy}".split())
-        say(f"{finding.state:<8} {finding.subject:<{width}}  {said}", _STYLES[finding.state])
+        print_line(f"{finding.state:<8} {finding.subject:<{width}}  {said}", _STYLES[finding.state])

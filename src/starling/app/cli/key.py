@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from mcp_gateway.repository import ServerRow
-from starling.app.access.keys import Keys, KeyWish
+from starling.app.access.keys import KeyService, KeySpec
 from starling.app.cli.command_settings import settings_of
 from starling.app.cli.durations import parse_duration
 from starling.app.cli.signals import run_until_stopped
-from starling.app.cli.terminal.output import diagnostics, say, say_json, say_table, write
+from starling.app.cli.terminal.output import diagnostics, print_json, print_line, print_table, write
 from starling.app.runs.records import open_records
 from starling.core.clock import SystemClock
 from starling.core.principal import DEFAULT_TENANT, Grant, Scope
@@ -52,16 +52,16 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
     """Make a key and show it, this one time."""
     grant = Grant(frozenset(server or ()), frozenset(tool or ())) if server or tool else None
     lifetime = parse_duration(expires) if expires is not None else None
-    wish = KeyWish(name, tenant, frozenset(scope or [Scope.RUN]), grant, lifetime)
-    row, key, unknown = run_until_stopped(_create(settings_of(context), wish))
+    spec = KeySpec(name, tenant, frozenset(scope or [Scope.RUN]), grant, lifetime)
+    row, key, unknown = run_until_stopped(_create(settings_of(context), spec))
     if unknown:
         write(diagnostics(), f"Not there now, and reached once they are: {', '.join(unknown)}.\n", "yellow")
     if as_json:
-        say_json(_document(row) | {"key": key})
+        print_json(_document(row) | {"key": key})
         return
-    say(key)
-    say(f"This is {row.name}'s key, for the tenant {row.tenant}. Keep it now: it can't be shown again.")
-    say(f"`starling key revoke {row.id}` ends it.")
+    print_line(key)
+    print_line(f"This is {row.name}'s key, for the tenant {row.tenant}. Keep it now: it can't be shown again.")
+    print_line(f"`starling key revoke {row.id}` ends it.")
 
 
 @app.command("list")
@@ -73,11 +73,11 @@ def list_keys(
     """List the keys, the oldest first, those that count no more too."""
     rows = run_until_stopped(_list(settings_of(context), tenant))
     if as_json:
-        say_json([_document(row) for row in rows])
+        print_json([_document(row) for row in rows])
     elif rows:
-        say_table(_COLUMNS, map(_cells, rows))
+        print_table(_COLUMNS, map(_cells, rows))
     else:
-        say("There are no keys. `starling key create NAME` makes one.")
+        print_line("There are no keys. `starling key create NAME` makes one.")
 
 
 @app.command()
@@ -89,20 +89,20 @@ def revoke(
     """Revoke a key: new calls with it are refused, and streams that it reads end within seconds."""
     row = run_until_stopped(_revoke(settings_of(context), key))
     if as_json:
-        say_json(_document(row))
+        print_json(_document(row))
     else:
-        say(f"{row.name}'s key {row.id} is revoked.")
+        print_line(f"{row.name}'s key {row.id} is revoked.")
 
 
-def _keys(engine: Engine) -> Keys:
-    return Keys(KeyRepository(engine), SystemClock())
+def _keys(engine: Engine) -> KeyService:
+    return KeyService(KeyRepository(engine), SystemClock())
 
 
-async def _create(settings: Settings, wish: KeyWish) -> tuple[StoredKey, str, Sequence[str]]:
+async def _create(settings: Settings, spec: KeySpec) -> tuple[StoredKey, str, Sequence[str]]:
     """Return the row, the key, and which servers and tools of its grant aren't there."""
     async with open_records(settings) as records:
-        row, key = await _keys(records.engine).create(wish, Actor.local("cli"))
-        return row, key, _unknown(wish.grant, await records.servers.servers())
+        row, key = await _keys(records.engine).create(spec, Actor.local("cli"))
+        return row, key, _unknown(spec.grant, await records.servers.servers())
 
 
 def _unknown(grant: Grant | None, rows: Iterable[ServerRow]) -> Sequence[str]:

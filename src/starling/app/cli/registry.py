@@ -13,7 +13,7 @@ from brain.registry.repository import EpochRecord
 from mcp_gateway.config import McpConfig, read_config
 from starling.app.cli.command_settings import settings_of, with_servers_found_here
 from starling.app.cli.signals import run_until_stopped
-from starling.app.cli.terminal.output import progress, say, say_json, say_table
+from starling.app.cli.terminal.output import print_json, print_line, print_table, progress
 from starling.app.registry.service import RegistryService, Report, open_registry
 from starling.core.errors import ConfigurationError
 from starling.core.settings import Settings
@@ -44,11 +44,11 @@ def list_epochs(
     """List the epochs: when and by whom each was made, what changed, and how many runs hold it."""
     found = run_until_stopped(_with(settings_of(context), lambda registry: registry.latest(limit)))
     if as_json:
-        say_json([_document(record) for record in found])
+        print_json([_document(record) for record in found])
     elif found:
-        say_table(("EPOCH", "STATE", "MADE", "BY", "RUNS", "WHAT CHANGED"), [_cells(record) for record in found])
+        print_table(("EPOCH", "STATE", "MADE", "BY", "RUNS", "WHAT CHANGED"), [_cells(record) for record in found])
     else:
-        say("There is no epoch yet. `starling up` or `starling registry reload` makes one.")
+        print_line("There is no epoch yet. `starling up` or `starling registry reload` makes one.")
 
 
 @app.command()
@@ -117,16 +117,16 @@ def _tell(report: Report, headline: str, *, as_json: bool) -> None:
     if as_json:
         changes = report.changes.model_dump(mode="json")
         wrong = {"warnings": dict(report.warnings), "broken_agents": dict(report.broken_agents)}
-        say_json({"epoch": report.epoch, "changes": changes, **wrong})
+        print_json({"epoch": report.epoch, "changes": changes, **wrong})
         return
     found = list(_lines(report.changes))
-    say(headline if found else f"Nothing to change: epoch {report.epoch} says the same.")
+    print_line(headline if found else f"Nothing to change: epoch {report.epoch} says the same.")
     for line in found:
-        say(f"  {line}")
+        print_line(f"  {line}")
     for server, why in report.warnings.items():
-        say(f"  ! {server}: {why}", "yellow")
+        print_line(f"  ! {server}: {why}", "yellow")
     for agent, why in report.broken_agents.items():
-        say(f"  ! agent {agent} can't work then: {why}", "yellow")
+        print_line(f"  ! agent {agent} can't work then: {why}", "yellow")
 
 
 def _lines(changes: Changes) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from starling.app.cli.lazy_commands import Lazy, lazy_group
-from starling.app.cli.signals import Stopped, heed_signals
+from starling.app.cli.signals import StoppedBySignal, install_signal_handlers
 from starling.core.errors import StarlingError
 
 FAILED, USAGE, UNAVAILABLE = 1, 2, 3
@@ -71,10 +71,10 @@ def main() -> None:
 
     130 after Ctrl-C; 143 where a command that isn't a service was told to terminate.
     """
-    heed_signals()
+    install_signal_handlers()
     try:
         app()
-    except Stopped as stopped:
+    except StoppedBySignal as stopped:
         sys.exit(stopped.exit_code)
     except StarlingError as error:
         sys.exit(_explained(error))

@@ -9,14 +9,14 @@ import typer
 from uvicorn.loops.auto import auto_loop_factory
 
 from starling.app.cli.command_settings import service_settings_of
-from starling.app.cli.signals import run_until_stopped, terminable
-from starling.app.cli.terminal.output import say, say_json
-from starling.app.container import open_store
+from starling.app.cli.signals import run_until_stopped, treat_sigterm_as_success
+from starling.app.cli.terminal.output import print_json, print_line
+from starling.app.container import open_services
 from starling.app.http.app import make_app
-from starling.app.http.authentication import open_access
+from starling.app.http.authentication import open_access_control
 from starling.app.http.uvicorn_server import bind, serving
-from starling.app.runtime.database import Database, find_database, wait_for
-from starling.app.runtime.gc_tuning import leave_startup_alone
+from starling.app.runtime.database import Database, find_database, wait_for_database
+from starling.app.runtime.gc_tuning import freeze_startup_objects
 from starling.core.settings import Settings
 
 app = typer.Typer(add_completion=False)
@@ -35,20 +35,22 @@ def serve(
     """
     settings = service_settings_of(context, host=host, port=port)
     patience = settings.limits.stream_write_seconds
-    with terminable(), bind(settings.host, settings.port, write_seconds=patience) as listener:
+    with treat_sigterm_as_success(), bind(settings.host, settings.port, write_seconds=patience) as listener:
         run_until_stopped(_run(settings, find_database(settings), listener, as_json=as_json), auto_loop_factory())
 
 
 async def _run(settings: Settings, database: Database, listener: socket.socket, *, as_json: bool) -> None:
-    await wait_for(database, settings.limits.database_seconds)
+    await wait_for_database(database, settings.limits.database_seconds)
     async with (
-        open_store(settings, database) as store,
-        open_access(settings, store.keys) as access,
-        serving(make_app(store, version("starling-swarm"), access), listener) as address,
+        open_services(settings, database) as services,
+        open_access_control(settings, services.keys) as access,
+        serving(make_app(services, version("starling-swarm"), access), listener) as address,
     ):
-        leave_startup_alone()
+        freeze_startup_objects()
         if as_json:
-            say_json({"address": address})
+            print_json({"address": address})
         else:
-            say(f"Starling's API listens on {address}. Runs are worked on by `starling worker`. Ctrl-C stops it.")
+            print_line(
+                f"Starling's API listens on {address}. Runs are worked on by `starling worker`. Ctrl-C stops it."
+            )
         await asyncio.get_running_loop().create_future()

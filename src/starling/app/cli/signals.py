@@ -18,7 +18,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _HEEDED: ContextVar["_Signals"] = ContextVar("starling_signals")
 
 
-class Stopped(BaseException):
+class StoppedBySignal(BaseException):
     """We were told to stop. Like KeyboardInterrupt, no handler of errors catches it."""
 
     def __init__(self, number: int) -> None:
@@ -31,7 +31,7 @@ class Stopped(BaseException):
         return 128 + self.signal
 
 
-def heed_signals() -> None:
+def install_signal_handlers() -> None:
     """Have both signals raise Stopped in the main thread, once."""
     for number in _SIGNALS:
         signal.signal(number, _stop)
@@ -45,7 +45,7 @@ def run_until_stopped[T](
 
 
 @contextmanager
-def drained_first(*drains: Callable[[], None]) -> Generator[None]:
+def drain_on_sigterm(*drains: Callable[[], None]) -> Generator[None]:
     """Have the first SIGTERM during the block call `drains`, which are to bring the block to its end."""
     signals = _HEEDED.get()
     signals.drains = drains
@@ -60,14 +60,14 @@ class _Signals:
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self.drains: Sequence[Callable[[], None]] = ()
-        self.told = False
+        self.signalled = False
         self.stopped_by: int | None = None
         self._task = task
 
     def __call__(self, number: int) -> None:
-        if not self.told:
+        if not self.signalled:
             _log.info("stopping", extra={"signal": signal.Signals(number).name})
-        self.told = True
+        self.signalled = True
         if self.drains and number == signal.SIGTERM:
             drains, self.drains = self.drains, ()
             for drain in drains:
@@ -90,10 +90,10 @@ async def _heeding[T](main: Coroutine[Any, Any, T]) -> T:
         return await main
     except asyncio.CancelledError:
         if signals.stopped_by is not None:
-            raise Stopped(signals.stopped_by) from None
+            raise StoppedBySignal(signals.stopped_by) from None
         raise
     finally:
-        _leave(loop, stopped=signals.told)
+        _leave(loop, stopped=signals.signalled)
 
 
 def _leave(loop: asyncio.AbstractEventLoop, *, stopped: bool) -> None:
@@ -105,7 +105,7 @@ def _leave(loop: asyncio.AbstractEventLoop, *, stopped: bool) -> None:
 def _stop(number: int, _: FrameType | None) -> Never:
     for each in _SIGNALS:
         signal.signal(each, _give_up)
-    raise Stopped(number)
+    raise StoppedBySignal(number)
 
 
 def _give_up(number: int, _: FrameType | None) -> None:
@@ -115,10 +115,10 @@ def _give_up(number: int, _: FrameType | None) -> None:
 
 
 @contextmanager
-def terminable() -> Generator[None]:
+def treat_sigterm_as_success() -> Generator[None]:
     """Take SIGTERM for the regular end of a service; Ctrl-C goes on as Stopped."""
     try:
         yield
-    except Stopped as stopped:
+    except StoppedBySignal as stopped:
         if stopped.signal is not signal.SIGTERM:
             raise

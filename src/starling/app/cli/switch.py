@@ -6,10 +6,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from starling.app.access.switch_targets import Absent, Presence
+from starling.app.access.switch_targets import MissingTarget, SwitchTargets
 from starling.app.cli.command_settings import settings_of
 from starling.app.cli.signals import run_until_stopped
-from starling.app.cli.terminal.output import say, say_json, say_table
+from starling.app.cli.terminal.output import print_json, print_line, print_table
 from starling.app.runs.records import open_records
 from starling.core.principal import SHARED
 from starling.core.settings import Settings
@@ -49,11 +49,11 @@ def list_switches(context: typer.Context, as_json: _Json = False) -> None:
     """List what is switched off, the latest first."""
     found = run_until_stopped(_every(settings_of(context)))
     if as_json:
-        say_json([_document(switch) for switch in found])
+        print_json([_document(switch) for switch in found])
     elif found:
-        say_table(("KIND", "NAME", "TENANT", "SINCE", "BY", "REASON"), map(_cells, found))
+        print_table(("KIND", "NAME", "TENANT", "SINCE", "BY", "REASON"), map(_cells, found))
     else:
-        say("Nothing is switched off.")
+        print_line("Nothing is switched off.")
 
 
 @app.command()
@@ -66,13 +66,13 @@ def off(
     as_json: _Json = False,
 ) -> None:
     """Let no tool be called any more of a server, by an agent or for a tenant: within two seconds, in every run."""
-    switch, absent = run_until_stopped(_off(settings_of(context), Target(kind.value, name, tenant), reason))
+    switch, missing = run_until_stopped(_off(settings_of(context), Target(kind.value, name, tenant), reason))
     if as_json:
-        say_json(_document(switch) | {"known": absent is None})
+        print_json(_document(switch) | {"known": missing is None})
         return
-    say(f"The {switch.target} is switched off.")
-    if absent is not None:
-        say(f"There is no {absent} now: it will be off if it comes. {_LISTED[absent.kind]}")
+    print_line(f"The {switch.target} is switched off.")
+    if missing is not None:
+        print_line(f"There is no {missing} now: it will be off if it comes. {_LISTED[missing.kind]}")
 
 
 @app.command()
@@ -81,9 +81,9 @@ def on(context: typer.Context, kind: _Kind, name: _Name, tenant: _Tenant = SHARE
     target = Target(kind.value, name, tenant)
     run_until_stopped(_on(settings_of(context), target))
     if as_json:
-        say_json({"kind": target.kind, "name": target.name, "tenant": target.owner})
+        print_json({"kind": target.kind, "name": target.name, "tenant": target.owner})
     else:
-        say(f"The {target} is switched on again.")
+        print_line(f"The {target} is switched on again.")
 
 
 async def _every(settings: Settings) -> Sequence[Switch]:
@@ -91,11 +91,11 @@ async def _every(settings: Settings) -> Sequence[Switch]:
         return await SwitchRepository(records.engine).every()
 
 
-async def _off(settings: Settings, target: Target, reason: str) -> tuple[Switch, Absent | None]:
+async def _off(settings: Settings, target: Target, reason: str) -> tuple[Switch, MissingTarget | None]:
     """Return the switch, and what there isn't now of what it is about."""
     async with open_records(settings) as records:
         switch = await SwitchRepository(records.engine).off(target, reason, Actor.local("cli"))
-        return switch, await Presence(records.engine).absent(target)
+        return switch, await SwitchTargets(records.engine).missing(target)
 
 
 async def _on(settings: Settings, target: Target) -> None:

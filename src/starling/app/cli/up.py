@@ -12,17 +12,17 @@ import typer
 from uvicorn.loops.auto import auto_loop_factory
 
 from starling.app.cli.command_settings import service_settings_of, with_servers_found_here
-from starling.app.cli.signals import drained_first, run_until_stopped, terminable
+from starling.app.cli.signals import drain_on_sigterm, run_until_stopped, treat_sigterm_as_success
 from starling.app.cli.terminal.output import progress
 from starling.app.cli.terminal.startup_report import Started, report
-from starling.app.container import Workshop, open_store, open_workshop
+from starling.app.container import WorkerRuntime, open_services, open_worker_runtime
 from starling.app.http.app import make_app
-from starling.app.http.authentication import open_access
+from starling.app.http.authentication import open_access_control
 from starling.app.http.dependencies import drain
 from starling.app.http.uvicorn_server import bind, serving
-from starling.app.runtime.database import Database, kept_running, own_database, wait_for
-from starling.app.runtime.gc_tuning import leave_startup_alone
-from starling.app.runtime.preflight import check
+from starling.app.runtime.configuration_check import check_configuration
+from starling.app.runtime.database import Database, keep_embedded_running, open_database, wait_for_database
+from starling.app.runtime.gc_tuning import freeze_startup_objects
 from starling.app.worker.worker import working
 from starling.core.llm import ModelRole
 from starling.core.settings import Settings
@@ -51,12 +51,12 @@ def up(
     """
     given = {"mcp_config": mcp_config, "host": host, "port": port, "watch_mcp_config": watch}
     settings = with_servers_found_here(service_settings_of(context, **given))
-    check(settings)
+    check_configuration(settings)
     patience = settings.limits.stream_write_seconds
     with (
-        terminable(),
+        treat_sigterm_as_success(),
         bind(settings.host, settings.port, write_seconds=patience) as listener,
-        own_database(settings) as database,
+        open_database(settings) as database,
     ):
         run_until_stopped(_run(settings, database, listener, as_json=as_json), auto_loop_factory())
 
@@ -64,23 +64,23 @@ def up(
 async def _run(settings: Settings, database: Database, listener: socket.socket, *, as_json: bool) -> None:
     """Run until cancelled. It ends in the reverse order: the API first, then the worker, sessions, connections."""
     async with AsyncExitStack() as stack:
-        keeper = await stack.enter_async_context(kept_running(database))
+        keeper = await stack.enter_async_context(keep_embedded_running(database))
         with progress("Preparing the database …") as now:
-            await wait_for(database, settings.limits.database_seconds)
-            store = await stack.enter_async_context(open_store(settings, database, migrate=True))
-            access = await stack.enter_async_context(open_access(settings, store.keys))
+            await wait_for_database(database, settings.limits.database_seconds)
+            services = await stack.enter_async_context(open_services(settings, database, migrate=True))
+            access = await stack.enter_async_context(open_access_control(settings, services.keys))
             now("Registering MCP servers …")
-            shop = await stack.enter_async_context(open_workshop(settings, store))
-            worker = await stack.enter_async_context(working(shop.worker))
-            api = make_app(store, version("starling-swarm"), access)
+            runtime = await stack.enter_async_context(open_worker_runtime(settings, services))
+            worker = await stack.enter_async_context(working(runtime.worker))
+            api = make_app(services, version("starling-swarm"), access)
             address = await stack.enter_async_context(serving(api, listener))
-        leave_startup_alone()
-        report(_started(address, shop), as_json=as_json)
-        with drained_first(partial(drain, api), shop.worker.drain):
+        freeze_startup_objects()
+        report(_started(address, runtime), as_json=as_json)
+        with drain_on_sigterm(partial(drain, api), runtime.worker.drain):
             ended, _ = await asyncio.wait({worker, *filter(None, [keeper])}, return_when=asyncio.FIRST_COMPLETED)
         ended.pop().result()  # neither ends but with an error, or drained
 
 
-def _started(address: str, shop: Workshop) -> Started:
-    models = {role.value: shop.models.describe(role) for role in ModelRole}
-    return Started(version("starling-swarm"), address, models, shop.epoch, shop.listings)
+def _started(address: str, runtime: WorkerRuntime) -> Started:
+    models = {role.value: runtime.models.describe(role) for role in ModelRole}
+    return Started(version("starling-swarm"), address, models, runtime.epoch, runtime.listings)

@@ -7,13 +7,13 @@ import typer
 from uvicorn.loops.auto import auto_loop_factory
 
 from starling.app.cli.command_settings import service_settings_of
-from starling.app.cli.signals import drained_first, run_until_stopped, terminable
-from starling.app.cli.terminal.output import progress, say, say_json
-from starling.app.container import open_store, open_workshop
-from starling.app.http.worker_health import exposed
-from starling.app.runtime.database import Database, find_database, wait_for
-from starling.app.runtime.gc_tuning import leave_startup_alone
-from starling.app.runtime.preflight import check
+from starling.app.cli.signals import drain_on_sigterm, run_until_stopped, treat_sigterm_as_success
+from starling.app.cli.terminal.output import print_json, print_line, progress
+from starling.app.container import open_services, open_worker_runtime
+from starling.app.http.worker_health import serve_worker_health
+from starling.app.runtime.configuration_check import check_configuration
+from starling.app.runtime.database import Database, find_database, wait_for_database
+from starling.app.runtime.gc_tuning import freeze_startup_objects
 from starling.core.llm import ModelRole
 from starling.core.settings import Settings
 
@@ -31,23 +31,24 @@ def worker(
     come to the end of a step; Ctrl-C, or a second signal, doesn't. What is unfinished then, others go on with.
     """
     settings = service_settings_of(context)
-    check(settings)
-    with terminable():
+    check_configuration(settings)
+    with treat_sigterm_as_success():
         run_until_stopped(_run(settings, find_database(settings), as_json=as_json), auto_loop_factory())
 
 
 async def _run(settings: Settings, database: Database, *, as_json: bool) -> None:
     async with AsyncExitStack() as stack:
         with progress("Connecting to Postgres …") as now:
-            await wait_for(database, settings.limits.database_seconds)
+            await wait_for_database(database, settings.limits.database_seconds)
             now("Registering MCP servers …")
-            store = await stack.enter_async_context(open_store(settings, database))
-            shop = await stack.enter_async_context(open_workshop(settings, store))
-            shown = await stack.enter_async_context(exposed(settings, store))
-        leave_startup_alone()
+            services = await stack.enter_async_context(open_services(settings, database))
+            runtime = await stack.enter_async_context(open_worker_runtime(settings, services))
+            shown = await stack.enter_async_context(serve_worker_health(settings, services))
+        freeze_startup_objects()
         if as_json:
-            say_json({"worker": shop.worker.name, "epoch": shop.epoch, "address": shown.address})
+            print_json({"worker": runtime.worker.name, "epoch": runtime.epoch, "address": shown.address})
         else:
-            say(f"Worker {shop.worker.name} works with {shop.models.describe(ModelRole.REASONING)}. Ctrl-C stops it.")
-        with drained_first(shown.drain, shop.worker.drain):
-            await shop.worker.work()
+            model = runtime.models.describe(ModelRole.REASONING)
+            print_line(f"Worker {runtime.worker.name} works with {model}. Ctrl-C stops it.")
+        with drain_on_sigterm(shown.drain, runtime.worker.drain):
+            await runtime.worker.work()

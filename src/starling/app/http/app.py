@@ -3,36 +3,36 @@
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
-from starling.app.container import Store
+from starling.app.container import Services
 from starling.app.http import problems
-from starling.app.http.authentication import Access, Entrance
-from starling.app.http.body_limit import Bounded, largest_body
-from starling.app.http.dependencies import Api
+from starling.app.http.authentication import AccessControl, AuthenticationMiddleware
+from starling.app.http.body_limit import BodyLimitMiddleware, largest_body
+from starling.app.http.dependencies import AppState
 from starling.app.http.openapi import describe_keys_as_optional
 from starling.app.http.problems import Problem
-from starling.app.http.request_telemetry import Observed
+from starling.app.http.request_telemetry import TelemetryMiddleware
 from starling.app.http.routes import (
+    agent_run,
     agents,
     approvals,
     artifacts,
-    ask,
-    cancel,
+    cancellation,
     health,
     kill_switches,
-    ledger,
     metrics,
     registry,
     resume,
+    run_calls,
     runs,
 )
 
 _ROUTES = (
-    *(ask, runs, ledger, artifacts, cancel, resume, approvals),
+    *(agent_run, runs, run_calls, artifacts, cancellation, resume, approvals),
     *(agents, registry, kill_switches, health, metrics),
 )
 
 
-def make_app(store: Store, version: str, access: Access) -> FastAPI:
+def make_app(services: Services, version: str, access: AccessControl) -> FastAPI:
     """Return the application, with `access` before every route of it."""
     app = FastAPIOffline(
         title="Starling",
@@ -40,13 +40,13 @@ def make_app(store: Store, version: str, access: Access) -> FastAPI:
         summary="A self-extending supervisor swarm platform: one specialist agent for every MCP server.",
         responses={status: {"model": Problem} for status in (401, 403, 429)},
     )
-    app.state.api = Api(store)
+    app.state.api = AppState(services)
     for module in _ROUTES:
         app.include_router(module.router)
     problems.install(app)
     if not access.require_keys:  # this machine needs none
         describe_keys_as_optional(app)
-    app.add_middleware(Bounded, most=largest_body(store.intake.limits.input_chars))
-    app.add_middleware(Entrance, access=access)
-    app.add_middleware(Observed, metrics=store.scrape.metrics)
+    app.add_middleware(BodyLimitMiddleware, most=largest_body(services.acceptance.limits.input_chars))
+    app.add_middleware(AuthenticationMiddleware, access=access)
+    app.add_middleware(TelemetryMiddleware, metrics=services.metrics_exporter.metrics)
     return app

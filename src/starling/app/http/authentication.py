@@ -13,8 +13,8 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Connection
 
-from starling.app.access.key_revocation import Lifetimes, open_lifetimes
-from starling.app.access.keys import Keys
+from starling.app.access.key_revocation import RevocationWatcher, watch_revocations
+from starling.app.access.keys import KeyService
 from starling.app.http.loopback_policy import keyless_refusal, refuse_open_binding
 from starling.app.http.problems import problem_of
 from starling.app.http.rate_limit import RateLimit
@@ -31,34 +31,34 @@ _LAST_WORD_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AccessControl:
     """What decides who is let in, and for how long."""
 
-    keys: Keys
-    lifetimes: Lifetimes
+    keys: KeyService
+    revocations: RevocationWatcher
     rate: RateLimit
     require_keys: bool
 
 
 @asynccontextmanager
-async def open_access(settings: Settings, keys: Keys) -> AsyncGenerator[Access]:
+async def open_access_control(settings: Settings, keys: KeyService) -> AsyncGenerator[AccessControl]:
     """Give what lets people in, for as long as the context lasts.
 
     Raises ConfigurationError where other machines could reach us and nobody has a key.
     """
     await refuse_open_binding(settings.host, keys)
     rate = RateLimit(settings.rate_per_minute, SystemClock())
-    async with open_lifetimes(keys) as lifetimes:
-        yield Access(keys, lifetimes, rate, settings.require_keys)
+    async with watch_revocations(keys) as revocations:
+        yield AccessControl(keys, revocations, rate, settings.require_keys)
 
 
-class Entrance:
+class AuthenticationMiddleware:
     """Lets requests in with a principal or, on open paths, without; answers others with 401 or 429.
 
     A request with a key ends when its key does, also in the middle of a stream.
     """
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: AccessControl) -> None:
         self._app = app
         self._access = access
 
@@ -74,7 +74,7 @@ class Entrance:
             if principal is None or not principal.key_id:
                 await self._app(scope, receive, send)
                 return
-            async with self._access.lifetimes.of(principal.key_id):
+            async with self._access.revocations.of(principal.key_id):
                 await self._app(scope, receive, answer)
         except StarlingError as error:
             await answer.break_off(scope, receive, error)
@@ -125,14 +125,14 @@ _BEARER = HTTPBearer(auto_error=False, description="A key that `starling key cre
 
 
 @dataclass(frozen=True, slots=True)
-class Requires:
+class RequireScope:
     """What a route asks of its callers: a scope."""
 
     scope: Scope
 
     async def __call__(self, request: Request, _: Annotated[object, Security(_BEARER)]) -> Principal:
         """Return the caller. Raises ForbiddenError."""
-        principal = await visitor(request)
+        principal = await optional_caller(request)
         if principal is None:
             raise UnauthorizedError("This needs a key.", _REMEDY)
         if self.scope not in principal.scopes:
@@ -143,6 +143,6 @@ class Requires:
         return principal
 
 
-async def visitor(request: Request) -> Principal | None:
+async def optional_caller(request: Request) -> Principal | None:
     """Return the caller of an open path, None for one who is nobody's."""
     return cast("Principal | None", request.state.principal)

@@ -14,7 +14,7 @@ def largest_body(input_chars: int) -> int:
     return max(_BYTES, 2 * _BYTES_PER_CHARACTER * input_chars)
 
 
-class Bounded:
+class BodyLimitMiddleware:
     """Stops reading a body that is too large, with 413, before it fills the memory."""
 
     def __init__(self, app: ASGIApp, most: int) -> None:

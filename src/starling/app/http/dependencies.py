@@ -5,34 +5,34 @@ from typing import Annotated, cast
 
 from fastapi import Depends, FastAPI, Header, Request
 
-from starling.app.container import Store
-from starling.app.http.authentication import Requires, visitor
+from starling.app.container import Services
+from starling.app.http.authentication import RequireScope, optional_caller
 from starling.core.principal import Principal, Scope
 
 
 @dataclass(slots=True)
-class Api:
+class AppState:
     """The application's own state."""
 
-    store: Store
+    services: Services
     draining: bool = False
 
 
 def drain(app: FastAPI) -> None:
     """Have `/ready` say from now on that this process is being stopped."""
-    cast("Api", app.state.api).draining = True
+    cast("AppState", app.state.api).draining = True
 
 
-async def _api(request: Request) -> Api:
-    return cast("Api", request.app.state.api)
+async def _api(request: Request) -> AppState:
+    return cast("AppState", request.app.state.api)
 
 
-async def _store(request: Request) -> Store:
-    return (await _api(request)).store
+async def _store(request: Request) -> Services:
+    return (await _api(request)).services
 
 
-type FromApi = Annotated[Api, Depends(_api)]
-type FromStore = Annotated[Store, Depends(_store)]
+type FromAppState = Annotated[AppState, Depends(_api)]
+type FromServices = Annotated[Services, Depends(_store)]
 
 type IdempotencyKey = Annotated[
     str | None,
@@ -46,8 +46,7 @@ type IdempotencyKey = Annotated[
 ]
 
 # Each route declares by one of these who may call it; a test looks at all of them.
-type Caller = Annotated[Principal, Depends(Requires(Scope.RUN))]
-type Admin = Annotated[Principal, Depends(Requires(Scope.ADMIN))]
-type ServerAdmin = Annotated[Principal, Depends(Requires(Scope.SERVERS))]
-type TeamMaker = Annotated[Principal, Depends(Requires(Scope.TEAMS))]
-type Visitor = Annotated[Principal | None, Depends(visitor)]
+type Caller = Annotated[Principal, Depends(RequireScope(Scope.RUN))]
+type Admin = Annotated[Principal, Depends(RequireScope(Scope.ADMIN))]
+type TeamCaller = Annotated[Principal, Depends(RequireScope(Scope.TEAMS))]
+type OptionalCaller = Annotated[Principal | None, Depends(optional_caller)]

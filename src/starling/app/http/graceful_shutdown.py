@@ -14,7 +14,7 @@ _REMEDY: Final = "Send it again, to another process; under the same Idempotency-
 _LAST_WORDS_SECONDS = 1.0
 
 
-class Closing:
+class GracefulShutdown:
     """An application whose requests can be brought to an end."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from starling.app.access.keys import Keys
+from starling.app.access.keys import KeyService
 from starling.core.errors import ConfigurationError
 
 _FORWARDING = ("forwarded", "via", "x-forwarded", "x-real-ip")  # what headers of proxies begin with
@@ -23,7 +23,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-async def refuse_open_binding(host: str, keys: Keys) -> None:
+async def refuse_open_binding(host: str, keys: KeyService) -> None:
     """Raise ConfigurationError where other machines could reach a server that nobody has a key for."""
     if not is_loopback(host) and not await keys.any_active():
         raise ConfigurationError(

@@ -17,7 +17,7 @@ _PROBES: Final = frozenset({"/health", "/ready", "/metrics"})  # asked all the t
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-class Observed:
+class TelemetryMiddleware:
     """Logs each request when its answer is over, counts it by route, and counts the streams that are open.
 
     Every line that is logged meanwhile carries the same `request_id`.

@@ -10,7 +10,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from starling.app.http.dependencies import drain
-from starling.app.http.graceful_shutdown import Closing
+from starling.app.http.graceful_shutdown import GracefulShutdown
 from starling.core.errors import ConfigurationError
 
 _STOP_SECONDS = 5  # for requests to come to their end
@@ -52,7 +52,7 @@ async def serving(app: FastAPI, listener: socket.socket) -> AsyncGenerator[str]:
 
     At the end streams are closed, and requests that take some seconds longer are answered with 503.
     """
-    closing = Closing(app)
+    closing = GracefulShutdown(app)
     config = uvicorn.Config(
         closing,
         log_config=None,

@@ -7,17 +7,17 @@ from functools import partial
 
 from fastapi import FastAPI
 
-from starling.app.container import Store
+from starling.app.container import Services
 from starling.app.http import problems
-from starling.app.http.authentication import Access, Entrance, open_access
-from starling.app.http.dependencies import Api, drain
+from starling.app.http.authentication import AccessControl, AuthenticationMiddleware, open_access_control
+from starling.app.http.dependencies import AppState, drain
 from starling.app.http.routes import health, metrics
 from starling.app.http.uvicorn_server import bind, serving
 from starling.core.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Exposed:
+class WorkerHealth:
     """Where something is served, if it is, and how `/ready` there is told that the process drains."""
 
     address: str | None = None
@@ -25,25 +25,25 @@ class Exposed:
 
 
 @asynccontextmanager
-async def exposed(settings: Settings, store: Store) -> AsyncGenerator[Exposed]:
+async def serve_worker_health(settings: Settings, services: Services) -> AsyncGenerator[WorkerHealth]:
     """Serve `/health`, `/ready` and `/metrics` on `worker_port`, under the API's rules.
 
     Without that setting nothing is served. Raises ConfigurationError.
     """
     if settings.worker_port is None:
-        yield Exposed()
+        yield WorkerHealth()
         return
-    async with open_access(settings, store.keys) as access:
-        app = _app(store, access)
+    async with open_access_control(settings, services.keys) as access:
+        app = _app(services, access)
         async with serving(app, bind(settings.host, settings.worker_port)) as address:
-            yield Exposed(address, partial(drain, app))
+            yield WorkerHealth(address, partial(drain, app))
 
 
-def _app(store: Store, access: Access) -> FastAPI:
+def _app(services: Services, access: AccessControl) -> FastAPI:
     app = FastAPI(title="Starling worker", openapi_url=None)
-    app.state.api = Api(store)
+    app.state.api = AppState(services)
     for module in (health, metrics):
         app.include_router(module.router)
     problems.install(app)
-    app.add_middleware(Entrance, access=access)
+    app.add_middleware(AuthenticationMiddleware, access=access)
     return app

@@ -22,7 +22,7 @@ _STOP_SECONDS = 2.0
 _log = logging.getLogger(__name__)
 
 
-class Freshness:
+class EpochFollower:
     """Keeps the gateway true to the servers that there are, and the registry to the epochs that are open.
 
     `epoch` is the one that the gateway knows of, `since` the Unix time when it came to know of it.

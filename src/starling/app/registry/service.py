@@ -13,7 +13,7 @@ from brain.registry.service import with_servers
 from mcp_gateway.config import McpConfig, ServerConfig
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.repository import ListedServer, ServerRepository, ServerRow
-from starling.app.registry.publisher import Publisher, entries_of
+from starling.app.registry.epoch_publisher import EpochPublisher, entries_of
 from starling.app.runs.records import open_records
 from starling.core.errors import InvalidRequestError
 from starling.core.json import JsonObject
@@ -64,21 +64,21 @@ class RegistryService:
         Lists the new, the changed and the degraded ones; with `relist` all, for servers that changed by themselves.
         Raises ConfigurationError where a name belongs to a server that was added another way.
         """
-        publisher = Publisher(self.epochs, actor, "registry.reload")
+        publisher = EpochPublisher(self.epochs, actor, "registry.reload")
         async with self._gateway(publisher) as gateway:
             await gateway.sync(config, relist=relist)
         return await self._applied(publisher.activation)
 
     async def add(self, name: str, config: ServerConfig, actor: Actor) -> Report:
         """Add one server that no file names. Raises ConfigurationError, ServerUnavailableError."""
-        publisher = Publisher(self.epochs, actor, "server.add")
+        publisher = EpochPublisher(self.epochs, actor, "server.add")
         async with self._gateway(publisher) as gateway:
             await gateway.add(name, config)
         return await self._applied(publisher.activation)
 
     async def remove(self, name: str, actor: Actor) -> Report:
         """Take one server away, from running runs too. Raises NotFoundError."""
-        publisher = Publisher(self.epochs, actor, "server.remove")
+        publisher = EpochPublisher(self.epochs, actor, "server.remove")
         async with self._gateway(publisher) as gateway:
             await gateway.remove(name)
         return await self._applied(publisher.activation)
@@ -90,7 +90,7 @@ class RegistryService:
         those are theirs to change. Raises NotFoundError, InvalidRequestError.
         """
         target = await self.epochs.get(number or await self._previous())
-        publisher = Publisher(self.epochs, actor, "registry.rollback")
+        publisher = EpochPublisher(self.epochs, actor, "registry.rollback")
         servers = ServerRepository(self.engine, publisher)
         wanted = await _restored(servers, target.manifest)
         while True:
@@ -119,7 +119,7 @@ class RegistryService:
         return Report(epoch, changes, _warnings(rows), broken)
 
     @asynccontextmanager
-    async def _gateway(self, publisher: Publisher | None) -> AsyncGenerator[Gateway]:
+    async def _gateway(self, publisher: EpochPublisher | None) -> AsyncGenerator[Gateway]:
         servers = ServerRepository(self.engine, publisher)
         async with open_gateway(servers, self.limits, environment()) as gateway:
             yield gateway

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from starling.app.runs.interrupts import AnswerInstead
-from starling.app.telemetry.logs import note_in_logs
+from starling.app.telemetry.logs import add_to_log_context
 from starling.core.errors import ConflictError, InvalidRequestError
 from starling.core.events import RunStarted, StoredEvent
 from starling.core.ids import new_id, trace_id_of
@@ -62,7 +62,7 @@ type EventBatches = AsyncGenerator[Sequence[StoredEvent]]
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class AcceptedRun:
     """The run that a request led to: its first event, where it stood then, and its stream from the start.
 
     Where the request was the answer to a run's question, that run, and its stream from there on.
@@ -75,17 +75,19 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
+class RunAcceptance:
     """Makes runs out of requests."""
 
     runs: RunRepository
     reader: RunReader
     limits: Limits
     graph_version: int
-    make_way: Callable[[RunKey], Awaitable[None]]  # ends what was cancelled in favour of a run
+    cancel_superseded: Callable[[RunKey], Awaitable[None]]  # ends what was cancelled in favour of a run
     answer_instead: AnswerInstead
 
-    async def accept(self, principal: Principal, request: RunRequest, idempotency_key: str | None = None) -> Accepted:
+    async def accept(
+        self, principal: Principal, request: RunRequest, idempotency_key: str | None = None
+    ) -> AcceptedRun:
         """Write the run down and return it with its stream: from then on it is done or told to have failed.
 
         The same request with the same idempotency key leads to the same run.
@@ -114,23 +116,23 @@ class Intake:
                 return answered
             acceptance = await self.runs.accept(replace(new, may_answer=False))
         started = acceptance.started
-        note_in_logs(run_id=started.run_id, trace_id=started.trace_id, correlation_id=started.correlation_id)
+        add_to_log_context(run_id=started.run_id, trace_id=started.trace_id, correlation_id=started.correlation_id)
         if started.run_id == run_id:
             if request.multitask_strategy == "interrupt":
-                await self.make_way(key)
+                await self.cancel_superseded(key)
             events = self._stream(key, StoredEvent(1, started.type, started.model_dump(mode="json")), listener)
-            return Accepted(key, started, acceptance.status, events)
+            return AcceptedRun(key, started, acceptance.status, events)
         key = RunKey(principal.tenant, started.run_id)
-        return Accepted(key, started, acceptance.status, self.reader.following(key))
+        return AcceptedRun(key, started, acceptance.status, self.reader.following(key))
 
-    async def _answered(self, message: NewRun, principal: Principal) -> Accepted | None:
+    async def _answered(self, message: NewRun, principal: Principal) -> AcceptedRun | None:
         """Let a message be the answer that a run of its thread waits for: return that run, from its next event on."""
         answered = await self.answer_instead(principal, message.thread_id, message.input, message.idempotency)
         if answered is None or (found := await self.runs.accepted(answered[0])) is None:
             return None
         key, after = answered
-        note_in_logs(run_id=key.id, trace_id=found.started.trace_id, correlation_id=found.started.correlation_id)
-        return Accepted(key, found.started, found.status, self.reader.following(key, after=after))
+        add_to_log_context(run_id=key.id, trace_id=found.started.trace_id, correlation_id=found.started.correlation_id)
+        return AcceptedRun(key, found.started, found.status, self.reader.following(key, after=after))
 
     def _checked(self, text: str) -> str:
         text = storable_text(text).strip()

@@ -30,14 +30,14 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Cancellation:
+class RunCancellation:
     """Ends runs because somebody asks for it."""
 
     repository: TerminationRepository
     stopping: RunTerminator
 
     @classmethod
-    def over(cls, engine: Engine, broadcast: Broadcast, runs: RunRepository) -> "Cancellation":
+    def over(cls, engine: Engine, broadcast: Broadcast, runs: RunRepository) -> "RunCancellation":
         """Return what cancels runs in a database."""
         reader = RunReader(engine, broadcast)
         stopping = RunTerminator(engine, broadcast, reader, RunFinalizer(runs, SystemClock()))
@@ -56,7 +56,7 @@ class Cancellation:
                 _log.info("somebody else took the run to cancel it: %s", error)  # its flag tells them to
         return await self.repository.status(key)
 
-    async def make_way(self, key: RunKey) -> None:
+    async def cancel_superseded(self, key: RunKey) -> None:
         """End what stands before a run in its line and was cancelled in its favour; workers end what they work on."""
         try:
             for earlier in await self.repository.flagged_before(key):
@@ -66,7 +66,7 @@ class Cancellation:
 
 
 @dataclass(frozen=True, slots=True)
-class Cancelling:
+class CancellationListener:
     """Hears which runs are to be cancelled, and cancels those that live in this process."""
 
     repository: TerminationRepository
@@ -88,7 +88,7 @@ class Cancelling:
 
 
 @asynccontextmanager
-async def open_cancellation(settings: Settings) -> AsyncGenerator[Cancellation]:
+async def open_cancellation(settings: Settings) -> AsyncGenerator[RunCancellation]:
     """Connect to the database that there is. Raises DatabaseUnavailableError, DatabaseUnsuitableError."""
     database = find_database(settings)
     await check(database.direct_url)
@@ -96,6 +96,6 @@ async def open_cancellation(settings: Settings) -> AsyncGenerator[Cancellation]:
     try:
         async with open_broadcast(database.direct_url) as broadcast, open_queue(database.direct_url) as queue:
             runs = RunRepository(engine, queue.defer, cap=settings.limits.runs_per_tenant)
-            yield Cancellation.over(engine, broadcast, runs)
+            yield RunCancellation.over(engine, broadcast, runs)
     finally:
         await engine.dispose()

@@ -56,13 +56,13 @@ class InterruptReply(Reply):
 
 
 type AnswerInstead = Callable[[Principal, str, str, IdempotencyKey | None], Awaitable[tuple[RunKey, int] | None]]
-"""See `Answering.answer_instead`."""
+"""See `InterruptService.answer_instead`."""
 
 type Replies = Annotated[list[InterruptReply], Field(min_length=1, max_length=100, examples=[[_EXAMPLE]])]
 
 
 @dataclass(frozen=True, slots=True)
-class Answering:
+class InterruptService:
     """Checks answers against what was asked for and wakes the runs that waited for them."""
 
     repository: InterruptRepository
@@ -149,7 +149,7 @@ class Answering:
 
 
 @asynccontextmanager
-async def open_answering(settings: Settings) -> AsyncGenerator[Answering]:
+async def open_answering(settings: Settings) -> AsyncGenerator[InterruptService]:
     """Connect to the database that there is. Raises DatabaseUnavailableError, DatabaseUnsuitableError."""
     database = find_database(settings)
     await check(database.direct_url)
@@ -157,7 +157,7 @@ async def open_answering(settings: Settings) -> AsyncGenerator[Answering]:
     try:
         async with open_queue(database.direct_url) as queue:
             runs = RunRepository(engine, queue.defer, cap=settings.limits.runs_per_tenant)
-            yield Answering(InterruptRepository(engine, runs))
+            yield InterruptService(InterruptRepository(engine, runs))
     finally:
         await engine.dispose()
 

@@ -19,7 +19,7 @@ _CONNECTIONS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class RunRecords:
     """Runs and servers, for reading."""
 
     engine: Engine
@@ -33,7 +33,7 @@ class Records:
 
 
 @asynccontextmanager
-async def open_records(settings: Settings) -> AsyncGenerator[Records]:
+async def open_records(settings: Settings) -> AsyncGenerator[RunRecords]:
     """Connect to the database that there is. Raises DatabaseUnavailableError, DatabaseUnsuitableError."""
     database = find_database(settings)
     await check(database.direct_url)
@@ -41,6 +41,6 @@ async def open_records(settings: Settings) -> AsyncGenerator[Records]:
     try:
         async with open_broadcast(database.direct_url) as broadcast:
             artifacts = PostgresArtifacts(engine, READ_ONLY)
-            yield Records(engine, RunReader(engine, broadcast), ServerRepository(engine), artifacts)
+            yield RunRecords(engine, RunReader(engine, broadcast), ServerRepository(engine), artifacts)
     finally:
         await engine.dispose()

@@ -33,7 +33,7 @@ class Database:
 
 
 @contextmanager
-def own_database(settings: Settings) -> Generator[Database]:
+def open_database(settings: Settings) -> Generator[Database]:
     """Give the database that DATABASE_URL names, else start the embedded one for as long as the context lasts."""
     if settings.database_url is not None:
         yield _named(settings)
@@ -43,7 +43,7 @@ def own_database(settings: Settings) -> Generator[Database]:
 
 
 @asynccontextmanager
-async def kept_running(database: Database) -> AsyncGenerator[asyncio.Task[None] | None]:
+async def keep_embedded_running(database: Database) -> AsyncGenerator[asyncio.Task[None] | None]:
     """Start the embedded server again whenever it ends under us, for as long as the context lasts.
 
     Gives the task that does so, which ends only with an error; None where the server isn't ours. The loop must run in
@@ -98,7 +98,7 @@ def find_database(settings: Settings) -> Database:
     return Database(url, url)
 
 
-async def wait_for(database: Database, seconds: float) -> None:
+async def wait_for_database(database: Database, seconds: float) -> None:
     """Return once Postgres answers: whoever starts services together starts it, too.
 
     Raises DatabaseUnavailableError where it doesn't within so many seconds.

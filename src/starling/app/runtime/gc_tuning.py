@@ -3,7 +3,7 @@
 import gc
 
 
-def leave_startup_alone() -> None:
+def freeze_startup_objects() -> None:
     """Call once everything is built: what lives by then lives on, so that collections needn't look at it again.
 
     Modules and compiled graphs are most of the objects there are; walking them took a sixth of a run's time.

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class OutboxRelay:
     """Brings what is in the outbox to the context service, in order, until it fails; then again, later and later."""
 
     outbox: Outbox
@@ -55,12 +55,12 @@ class Delivery:
 
 
 @asynccontextmanager
-async def delivering(settings: Settings, engine: Engine) -> AsyncGenerator[None]:
+async def relay_outbox(settings: Settings, engine: Engine) -> AsyncGenerator[None]:
     """Deliver for as long as the context lasts, where there is a context service. Raises ConfigurationError."""
     if settings.context_service_url is None:
         yield
         return
     async with aiohttp.ClientSession() as session:
-        delivery = Delivery(Outbox(engine), ContextService(settings.context_service_url, session))
+        delivery = OutboxRelay(Outbox(engine), ContextService(settings.context_service_url, session))
         async with in_background(delivery.deliver_forever(), "deliver-audit-events"):
             yield

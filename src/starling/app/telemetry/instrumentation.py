@@ -96,7 +96,7 @@ class MeasuredTools:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredLives:
+class MeasuredRuns:
     """Times the lives of runs."""
 
     inner: Execute

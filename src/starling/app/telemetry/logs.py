@@ -46,14 +46,14 @@ def configure_logs(level: str, console: Console, settings: Settings) -> None:
     logging.getLogger("watchfiles").setLevel(logging.WARNING)  # a line for each line of ours, if our log is beside
 
 
-def bound_to_logs(run: Run) -> AbstractContextManager[None]:
+def run_log_context(run: Run) -> AbstractContextManager[None]:
     """Have every line that is logged inside of the block, and in tasks begun there, say which run it is about."""
     return structlog.contextvars.bound_contextvars(
         run_id=run.id, tenant=run.tenant, trace_id=run.trace_id, correlation_id=run.correlation_id
     )
 
 
-def note_in_logs(**what: str) -> None:
+def add_to_log_context(**what: str) -> None:
     """Have every further line of this context say `what`, too: which run a request became, say."""
     structlog.contextvars.bind_contextvars(**what)
 

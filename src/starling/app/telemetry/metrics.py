@@ -124,7 +124,7 @@ class Metrics:
 
 
 @dataclass(slots=True)
-class Scrape:
+class MetricsExporter:
     """Keeps what the database says true enough: it is asked at most every five seconds, however many ask us."""
 
     metrics: Metrics
@@ -139,7 +139,7 @@ class Scrape:
         metrics: Metrics,
         backlog: Callable[[], Awaitable[Backlog]],
         epoch: Callable[[], Awaitable[int | None]],
-    ) -> "Scrape":
+    ) -> "MetricsExporter":
         """Return one that hasn't looked yet."""
         return cls(metrics, backlog, epoch, asyncio.Lock())
 

@@ -13,7 +13,7 @@ from functools import partial
 from time import perf_counter
 
 from starling.app.runtime.background_tasks import in_background
-from starling.app.telemetry.logs import bound_to_logs
+from starling.app.telemetry.logs import run_log_context
 from starling.app.worker.heartbeat import Heartbeat
 from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
@@ -168,7 +168,7 @@ class Worker:
         begun = perf_counter()
         parks = claim.run.crashes >= self._limits.crashes_per_run
         do = self._work.park if parks else self._work.execute
-        with bound_to_logs(claim.run):
+        with run_log_context(claim.run):
             try:
                 result = await do(claim)
             except (LeaseLostError, DatabaseUnavailableError) as error:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from starling.app.cli.api_client import Api, ApiUnavailableError
+from starling.app.cli.api_client import ApiClient, ApiUnavailableError
 from starling.core.errors import DatabaseUnavailableError, InvalidRequestError, StarlingError
 
 _EVENTS = [
@@ -75,7 +75,7 @@ def _serving(breaks: int = 0) -> Generator[str]:
 
 def test_a_stream_that_breaks_off_is_read_on_where_it_ended() -> None:
     with _serving() as url:
-        events = list(Api(url).ask({"input": "x", "thread_id": "t"}))
+        events = list(ApiClient(url).ask({"input": "x", "thread_id": "t"}))
 
     assert [(event.seq, event.type) for event in events] == [(1, "run_started"), (2, "thinking"), (3, "done")]
     assert events[1].data["content"] == "a\u2028b"
@@ -85,7 +85,7 @@ def test_a_stream_that_breaks_off_is_read_on_where_it_ended() -> None:
 
 def test_a_request_whose_connection_breaks_is_sent_again_under_the_same_key() -> None:
     with _serving(breaks=2) as url:
-        api = Api(url)
+        api = ApiClient(url)
         asked = [[event.seq for event in api.ask({"input": "x", "thread_id": "t"})] for _ in range(2)]
 
     assert asked == [[1, 2, 3]] * 2
@@ -95,7 +95,7 @@ def test_a_request_whose_connection_breaks_is_sent_again_under_the_same_key() ->
 
 def test_a_connection_that_always_breaks_is_told() -> None:
     with _serving(breaks=100) as url, pytest.raises(ApiUnavailableError, match="No Starling answers"):
-        list(Api(url).ask({"input": "x", "thread_id": "t"}))
+        list(ApiClient(url).ask({"input": "x", "thread_id": "t"}))
 
     assert len(set(_Handler.keys)) == 1
     assert len(_Handler.keys) > 1
@@ -106,7 +106,7 @@ def test_a_connection_that_always_breaks_is_told() -> None:
 )
 def test_a_refusal_says_what_the_api_says(status: int, error: type[StarlingError]) -> None:
     with _serving() as url, pytest.raises(error) as raised:
-        list(Api(f"{url}/{status}").ask({"input": "x"}))
+        list(ApiClient(f"{url}/{status}").ask({"input": "x"}))
 
     assert type(raised.value) is error
     assert (raised.value.message, raised.value.remedy) == ("no", "ask again")
@@ -117,4 +117,4 @@ def test_nobody_there_is_told_with_what_to_do() -> None:
         pass
 
     with pytest.raises(ApiUnavailableError, match="starling up"):
-        list(Api(url).ask({"input": "x"}))
+        list(ApiClient(url).ask({"input": "x"}))

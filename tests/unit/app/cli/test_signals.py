@@ -8,7 +8,13 @@ from collections.abc import Generator
 
 import pytest
 
-from starling.app.cli.signals import Stopped, drained_first, heed_signals, run_until_stopped, terminable
+from starling.app.cli.signals import (
+    StoppedBySignal,
+    drain_on_sigterm,
+    install_signal_handlers,
+    run_until_stopped,
+    treat_sigterm_as_success,
+)
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -16,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 @pytest.fixture(autouse=True)
 def heeded() -> Generator[None]:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    heed_signals()
+    install_signal_handlers()
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -34,7 +40,7 @@ def test_a_signal_cancels_what_runs_and_waits_until_it_has_cleaned_up(number: in
             await asyncio.sleep(0)
             cleaned.append("up")
 
-    with pytest.raises(Stopped) as stopped:
+    with pytest.raises(StoppedBySignal) as stopped:
         run_until_stopped(work())
 
     assert cleaned == ["up"]
@@ -48,7 +54,7 @@ def test_the_first_sigterm_drains_what_can_be_drained_and_nothing_is_cancelled(
 
     async def work() -> str:
         drained = asyncio.Event()
-        with drained_first(drained.set):
+        with drain_on_sigterm(drained.set):
             os.kill(os.getpid(), signal.SIGTERM)
             await drained.wait()
         return "to its end"
@@ -62,7 +68,7 @@ def test_draining_may_take_several_steps() -> None:
 
     async def work() -> None:
         drained = asyncio.Event()
-        with drained_first(lambda: done.append("told"), drained.set):
+        with drain_on_sigterm(lambda: done.append("told"), drained.set):
             os.kill(os.getpid(), signal.SIGTERM)
             await drained.wait()
 
@@ -74,11 +80,11 @@ def test_draining_may_take_several_steps() -> None:
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_stops_what_is_draining(second: int) -> None:
     async def work() -> None:
-        with drained_first(lambda: os.kill(os.getpid(), second)):
+        with drain_on_sigterm(lambda: os.kill(os.getpid(), second)):
             os.kill(os.getpid(), signal.SIGTERM)
             await asyncio.get_running_loop().create_future()
 
-    with pytest.raises(Stopped) as stopped:
+    with pytest.raises(StoppedBySignal) as stopped:
         run_until_stopped(work())
 
     assert stopped.value.signal == second
@@ -88,27 +94,27 @@ def test_ctrl_c_drains_nothing() -> None:
     drained: list[str] = []
 
     async def work() -> None:
-        with drained_first(lambda: drained.append("it")):
+        with drain_on_sigterm(lambda: drained.append("it")):
             os.kill(os.getpid(), signal.SIGINT)
             await asyncio.get_running_loop().create_future()
 
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedBySignal):
         run_until_stopped(work())
 
     assert drained == []
 
 
 def test_a_signal_outside_of_a_loop_raises_too() -> None:
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedBySignal):
         os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_a_service_takes_sigterm_for_its_regular_end() -> None:
-    with terminable():
+    with treat_sigterm_as_success():
         os.kill(os.getpid(), signal.SIGTERM)
-    heed_signals()
+    install_signal_handlers()
 
-    with pytest.raises(Stopped), terminable():
+    with pytest.raises(StoppedBySignal), treat_sigterm_as_success():
         os.kill(os.getpid(), signal.SIGINT)
 
 

@@ -73,7 +73,7 @@ KNOWN = {*options(ROOT_COMMAND, ROOT_COMMAND.make_context("starling", ["up"])), 
 def test_what_is_written_of_commands_is_so(page: str) -> None:
     found = mentions(page)
 
-    wrong = {" ".join(words): told for words in found if (told := complaint(words))}
+    wrong = {" ".join(words): interrupt_lines for words in found if (interrupt_lines := complaint(words))}
 
     assert wrong == {}
 

@@ -9,8 +9,8 @@ import typer
 
 from starling.app.cli.command_settings import settings_of
 from starling.app.cli.signals import run_until_stopped
-from starling.app.cli.terminal.interrupt_text import document_of, event_of, named, told
-from starling.app.cli.terminal.output import say, say_json
+from starling.app.cli.terminal.interrupt_text import document_of, event_of, interrupt_lines, run_reference
+from starling.app.cli.terminal.output import print_json, print_line
 from starling.app.runs.interrupts import InterruptReply, open_answering
 from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.principal import DEFAULT_TENANT
@@ -45,11 +45,11 @@ def approve(  # noqa: PLR0913, PLR0917 - its options
     answer = {"reject": reject, "payload": payload, "note": note}
     replies = run_until_stopped(_answer(settings, key, _id(interrupt, "an interrupt") if interrupt else "", answer))
     if as_json:
-        say_json({"run_id": key.id, "answers": [reply.model_dump(mode="json") for reply in replies]})
+        print_json({"run_id": key.id, "answers": [reply.model_dump(mode="json") for reply in replies]})
         return
     for reply in replies:
-        say(f"{reply.interruptId} is {_outcome(reply)}.")
-    say(f"Run {key.id} goes on; `starling run tail {named(key.id, tenant)}` reads along.")
+        print_line(f"{reply.interruptId} is {_outcome(reply)}.")
+    print_line(f"Run {key.id} goes on; `starling run tail {run_reference(key.id, tenant)}` reads along.")
 
 
 def _check_options(run: str, *, answer: bool, both: bool) -> None:
@@ -116,14 +116,14 @@ def _payload(text: str, asked: StoredInterrupt) -> dict[str, Any]:
 
 def _list(found: Sequence[StoredInterrupt], tenant: str, *, as_json: bool) -> None:
     if as_json:
-        say_json([document_of(item) for item in found])
+        print_json([document_of(item) for item in found])
         return
     if not found:
-        say("No run waits for anybody.")
+        print_line("No run waits for anybody.")
     for item in found:
-        say(f"{item.kind} of run {item.run_id}", "bold")
-        for line in told(event_of(item.kind), document_of(item), named(item.run_id, tenant)):
-            say(line)
+        print_line(f"{item.kind} of run {item.run_id}", "bold")
+        for line in interrupt_lines(event_of(item.kind), document_of(item), run_reference(item.run_id, tenant)):
+            print_line(line)
 
 
 def _id(text: str, kind: str) -> str:

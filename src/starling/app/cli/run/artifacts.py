@@ -9,7 +9,7 @@ import typer
 
 from starling.app.cli.command_settings import settings_of
 from starling.app.cli.signals import run_until_stopped
-from starling.app.cli.terminal.output import results, say, say_json, say_table, write
+from starling.app.cli.terminal.output import print_json, print_line, print_table, results, write
 from starling.app.runs.records import open_records
 from starling.core.artifacts import Artifact, Content
 from starling.core.errors import InvalidRequestError, NotFoundError
@@ -37,11 +37,11 @@ def artifacts(
         return
     found = run_until_stopped(_listed(settings, key))
     if as_json:
-        say_json([asdict(item) for item in found])
+        print_json([asdict(item) for item in found])
     elif found:
-        say_table(("ARTIFACT", "CALL", "TOOL", "TYPE", "BYTES"), [_cells(item) for item in found])
+        print_table(("ARTIFACT", "CALL", "TOOL", "TYPE", "BYTES"), [_cells(item) for item in found])
     else:
-        say("Nothing of the run is kept: no result was too long, or `starling db prune` removed them.")
+        print_line("Nothing of the run is kept: no result was too long, or `starling db prune` removed them.")
 
 
 async def _listed(settings: Settings, key: RunKey) -> Sequence[Artifact]:
@@ -65,7 +65,7 @@ async def _read(settings: Settings, key: RunKey, wanted: str) -> tuple[str, Cont
 def _print(artifact: str, content: Content, *, as_json: bool) -> None:
     """Print content as it is into a pipe or a file; a terminal isn't steered by it."""
     if as_json:
-        say_json({"id": artifact, "media_type": content.media_type, "content": content.text})
+        print_json({"id": artifact, "media_type": content.media_type, "content": content.text})
     elif results().is_terminal:
         write(results(), f"{content.text}\n")
     else:

@@ -7,7 +7,7 @@ import typer
 
 from starling.app.cli.command_settings import settings_of
 from starling.app.cli.signals import run_until_stopped
-from starling.app.cli.terminal.output import say, say_json
+from starling.app.cli.terminal.output import print_json, print_line
 from starling.app.runs.cancellation import open_cancellation
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
@@ -29,11 +29,11 @@ def cancel(
     key = _key(tenant, run)
     status = run_until_stopped(_cancel(settings_of(context), key))
     if as_json:
-        say_json({"run_id": key.id, "status": status.value})
+        print_json({"run_id": key.id, "status": status.value})
     elif status.terminal:
-        say(f"Run {key.id} is over: {status.value}.")
+        print_line(f"Run {key.id} is over: {status.value}.")
     else:
-        say(f"Run {key.id} is {status.value}; its worker ends it.")
+        print_line(f"Run {key.id} is {status.value}; its worker ends it.")
 
 
 async def _cancel(settings: Settings, key: RunKey) -> RunStatus:

@@ -11,10 +11,10 @@ import typer
 from starling.app.cli.command_settings import settings_of
 from starling.app.cli.lazy_commands import Lazy, lazy_group
 from starling.app.cli.signals import run_until_stopped
-from starling.app.cli.terminal.interrupt_text import document_of, event_of, named, told
-from starling.app.cli.terminal.output import results, say, say_json, say_table
-from starling.app.cli.terminal.run_display import IDLE_SECONDS, Display
-from starling.app.runs.records import Records, open_records
+from starling.app.cli.terminal.interrupt_text import document_of, event_of, interrupt_lines, run_reference
+from starling.app.cli.terminal.output import print_json, print_line, print_table, results
+from starling.app.cli.terminal.run_display import IDLE_SECONDS, RunDisplay
+from starling.app.runs.records import RunRecords, open_records
 from starling.app.runtime.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError, InvalidRequestError
 from starling.core.events import StoredEvent
@@ -65,13 +65,13 @@ def list_runs(
     which = RunFilter(thread_id=thread, status=status)
     found = run_until_stopped(_latest(settings_of(context), tenant, limit, which))
     if as_json:
-        say_json([asdict(run) for run in found])
+        print_json([asdict(run) for run in found])
     elif found:
-        say_table(("RUN", "STATUS", "BEGAN", "SECONDS", "THREAD", "REQUEST"), [_cells(run) for run in found])
+        print_table(("RUN", "STATUS", "BEGAN", "SECONDS", "THREAD", "REQUEST"), [_cells(run) for run in found])
     elif status or thread:
-        say("There are no such runs.")
+        print_line("There are no such runs.")
     else:
-        say("There are no runs yet. `starling ask` makes one.")
+        print_line("There are no runs yet. `starling ask` makes one.")
 
 
 @app.command()
@@ -84,17 +84,17 @@ def show(
     """Show a run: its plan, its steps and what it came to."""
     document = run_until_stopped(_document(settings_of(context), _key(tenant, run)))
     if as_json:
-        say_json(document)
+        print_json(document)
         return
     for field in ("run_id", "status", "thread_id", "epoch", "trace_id"):
-        say(f"{field:<10} {document[field]}")
-    for title, lines in _parts(document, named(document["run_id"], tenant)):
-        say(title, "bold")
+        print_line(f"{field:<10} {document[field]}")
+    for title, lines in _parts(document, run_reference(document["run_id"], tenant)):
+        print_line(title, "bold")
         for line in lines:
-            say(f"  {line}")
+            print_line(f"  {line}")
     if document["result"]:
-        say("Answer", "bold")
-        say(document["result"]["reply"])
+        print_line("Answer", "bold")
+        print_line(document["result"]["reply"])
 
 
 @app.command()
@@ -106,12 +106,12 @@ def tail(
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
 ) -> None:
     """Read a run's stream from any point on, up to its end."""
-    display = Display(results(), live=False, after=after, tenant=tenant)
+    display = RunDisplay(results(), live=False, after=after, tenant=tenant)
     display.run_id = run
 
     def show_event(event: StoredEvent) -> None:
         if as_json:
-            say_json({"seq": event.seq, **event.data})
+            print_json({"seq": event.seq, **event.data})
         else:
             display.feed(event.seq, event.type, event.data)
 
@@ -154,14 +154,14 @@ async def _document(settings: Settings, key: RunKey) -> dict[str, Any]:
     }
 
 
-async def _ahead(records: Records, key: RunKey, thread: str) -> Sequence[RunSummary]:
+async def _ahead(records: RunRecords, key: RunKey, thread: str) -> Sequence[RunSummary]:
     """Return what has to end before a queued run begins: earlier runs of its thread, the latest first."""
     earlier = await records.latest_runs(key.tenant, _AHEAD, RunFilter(thread_id=thread, before=key.id))
     return [run for run in earlier if run.status in _UNFINISHED]
 
 
 async def _follow(
-    settings: Settings, key: RunKey, after: int, show_event: Callable[[StoredEvent], None], idle: Display | None
+    settings: Settings, key: RunKey, after: int, show_event: Callable[[StoredEvent], None], idle: RunDisplay | None
 ) -> str:
     """Show each event as it comes; return the run's status at its end, empty where `after` lay beyond it.
 
@@ -176,7 +176,7 @@ async def _follow(
     return ""
 
 
-async def _tell_ahead(records: Records, key: RunKey, display: Display | None) -> None:
+async def _tell_ahead(records: RunRecords, key: RunKey, display: RunDisplay | None) -> None:
     """Say after a while why nothing has come, where another run is why."""
     await asyncio.sleep(IDLE_SECONDS)
     if display is None or not display.idle:
@@ -213,7 +213,7 @@ def _parts(document: dict[str, Any], run: str) -> list[tuple[str, list[str]]]:
 
 
 def _asked(item: dict[str, Any], run: str) -> list[str]:
-    _, *others = told(event_of(item["kind"]), item, run)
+    _, *others = interrupt_lines(event_of(item["kind"]), item, run)
     return [f"{item['kind']} {item['id']}: {item['message']}", *others]
 
 

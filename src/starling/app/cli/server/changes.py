@@ -9,7 +9,7 @@ from mcp_gateway.catalog import Trial
 from mcp_gateway.config import ServerConfig, checked_server
 from starling.app.cli.command_settings import settings_of
 from starling.app.cli.signals import run_until_stopped
-from starling.app.cli.terminal.output import progress, say, say_json
+from starling.app.cli.terminal.output import print_json, print_line, progress
 from starling.app.registry.servers import open_servers
 from starling.core.errors import InvalidRequestError
 from starling.core.settings import Settings
@@ -46,9 +46,11 @@ def add(
     with progress(f"Listing {name} …"):
         listing, epoch = run_until_stopped(_add(settings, name, config))
     if as_json:
-        say_json({"name": name, "tools": [tool.name for tool in listing.tools], "epoch": epoch})
+        print_json({"name": name, "tools": [tool.name for tool in listing.tools], "epoch": epoch})
     else:
-        say(f"{name} is in epoch {epoch}, with {len(listing.tools)} tools: {', '.join(t.name for t in listing.tools)}.")
+        print_line(
+            f"{name} is in epoch {epoch}, with {len(listing.tools)} tools: {', '.join(t.name for t in listing.tools)}."
+        )
 
 
 @app.command()
@@ -60,9 +62,9 @@ def remove(
     """Take a server and its specialist away. One that a file names comes back when that file is read again."""
     epoch = run_until_stopped(_remove(settings_of(context), name))
     if as_json:
-        say_json({"name": name, "epoch": epoch})
+        print_json({"name": name, "epoch": epoch})
     else:
-        say(f"{name} is gone from epoch {epoch} on.")
+        print_line(f"{name} is gone from epoch {epoch} on.")
 
 
 @app.command("test")
@@ -75,12 +77,12 @@ def try_out(
     with progress(f"Starting {name} …"):
         trial = run_until_stopped(_try_out(settings_of(context), name))
     if as_json:
-        say_json({"name": name, "seconds": round(trial.seconds, 3), **_differences(trial), "tools": trial.tools})
+        print_json({"name": name, "seconds": round(trial.seconds, 3), **_differences(trial), "tools": trial.tools})
         return
-    say(f"{name} answered with {len(trial.tools)} tools in {trial.seconds:.1f} s: {', '.join(trial.tools)}.")
+    print_line(f"{name} answered with {len(trial.tools)} tools in {trial.seconds:.1f} s: {', '.join(trial.tools)}.")
     for what, tools in _differences(trial).items():
         if tools:
-            say(f"  {what.replace('_', ' ')}: {', '.join(tools)}", "yellow")
+            print_line(f"  {what.replace('_', ' ')}: {', '.join(tools)}", "yellow")
 
 
 async def _add(settings: Settings, name: str, config: ServerConfig) -> tuple[ServerListing, int]:

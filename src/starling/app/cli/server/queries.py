@@ -9,7 +9,7 @@ from mcp_gateway.config import server_of
 from mcp_gateway.repository import ServerRow
 from starling.app.cli.command_settings import settings_of
 from starling.app.cli.signals import run_until_stopped
-from starling.app.cli.terminal.output import say, say_json, say_table
+from starling.app.cli.terminal.output import print_json, print_line, print_table
 from starling.app.runs.records import open_records
 from starling.core.errors import NotFoundError
 from starling.core.settings import Settings
@@ -26,11 +26,11 @@ def list_servers(
     """List the servers and their state."""
     rows = run_until_stopped(_rows(settings_of(context)))
     if as_json:
-        say_json([_summary(row) for row in rows])
+        print_json([_summary(row) for row in rows])
     elif rows:
-        say_table(("NAME", "STATE", "TOOLS", "SOURCE", "WHAT IT SAYS"), [_cells(row) for row in rows])
+        print_table(("NAME", "STATE", "TOOLS", "SOURCE", "WHAT IT SAYS"), [_cells(row) for row in rows])
     else:
-        say("There are no servers. `starling server add time -- mcp-server-time` adds one.")
+        print_line("There are no servers. `starling server add time -- mcp-server-time` adds one.")
 
 
 @app.command()
@@ -42,14 +42,14 @@ def show(
     """Show one server: its configuration, as written, and its tools with their effect on the world."""
     document = run_until_stopped(_document(settings_of(context), name))
     if as_json:
-        say_json(document)
+        print_json(document)
         return
     for field in ("name", "state", "source", "description", "error", "remedy"):
         if document[field]:
-            say(f"{field:<12} {document[field]}")
-    say("config")
-    say_json(document["config"])
-    say_table(("TOOL", "EFFECT", "DESCRIPTION"), [tuple(tool.values())[:3] for tool in document["tools"]])
+            print_line(f"{field:<12} {document[field]}")
+    print_line("config")
+    print_json(document["config"])
+    print_table(("TOOL", "EFFECT", "DESCRIPTION"), [tuple(tool.values())[:3] for tool in document["tools"]])
 
 
 async def _rows(settings: Settings) -> list[ServerRow]:

@@ -38,12 +38,12 @@ def document_of(item: StoredInterrupt) -> dict[str, Any]:
     }
 
 
-def named(run_id: str, tenant: str) -> str:
+def run_reference(run_id: str, tenant: str) -> str:
     """Return a run as commands about it have to name it."""
     return run_id if tenant == DEFAULT_TENANT else f"{run_id} --tenant {tenant}"
 
 
-def told(event: str, data: Mapping[str, Any], run: str) -> Iterator[str]:
+def interrupt_lines(event: str, data: Mapping[str, Any], run: str) -> Iterator[str]:
     """Give the lines that tell a person what is asked, and how to answer; `run` is as `named` has it."""
     yield f"Waits: {data['message']}"
     if call := data.get("call"):
@@ -57,7 +57,7 @@ def told(event: str, data: Mapping[str, Any], run: str) -> Iterator[str]:
     yield f"  `starling run approve {run or '<run>'} {how}; until {_moment(data['expiresAt'])}."
 
 
-def told_behind(run_id: str, status: str) -> str:
+def behind_line(run_id: str, status: str) -> str:
     """Return the line that tells a person what a run stands behind."""
     look = f" `starling run show {run_id}` tells for what." if status == "waiting" else ""
     return f"Behind {run_id}, which is {status}: this run begins once that has ended.{look}"

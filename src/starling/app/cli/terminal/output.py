@@ -32,7 +32,7 @@ def printable(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
-def say(text: str = "", style: str | None = None) -> None:
+def print_line(text: str = "", style: str | None = None) -> None:
     """Print one line as it is, with no markup read into it."""
     write(results(), f"{text}\n", style)
 
@@ -46,7 +46,7 @@ def write(console: Console, text: str, style: str | None = None) -> None:
         console.file.flush()
 
 
-def say_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """Print a JSON document on one line, whatever stdout is."""
     results().file.write(json.dumps(value, ensure_ascii=False, default=_as_text) + "\n")
     results().file.flush()
@@ -56,7 +56,7 @@ def _as_text(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def say_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows below the names of their columns."""
     write_table(results(), columns, rows)
 

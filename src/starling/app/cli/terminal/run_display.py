@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from starling.app.cli.terminal.interrupt_text import named, told, told_behind
+from starling.app.cli.terminal.interrupt_text import behind_line, interrupt_lines, run_reference
 from starling.app.cli.terminal.output import write
 from starling.core.principal import DEFAULT_TENANT
 
@@ -38,7 +38,7 @@ class _Task:
     summary: str = ""
 
 
-class Display:
+class RunDisplay:
     """Feed it a run's events in order, as they come; it prints them to `console`, on a terminal or into a pipe.
 
     `live` says that events arrive as they happen: only then are durations worth showing. Events up to number `after`
@@ -74,7 +74,7 @@ class Display:
 
     def behind(self, run_id: str, status: str) -> None:
         """Show what has to end before anything comes of this run."""
-        self._line(told_behind(run_id, status), "yellow")
+        self._line(behind_line(run_id, status), "yellow")
 
     def feed(self, seq: int, kind: str, data: Data) -> None:
         """Show one event. Kinds that are unknown here, of a newer Starling, are passed over."""
@@ -159,7 +159,7 @@ class Display:
         self._ask("in_doubt", data)
 
     def _ask(self, event: str, data: Data) -> None:
-        first, *others = told(event, data, named(self.run_id, self._tenant))
+        first, *others = interrupt_lines(event, data, run_reference(self.run_id, self._tenant))
         self._line(first, "bold yellow")
         for line in others:
             self._line(line)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from starling.app.cli.terminal.output import say, say_json
+from starling.app.cli.terminal.output import print_json, print_line
 from starling.core.tools import ServerListing
 
 _DEFAULT_ADDRESS = "http://127.0.0.1:8000"
@@ -25,18 +25,18 @@ class Started:
 def report(started: Started, *, as_json: bool) -> None:
     """Say what runs and what to do next."""
     if as_json:
-        say_json(_document(started))
+        print_json(_document(started))
         return
-    say(f"Starling {started.version} listens on {started.address}", "bold")
-    say(f"  model    {_models(started.models)}")
-    say(f"  epoch    {started.epoch}")
+    print_line(f"Starling {started.version} listens on {started.address}", "bold")
+    print_line(f"  model    {_models(started.models)}")
+    print_line(f"  epoch    {started.epoch}")
     for label, line in zip(_labels("servers"), _servers(started.servers), strict=False):
-        say(f"  {label:<8} {line}")
-    say("Try:")
-    say(f"  starling ask {_url_option(started.address)}{_EXAMPLE!r}")
-    say(f"  curl -N {started.address}/v1/agent/run -H 'content-type: application/json' \\")
-    say(f'       -d \'{{"input": "{_EXAMPLE}", "thread_id": "t1"}}\'')
-    say(f"The API is described at {started.address}/docs. Ctrl-C stops Starling.")
+        print_line(f"  {label:<8} {line}")
+    print_line("Try:")
+    print_line(f"  starling ask {_url_option(started.address)}{_EXAMPLE!r}")
+    print_line(f"  curl -N {started.address}/v1/agent/run -H 'content-type: application/json' \\")
+    print_line(f'       -d \'{{"input": "{_EXAMPLE}", "thread_id": "t1"}}\'')
+    print_line(f"The API is described at {started.address}/docs. Ctrl-C stops Starling.")
 
 
 def _document(started: Started) -> dict[str, object]:

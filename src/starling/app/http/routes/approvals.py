@@ -6,7 +6,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from starling.app.http.dependencies import Caller, FromStore
+from starling.app.http.dependencies import Caller, FromServices
 from starling.app.http.interrupt_schemas import EXAMPLE, OpenInterrupt, RunWaits
 from starling.app.http.problems import Problem
 from starling.app.runs.interrupts import Reply
@@ -39,18 +39,22 @@ class Waiting(BaseModel):
 
 
 @router.get("", summary="What waits for somebody?", responses={422: {"model": Problem}})
-async def waiting(store: FromStore, caller: Caller, wanted: Annotated[WaitingQuery, Query()]) -> Waiting:
+async def waiting(services: FromServices, caller: Caller, wanted: Annotated[WaitingQuery, Query()]) -> Waiting:
     """List what your runs wait for."""
     run, after = (str(given) if given else None for given in (wanted.run_id, wanted.after))
-    found = await store.answering.waiting(caller.tenant, run=run, kind=wanted.kind, after=after, limit=wanted.limit + 1)
+    found = await services.answering.waiting(
+        caller.tenant, run=run, kind=wanted.kind, after=after, limit=wanted.limit + 1
+    )
     shown, more = found[: wanted.limit], len(found) > wanted.limit
     return Waiting(interrupts=[OpenInterrupt.of(item) for item in shown], next=shown[-1].id if more else None)
 
 
 @router.post("/{interrupt_id}", status_code=202, summary="Answer one", responses=_REFUSALS)
-async def answer(interrupt_id: UUID, reply: Reply, request: Request, store: FromStore, caller: Caller) -> RunWaits:
+async def answer(
+    interrupt_id: UUID, reply: Reply, request: Request, services: FromServices, caller: Caller
+) -> RunWaits:
     """Answer one interrupt: its run goes on. The same answer again changes nothing; another one is refused with 409."""
     actor = Actor.caller(caller, request.client.host if request.client else "")
-    key = await store.answering.answer_one(caller.tenant, str(interrupt_id), reply, actor, caller.grant)
-    record = await store.reader.record(key)
-    return RunWaits.at(key.id, record.status, await store.answering.waiting(key.tenant, run=key.id))
+    key = await services.answering.answer_one(caller.tenant, str(interrupt_id), reply, actor, caller.grant)
+    record = await services.reader.record(key)
+    return RunWaits.at(key.id, record.status, await services.answering.waiting(key.tenant, run=key.id))

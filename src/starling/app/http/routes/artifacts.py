@@ -7,7 +7,7 @@ from uuid import UUID
 from fastapi import APIRouter, Header, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from starling.app.http.dependencies import Caller, FromStore
+from starling.app.http.dependencies import Caller, FromServices
 from starling.app.http.problems import Problem
 from starling.core.artifacts import Artifact, MediaType
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -71,11 +71,13 @@ class RunArtifacts(BaseModel):
 
 
 @router.get("/{run_id}/artifacts", summary="Which results of a run were too long?")
-async def artifacts(run_id: UUID, store: FromStore, caller: Caller) -> RunArtifacts:
+async def artifacts(run_id: UUID, services: FromServices, caller: Caller) -> RunArtifacts:
     """List what is kept whole of results that models saw only the beginning of."""
     key = RunKey(caller.tenant, str(run_id))
-    await store.reader.record(key)  # 404 for a run that isn't there
-    return RunArtifacts(artifacts=[RunArtifact.of(item) for item in await store.artifacts.of_run(key.tenant, key.id)])
+    await services.reader.record(key)  # 404 for a run that isn't there
+    return RunArtifacts(
+        artifacts=[RunArtifact.of(item) for item in await services.artifacts.of_run(key.tenant, key.id)]
+    )
 
 
 @router.get(
@@ -95,10 +97,10 @@ async def artifacts(run_id: UUID, store: FromStore, caller: Caller) -> RunArtifa
     },
 )
 async def content(
-    run_id: UUID, artifact: ArtifactId, store: FromStore, caller: Caller, if_none_match: Known = ""
+    run_id: UUID, artifact: ArtifactId, services: FromServices, caller: Caller, if_none_match: Known = ""
 ) -> Response:
     """Send what a tool answered, as it came but for what no database can hold."""
-    found = await store.artifacts.read(caller.tenant, str(run_id), artifact)
+    found = await services.artifacts.read(caller.tenant, str(run_id), artifact)
     headers = _headers(artifact, found.media_type)
     if _is_known(artifact, if_none_match):
         return Response(status_code=304, headers=headers)

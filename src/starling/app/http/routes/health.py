@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 from mcp_gateway.config import server_of
 from mcp_gateway.repository import ServerRow
-from starling.app.http.dependencies import FromApi, Visitor
+from starling.app.http.dependencies import FromAppState, OptionalCaller
 from starling.app.http.problems import Problem
 from starling.core.errors import DrainingError
 from starling.core.principal import Scope
@@ -50,23 +50,23 @@ class Readiness(BaseModel):
 
 
 @router.get("/health", summary="Does the process live?")
-async def health(_: Visitor) -> Health:
+async def health(_: OptionalCaller) -> Health:
     """Answer without touching anything."""
     return Health()
 
 
 @router.get("/ready", summary="Can it take work?", responses={503: {"model": Problem}})
-async def ready(api: FromApi, caller: Visitor) -> Readiness:
+async def ready(api: FromAppState, caller: OptionalCaller) -> Readiness:
     """Ask Postgres. Admins are told which servers are degraded and why; keys for servers, of those of their tenant.
 
     503 while Postgres is away, and from the moment when the process is told to stop (`draining`).
     """
     if api.draining:
         raise DrainingError("This process is being stopped.", "Send requests to another one.")
-    store = api.store
-    rows = await store.servers.servers() if caller and caller.scopes & _TOLD_OF_SERVERS else ()
+    services = api.services
+    rows = await services.servers.servers() if caller and caller.scopes & _TOLD_OF_SERVERS else ()
     return Readiness(
-        epoch=await store.epochs.active_number(),
+        epoch=await services.epochs.active_number(),
         servers=[
             ServerHealth(name=row.name, state=row.state, tools=len(row.tools), error=row.error, remedy=row.remedy)
             for row in rows

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from starling.app.access.switch_targets import Presence
-from starling.app.http.dependencies import Admin, FromStore
+from starling.app.access.switch_targets import SwitchTargets
+from starling.app.http.dependencies import Admin, FromServices
 from starling.app.http.problems import Problem
 from starling.app.runs.acceptance import Name
 from starling.core.principal import SHARED
@@ -74,13 +74,13 @@ class Switches(BaseModel):
 
 
 @router.get("", summary="What is switched off?")
-async def every(_: Admin, store: FromStore) -> Switches:
+async def every(_: Admin, services: FromServices) -> Switches:
     """List what is switched off."""
-    return Switches(switches=[Switch.of(found) for found in await store.switches.every()])
+    return Switches(switches=[Switch.of(found) for found in await services.switches.every()])
 
 
 @router.put("", summary="Switch something off")
-async def off(wanted: SwitchOff, request: Request, caller: Admin, store: FromStore) -> SwitchedOff:
+async def off(wanted: SwitchOff, request: Request, caller: Admin, services: FromServices) -> SwitchedOff:
     """Let no tool be called any more by an agent, of a server or for a tenant: within two seconds, in every run.
 
     Calls that are under way come to their end. Done again, it changes the reason. What isn't there now will be off
@@ -88,8 +88,8 @@ async def off(wanted: SwitchOff, request: Request, caller: Admin, store: FromSto
     """
     target = Target(wanted.kind, wanted.name, wanted.tenant)
     actor = Actor.caller(caller, request.client.host if request.client else "")
-    switch = Switch.of(await store.switches.off(target, wanted.reason, actor))
-    return SwitchedOff(**dict(switch), known=await Presence(store.engine).absent(target) is None)
+    switch = Switch.of(await services.switches.off(target, wanted.reason, actor))
+    return SwitchedOff(**dict(switch), known=await SwitchTargets(services.engine).missing(target) is None)
 
 
 @router.delete("", status_code=204, summary="Switch it on again", responses={404: {"model": Problem}})
@@ -98,9 +98,9 @@ async def on(
     name: Annotated[Name, Query()],
     request: Request,
     caller: Admin,
-    store: FromStore,
+    services: FromServices,
     tenant: Annotated[Tenant, Query()] = SHARED,
 ) -> None:
     """Let tools be called again."""
     actor = Actor.caller(caller, request.client.host if request.client else "")
-    await store.switches.on(Target(kind, name, tenant), actor)
+    await services.switches.on(Target(kind, name, tenant), actor)

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from starling.app.http.dependencies import Admin, FromStore
+from starling.app.http.dependencies import Admin, FromServices
 
 router = APIRouter(tags=["health"])
 
@@ -14,6 +14,6 @@ router = APIRouter(tags=["health"])
     response_class=Response,
     responses={200: {"content": {"text/plain": {}}, "description": "Metrics in Prometheus' text format."}},
 )
-async def metrics(store: FromStore, _: Admin) -> Response:
+async def metrics(services: FromServices, _: Admin) -> Response:
     """Return the metrics of this process, and what the database says of all. 200 while Postgres is away, too."""
-    return Response(await store.scrape.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    return Response(await services.metrics_exporter.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})

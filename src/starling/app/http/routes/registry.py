@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from brain.registry.manifest_diff import Changes, Names
 from mcp_gateway.config import McpConfig, parse_config
-from starling.app.http.dependencies import Admin, FromStore
+from starling.app.http.dependencies import Admin, FromServices
 from starling.app.http.problems import Problem
 from starling.app.registry import service as registry
 from starling.core.errors import ConfigurationError, InvalidRequestError
@@ -136,35 +136,39 @@ class Epochs(BaseModel):
 
 
 @router.get("", summary="Which epochs are there?")
-async def epochs(_: Admin, store: FromStore, wanted: Annotated[ListQuery, Query()]) -> Epochs:
+async def epochs(_: Admin, services: FromServices, wanted: Annotated[ListQuery, Query()]) -> Epochs:
     """List the latest epochs."""
-    found = await store.registry.latest(wanted.limit)
+    found = await services.registry.latest(wanted.limit)
     return Epochs(epochs=[EpochSummary.model_validate(asdict(record)) for record in found])
 
 
 @router.post("/plan", summary="What would a reload change?")
 async def plan(
-    _document: ServersDocument, request: Request, _: Admin, store: FromStore, how: Annotated[HowToRead, Query()]
+    _document: ServersDocument, request: Request, _: Admin, services: FromServices, how: Annotated[HowToRead, Query()]
 ) -> Report:
     """Compare a document with the active epoch. Servers that are new or changed are started and listed."""
     with _fault_of_the_document():
-        return Report.of(await store.registry.plan(await _config(request), relist=how.relist))
+        return Report.of(await services.registry.plan(await _config(request), relist=how.relist))
 
 
 @router.post("/reload", summary="Make the servers of files be these")
 async def reload(
-    _document: ServersDocument, request: Request, caller: Admin, store: FromStore, how: Annotated[HowToRead, Query()]
+    _document: ServersDocument,
+    request: Request,
+    caller: Admin,
+    services: FromServices,
+    how: Annotated[HowToRead, Query()],
 ) -> Report:
     """Do what a plan of the same document says. Servers that were added one by one stay as they are."""
     with _fault_of_the_document():
         config, actor = await _config(request), _actor(caller, request)
-        return Report.of(await store.registry.reload(config, actor, relist=how.relist))
+        return Report.of(await services.registry.reload(config, actor, relist=how.relist))
 
 
 @router.post("/rollback", summary="Go back to an earlier epoch", responses={404: {"model": Problem}})
-async def rollback(wanted: Rollback, request: Request, caller: Admin, store: FromStore) -> Report:
+async def rollback(wanted: Rollback, request: Request, caller: Admin, services: FromServices) -> Report:
     """Make the servers of an earlier epoch those of a new one. Tenants keep the agents that they have."""
-    return Report.of(await store.registry.rollback(wanted.number, _actor(caller, request)))
+    return Report.of(await services.registry.rollback(wanted.number, _actor(caller, request)))
 
 
 async def _config(request: Request) -> McpConfig:

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Request
 
-from starling.app.http.dependencies import Caller, FromStore
+from starling.app.http.dependencies import Caller, FromServices
 from starling.app.http.interrupt_schemas import RunWaits
 from starling.app.http.problems import Problem
 from starling.app.runs.interrupts import Replies
@@ -17,13 +17,13 @@ router = APIRouter(
 
 
 @router.post("/{run_id}/resume", status_code=202, summary="Answer what a run waits for")
-async def resume(run_id: UUID, replies: Replies, request: Request, store: FromStore, caller: Caller) -> RunWaits:
+async def resume(run_id: UUID, replies: Replies, request: Request, services: FromServices, caller: Caller) -> RunWaits:
     """Answer any of the run's interrupts, all or none of these: it goes on with what it then knows.
 
     The same answers again change nothing; other ones, or late ones, are refused with 409.
     """
     key = RunKey(caller.tenant, str(run_id))
     actor = Actor.caller(caller, request.client.host if request.client else "")
-    await store.answering.answer(key, replies, actor, caller.grant)
-    record = await store.reader.record(key)
-    return RunWaits.at(key.id, record.status, await store.answering.waiting(key.tenant, run=key.id))
+    await services.answering.answer(key, replies, actor, caller.grant)
+    record = await services.reader.record(key)
+    return RunWaits.at(key.id, record.status, await services.answering.waiting(key.tenant, run=key.id))

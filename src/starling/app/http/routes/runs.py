@@ -9,11 +9,11 @@ from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 from sse_starlette import EventSourceResponse
 
-from starling.app.http.dependencies import Caller, FromStore, IdempotencyKey
+from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import event_stream
 from starling.app.http.interrupt_schemas import OpenInterrupt
 from starling.app.http.problems import Problem
-from starling.app.runs.acceptance import Accepted, Name, RunRequest
+from starling.app.runs.acceptance import AcceptedRun, Name, RunRequest
 from starling.core.events import AnyEvent
 from starling.core.runs import RunResult, RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -72,7 +72,7 @@ class RunAccepted(BaseModel):
     correlation_id: str
 
     @classmethod
-    def of(cls, accepted: Accepted) -> Self:
+    def of(cls, accepted: AcceptedRun) -> Self:
         """Return the run as it is told of."""
         started = accepted.started
         return cls(
@@ -190,29 +190,33 @@ class RunPage(BaseModel):
     },
 )
 async def begin(
-    request: RunRequest, response: Response, store: FromStore, caller: Caller, idempotency_key: IdempotencyKey = None
+    request: RunRequest,
+    response: Response,
+    services: FromServices,
+    caller: Caller,
+    idempotency_key: IdempotencyKey = None,
 ) -> RunAccepted:
     """Accept a run. Look at it under `Location`, or read along at `/v1/runs/{id}/events`."""
-    accepted = await store.intake.accept(caller, request, idempotency_key)
+    accepted = await services.acceptance.accept(caller, request, idempotency_key)
     response.headers["Location"] = f"{router.prefix}/{accepted.key.id}"
     return RunAccepted.of(accepted)
 
 
 @router.get("", summary="Which runs are there?", responses={422: {"model": Problem}})
-async def latest(store: FromStore, caller: Caller, wanted: Annotated[RunQuery, Query()]) -> RunPage:
+async def latest(services: FromServices, caller: Caller, wanted: Annotated[RunQuery, Query()]) -> RunPage:
     """List runs, newest first."""
     which = RunFilter(wanted.thread_id, wanted.status, str(wanted.before) if wanted.before else None)
-    found = await latest_runs(store.engine, caller.tenant, limit=wanted.limit + 1, which=which)
+    found = await latest_runs(services.engine, caller.tenant, limit=wanted.limit + 1, which=which)
     shown, more = found[: wanted.limit], len(found) > wanted.limit
     return RunPage(runs=[ListedRun.of(run) for run in shown], next=shown[-1].id if more else None)
 
 
 @router.get("/{run_id}", summary="How does a run stand?")
-async def show(run_id: UUID, store: FromStore, caller: Caller) -> RunState:
+async def show(run_id: UUID, services: FromServices, caller: Caller) -> RunState:
     """Tell where a run stands, what it waits for and, once it has ended, what came of it."""
-    run = await run_details(store.engine, RunKey(caller.tenant, str(run_id)))
+    run = await run_details(services.engine, RunKey(caller.tenant, str(run_id)))
     ended = run.ended_at is not None
-    return RunState.at(run, () if ended else await store.interrupts.waiting(caller.tenant, run=run.id))
+    return RunState.at(run, () if ended else await services.interrupts.waiting(caller.tenant, run=run.id))
 
 
 @router.get(
@@ -223,7 +227,7 @@ async def show(run_id: UUID, store: FromStore, caller: Caller) -> RunState:
 )
 async def events(
     run_id: UUID,
-    store: FromStore,
+    services: FromServices,
     caller: Caller,
     last_event_id: Annotated[str, Header(description="The id of the last event that you have.")] = "",
 ) -> EventSourceResponse:
@@ -232,8 +236,8 @@ async def events(
     Where events aren't kept any more, one `gap` stands for them.
     """
     key = RunKey(caller.tenant, str(run_id))
-    await store.reader.record(key)  # 404 before the stream begins
-    return event_stream(store.reader.following(key, after=_number(last_event_id)), store.intake.limits)
+    await services.reader.record(key)  # 404 before the stream begins
+    return event_stream(services.reader.following(key, after=_number(last_event_id)), services.acceptance.limits)
 
 
 def _number(text: str) -> int:

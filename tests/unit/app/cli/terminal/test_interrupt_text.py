@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from starling.app.cli.terminal.interrupt_text import named, told
+from starling.app.cli.terminal.interrupt_text import interrupt_lines, run_reference
 
 _ASKED: dict[str, Any] = {
     "id": "i1",
@@ -14,10 +14,10 @@ _ASKED: dict[str, Any] = {
 
 
 def test_a_run_of_the_default_tenant_is_named_by_its_id() -> None:
-    assert named("r1", "default") == "r1"
+    assert run_reference("r1", "default") == "r1"
 
 
 def test_what_to_type_for_another_tenants_run_names_the_tenant() -> None:
-    *_, how = told("approval_required", _ASKED, named("r1", "shop"))
+    *_, how = interrupt_lines("approval_required", _ASKED, run_reference("r1", "shop"))
 
     assert "`starling run approve r1 --tenant shop --id i1` approves it" in how

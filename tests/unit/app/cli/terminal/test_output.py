@@ -9,7 +9,7 @@ from starling.app.cli.terminal import output
 
 
 def test_a_table_in_a_pipe_is_tab_separated(capsys: pytest.CaptureFixture[str]) -> None:
-    output.say_table(("A", "B"), [("one\ntwo", "x" * 300)])
+    output.print_table(("A", "B"), [("one\ntwo", "x" * 300)])
 
     assert capsys.readouterr().out == f"A\tB\none two\t{'x' * 300}\n"
 
@@ -37,6 +37,6 @@ def test_a_table_on_a_narrow_terminal_cuts_nothing() -> None:
 
 
 def test_json_is_one_line_with_the_characters_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    output.say_json({"text": "é\n"})
+    output.print_json({"text": "é\n"})
 
     assert capsys.readouterr().out == '{"text": "é\\n"}\n'

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from starling.app.cli.terminal.run_display import Display
+from starling.app.cli.terminal.run_display import RunDisplay
 
 _PLAN: dict[str, Any] = {
     "type": "plan",
@@ -41,10 +41,12 @@ def _done(reply: str, status: str = "succeeded") -> dict[str, Any]:
     return {"type": "done", "usage": _USAGE, "status": status, "reply": reply}
 
 
-def _shown(*events: dict[str, Any], terminal: bool = False, live: bool = True, after: int = 0) -> tuple[str, Display]:
+def _shown(
+    *events: dict[str, Any], terminal: bool = False, live: bool = True, after: int = 0
+) -> tuple[str, RunDisplay]:
     output = io.StringIO()
     console = Console(file=output, force_terminal=terminal, width=200, highlight=False)
-    display = Display(console, live=live, after=after)
+    display = RunDisplay(console, live=live, after=after)
     for seq, event in enumerate(events, start=1):
         display.feed(seq, event["type"], event)
     return output.getvalue(), display

@@ -27,7 +27,7 @@ _CHECKS: Mapping[str, Check] = {
 }
 
 
-async def examine(settings: Settings) -> Sequence[Finding]:
+async def run_checks(settings: Settings) -> Sequence[Finding]:
     """Return what all checks found, in a fixed order. Never raises for what it finds."""
     limits = dict.fromkeys(_CHECKS, _SECONDS)
     # Servers have a time limit of their own, and some more to end.

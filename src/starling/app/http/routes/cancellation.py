@@ -5,7 +5,7 @@ from uuid import UUID
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict
 
-from starling.app.http.dependencies import Caller, FromStore
+from starling.app.http.dependencies import Caller, FromServices
 from starling.app.http.problems import Problem
 from starling.core.runs import RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -30,13 +30,13 @@ class Cancelled(BaseModel):
     summary="Cancel a run",
     responses={200: {"model": Cancelled, "description": "The run is over, maybe for other reasons."}},
 )
-async def cancel(run_id: UUID, response: Response, store: FromStore, caller: Caller) -> Cancelled:
+async def cancel(run_id: UUID, response: Response, services: FromServices, caller: Caller) -> Cancelled:
     """End a run before its time. One that waits, or is queued, ends at once; a running one within a second.
 
     What it had found stays on its thread, whose next run goes on from there. A run that has ended stays as it is: to
     cancel it again changes nothing.
     """
-    status = await store.cancellation.cancel(RunKey(caller.tenant, str(run_id)))
+    status = await services.cancellation.cancel(RunKey(caller.tenant, str(run_id)))
     if status.terminal:
         response.status_code = 200
     return Cancelled(run_id=str(run_id), status=status)

@@ -6,7 +6,7 @@ from starling.infra.llm.factory import check_models
 from starling.infra.tracing.destination import destination_of
 
 
-def check(settings: Settings) -> None:
+def check_configuration(settings: Settings) -> None:
     """Raise ConfigurationError for a model, an address for traces or an `mcpServers` file that can't be used."""
     check_models(settings)
     destination_of(settings)

@@ -13,7 +13,7 @@ from starling.infra.postgres.engine import EngineConnection
 
 
 @dataclass(slots=True)
-class Publisher:
+class EpochPublisher:
     """Told of changed servers: makes the epoch of them active, and writes down who did what."""
 
     epochs: EpochRepository

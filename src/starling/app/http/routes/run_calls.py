@@ -7,7 +7,7 @@ from uuid import UUID
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from starling.app.http.dependencies import Caller, FromStore
+from starling.app.http.dependencies import Caller, FromServices
 from starling.app.http.problems import Problem
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.ledger import LedgerReader, LedgerRow
@@ -86,8 +86,8 @@ class Calls(BaseModel):
 
 
 @router.get("/{run_id}/calls", summary="What did a run do outside?", responses={422: {"model": Problem}})
-async def calls(run_id: UUID, store: FromStore, caller: Caller) -> Calls:
+async def calls(run_id: UUID, services: FromServices, caller: Caller) -> Calls:
     """List the run's calls of tools that may change something, with where each of them stands."""
     key = RunKey(caller.tenant, str(run_id))
-    await store.reader.record(key)  # 404 for a run that isn't there
-    return Calls(calls=[EffectfulCall.of(row) for row in await LedgerReader(store.engine).calls(key)])
+    await services.reader.record(key)  # 404 for a run that isn't there
+    return Calls(calls=[EffectfulCall.of(row) for row in await LedgerReader(services.engine).calls(key)])

@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from sse_starlette import EventSourceResponse
 
-from starling.app.http.dependencies import Caller, FromStore, IdempotencyKey
+from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import RUN_ID, event_stream
 from starling.app.http.interrupt_schemas import RunWaits
 from starling.app.http.problems import Problem
@@ -75,11 +75,11 @@ class ProcessResult(BaseModel):
     },
 )
 async def run(
-    request: RunRequest, store: FromStore, caller: Caller, idempotency_key: IdempotencyKey = None
+    request: RunRequest, services: FromServices, caller: Caller, idempotency_key: IdempotencyKey = None
 ) -> EventSourceResponse:
     """Accept a run and stream its events. Going away doesn't stop the run: read on at `/v1/runs/{id}/events`."""
-    accepted = await store.intake.accept(caller, request, idempotency_key)
-    stream = event_stream(accepted.events, store.intake.limits)
+    accepted = await services.acceptance.accept(caller, request, idempotency_key)
+    stream = event_stream(accepted.events, services.acceptance.limits)
     stream.headers[RUN_ID] = accepted.key.id
     return stream
 
@@ -91,18 +91,18 @@ async def run(
     responses={202: {"model": RunWaits, "description": "The run waits for somebody: `/resume` answers it."}},
 )
 async def process(
-    request: ProcessRequest, store: FromStore, caller: Caller, idempotency_key: IdempotencyKey = None
+    request: ProcessRequest, services: FromServices, caller: Caller, idempotency_key: IdempotencyKey = None
 ) -> ProcessResult | JSONResponse:
     """Accept a run, wait for its end and return everything that it came to. Going away doesn't stop the run.
 
     A run that has to wait for an answer isn't waited for: the answer is 202 then, with what it asks.
     """
-    accepted = await store.intake.accept(caller, request, idempotency_key)
+    accepted = await services.acceptance.accept(caller, request, idempotency_key)
     key = accepted.key
-    if not await ended(store.reader, key, accepted.events):
-        waits = RunWaits.at(key.id, RunStatus.WAITING, await store.answering.waiting(key.tenant, run=key.id))
+    if not await ended(services.reader, key, accepted.events):
+        waits = RunWaits.at(key.id, RunStatus.WAITING, await services.answering.waiting(key.tenant, run=key.id))
         return JSONResponse(waits.model_dump(mode="json"), 202)
-    return ProcessResult.model_validate(await _whole(store.reader, key))
+    return ProcessResult.model_validate(await _whole(services.reader, key))
 
 
 async def _whole(reader: RunReader, key: RunKey) -> dict[str, Any]:
