@@ -45,8 +45,9 @@ from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.kill_switches import SwitchRepository
+from starling.infra.postgres.notifications import NotificationHub, open_hub
 from starling.infra.postgres.runs.acceptance import RunRepository
-from starling.infra.postgres.runs.broadcast import Broadcast, open_broadcast
+from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.interrupts import InterruptRepository
 from starling.infra.postgres.runs.lease_renewal import Renewals
 from starling.infra.postgres.runs.leases import Leases
@@ -64,6 +65,7 @@ class Services:
     """Everything over Postgres that both the API and a worker need."""
 
     engine: Engine
+    hub: NotificationHub
     broadcast: Broadcast
     queue: RunQueue
     runs: RunRepository
@@ -108,11 +110,13 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
         engine, streams = (open_engine(database.url, each) for each in (limits, replace(limits, size=_FOR_STREAMS)))
         stack.push_async_callback(engine.dispose)
         stack.push_async_callback(streams.dispose)
-        broadcast = await stack.enter_async_context(open_broadcast(database.direct_url))
-        queue = await stack.enter_async_context(open_queue(database.direct_url))
+        hub = await stack.enter_async_context(open_hub(database.direct_url))
+        broadcast = Broadcast(hub)
+        stack.enter_context(broadcast.following(hub))
+        queue = await stack.enter_async_context(open_queue(database.direct_url, hub))
         metrics = Metrics()
         broadcast.observers.append(metrics.written)
-        runs = RunRepository(engine, queue.defer, cap=settings.limits.runs_per_tenant)
+        runs = RunRepository(engine, queue.defer, cap=settings.limits.runs_per_tenant, local=queue)
         reader = RunReader(engine, broadcast, streams=streams)
         stack.push_async_callback(reader.close)
         epochs = EpochRepository(engine)
@@ -122,6 +126,7 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
         rosters = Registry(epochs, CustomAgents(AgentRepository(engine)))
         yield Services(
             engine=engine,
+            hub=hub,
             broadcast=broadcast,
             queue=queue,
             runs=runs,
@@ -154,7 +159,7 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
         publisher = EpochPublisher(services.epochs, Actor.local("start"), "registry.start")
         servers = ServerRepository(services.engine, publisher)
         board = KillSwitchCache(services.switches)
-        await stack.enter_async_context(board.listening(services.direct_url))
+        await stack.enter_async_context(board.listening(services.hub))
         opening = open_gateway(servers, settings.limits, environment(), board, services.artifacts)
         gateway = await stack.enter_async_context(opening)
         registry = services.rosters
@@ -162,7 +167,7 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
         listings = await _register(settings, gateway)
         epoch = publisher.activation.epoch.number
         epoch_follower = EpochFollower(gateway, registry, services.epochs, epoch, SystemClock())
-        await stack.enter_async_context(epoch_follower.listening(services.direct_url))
+        await stack.enter_async_context(epoch_follower.listening(services.hub))
         await stack.enter_async_context(watch)
         await stack.enter_async_context(relay_outbox(settings, services.engine))
         metrics = services.metrics_exporter.metrics
@@ -171,7 +176,7 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
         metrics.known_since.set_function(lambda: epoch_follower.since)
         lives = ActiveRuns()
         cancelling = CancellationListener(services.cancellation.repository, lives)
-        await stack.enter_async_context(cancelling.listening(services.direct_url))
+        await stack.enter_async_context(cancelling.listening(services.hub))
         brain = Brain(
             Collaborators(
                 engine=services.engine,

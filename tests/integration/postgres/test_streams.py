@@ -26,7 +26,8 @@ from tests.support.tcp_proxy import proxied
 RECONNECTS = 30
 NET = 0.2  # seconds between looks at the database, where the bell isn't to be relied upon
 _LISTENING = """
-SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN starling_runs%'"""
+SELECT pid FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'starling-listen' AND query LIKE '%pg_locks%'"""
 
 
 @dataclass

@@ -10,7 +10,7 @@ from starling.core.errors import DatabaseUnavailableError
 from starling.core.principal import SHARED
 from starling.core.tools import Halts, ToolCall
 from starling.infra.postgres.kill_switches import HALTS, NOTHING, SwitchRepository
-from starling.infra.postgres.notifications import rings
+from starling.infra.postgres.notifications import NotificationHub
 
 _LOOK_SECONDS = 1.0
 _log = logging.getLogger(__name__)
@@ -58,14 +58,14 @@ class KillSwitchCache(Halts):
         self._halted = await self._repository.halted(self._halted)
 
     @asynccontextmanager
-    async def listening(self, url: str) -> AsyncGenerator[None]:
-        """Follow the database for as long as the context lasts. `url` must reach Postgres itself, not a pooler."""
+    async def listening(self, hub: NotificationHub) -> AsyncGenerator[None]:
+        """Follow the database for as long as the context lasts."""
         await self.refresh()
-        async with in_background(self._listen(url), "follow-switches"):
+        async with in_background(self._listen(hub), "follow-switches"):
             yield
 
-    async def _listen(self, url: str) -> None:
-        async with aclosing(rings(url, HALTS, at_least_every=_LOOK_SECONDS)) as bell:
+    async def _listen(self, hub: NotificationHub) -> None:
+        async with aclosing(hub.notices(HALTS, at_least_every=_LOOK_SECONDS)) as bell:
             async for _ in bell:
                 try:
                     await self.refresh()

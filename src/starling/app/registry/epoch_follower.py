@@ -14,7 +14,7 @@ from starling.app.worker.worker import Execute
 from starling.core.clock import Clock
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.runs import RunResult
-from starling.infra.postgres.notifications import rings
+from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.acceptance import Claim
 
 _LOOK_SECONDS = 10.0  # for a notice that was missed, and for epochs that no run holds any more
@@ -57,9 +57,9 @@ class EpochFollower:
         self._registry.keep_only(await self._epochs.close_unheld())
 
     @asynccontextmanager
-    async def listening(self, url: str) -> AsyncGenerator[None]:
+    async def listening(self, hub: NotificationHub) -> AsyncGenerator[None]:
         """Follow the registry for as long as the context lasts."""
-        async with in_background(self._listen(url), "follow-registry") as task:
+        async with in_background(self._listen(hub), "follow-registry") as task:
             try:
                 yield
             finally:
@@ -67,8 +67,8 @@ class EpochFollower:
                     async with asyncio.timeout(_STOP_SECONDS), self._turn:  # nobody is left in the middle of connecting
                         task.cancel()
 
-    async def _listen(self, url: str) -> None:
-        async for rung in rings(url, CHANNEL, at_least_every=_LOOK_SECONDS):
+    async def _listen(self, hub: NotificationHub) -> None:
+        async for rung in hub.notices(CHANNEL, at_least_every=_LOOK_SECONDS):
             try:
                 await self._look(rung=rung)
             except DatabaseUnavailableError as error:

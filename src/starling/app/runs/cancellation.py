@@ -15,7 +15,7 @@ from starling.core.errors import DatabaseUnavailableError, LeaseLostError
 from starling.core.runs import RunStatus
 from starling.core.settings import Settings
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
-from starling.infra.postgres.notifications import rings
+from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast, open_broadcast
 from starling.infra.postgres.runs.reader import RunReader
@@ -73,13 +73,13 @@ class CancellationListener:
     lives: ActiveRuns
 
     @asynccontextmanager
-    async def listening(self, url: str) -> AsyncGenerator[None]:
-        """Hear of them for as long as the context lasts. `url` must reach Postgres itself, not a pooler."""
-        async with in_background(self._listen(url), "hear-of-cancels"):
+    async def listening(self, hub: NotificationHub) -> AsyncGenerator[None]:
+        """Hear of them for as long as the context lasts."""
+        async with in_background(self._listen(hub), "hear-of-cancels"):
             yield
 
-    async def _listen(self, url: str) -> None:
-        async with aclosing(rings(url, CANCELS, at_least_every=_LOOK_SECONDS)) as bell:
+    async def _listen(self, hub: NotificationHub) -> None:
+        async with aclosing(hub.notices(CANCELS, at_least_every=_LOOK_SECONDS)) as bell:
             async for _ in bell:
                 try:
                     self.lives.cancel_all(await self.repository.flagged())

@@ -1,47 +1,176 @@
-"""A bell that the database rings in every process: NOTIFY, with a slow poll as the net under it."""
+"""NOTIFY for a whole process: one connection listens on every channel that anything in the process follows."""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncGenerator
-from typing import Any
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
 
-from psycopg import AsyncConnection, OperationalError
+from psycopg import AsyncConnection, Notify, OperationalError
 from psycopg.sql import SQL, Identifier
 
-from starling.infra.postgres.timeouts import KEEPALIVE
+from starling.infra.postgres.timeouts import KEEPALIVE, BoundedConnection
 
-_RECONNECT_SECONDS = 1.0
+_RECONNECT_SECONDS: Final = 1.0
+_PEERS_SECONDS: Final = 10.0  # between two counts of the other processes that listen
+_PEERS: Final = "starling_peers"  # each process that begins to listen says so here
+
+# Each listening connection holds this advisory lock (shared), so that others can count them; Postgres releases it with
+# the connection, however its process ends.
+_ANNOUNCE: Final = f"SELECT pg_advisory_lock_shared(1400140146, 1), pg_notify('{_PEERS}', '')"
+_COUNT_PEERS: Final = """
+SELECT count(*) FROM pg_locks
+WHERE locktype = 'advisory' AND classid = 1400140146 AND objid = 1 AND objsubid = 2 AND pid <> pg_backend_pid()
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
+
 _log = logging.getLogger(__name__)
 
 
-async def rings(url: str, channel: str, *, at_least_every: float) -> AsyncGenerator[bool]:
-    """Yield True at each notice on a channel and whenever listening begins, False after so many silent seconds.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Subscription:
+    on_notice: Callable[[str], None]
+    on_listening: Callable[[], None]
 
-    `url` must reach Postgres itself, not a transaction pooler. A lost connection is opened again, for ever: at once
-    the first time, since what counts on the bell is late meanwhile.
-    """
-    while True:
-        listened = False
+
+class NotificationHub:
+    """Passes notifications on to the subscribers of this process. Made by `open_hub`."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._subscriptions: defaultdict[str, set[_Subscription]] = defaultdict(set)
+        self._listening: set[str] = set()
+        self._wake = asyncio.Event()
+        self._has_peers = True  # until it is known
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether another process may be listening on the same database."""
+        return self._has_peers
+
+    @contextmanager
+    def subscribed(
+        self, channel: str, on_notice: Callable[[str], None], on_listening: Callable[[], None]
+    ) -> Generator[None]:
+        """Call `on_notice` with the payload of each notification on `channel` while the context lasts.
+
+        `on_listening` is called whenever listening begins, also after a lost connection: notifications may have been
+        missed before.
+        """
+        subscription = _Subscription(on_notice, on_listening)
+        self._subscriptions[channel].add(subscription)
+        if channel in self._listening:
+            on_listening()
+        self._wake.set()
         try:
-            async with await listening_connection(url) as connection:
-                await connection.execute(SQL("LISTEN {}").format(Identifier(channel)))
-                rung = True
-                while True:
-                    yield rung
-                    listened = True
-                    rung = bool([_ async for _ in connection.notifies(timeout=at_least_every, stop_after=1)])
-        except OperationalError as error:
-            _log.warning("lost the connection that listens on %s: %s", channel, error)
-        if not listened:
-            await asyncio.sleep(_RECONNECT_SECONDS)
+            yield
+        finally:
+            self._subscriptions[channel].discard(subscription)
+
+    async def notices(self, channel: str, *, at_least_every: float) -> AsyncGenerator[bool]:
+        """Yield True after notifications on `channel` and whenever listening begins, False after so many seconds."""
+        noticed = asyncio.Event()
+        with self.subscribed(channel, lambda _: noticed.set(), noticed.set):
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(at_least_every):
+                        await noticed.wait()
+                was_noticed = noticed.is_set()
+                noticed.clear()
+                yield was_noticed
+
+    async def listen(self) -> None:
+        """Listen for ever. A lost connection is opened again: at once the first time, then every second."""
+        while True:
+            try:
+                async with await _connect(self._url) as connection:
+                    await self._listen(connection)
+            except OperationalError as error:
+                _log.warning("lost the connection that listens for notifications: %s", error)
+            self._has_peers = True
+            if not self._listening:
+                await asyncio.sleep(_RECONNECT_SECONDS)
+            self._listening.clear()
+
+    async def _listen(self, connection: AsyncConnection[Any]) -> None:
+        """Listen until the connection is lost: then OperationalError is raised."""
+        connection.add_notify_handler(self._receive)
+        await connection.execute(SQL("LISTEN {}").format(Identifier(_PEERS)))
+        await connection.execute(_ANNOUNCE.encode())
+        loop = asyncio.get_running_loop()
+        count_at = loop.time()
+        while True:
+            self._wake.clear()
+            await self._listen_on(connection, set(self._subscriptions) - self._listening)
+            if loop.time() >= count_at:
+                row = await (await connection.execute(_COUNT_PEERS.encode())).fetchone()
+                self._has_peers = bool(row and row[0])
+                count_at = loop.time() + _PEERS_SECONDS
+            with self._reading(connection) as lost, contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(count_at):
+                    await self._wake.wait()
+            if lost:
+                raise lost[0]
+
+    async def _listen_on(self, connection: AsyncConnection[Any], channels: Iterable[str]) -> None:
+        for channel in channels:
+            await connection.execute(SQL("LISTEN {}").format(Identifier(channel)))
+            self._listening.add(channel)
+            for subscription in tuple(self._subscriptions[channel]):
+                subscription.on_listening()
+
+    @contextmanager
+    def _reading(self, connection: AsyncConnection[Any]) -> Generator[list[OperationalError]]:
+        """Receive whatever comes while the context lasts, without any polling; gives the error that ended it."""
+        loop, pgconn = asyncio.get_running_loop(), connection.pgconn
+        lost: list[OperationalError] = []
+
+        def read() -> None:
+            try:
+                pgconn.consume_input()
+            except OperationalError as error:
+                lost.append(error)
+                loop.remove_reader(descriptor)
+                self._wake.set()
+            while notice := pgconn.notifies():
+                self._receive(Notify(notice.relname.decode(), notice.extra.decode(), notice.be_pid))
+
+        descriptor = connection.fileno()
+        loop.add_reader(descriptor, read)
+        try:
+            read()  # what came with the answers to statements
+            yield lost
+        finally:
+            loop.remove_reader(descriptor)
+
+    def _receive(self, notice: Notify) -> None:
+        if notice.channel == _PEERS:
+            self._has_peers = True  # also after our own announcement, until the next count
+        for subscription in tuple(self._subscriptions.get(notice.channel, ())):
+            subscription.on_notice(notice.payload)
 
 
-async def listening_connection(url: str) -> AsyncConnection[Any]:
-    """Connect to the end, also where we are cancelled: Postgres waits a minute for whoever leaves in the middle.
+@asynccontextmanager
+async def open_hub(url: str) -> AsyncGenerator[NotificationHub]:
+    """Listen for as long as the context lasts. `url` must reach Postgres itself, not a transaction pooler."""
+    hub = NotificationHub(url)
+    listening = asyncio.get_running_loop().create_task(hub.listen(), name="listen-for-notifications")
+    try:
+        yield hub
+    finally:
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
 
-    The connection is in autocommit, to be closed by the caller.
+
+async def _connect(url: str) -> AsyncConnection[Any]:
+    """Return a new connection in autocommit.
+
+    Connecting is finished although the caller is cancelled: Postgres would wait a minute for the rest of it.
     """
-    connect = AsyncConnection.connect(url, autocommit=True, connect_timeout=10, tcp_user_timeout=10_000, **KEEPALIVE)
+    arguments: dict[str, Any] = {"application_name": "starling-listen", "connect_timeout": 10, **KEEPALIVE}
+    connect = BoundedConnection.connect(url, autocommit=True, tcp_user_timeout=10_000, **arguments)
     connecting = asyncio.get_running_loop().create_task(connect)
     try:
         return await asyncio.shield(connecting)

@@ -2,16 +2,21 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import procrastinate
+from procrastinate.connector import Notify
 from procrastinate.exceptions import ConnectorException, ProcrastinateException
+from procrastinate.jobs import Job
+from procrastinate.manager import JobManager
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
 from starling.infra.postgres.engine import check_alive
+from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.acceptance import Connection, RunKey
 from starling.infra.postgres.timeouts import KEEPALIVE, BoundedConnection
 
@@ -26,18 +31,28 @@ _ABORT_SECONDS = 1.0
 _RESTART_SECONDS = 0.5
 _POOL_SIZE = 3
 _POOL_SECONDS = 5.0
+_JOB = '{"type": "job_inserted", "job_id": 0}'  # procrastinate's own notification, of no job in particular
 _OPTIONS = "-c synchronous_commit=off -c statement_timeout=30s -c lock_timeout=10s"
 
 _log = logging.getLogger(__name__)
 
 
 class RunQueue:
-    """Defers jobs in the caller's transaction and works on them until it is cancelled."""
+    """Defers jobs in the caller's transaction and works on them until it is cancelled.
 
-    def __init__(self, app: procrastinate.App) -> None:
+    While it works, runs that this process accepts can be handed to the same handler directly: `reserve`, then `start`
+    or `release`. Both ways together hold at most `concurrency` runs.
+    """
+
+    def __init__(self, app: procrastinate.App, connector: "_Connector") -> None:
         self._app = app
+        self._connector = connector
         self._handler: Handler | None = None
         self._sweep: Sweep | None = None
+        self._slots = self._used = 0
+        self._was_full = False
+        self._direct: set[asyncio.Task[None]] = set()
+        app.job_manager = _Jobs(connector, self._is_free)
         self._task = app.task(name="starling.run", queue=QUEUE)(self._run)
         swept = app.task(name=_SWEEP, queue=QUEUE, queueing_lock=_SWEEP, priority=1)  # before runs that stand in line
         sweep = swept(self._sweep_once)
@@ -55,27 +70,72 @@ class RunQueue:
             except ConnectorException as error:
                 raise error.__cause__ or error from None
 
+    def reserve(self) -> bool:
+        """Keep a slot for a run that is being accepted in this process; False where no worker here has a free one."""
+        if not self._is_free():
+            return False
+        self._used += 1
+        return True
+
+    def start(self, key: RunKey) -> None:
+        """Hand a run to the worker of this process, in the slot that was reserved for it."""
+        task = asyncio.get_running_loop().create_task(self._take(key), name=f"take-{key.id}")
+        self._direct.add(task)
+        task.add_done_callback(self._direct_ended)
+
+    def release(self) -> None:
+        """Give a slot back."""
+        self._used -= 1
+        if self._was_full:
+            self._was_full = False
+            self._connector.look()
+
     async def work(self, handler: Handler, sweep: Sweep, *, concurrency: int) -> None:
         """Hand jobs to `handler` for ever, `concurrency` at a time; begin again whenever Postgres was away."""
-        self._handler, self._sweep = handler, sweep
-        while True:
-            try:
-                await self._app.run_worker_async(
-                    queues=[QUEUE],
-                    concurrency=concurrency,
-                    fetch_job_polling_interval=_FETCH_SECONDS,
-                    shutdown_graceful_timeout=_ABORT_SECONDS,
-                    delete_jobs="always",
-                    install_signal_handlers=False,
-                )
-            except ProcrastinateException as error:
-                _end_if_cancelled(error)
-                _log.warning("the queue can't be reached: %s", error)
-            await asyncio.sleep(_RESTART_SECONDS)
+        self._handler, self._sweep, self._slots = handler, sweep, concurrency
+        try:
+            while True:
+                await self._work(concurrency)
+                await asyncio.sleep(_RESTART_SECONDS)
+        finally:
+            self._slots = 0
+            for task in self._direct:
+                task.cancel()
+
+    async def _work(self, concurrency: int) -> None:
+        try:
+            await self._app.run_worker_async(
+                queues=[QUEUE],
+                concurrency=concurrency,
+                fetch_job_polling_interval=_FETCH_SECONDS,
+                shutdown_graceful_timeout=_ABORT_SECONDS,
+                delete_jobs="always",
+                install_signal_handlers=False,
+            )
+        except ProcrastinateException as error:
+            _end_if_cancelled(error)
+            _log.warning("the queue can't be reached: %s", error)
+
+    def _is_free(self) -> bool:
+        self._was_full = self._used >= self._slots
+        return not self._was_full
+
+    def _direct_ended(self, task: asyncio.Task[None]) -> None:
+        self._direct.discard(task)
+        self.release()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("%s failed", task.get_name(), exc_info=error)
+
+    async def _take(self, key: RunKey) -> None:
+        assert self._handler is not None
+        await self._handler(key)
 
     async def _run(self, *, tenant: str, run_id: str) -> None:
-        assert self._handler is not None
-        await self._handler(RunKey(tenant, run_id))
+        self._used += 1
+        try:
+            await self._take(RunKey(tenant, run_id))
+        finally:
+            self.release()
 
     async def _sweep_once(self, timestamp: int) -> None:
         del timestamp
@@ -83,14 +143,52 @@ class RunQueue:
         await self._sweep()
 
 
+class _Connector(procrastinate.PsycopgConnector):
+    """Listens through the process's one connection for notifications, where it has one."""
+
+    hub: NotificationHub | None = None
+    _received: asyncio.Queue[tuple[str, str]] | None = None
+
+    def look(self) -> None:
+        """Have the worker fetch now, as if a job had been announced."""
+        self._receive("", _JOB)
+
+    async def listen_notify(self, on_notification: Notify, channels: Iterable[str]) -> None:
+        if self.hub is None:
+            return await super().listen_notify(on_notification, channels)
+        self._received = asyncio.Queue()
+        with ExitStack() as stack:
+            for channel in channels:
+                stack.enter_context(self.hub.subscribed(channel, partial(self._receive, channel), self.look))
+            while True:
+                channel, payload = await self._received.get()
+                await on_notification(channel=channel, payload=payload)
+
+    def _receive(self, channel: str, payload: str) -> None:
+        if self._received is not None:
+            self._received.put_nowait((channel, payload))
+
+
+class _Jobs(JobManager):
+    """Fetches no job while the slots of its worker are taken."""
+
+    def __init__(self, connector: procrastinate.PsycopgConnector, is_free: Callable[[], bool]) -> None:
+        super().__init__(connector)
+        self._is_free = is_free
+
+    async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Job | None:
+        return await super().fetch_job(queues, worker_id) if self._is_free() else None
+
+
 @asynccontextmanager
-async def open_queue(url: str) -> AsyncGenerator[RunQueue]:
+async def open_queue(url: str, hub: NotificationHub | None = None) -> AsyncGenerator[RunQueue]:
     """Yield a queue over connections of its own. `url` must reach Postgres itself, not a transaction pooler.
 
+    It listens through `hub`, where that is given, else on a connection of its own.
     Fetching and finishing jobs needn't be durable: a job that comes again finds its run claimed, or ended. Each is one
     statement, which needs no BEGIN and COMMIT around it.
     """
-    connector = procrastinate.PsycopgConnector(
+    connector = _Connector(
         pool_factory=_pool,
         conninfo=url,
         min_size=1,
@@ -99,7 +197,8 @@ async def open_queue(url: str) -> AsyncGenerator[RunQueue]:
         kwargs={"connect_timeout": 5, "tcp_user_timeout": 10_000, "options": _OPTIONS, **KEEPALIVE},
     )
     app = procrastinate.App(connector=connector)
-    queue = RunQueue(app)
+    connector.hub = hub
+    queue = RunQueue(app, connector)
     async with app.open_async():
         yield queue
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from psycopg import AsyncConnection
 from psycopg.errors import UniqueViolation
@@ -60,6 +60,22 @@ class Acceptance:
 
     started: RunStarted
     status: RunStatus = RunStatus.QUEUED
+
+
+class LocalWorker(Protocol):
+    """The worker of this process, which can take an accepted run without the queue."""
+
+    def reserve(self) -> bool:
+        """Keep a slot for one run; False where none is free."""
+        ...
+
+    def start(self, key: RunKey) -> None:
+        """Have a run claimed, in a slot that was reserved."""
+        ...
+
+    def release(self) -> None:
+        """Give a reserved slot back."""
+        ...
 
 
 PATIENCE_SECONDS = 5.0  # with a Postgres that is away, before a request is refused
@@ -140,16 +156,24 @@ class RunRepository:
     """Queries over the run row. Each public method is one transaction unless it takes a connection."""
 
     def __init__(
-        self, engine: AsyncEngine, defer: Defer, *, cap: int, patience_seconds: float = PATIENCE_SECONDS
+        self,
+        engine: AsyncEngine,
+        defer: Defer,
+        *,
+        cap: int,
+        local: LocalWorker | None = None,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self._engine = engine
         self._defer = defer
+        self._local = local
         self._cap = cap
         self._patience = patience_seconds
 
     async def accept(self, new: NewRun) -> Acceptance:
-        """Write the run row, its input and its first event at once; queue it if it is runnable.
+        """Write the run row, its input and its first event at once.
 
+        A runnable run is queued in the same transaction, unless the worker of this process has a free slot for it.
         A commit whose answer was lost is looked for and not repeated: the run's id is its own key.
         Raises ConflictError, IdempotencyKeyReusedError, ThreadAsksError; DatabaseUnavailableError where Postgres
         stayed away.
@@ -162,16 +186,28 @@ class RunRepository:
         return await retry_while_unavailable(partial(self._find_or_accept, new), seconds=self._patience)
 
     async def _accept(self, new: NewRun) -> Acceptance:
-        holder = None
+        local = self._local if self._local is not None and self._local.reserve() else None
+        try:
+            written, admitted = await self._reserve_and_write(new, queued=local is None)
+        except BaseException:
+            if local is not None:
+                local.release()
+            raise
+        if local is not None:
+            local.start(new.key) if admitted else local.release()
+        return Acceptance(written) if isinstance(written, RunStarted) else await self._repeated(new, written)
+
+    async def _reserve_and_write(self, new: NewRun, *, queued: bool) -> tuple[RunStarted | Holder, bool]:
+        """Return the run's first event and whether it was admitted, or the run that holds its idempotency key."""
         with translated():
             async with transaction(self._engine) as connection, connection.pipeline():
                 if new.idempotency:
                     holder = await reserve(connection, new.key.tenant, new.idempotency, new.key.id)
-                if holder is None or holder.run_id == new.key.id:
-                    return Acceptance(await self._write(connection, new))
-        return await self._repeated(new, holder)
+                    if holder.run_id != new.key.id:
+                        return holder, False
+                return await self._write(connection, new, queued=queued)
 
-    async def _write(self, connection: Connection, new: NewRun) -> RunStarted:
+    async def _write(self, connection: Connection, new: NewRun, *, queued: bool) -> tuple[RunStarted, bool]:
         key = {"tenant": new.key.tenant, "id": new.key.id, "thread_id": new.thread_id}
         if new.policy != "enqueue":
             await lock_for(connection, new.policy, key)
@@ -183,11 +219,11 @@ class RunRepository:
         row = _row(new, first) | {"branch_id": branch_id, "arrival": arrival, "cap": self._cap} | telling()
         inserted = await connection.execute(_INSERT_RUN, key | row)
         (admitted,) = _one(await inserted.fetchone())
-        if admitted:
+        if admitted and queued:
             await self._defer(connection, [new.key])
-        elif new.may_answer:
+        elif not admitted and new.may_answer:
             await _refuse_answer(connection, key | {"branch_id": branch_id})
-        return first
+        return first, admitted
 
     async def _repeated(self, new: NewRun, holder: Holder) -> Acceptance:
         """Return the run of an earlier request with the same idempotency key."""
@@ -198,14 +234,21 @@ class RunRepository:
         raise NotFoundError("run", holder.run_id, "The idempotency key stood for it; use another one.")
 
     async def _find_or_accept(self, new: NewRun) -> Acceptance:
-        if found := await self.accepted(new.key):
+        if found := await self._found(new.key):
             return found
         try:
             return await self._accept(new)
         except UniqueViolation:  # the commit that was in doubt came through after all
-            if found := await self.accepted(new.key):
+            if found := await self._found(new.key):
                 return found
             raise
+
+    async def _found(self, key: RunKey) -> Acceptance | None:
+        """Return a run whose commit was in doubt. It may have no job, so it is handed over: one claim succeeds."""
+        found = await self.accepted(key)
+        if found is not None and found.status is RunStatus.QUEUED and self._local is not None and self._local.reserve():
+            self._local.start(key)
+        return found
 
     async def accepted(self, key: RunKey) -> Acceptance | None:
         """Return a run that was accepted, None where there is none."""

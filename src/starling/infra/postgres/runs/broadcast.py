@@ -1,24 +1,18 @@
 """Telling readers what was written: directly within a process, by NOTIFY between processes."""
 
 import asyncio
-import contextlib
-import logging
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from weakref import WeakSet, finalize
 
-from psycopg import OperationalError
-
 from starling.core.events import Gap, StoredEvent
-from starling.infra.postgres.notifications import listening_connection
+from starling.infra.postgres.notifications import NotificationHub, open_hub
 from starling.infra.postgres.runs.acceptance import RunKey
 
 CHANNEL = "starling_runs"
 
 _MOST_HELD = 5_000
-_RECONNECT_SECONDS = 1.0
-_log = logging.getLogger(__name__)
 
 
 def notice_of(run_id: str, seq: int) -> str:
@@ -96,8 +90,9 @@ type Observer = Callable[[str, Sequence[StoredEvent], float], None]
 class Broadcast:
     """Knows who listens to which run. A listener that nobody holds any more is forgotten."""
 
-    def __init__(self) -> None:
+    def __init__(self, hub: NotificationHub | None = None) -> None:
         self.observers: list[Observer] = []
+        self._hub = hub
         self._listeners: defaultdict[str, WeakSet[Listener]] = defaultdict(WeakSet)
         self._written_here: set[str] = set()
 
@@ -130,18 +125,16 @@ class Broadcast:
         for observe in self.observers:
             observe(run_id, events, seconds)
 
-    async def listen(self, url: str) -> None:
-        """Pass on what other processes write, for ever; a lost connection is opened again."""
-        while True:
-            try:
-                async with await listening_connection(url) as connection:
-                    await connection.execute(f"LISTEN {CHANNEL}".encode())
-                    self._distrust(*self._listeners)  # nobody listened for a while
-                    async for notice in connection.notifies():
-                        self._noticed(notice.payload)
-            except OperationalError as error:
-                _log.warning("lost the connection that listens for events: %s", error)
-            await asyncio.sleep(_RECONNECT_SECONDS)
+    @property
+    def has_remote_listeners(self) -> bool:
+        """Whether another process may be waiting for notifications of what this one writes."""
+        return self._hub is None or self._hub.has_peers
+
+    @contextmanager
+    def following(self, hub: NotificationHub) -> Generator[None]:
+        """Learn from `hub` what other processes write, for as long as the context lasts."""
+        with hub.subscribed(CHANNEL, self._noticed, lambda: self._distrust(*self._listeners)):
+            yield
 
     def _noticed(self, notice: str) -> None:
         run_id, _, seq = notice.partition(":")
@@ -164,11 +157,7 @@ class Broadcast:
 @asynccontextmanager
 async def open_broadcast(url: str) -> AsyncGenerator[Broadcast]:
     """Listen for as long as the context lasts. `url` must reach Postgres itself, not a transaction pooler."""
-    broadcast = Broadcast()
-    listening = asyncio.get_running_loop().create_task(broadcast.listen(url), name="listen-for-events")
-    try:
-        yield broadcast
-    finally:
-        listening.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await listening
+    async with open_hub(url) as hub:
+        broadcast = Broadcast(hub)
+        with broadcast.following(hub):
+            yield broadcast

@@ -76,10 +76,12 @@ journalled AS (
     INSERT INTO journal (tenant, run_id, path, kind, position, index, request_hash, data)
     SELECT fenced.tenant, fenced.id, item.path, item.kind, item.position, item.index, item.request_hash, item.data
     FROM fenced, jsonb_to_recordset(%(journal)s)
-    AS item (path text, kind text, position int, index int, request_hash text, data jsonb)),
-noticed AS (SELECT pg_notify(%(channel)s, %(notice)s) FROM fenced WHERE %(count)s > 0)"""
-_WHETHER_FENCED = """
+    AS item (path text, kind text, position int, index int, request_hash text, data jsonb))"""
+_NOTIFY = """,
+noticed AS (SELECT pg_notify(%(channel)s, %(notice)s) FROM fenced WHERE %(count)s > 0)
 SELECT (SELECT count(*) FROM fenced), (SELECT count(*) FROM noticed)"""
+_NOTIFY_NOBODY = """
+SELECT count(*) FROM fenced"""
 
 _WAS_WRITTEN = """
 SELECT flushes = %(flushes)s + 1 FROM runs WHERE tenant = %(tenant)s AND id = %(id)s AND fence = %(fence)s"""
@@ -317,7 +319,8 @@ class RunWriter:
         for part in (*clauses, *([batch.transition] if batch.transition else [])):
             values |= part.values
         assignments = batch.transition.assignments if batch.transition else ""
-        statement = _statement(assignments, tuple(clause.sql for clause in clauses))
+        notify = bool(stored) and self._broadcast.has_remote_listeners
+        statement = _statement(assignments, tuple(clause.sql for clause in clauses), notify=notify)
         return _Cut(stored, statement, values, batch.writes)
 
     async def _check_written(self, cut: _Cut) -> None:
@@ -335,7 +338,7 @@ def _same(clause: Clause) -> Clause:
 
 
 @lru_cache(64)
-def _statement(assignments: str, clauses: Sequence[str]) -> str:
+def _statement(assignments: str, clauses: Sequence[str], *, notify: bool) -> str:
     """Return a flush's statement: the same one for the same parts, so that the driver knows it by its identity."""
     fenced = _FENCED_WITH.format(assignments) if assignments else _FENCED
-    return fenced + ",\n".join((_FLUSH, *clauses)) + _WHETHER_FENCED
+    return fenced + ",\n".join((_FLUSH, *clauses)) + (_NOTIFY if notify else _NOTIFY_NOBODY)
