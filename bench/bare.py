@@ -58,7 +58,7 @@ def _request(body: Mapping[str, Any]) -> ModelRequest:
     )
 
 
-type Told = Callable[[str, ModelReply], Awaitable[None]]
+type RunStream = Callable[[str, ModelReply], Awaitable[None]]
 
 
 async def nobody(what: str, reply: ModelReply) -> None:
@@ -89,7 +89,7 @@ class Loop:
     async def _lane(self, requests: int) -> list[tuple[float, float]]:
         return [await self.one() for _ in range(requests)]
 
-    async def one(self, told: Told = nobody) -> tuple[float, float]:
+    async def one(self, told: RunStream = nobody) -> tuple[float, float]:
         """Do one request, telling each answer; returns the milliseconds to the plan and to the end."""
         begun = perf_counter()
         await told("plan", await self.models.respond(self.requests.plan))
@@ -102,7 +102,7 @@ class Loop:
                 await told("done", item)
         return (planned - begun) * 1000, (perf_counter() - begun) * 1000
 
-    async def _task(self, task: ModelRequest, review: ModelRequest, told: Told) -> None:
+    async def _task(self, task: ModelRequest, review: ModelRequest, told: RunStream) -> None:
         reply = await self.models.respond(task)
         await told("task", reply)
         assert reply.tool_calls, "the model answered another request than the platform's"

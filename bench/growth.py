@@ -19,8 +19,8 @@ from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import (
     BENCH,
-    ModelSays,
     Platform,
+    ScriptedModel,
     calls,
     decision,
     open_platform,
@@ -59,11 +59,11 @@ async def measure_thread(stage: Stage) -> list[Figure]:
 async def measure_checkpoints(stage: Stage) -> list[Figure]:
     """Measure the most that the checkpoints of a run take while it goes on, next to those that it ends with."""
     stage.say(f"A run with {TASKS} tasks")
-    says = ModelSays()
-    async with _platform(says) as (platform, url):
+    script = ScriptedModel()
+    async with _platform(script) as (platform, url):
         key = await platform.accept("How is everything?")
-        _script(says)
-        async with platform.living(key) as life, await AsyncConnection.connect(url, autocommit=True) as connection:
+        _script(script)
+        async with platform.executing(key) as life, await AsyncConnection.connect(url, autocommit=True) as connection:
             most, asked = 0, asyncio.get_running_loop().create_task(platform.model.received(1 + 2 * TASKS + 1))
             while not asked.done():
                 most = max(most, await checkpoint_bytes(connection))
@@ -75,16 +75,16 @@ async def measure_checkpoints(stage: Stage) -> list[Figure]:
     ]
 
 
-def _script(says: ModelSays) -> None:
-    says.supervisor(decision(*(task(f"t{number}", BENCH) for number in range(TASKS))))
+def _script(script: ScriptedModel) -> None:
+    script.supervisor(decision(*(task(f"t{number}", BENCH) for number in range(TASKS))))
     for number in range(TASKS):
-        says.agent(f"t{number}", calls(("look", {"thing": sha256(f"{number}".encode()).hexdigest() * 4})))
-    says.reviewer(verdict("APPROVED"))
-    says.qa(Answer("Everything is fine [1].", hold=_ANSWER))
+        script.agent(f"t{number}", calls(("look", {"thing": sha256(f"{number}".encode()).hexdigest() * 4})))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Everything is fine [1].", hold=_ANSWER))
 
 
 @asynccontextmanager
-async def _platform(says: ModelSays) -> AsyncGenerator[tuple[Platform, str]]:
+async def _platform(script: ScriptedModel) -> AsyncGenerator[tuple[Platform, str]]:
     """Open a platform in this process, whose model says what is written down."""
     with tempfile.TemporaryDirectory(prefix="starling-bench-") as name:
         folder = Path(name)
@@ -92,5 +92,5 @@ async def _platform(says: ModelSays) -> AsyncGenerator[tuple[Platform, str]]:
         with EmbeddedPostgres(folder / "data") as postgres, running_workbench(folder / "done") as workbench:
             await upgrade(postgres.url)
             servers = {"bench": workbench.as_server("read")}
-            async with ModelServer(says) as model, open_platform(postgres.url, model, servers, folder) as platform:
+            async with ModelServer(script) as model, open_platform(postgres.url, model, servers, folder) as platform:
                 yield platform, postgres.url

@@ -28,7 +28,7 @@ from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.writer import RunWriter
 from starling.infra.postgres.schema import upgrade
-from tests.support.runs import a_run, claimed, defer_nothing
+from tests.support.run_factories import claimed, defer_nothing, new_run
 
 EVENT_NAMES = ("events.per_second",)
 READER_NAMES = ("api.p95_ms_1000_streams",)
@@ -78,7 +78,7 @@ async def _events_a_second(url: str) -> float:
     async def read(key: RunKey) -> int:
         return len([event async for event in reader.follow(key)])
 
-    runs = [a_run(thread=f"events-{next(_threads)}") for _ in range(WRITERS)]
+    runs = [new_run(thread=f"events-{next(_threads)}") for _ in range(WRITERS)]
     for run in runs:
         await repository.accept(run)
     writers = [RunWriter(engine, await claimed(leases, run.key), broadcast) for run in runs]
@@ -102,7 +102,7 @@ async def _inserts_a_second(url: str) -> float:
 
 
 async def _insert(url: str) -> None:
-    run_id = a_run().key.id
+    run_id = new_run().key.id
     async with await AsyncConnection.connect(url, autocommit=True) as connection:
         for number in range(FLUSHES):
             data = Thinking(content=_TEXT, message_id=str(number)).model_dump(mode="json")

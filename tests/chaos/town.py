@@ -29,7 +29,7 @@ from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.schema import upgrade
 from tests.chaos.orders import EFFECTS, answer
 from tests.chaos.processes import Service, all_ready, kept
-from tests.support.gateway import SERVERS
+from tests.support.gateway_harness import SERVERS
 from tests.support.model_server import ModelServer
 from tests.support.otlp_collector import Collector
 

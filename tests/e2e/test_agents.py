@@ -5,24 +5,24 @@ from collections.abc import Generator
 
 import pytest
 
-from tests.support.command_line import Home, new_home
+from tests.support.command_line import CliWorkspace, new_workspace
 
 POET = {"id": "poet", "behavior_template": "You write haiku about ships."}
 
 
 @pytest.fixture
-def home(database_url: str) -> Generator[Home]:
-    with new_home(DATABASE_URL=database_url) as home:
-        yield home
+def workspace(database_url: str) -> Generator[CliWorkspace]:
+    with new_workspace(DATABASE_URL=database_url) as workspace:
+        yield workspace
 
 
-def test_an_agent_is_made_changed_shown_and_archived(home: Home) -> None:
-    (home.folder / "poet.json").write_text(json.dumps(POET))
-    first = home.json("agent", "create", "poet.json")
-    second = home.json("agent", "create", "poet.json", "--render-policy", "none")
-    listed = home.json("agent", "list")
-    shown = home.json("agent", "show", "poet")
-    archived = home.json("agent", "archive", "poet")
+def test_an_agent_is_made_changed_shown_and_archived(workspace: CliWorkspace) -> None:
+    (workspace.folder / "poet.json").write_text(json.dumps(POET))
+    first = workspace.json("agent", "create", "poet.json")
+    second = workspace.json("agent", "create", "poet.json", "--render-policy", "none")
+    listed = workspace.json("agent", "list")
+    shown = workspace.json("agent", "show", "poet")
+    archived = workspace.json("agent", "archive", "poet")
 
     assert (first["epoch"], second["epoch"], archived["epoch"]) == (1, 2, 3)
     assert {agent["name"]: agent["kind"] for agent in listed} == {
@@ -34,17 +34,20 @@ def test_an_agent_is_made_changed_shown_and_archived(home: Home) -> None:
         (first["version"], False),
         (second["version"], True),
     ]
-    assert home.json("agent", "show", "poet")["agent"]["state"] == "archived"
+    assert workspace.json("agent", "show", "poet")["agent"]["state"] == "archived"
 
 
-def test_a_person_reads_what_an_agent_is(home: Home) -> None:
-    made = home.starling("agent", "create", "--name", "poet", "--behavior", "You write haiku.", "--tenant", "shop")
+def test_a_person_reads_what_an_agent_is(workspace: CliWorkspace) -> None:
+    made = workspace.starling("agent", "create", "--name", "poet", "--behavior", "You write haiku.", "--tenant", "shop")
 
     assert made.stdout.startswith("poet is in epoch 1, as version ")
-    assert "You write haiku." in home.starling("agent", "show", "poet", "--tenant", "shop").stdout
-    assert "poet\tcustom\tready" in home.starling("agent", "list", "--tenant", "shop").stdout
-    assert "poet" not in home.starling("agent", "list").stdout
-    assert home.starling("agent", "archive", "poet", "--tenant", "shop").stdout == "poet is archived from epoch 2 on.\n"
+    assert "You write haiku." in workspace.starling("agent", "show", "poet", "--tenant", "shop").stdout
+    assert "poet\tcustom\tready" in workspace.starling("agent", "list", "--tenant", "shop").stdout
+    assert "poet" not in workspace.starling("agent", "list").stdout
+    assert (
+        workspace.starling("agent", "archive", "poet", "--tenant", "shop").stdout
+        == "poet is archived from epoch 2 on.\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,8 +61,8 @@ def test_a_person_reads_what_an_agent_is(home: Home) -> None:
         (("archive", "generalist"), "There is no custom agent 'generalist'"),
     ],
 )
-def test_what_cant_be_is_told_in_a_sentence(home: Home, arguments: tuple[str, ...], told: str) -> None:
-    done = home.starling("agent", *arguments)
+def test_what_cant_be_is_told_in_a_sentence(workspace: CliWorkspace, arguments: tuple[str, ...], told: str) -> None:
+    done = workspace.starling("agent", *arguments)
 
     assert done.returncode == 2
     assert told in done.stderr

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from tests.support.command_line import Home, new_home
+from tests.support.command_line import CliWorkspace, new_workspace
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
-from tests.support.platform import ModelSays, decision, task, verdict
+from tests.support.platform import ScriptedModel, decision, task, verdict
 from tests.support.sse import Event, read_events
 
 pytestmark = pytest.mark.timeout(180)
@@ -23,23 +23,23 @@ TEXT = " ".join(f"word{number}" for number in range(50))
 
 def a_model() -> ModelServer:
     """A model that writes some words, waits for the gate `rest` and writes the others."""
-    says = ModelSays()
-    says.supervisor(decision(task("t1", "generalist")))
-    says.agent("t1", Answer(TEXT, hold="rest", hold_after=5))
-    says.reviewer(verdict("APPROVED", "fits"))
-    return ModelServer(says)
+    script = ScriptedModel()
+    script.supervisor(decision(task("t1", "generalist")))
+    script.agent("t1", Answer(TEXT, hold="rest", hold_after=5))
+    script.reviewer(verdict("APPROVED", "fits"))
+    return ModelServer(script)
 
 
 @asynccontextmanager
-async def a_home(database_url: str) -> AsyncGenerator[tuple[Home, ModelServer]]:
+async def a_home(database_url: str) -> AsyncGenerator[tuple[CliWorkspace, ModelServer]]:
     async with a_model() as model:
-        with new_home(
+        with new_workspace(
             DATABASE_URL=database_url,
             STARLING_MODEL="openai:scripted",
             OPENAI_BASE_URL=model.url,
             OPENAI_API_KEY="none",
-        ) as home:
-            yield home, model
+        ) as workspace:
+            yield workspace, model
 
 
 async def read(url: str, run_id: str, seen: list[Event], first_words: asyncio.Event | None = None) -> None:
@@ -65,11 +65,11 @@ async def begin(url: str) -> str:
 
 async def test_readers_of_a_killed_api_read_on_at_another_one_and_miss_nothing(database_url: str) -> None:
     loop = asyncio.get_running_loop()
-    async with a_home(database_url) as (home, model):
+    async with a_home(database_url) as (workspace, model):
         with (
-            home.running("serve", "--port", "0") as doomed,
-            home.running("serve", "--port", "0") as other,
-            home.running("worker"),
+            workspace.running("serve", "--port", "0") as doomed,
+            workspace.running("serve", "--port", "0") as other,
+            workspace.running("worker"),
         ):
             run_id = await begin(doomed.url)
             seen: list[list[Event]] = [[] for _ in range(READERS)]

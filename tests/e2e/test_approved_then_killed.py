@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.support.effects import AGENT, Effects
+from tests.support.effect_recorder import AGENT, EffectRecorder
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
 from tests.support.platform import calls, decision, task, verdict
@@ -54,7 +54,7 @@ async def resolve(platform: PlatformProcess, interrupt: str, payload: dict[str, 
 
 
 async def test_a_run_is_approved_after_a_kill(open_folder: Path) -> None:
-    effects = Effects(open_folder / "effects")
+    effects = EffectRecorder(open_folder / "effects")
     servers = {"effects": effects.as_server(approval="unsafe")}
     async with (
         ModelServer(script()) as model,
@@ -74,7 +74,7 @@ async def test_a_run_is_approved_after_a_kill(open_folder: Path) -> None:
 
 
 async def test_a_kill_right_after_the_answer_makes_the_call_once(open_folder: Path) -> None:
-    effects = Effects(open_folder / "effects")
+    effects = EffectRecorder(open_folder / "effects")
     servers = {"effects": effects.as_server(approval="unsafe")}
     async with (
         ModelServer(script()) as model,
@@ -102,7 +102,7 @@ async def to_the_end(platform: PlatformProcess, run_id: str) -> list[str]:
                 continue
             data = json.loads(line[6:])
             if data["type"] == "in_doubt":
-                known = Effects(Path(platform.folder) / "effects").done()
+                known = EffectRecorder(Path(platform.folder) / "effects").done()
                 await resolve(platform, data["id"], {"resolution": "done" if known else "not_done"})
             if data["type"] == "done":
                 statuses.append(data["status"])

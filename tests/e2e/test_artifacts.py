@@ -7,34 +7,34 @@ from typing import Any
 
 import pytest
 
-from tests.support.command_line import STARLING, Home, new_home, server_file
-from tests.support.gateway import SERVERS, python
+from tests.support.command_line import STARLING, CliWorkspace, new_workspace, server_file
+from tests.support.gateway_harness import SERVERS, python
 from tests.support.mcp_servers.verbose import poem
 
 _LINES = 2_000
 
 
 @pytest.fixture(scope="module")
-def home() -> Generator[Home]:
-    with new_home() as home:
-        yield home
+def workspace() -> Generator[CliWorkspace]:
+    with new_workspace() as workspace:
+        yield workspace
 
 
 @pytest.fixture(scope="module")
-def run(home: Home) -> Generator[str]:
+def run(workspace: CliWorkspace) -> Generator[str]:
     """The id of a run whose result was too long; the platform goes on running."""
-    poet = python(SERVERS / "verbose.py", str(home.folder / "said"), effect="read", description="Recites poems.")
-    file = server_file(home, poet=poet.model_dump(mode="json", by_alias=True, exclude_defaults=True))
-    with home.running("up", "--port", "0", "--mcp-config", file) as service:
-        asked = home.starling("ask", f"Recite a poem of {_LINES} lines.", "--url", service.url)
+    poet = python(SERVERS / "verbose.py", str(workspace.folder / "said"), effect="read", description="Recites poems.")
+    file = server_file(workspace, poet=poet.model_dump(mode="json", by_alias=True, exclude_defaults=True))
+    with workspace.running("up", "--port", "0", "--mcp-config", file) as service:
+        asked = workspace.starling("ask", f"Recite a poem of {_LINES} lines.", "--url", service.url)
         assert asked.returncode == 0, asked.stdout + asked.stderr
-        yield home.json("run", "list")[0]["id"]
+        yield workspace.json("run", "list")[0]["id"]
 
 
-def test_what_was_too_long_is_listed(home: Home, run: str) -> None:
-    listed: list[dict[str, Any]] = home.json("run", "artifacts", run)
-    table = home.starling("run", "artifacts", run).stdout.splitlines()
-    shown = home.starling("run", "show", run).stdout
+def test_what_was_too_long_is_listed(workspace: CliWorkspace, run: str) -> None:
+    listed: list[dict[str, Any]] = workspace.json("run", "artifacts", run)
+    table = workspace.starling("run", "artifacts", run).stdout.splitlines()
+    shown = workspace.starling("run", "show", run).stdout
 
     assert [(item["name"], item["bytes"]) for item in listed] == [("poet.recite", len(poem(_LINES)))]
     assert table[0].split("\t") == ["ARTIFACT", "CALL", "TOOL", "TYPE", "BYTES"]
@@ -42,14 +42,14 @@ def test_what_was_too_long_is_listed(home: Home, run: str) -> None:
     assert f"Artifacts\n  {listed[0]['call_id']:<8} poet.recite: {listed[0]['id']}\n" in shown
 
 
-def test_one_is_printed_as_it_was(home: Home, run: str) -> None:
-    (listed,) = home.json("run", "artifacts", run)
+def test_one_is_printed_as_it_was(workspace: CliWorkspace, run: str) -> None:
+    (listed,) = workspace.json("run", "artifacts", run)
 
     piped = subprocess.run(
         [STARLING, "run", "artifacts", run, listed["id"][:8]],
-        capture_output=True, cwd=home.folder, env=home.environment, check=True,
+        capture_output=True, cwd=workspace.folder, env=workspace.environment, check=True,
     )  # fmt: skip
-    document = home.json("run", "artifacts", run, listed["id"])
+    document = workspace.json("run", "artifacts", run, listed["id"])
 
     assert hashlib.sha256(piped.stdout).hexdigest() == listed["id"]
     assert document == {"id": listed["id"], "media_type": "text/plain", "content": poem(_LINES)}
@@ -64,8 +64,8 @@ def test_one_is_printed_as_it_was(home: Home, run: str) -> None:
         (("RUN", "--tenant", "shop"), "There is no run"),
     ],
 )
-def test_what_isnt_there_is_told(home: Home, run: str, arguments: tuple[str, ...], said: str) -> None:
-    done = home.starling("run", "artifacts", *(run if word == "RUN" else word for word in arguments))
+def test_what_isnt_there_is_told(workspace: CliWorkspace, run: str, arguments: tuple[str, ...], said: str) -> None:
+    done = workspace.starling("run", "artifacts", *(run if word == "RUN" else word for word in arguments))
 
     assert done.returncode == 2
     assert said in done.stderr

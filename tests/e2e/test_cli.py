@@ -15,31 +15,31 @@ import psutil
 import pytest
 
 from tests.integration.postgres.conftest import old_server_url  # noqa: F401 # pyright: ignore[reportUnusedImport]
-from tests.support.command_line import STARLING, SYSTEM_HEALTH, Home, Service, new_home, server_file
-from tests.support.gateway import SERVERS
+from tests.support.command_line import STARLING, SYSTEM_HEALTH, CliWorkspace, Service, new_workspace, server_file
+from tests.support.gateway_harness import SERVERS
 
 _QUESTION = "How full is this disk, and how much memory is in use?"
 
 
 @pytest.fixture(scope="module")
-def home() -> Generator[Home]:
-    with new_home() as home:
-        yield home
+def workspace() -> Generator[CliWorkspace]:
+    with new_workspace() as workspace:
+        yield workspace
 
 
 @pytest.fixture(scope="module")
-def platform(home: Home) -> Generator[Service]:
+def platform(workspace: CliWorkspace) -> Generator[Service]:
     """`starling up` with an embedded Postgres, one good server and one that can't be started."""
-    file = server_file(home, system_health=SYSTEM_HEALTH, broken={"command": "no-such-command"})
-    with home.running("up", "--port", "0", "--mcp-config", file) as service:
+    file = server_file(workspace, system_health=SYSTEM_HEALTH, broken={"command": "no-such-command"})
+    with workspace.running("up", "--port", "0", "--mcp-config", file) as service:
         yield service
 
 
 @pytest.fixture
-def own_home(database_url: str) -> Generator[Home]:
-    """A home with a migrated database of this test's own."""
-    with new_home(DATABASE_URL=database_url) as home:
-        yield home
+def own_home(database_url: str) -> Generator[CliWorkspace]:
+    """A workspace with a migrated database of this test's own."""
+    with new_workspace(DATABASE_URL=database_url) as workspace:
+        yield workspace
 
 
 def test_help_imports_nothing_that_only_commands_need() -> None:
@@ -69,8 +69,8 @@ def test_up_says_what_runs(platform: Service) -> None:
     assert servers["broken"]["remedy"]
 
 
-def test_ask_shows_plan_calls_verdicts_answer_and_sources(home: Home, platform: Service) -> None:
-    done = home.starling("ask", _QUESTION, "--url", platform.url)
+def test_ask_shows_plan_calls_verdicts_answer_and_sources(workspace: CliWorkspace, platform: Service) -> None:
+    done = workspace.starling("ask", _QUESTION, "--url", platform.url)
 
     assert done.returncode == 0, done.stderr
     for part in ("Plan", "mcp_agent_system_health", "calls system_health.disk(", "APPROVED", "Answer", "Sources"):
@@ -79,21 +79,21 @@ def test_ask_shows_plan_calls_verdicts_answer_and_sources(home: Home, platform: 
     assert "\x1b" not in done.stdout
 
 
-def test_ask_gives_events_as_json_lines(home: Home, platform: Service) -> None:
-    done = home.starling("ask", "-", "--url", platform.url, "--json", stdin=_QUESTION)
+def test_ask_gives_events_as_json_lines(workspace: CliWorkspace, platform: Service) -> None:
+    done = workspace.starling("ask", "-", "--url", platform.url, "--json", stdin=_QUESTION)
     events = [json.loads(line) for line in done.stdout.splitlines()]
 
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     assert (events[0]["type"], events[-1]["type"]) == ("run_started", "done")
 
 
-def test_a_run_is_listed_shown_and_read_again(home: Home, platform: Service) -> None:
-    home.starling("ask", _QUESTION, "--url", platform.url, "--thread", "looked-at")
+def test_a_run_is_listed_shown_and_read_again(workspace: CliWorkspace, platform: Service) -> None:
+    workspace.starling("ask", _QUESTION, "--url", platform.url, "--thread", "looked-at")
 
-    run = next(run for run in home.json("run", "list") if run["thread_id"] == "looked-at")
-    shown = home.json("run", "show", run["id"])
-    told = home.starling("run", "tail", run["id"])
-    rest = home.starling("run", "tail", run["id"], "--after", "3", "--json")
+    run = next(run for run in workspace.json("run", "list") if run["thread_id"] == "looked-at")
+    shown = workspace.json("run", "show", run["id"])
+    told = workspace.starling("run", "tail", run["id"])
+    rest = workspace.starling("run", "tail", run["id"], "--after", "3", "--json")
 
     assert run["status"] == shown["status"] == shown["result"]["status"] == "succeeded"
     assert [task["agent"] for task in shown["tasks"]] == ["mcp_agent_system_health"] * len(shown["tasks"])
@@ -101,43 +101,47 @@ def test_a_run_is_listed_shown_and_read_again(home: Home, platform: Service) -> 
     assert told.returncode == 0
     assert "Succeeded:" in told.stdout
     assert json.loads(rest.stdout.splitlines()[0])["seq"] == 4
-    assert shown["result"]["reply"].splitlines()[0] in home.starling("run", "show", run["id"]).stdout
+    assert shown["result"]["reply"].splitlines()[0] in workspace.starling("run", "show", run["id"]).stdout
 
 
-def test_runs_of_another_tenant_are_seen_where_it_is_named(home: Home, platform: Service) -> None:
-    key = home.json("key", "create", "shop", "--tenant", "shop")["key"]
-    replace(home, variables={**home.variables, "STARLING_API_KEY": key}).starling("ask", "Hi.", "--url", platform.url)
+def test_runs_of_another_tenant_are_seen_where_it_is_named(workspace: CliWorkspace, platform: Service) -> None:
+    key = workspace.json("key", "create", "shop", "--tenant", "shop")["key"]
+    replace(workspace, variables={**workspace.variables, "STARLING_API_KEY": key}).starling(
+        "ask", "Hi.", "--url", platform.url
+    )
 
-    (run,) = home.json("run", "list", "--tenant", "shop")
-    shown = home.json("run", "show", run["id"], "--tenant", "shop")
-    told = home.starling("run", "tail", run["id"], "--tenant", "shop")
-    unknown = [home.starling("run", command, run["id"]) for command in ("show", "tail")]
+    (run,) = workspace.json("run", "list", "--tenant", "shop")
+    shown = workspace.json("run", "show", run["id"], "--tenant", "shop")
+    told = workspace.starling("run", "tail", run["id"], "--tenant", "shop")
+    unknown = [workspace.starling("run", command, run["id"]) for command in ("show", "tail")]
 
-    assert run["id"] not in {listed["id"] for listed in home.json("run", "list")}
+    assert run["id"] not in {listed["id"] for listed in workspace.json("run", "list")}
     assert shown["status"] == run["status"] == "succeeded"
     assert "Succeeded:" in told.stdout
     assert [done.returncode for done in unknown] == [2, 2]
     assert all("There is no run" in done.stderr for done in unknown)
 
 
-def test_servers_are_listed_and_shown(home: Home, platform: Service) -> None:
+def test_servers_are_listed_and_shown(workspace: CliWorkspace, platform: Service) -> None:
     assert platform.said["epoch"]
 
-    listed = home.starling("server", "list")
-    shown = home.json("server", "show", "system_health")
+    listed = workspace.starling("server", "list")
+    shown = workspace.json("server", "show", "system_health")
 
     assert "broken\tdegraded\t0\tfile" in listed.stdout
     assert {tool["name"]: tool["effect"] for tool in shown["tools"]}["disk"] == "read"
 
 
-def test_a_server_is_added_used_tested_and_removed_while_the_platform_runs(home: Home, platform: Service) -> None:
-    record = home.folder / "record"
+def test_a_server_is_added_used_tested_and_removed_while_the_platform_runs(
+    workspace: CliWorkspace, platform: Service
+) -> None:
+    record = workspace.folder / "record"
     command = ("--", sys.executable, SERVERS / "recording.py", record)
 
-    added = home.json("server", "add", "recorder", "--effect", "read", *command)
-    asked = home.starling("ask", "Record the text 'kept'", "--url", platform.url)
-    tested = home.json("server", "test", "recorder")
-    removed = home.json("server", "remove", "recorder")
+    added = workspace.json("server", "add", "recorder", "--effect", "read", *command)
+    asked = workspace.starling("ask", "Record the text 'kept'", "--url", platform.url)
+    tested = workspace.json("server", "test", "recorder")
+    removed = workspace.json("server", "remove", "recorder")
 
     assert added["epoch"] > platform.said["epoch"]
     assert asked.returncode == 0, asked.stdout
@@ -145,23 +149,23 @@ def test_a_server_is_added_used_tested_and_removed_while_the_platform_runs(home:
     assert set(tested["tools"]) == set(added["tools"])
     assert tested["changed"] == []
     assert removed["epoch"] > added["epoch"]
-    assert "recorder" not in home.starling("server", "list").stdout
+    assert "recorder" not in workspace.starling("server", "list").stdout
 
 
-def test_a_server_that_cant_be_started_is_not_added(home: Home, platform: Service) -> None:
+def test_a_server_that_cant_be_started_is_not_added(workspace: CliWorkspace, platform: Service) -> None:
     assert platform.said["epoch"]
 
-    done = home.starling("server", "add", "nothing", "--", "no-such-command")
+    done = workspace.starling("server", "add", "nothing", "--", "no-such-command")
 
     assert done.returncode == 1
     assert "'no-such-command' was not found" in done.stderr
-    assert "nothing" not in home.starling("server", "list").stdout
+    assert "nothing" not in workspace.starling("server", "list").stdout
 
 
-def test_an_unknown_server_is_named_with_the_known_ones(home: Home, platform: Service) -> None:
+def test_an_unknown_server_is_named_with_the_known_ones(workspace: CliWorkspace, platform: Service) -> None:
     assert platform.said["epoch"]
 
-    done = home.starling("server", "test", "nobody")
+    done = workspace.starling("server", "test", "nobody")
 
     assert done.returncode == 2
     assert "There is no server 'nobody'" in done.stderr
@@ -177,25 +181,25 @@ def test_an_unknown_server_is_named_with_the_known_ones(home: Home, platform: Se
     ],
 )
 def test_a_switch_for_what_isnt_there_is_told(
-    home: Home, platform: Service, kind: str, mistyped: str, meant: str
+    workspace: CliWorkspace, platform: Service, kind: str, mistyped: str, meant: str
 ) -> None:
     assert platform.said["epoch"]
 
-    wrong = home.starling("switch", "off", kind, mistyped, "--reason", "a typo")
-    right = home.starling("switch", "off", kind, meant, "--reason", "no typo")
+    wrong = workspace.starling("switch", "off", kind, mistyped, "--reason", "a typo")
+    right = workspace.starling("switch", "off", kind, meant, "--reason", "no typo")
 
     for name in (mistyped, meant):
-        assert home.starling("switch", "on", kind, name).returncode == 0
+        assert workspace.starling("switch", "on", kind, name).returncode == 0
     assert (wrong.returncode, right.returncode) == (0, 0)
     assert f"There is no {kind} {mistyped!r} now: it will be off if it comes." in wrong.stdout
     assert "There is no" not in right.stdout
 
 
-def test_an_unknown_run_is_named(home: Home, platform: Service) -> None:
+def test_an_unknown_run_is_named(workspace: CliWorkspace, platform: Service) -> None:
     assert platform.said["epoch"]
 
-    unknown = home.starling("run", "show", "01900000-0000-7000-8000-000000000000")
-    malformed = home.starling("run", "tail", "nonsense")
+    unknown = workspace.starling("run", "show", "01900000-0000-7000-8000-000000000000")
+    malformed = workspace.starling("run", "tail", "nonsense")
 
     assert (unknown.returncode, malformed.returncode) == (2, 2)
     assert "There is no run" in unknown.stderr
@@ -203,16 +207,16 @@ def test_an_unknown_run_is_named(home: Home, platform: Service) -> None:
     assert "starling run list" in malformed.stderr
 
 
-def test_a_second_owner_of_the_data_folder_is_told_who_is_first(home: Home, platform: Service) -> None:
-    done = home.starling("up", "--port", "0")
+def test_a_second_owner_of_the_data_folder_is_told_who_is_first(workspace: CliWorkspace, platform: Service) -> None:
+    done = workspace.starling("up", "--port", "0")
 
     assert done.returncode == 2
     assert f"belongs to process {platform.process.pid}" in done.stderr
     assert "STARLING_DATA_DIR" in done.stderr
 
 
-def test_a_refused_request_is_explained(home: Home, platform: Service) -> None:
-    done = home.starling("ask", "   ", "--url", platform.url)
+def test_a_refused_request_is_explained(workspace: CliWorkspace, platform: Service) -> None:
+    done = workspace.starling("ask", "   ", "--url", platform.url)
 
     assert done.returncode == 2
     assert "empty" in done.stderr
@@ -220,30 +224,36 @@ def test_a_refused_request_is_explained(home: Home, platform: Service) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_up_stops_cleanly(number: int, code: int) -> None:
-    with new_home() as home, home.running("up", "--port", "0", "--mcp-config", _one_server(home)) as service:
-        home.starling("ask", _QUESTION, "--url", service.url)  # now it has a session open
+    with (
+        new_workspace() as workspace,
+        workspace.running("up", "--port", "0", "--mcp-config", _one_server(workspace)) as service,
+    ):
+        workspace.starling("ask", _QUESTION, "--url", service.url)  # now it has a session open
 
         assert service.stopped_by(number) == (code, [])
 
 
 def test_up_outlives_its_postgres() -> None:
-    with new_home() as home, home.running("up", "--port", "0", "--mcp-config", _one_server(home)) as service:
+    with (
+        new_workspace() as workspace,
+        workspace.running("up", "--port", "0", "--mcp-config", _one_server(workspace)) as service,
+    ):
         server = next(child for child in psutil.Process(service.process.pid).children() if child.name() == "postgres")
 
         server.kill()
-        asked = home.starling("ask", _QUESTION, "--url", service.url)
+        asked = workspace.starling("ask", _QUESTION, "--url", service.url)
         while asked.returncode == 3:  # until it is there again
-            asked = home.starling("ask", _QUESTION, "--url", service.url)
+            asked = workspace.starling("ask", _QUESTION, "--url", service.url)
 
         assert asked.returncode == 0, asked.stderr
         assert service.stopped_by(signal.SIGTERM) == (0, [])
 
 
-def test_serve_and_worker_share_the_work(own_home: Home) -> None:
-    home = replace(own_home, variables={**own_home.variables, "STARLING_MCP_CONFIG": str(_one_server(own_home))})
+def test_serve_and_worker_share_the_work(own_home: CliWorkspace) -> None:
+    workspace = replace(own_home, variables={**own_home.variables, "STARLING_MCP_CONFIG": str(_one_server(own_home))})
 
-    with home.running("serve", "--port", "0") as api, home.running("worker") as worker:
-        done = home.starling("ask", _QUESTION, "--url", api.url)
+    with workspace.running("serve", "--port", "0") as api, workspace.running("worker") as worker:
+        done = workspace.starling("ask", _QUESTION, "--url", api.url)
 
         assert done.returncode == 0, done.stderr
         assert worker.stopped_by(signal.SIGTERM) == (0, [])
@@ -251,10 +261,10 @@ def test_serve_and_worker_share_the_work(own_home: Home) -> None:
 
 
 def test_the_database_is_upgraded_where_it_is_empty(empty_database_url: str) -> None:
-    with new_home(DATABASE_URL=empty_database_url) as home:
-        before = home.starling("run", "list")
-        upgraded = home.json("db", "upgrade")
-        after = home.starling("run", "list")
+    with new_workspace(DATABASE_URL=empty_database_url) as workspace:
+        before = workspace.starling("run", "list")
+        upgraded = workspace.json("db", "upgrade")
+        after = workspace.starling("run", "list")
 
     assert before.returncode == 2
     assert "starling db upgrade" in before.stderr
@@ -264,8 +274,8 @@ def test_the_database_is_upgraded_where_it_is_empty(empty_database_url: str) -> 
 
 
 def test_without_a_database_commands_say_how_to_get_one() -> None:
-    with new_home() as home:
-        done = home.starling("run", "list")
+    with new_workspace() as workspace:
+        done = workspace.starling("run", "list")
 
     assert done.returncode == 3
     assert "starling up" in done.stderr
@@ -273,15 +283,15 @@ def test_without_a_database_commands_say_how_to_get_one() -> None:
 
 
 def test_without_an_api_ask_says_how_to_get_one() -> None:
-    with new_home() as home, socket.socket() as taken:
+    with new_workspace() as workspace, socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # nobody listens
-        done = home.starling("ask", "hello", "--url", f"http://127.0.0.1:{taken.getsockname()[1]}")
+        done = workspace.starling("ask", "hello", "--url", f"http://127.0.0.1:{taken.getsockname()[1]}")
 
     assert done.returncode == 3
     assert "starling up" in done.stderr
 
 
-def test_a_port_in_use_is_told(own_home: Home) -> None:
+def test_a_port_in_use_is_told(own_home: CliWorkspace) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = own_home.starling("up", "--port", str(taken.getsockname()[1]))
 
@@ -290,14 +300,14 @@ def test_a_port_in_use_is_told(own_home: Home) -> None:
     assert "--port" in done.stderr
 
 
-def test_an_open_address_is_refused(own_home: Home) -> None:
+def test_an_open_address_is_refused(own_home: CliWorkspace) -> None:
     done = own_home.starling("up", "--host", "0.0.0.0")  # noqa: S104 - it is refused
 
     assert done.returncode == 2
     assert "there is no key that anybody could call it with" in done.stderr
 
 
-def test_a_bad_server_file_is_explained(own_home: Home) -> None:
+def test_a_bad_server_file_is_explained(own_home: CliWorkspace) -> None:
     file = own_home.folder / "mcp.json"  # found by its name
     file.write_text('{"mcpServers": {"time": {"command": ""}}}')
 
@@ -308,7 +318,7 @@ def test_a_bad_server_file_is_explained(own_home: Home) -> None:
     assert len(done.stderr.splitlines()) == 2
 
 
-def test_wrong_settings_are_explained(own_home: Home) -> None:
+def test_wrong_settings_are_explained(own_home: CliWorkspace) -> None:
     file = own_home.folder / "other.yaml"
     file.write_text("port: many\n")
 
@@ -321,16 +331,16 @@ def test_wrong_settings_are_explained(own_home: Home) -> None:
 @pytest.mark.parametrize("option", [("--mcp-config", "bad.json"), ()])
 def test_a_wrong_configuration_is_told_before_anything_is_started(option: tuple[str, ...]) -> None:
     nowhere = "postgresql://nobody@127.0.0.1:1/none"
-    with new_home(DATABASE_URL=nowhere, STARLING_MODEL="offline:rules" if option else "nonsense") as home:
-        (home.folder / "bad.json").write_text("[")
+    with new_workspace(DATABASE_URL=nowhere, STARLING_MODEL="offline:rules" if option else "nonsense") as workspace:
+        (workspace.folder / "bad.json").write_text("[")
 
-        done = home.starling("up", "--port", "0", *option)
+        done = workspace.starling("up", "--port", "0", *option)
 
     assert done.returncode == 2
     assert ("bad.json is not JSON" if option else "'nonsense'") in done.stderr
 
 
-def test_yaml_that_cant_be_read_is_explained(own_home: Home) -> None:
+def test_yaml_that_cant_be_read_is_explained(own_home: CliWorkspace) -> None:
     file = own_home.folder / "other.yaml"
     file.write_text("bogus: [1\n")
 
@@ -341,26 +351,29 @@ def test_yaml_that_cant_be_read_is_explained(own_home: Home) -> None:
     assert "line 2" in done.stderr
 
 
-def test_a_model_that_answers_garbage_fails_the_run_and_not_the_platform(own_home: Home) -> None:
-    with _model(own_home, {"content": "{] no decision"}) as (home, _), home.running("up", "--port", "0") as service:
-        asked = home.starling("ask", "hello", "--url", service.url)
-        again = home.starling("ask", "hello", "--url", service.url)
+def test_a_model_that_answers_garbage_fails_the_run_and_not_the_platform(own_home: CliWorkspace) -> None:
+    with (
+        _model(own_home, {"content": "{] no decision"}) as (workspace, _),
+        workspace.running("up", "--port", "0") as service,
+    ):
+        asked = workspace.starling("ask", "hello", "--url", service.url)
+        again = workspace.starling("ask", "hello", "--url", service.url)
 
     assert asked.returncode == again.returncode == 1
     assert "Failed:" in asked.stdout
     assert "Traceback" not in asked.stdout + asked.stderr
 
 
-def test_a_run_goes_on_when_its_reader_goes_away(own_home: Home) -> None:
-    with _model(own_home, {"hold": "gate"}) as (home, model), home.running("up", "--port", "0") as service:
-        with home.started("ask", "hello", "--url", service.url) as reader:
+def test_a_run_goes_on_when_its_reader_goes_away(own_home: CliWorkspace) -> None:
+    with _model(own_home, {"hold": "gate"}) as (workspace, model), workspace.running("up", "--port", "0") as service:
+        with workspace.started("ask", "hello", "--url", service.url) as reader:
             run_id = _next_line(reader).split()[1]
             reader.send_signal(signal.SIGINT)
             assert reader.wait() == 130
             assert reader.stderr is not None
             assert f"starling run tail {run_id}" in reader.stderr.read()
 
-        with home.started("run", "tail", run_id) as tail:
+        with workspace.started("run", "tail", run_id) as tail:
             begun = _next_line(tail)
             httpx.post(f"{model}/release/gate")
             rest, _ = tail.communicate()
@@ -370,8 +383,8 @@ def test_a_run_goes_on_when_its_reader_goes_away(own_home: Home) -> None:
 
 
 def test_an_old_postgres_is_refused(old_server_url: str) -> None:  # noqa: F811
-    with new_home(DATABASE_URL=old_server_url) as home:
-        done = home.starling("up", "--port", "0")
+    with new_workspace(DATABASE_URL=old_server_url) as workspace:
+        done = workspace.starling("up", "--port", "0")
 
     assert done.returncode == 2
     assert "version 15" in done.stderr
@@ -381,16 +394,16 @@ def test_an_old_postgres_is_refused(old_server_url: str) -> None:  # noqa: F811
 @pytest.mark.parametrize("command", [("up", "--port", "0"), ("worker",)])
 def test_a_postgres_that_is_away_is_told(command: tuple[str, ...]) -> None:
     limits = '{"database_seconds": 0.1}'
-    with new_home(DATABASE_URL="postgresql://nobody@127.0.0.1:1/none", STARLING_LIMITS=limits) as home:
-        done = home.starling(*command)
+    with new_workspace(DATABASE_URL="postgresql://nobody@127.0.0.1:1/none", STARLING_LIMITS=limits) as workspace:
+        done = workspace.starling(*command)
 
     assert done.returncode == 3
     assert "Waiting for it" in done.stderr
     assert "DATABASE_URL" in done.stderr
 
 
-def _one_server(home: Home) -> Path:
-    return server_file(home, system_health=SYSTEM_HEALTH)
+def _one_server(workspace: CliWorkspace) -> Path:
+    return server_file(workspace, system_health=SYSTEM_HEALTH)
 
 
 def _next_line(process: subprocess.Popen[str]) -> str:
@@ -399,13 +412,13 @@ def _next_line(process: subprocess.Popen[str]) -> str:
 
 
 @contextmanager
-def _model(home: Home, answer: Mapping[str, str]) -> Generator[tuple[Home, str]]:
+def _model(workspace: CliWorkspace, answer: Mapping[str, str]) -> Generator[tuple[CliWorkspace, str]]:
     """Run a model server that always answers the same; gives the home whose commands ask it, and its address."""
-    script = home.folder / "script.json"
+    script = workspace.folder / "script.json"
     script.write_text(json.dumps([{"answer": answer}]))
     command = [sys.executable, "-m", "tests.support.model_server", "--script", script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
         url = _next_line(process).strip()
         model = {"STARLING_MODEL": "openai:scripted", "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "key"}
-        yield replace(home, variables={**home.variables, **model}), url.removesuffix("/v1")
+        yield replace(workspace, variables={**workspace.variables, **model}), url.removesuffix("/v1")
         process.terminate()

@@ -79,7 +79,7 @@ def done(events: Sequence[Event]) -> dict[str, Any]:
     return events[-1].data
 
 
-def told(event: Event) -> tuple[str, str]:
+def stream(event: Event) -> tuple[str, str]:
     return event.type, event.data.get("call_id") or event.data.get("task_id", "")
 
 
@@ -88,7 +88,7 @@ class Moment:
     """A point of a run: the model's answer that is held there, and what has been told and asked by then."""
 
     held: When
-    told: frozenset[tuple[str, str]]
+    stream: frozenset[tuple[str, str]]
     asked: int
 
 
@@ -113,7 +113,7 @@ async def test_after_a_kill_nothing_is_left_and_nothing_is_asked_again(open_fold
     ):
         async with platform.stream("record one and two") as events:
             seen = [await anext(events)]
-            while not moment.told <= {told(event) for event in seen}:
+            while not moment.stream <= {stream(event) for event in seen}:
                 seen.append(await anext(events))
             await model.received(moment.asked)
             assert await platform.kill() == []

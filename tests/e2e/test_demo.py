@@ -12,7 +12,7 @@ import pytest
 
 from starling.infra.postgres.embedded.cluster import locate
 from starling.infra.postgres.embedded.os_user import service_account
-from tests.support.command_line import new_home
+from tests.support.command_line import new_workspace
 
 _ROOT = Path(__file__).parents[2]
 _DEMO = _ROOT / "examples/demo"
@@ -41,19 +41,19 @@ def _running_in(folder: Path) -> Sequence[psutil.Process]:
 
 
 def test_several_specialists_solve_the_request_again_and_again_and_nothing_is_left_running() -> None:
-    with new_home() as home:
+    with new_workspace() as workspace:
         for _ in range(2):
-            done = _demo(home.folder)
+            done = _demo(workspace.folder)
 
             assert done.returncode == 0, done.stdout + done.stderr
             assert "America/Lima" in done.stdout
             assert "Succeeded:" in done.stdout.splitlines()[-1]
-            assert _running_in(home.folder) == []
+            assert _running_in(workspace.folder) == []
 
 
 def test_killed_it_leaves_nothing_running() -> None:
-    with new_home() as home:
-        variables = {**os.environ, "STARLING_DEMO_CACHE": str(home.folder), "STARLING_MODEL": "offline:rules"}
+    with new_workspace() as workspace:
+        variables = {**os.environ, "STARLING_DEMO_CACHE": str(workspace.folder), "STARLING_MODEL": "offline:rules"}
         with subprocess.Popen([sys.executable, _DEMO / "run.py"], stdout=subprocess.PIPE, env=variables) as demo:
             assert demo.stdout is not None
             demo.stdout.readline()
@@ -66,8 +66,8 @@ def test_killed_it_leaves_nothing_running() -> None:
 
 
 def test_it_fails_where_only_one_specialist_was_needed() -> None:
-    with new_home() as home:
-        done = _demo(home.folder, "What time is it in Lima?")
+    with new_workspace() as workspace:
+        done = _demo(workspace.folder, "What time is it in Lima?")
 
     assert "Succeeded:" in done.stdout
     assert done.returncode == 1

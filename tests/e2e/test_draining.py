@@ -12,21 +12,21 @@ from starling.app.container import open_services
 from starling.app.runs.acceptance import RunRequest
 from starling.app.runtime.database import Database
 from starling.core.settings import Settings
-from tests.support.command_line import Home, Service, new_home
+from tests.support.command_line import CliWorkspace, Service, new_workspace
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
-from tests.support.platform import CALLER, ModelSays, decision, task, verdict
+from tests.support.platform import CALLER, ScriptedModel, decision, task, verdict
 
 pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
 async def model() -> AsyncGenerator[ModelServer]:
-    says = ModelSays()
-    says.supervisor(decision(task("t1", "generalist")))
-    says.agent("t1", Answer("The answer.", hold="step"))
-    says.reviewer(verdict("APPROVED"))
-    async with ModelServer(says) as server:
+    script = ScriptedModel()
+    script.supervisor(decision(task("t1", "generalist")))
+    script.agent("t1", Answer("The answer.", hold="step"))
+    script.reviewer(verdict("APPROVED"))
+    async with ModelServer(script) as server:
         yield server
 
 
@@ -41,8 +41,8 @@ async def test_it_is_not_ready_while_it_drains(command: tuple[str, ...], databas
         "OPENAI_API_KEY": "none",
         "STARLING_LIMITS": json.dumps({"drain_seconds": 60}),
     }
-    with new_home(**variables) as home:
-        code, readiness, health, log = await drained(home, command, database_url, model)
+    with new_workspace(**variables) as workspace:
+        code, readiness, health, log = await drained(workspace, command, database_url, model)
 
     events = [line["event"] for line in log]
     assert (code, readiness, health) == (0, [200, "draining"], 200)
@@ -51,10 +51,10 @@ async def test_it_is_not_ready_while_it_drains(command: tuple[str, ...], databas
 
 
 async def drained(
-    home: Home, command: tuple[str, ...], database_url: str, model: ModelServer
+    workspace: CliWorkspace, command: tuple[str, ...], database_url: str, model: ModelServer
 ) -> tuple[int, list[object], int, list[dict[str, object]]]:
     """Drain a process in the middle of a step; return its exit code, what it said meanwhile, and its log."""
-    with home.started(*command, "--json") as process:
+    with workspace.started(*command, "--json") as process:
         service = await asyncio.to_thread(Service.ready, process)
         async with (
             open_services(Settings(), Database(database_url, database_url)) as services,

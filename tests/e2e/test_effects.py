@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.support.effects import AGENT, Effects
+from tests.support.effect_recorder import AGENT, EffectRecorder
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
 from tests.support.platform_process import PlatformProcess
@@ -75,7 +75,7 @@ async def http(platform: PlatformProcess, method: str, path: str, body: Any = No
         return await response.json()
 
 
-async def killed_while_out(platform: PlatformProcess, effects: Effects, whats: Sequence[str]) -> str:
+async def killed_while_out(platform: PlatformProcess, effects: EffectRecorder, whats: Sequence[str]) -> str:
     """Ask, pull the plug once all these calls have arrived or are done, open the gate, start again; give the run."""
     accepted = await http(platform, "POST", "/v1/runs", {"input": "Do it.", "thread_id": "t"})
     for what in whats:
@@ -124,7 +124,7 @@ async def shown(platform: PlatformProcess, run: str) -> str:
     return output.decode()
 
 
-def keys(effects: Effects, at: str, what: str) -> list[str | None]:
+def keys(effects: EffectRecorder, at: str, what: str) -> list[str | None]:
     charges = [line for line in effects.lines(at) if line["tool"] != "find_charge"]
     return [line["key"] for line in charges if line["what"] == what]
 
@@ -139,7 +139,7 @@ def ended(events: Sequence[Event]) -> dict[str, str]:
 
 
 async def test_after_a_kill_each_effect_is_there_once_or_somebody_was_asked(open_folder: Path) -> None:
-    effects = Effects(open_folder / "effects")
+    effects = EffectRecorder(open_folder / "effects")
     tasks = {
         "t1": [stalled("read_it", "seen", "after"), stalled("put", "kept", "after")],
         "t2": [stalled("charge", "paid", "after")],
@@ -174,7 +174,7 @@ async def test_after_a_kill_each_effect_is_there_once_or_somebody_was_asked(open
 
 
 async def test_after_a_kill_a_reconcile_tool_is_asked_before_a_person(open_folder: Path) -> None:
-    effects = Effects(open_folder / "effects")
+    effects = EffectRecorder(open_folder / "effects")
     tasks = {
         "t1": [
             stalled("charge", "paid", "after"),

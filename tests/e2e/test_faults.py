@@ -19,11 +19,11 @@ from starling.app.runtime.database import Database
 from starling.core.events import StoredEvent
 from starling.core.settings import Settings
 from starling.infra.postgres.runs.acceptance import RunKey
-from tests.support.command_line import Service, new_home
-from tests.support.effects import AGENT, Effects
+from tests.support.command_line import Service, new_workspace
+from tests.support.effect_recorder import AGENT, EffectRecorder
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
-from tests.support.platform import CALLER, ModelSays, Told, calls, decision, task, verdict
+from tests.support.platform import CALLER, RunStream, ScriptedModel, calls, decision, task, verdict
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -38,7 +38,7 @@ class Town:
     workers: tuple[Service, Service]
     services: Services
     engine: AsyncEngine
-    effects: Effects
+    effects: EffectRecorder
     model: ModelServer
 
     async def accept(self, thread: str = "t") -> RunKey:
@@ -63,8 +63,8 @@ class Town:
         first, second = self.workers
         return (first, second) if first.process.pid == pid else (second, first)
 
-    async def told(self, key: RunKey) -> Told:
-        return Told(key, [event async for event in self.services.reader.follow(key)])
+    async def stream(self, key: RunKey) -> RunStream:
+        return RunStream(key, [event async for event in self.services.reader.follow(key)])
 
     async def written(self, key: RunKey) -> list[StoredEvent]:
         return list(await self.services.reader.events(key))
@@ -72,19 +72,19 @@ class Town:
 
 @pytest.fixture
 async def model() -> AsyncGenerator[ModelServer]:
-    says = ModelSays()
-    says.supervisor(decision(task("t1", AGENT), task("t2", AGENT, after=["t1"])))
-    says.agent("t1", calls(("put", {"what": "this"})))
-    says.agent("t2", replace(calls(("charge", {"what": "that"})), hold="t2"))
-    says.reviewer(verdict("APPROVED"))
-    says.qa(Answer("Both are done [1] [2]."))
-    async with ModelServer(says) as server:
+    script = ScriptedModel()
+    script.supervisor(decision(task("t1", AGENT), task("t2", AGENT, after=["t1"])))
+    script.agent("t1", calls(("put", {"what": "this"})))
+    script.agent("t2", replace(calls(("charge", {"what": "that"})), hold="t2"))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Both are done [1] [2]."))
+    async with ModelServer(script) as server:
         yield server
 
 
 @pytest.fixture
 async def town(database_url: str, engine: AsyncEngine, model: ModelServer, tmp_path: Path) -> AsyncGenerator[Town]:
-    effects = Effects(tmp_path / "effects")
+    effects = EffectRecorder(tmp_path / "effects")
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"effects": effects.as_server()}}))
     variables = {
@@ -96,8 +96,8 @@ async def town(database_url: str, engine: AsyncEngine, model: ModelServer, tmp_p
         "OPENAI_API_KEY": "none",
         "STARLING_LIMITS": json.dumps({"lease_seconds": _LEASE, "drain_seconds": 60}),
     }
-    with new_home(**variables) as home, ExitStack() as stack:
-        begun = [stack.enter_context(home.started("worker", "--json")) for _ in range(2)]
+    with new_workspace(**variables) as workspace, ExitStack() as stack:
+        begun = [stack.enter_context(workspace.started("worker", "--json")) for _ in range(2)]
         first, second = [await asyncio.to_thread(Service.ready, process) for process in begun]
         async with open_services(Settings(), Database(database_url, database_url)) as services:
             yield Town((first, second), services, engine, effects, model)
@@ -109,7 +109,7 @@ async def ended(service: Service) -> int:
     return await asyncio.to_thread(service.process.wait, 60)
 
 
-def says(service: Service, words: str) -> None:
+def script(service: Service, words: str) -> None:
     """Return once a service has logged these words."""
     assert service.process.stderr is not None
     while words not in (line := service.process.stderr.readline()):
@@ -126,9 +126,9 @@ async def test_a_worker_that_is_killed_between_steps_is_replaced(town: Town) -> 
 
     holder.process.send_signal(signal.SIGKILL)
     town.model.release("t2")
-    told = await town.told(key)
+    stream = await town.stream(key)
 
-    assert told.status == "succeeded"
+    assert stream.status == "succeeded"
     assert both_done(town)
     assert len(town.model.requests) == 4 + 3  # what was out is asked again, then a review and the final answer
     assert (await town.standing(key))[:2] == (2, 1)
@@ -141,14 +141,14 @@ async def test_a_worker_that_was_stopped_past_its_lease_writes_and_does_nothing_
     stopped = psutil.Process(holder.process.pid)
     stopped.suspend()
     town.model.release("t2")
-    told = await town.told(key)
+    stream = await town.stream(key)
     other.process.send_signal(signal.SIGTERM)
     await ended(other)
     stopped.resume()
-    again = await town.told(await town.accept("another"))  # by the worker that was stopped
+    again = await town.stream(await town.accept("another"))  # by the worker that was stopped
 
-    assert (told.status, again.status) == ("succeeded", "succeeded")
-    assert await town.written(key) == told.events
+    assert (stream.status, again.status) == ("succeeded", "succeeded")
+    assert await town.written(key) == stream.events
     assert town.effects.done() == ["put this", "charge that"] * 2
 
 
@@ -158,10 +158,10 @@ async def test_a_worker_that_is_terminated_finishes_the_step_and_another_goes_on
 
     holder.process.send_signal(signal.SIGTERM)
     town.model.release("t2")
-    told = await town.told(key)
+    stream = await town.stream(key)
 
     assert await ended(holder) == 0
-    assert told.status == "succeeded"
+    assert stream.status == "succeeded"
     assert both_done(town)
     assert len(town.model.requests) == 4 + 2  # nothing is asked again
     assert (await town.standing(key))[1] == 0
@@ -172,13 +172,13 @@ async def test_a_second_sigterm_waits_for_no_step(town: Town) -> None:
     holder, _ = await town.holder(key)
 
     holder.process.send_signal(signal.SIGTERM)
-    await asyncio.to_thread(says, holder, "come to the end of a step before")  # or the two signals may count as one
+    await asyncio.to_thread(script, holder, "come to the end of a step before")  # or the two signals may count as one
     holder.process.send_signal(signal.SIGTERM)
     code = await ended(holder)  # while the model still thinks
     town.model.release("t2")
-    told = await town.told(key)
+    stream = await town.stream(key)
 
     assert code == 0
-    assert told.status == "succeeded"
+    assert stream.status == "succeeded"
     assert both_done(town)
     assert (await town.standing(key))[:2] == (2, 0)

@@ -9,12 +9,12 @@ from functools import partial
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from tests.support.command_line import new_home
-from tests.support.gateway import SERVERS
-from tests.support.guides import NOT_RUN, PAGES, blocks, is_shown, reason_not_to_run, unshown
+from tests.support.command_line import new_workspace
+from tests.support.documented_commands import NOT_RUN, PAGES, blocks, is_shown, reason_not_to_run, unshown
+from tests.support.gateway_harness import SERVERS
+from tests.support.guide_runner import GuideRunner
 from tests.support.model_server import ModelServer, offline_rules
 from tests.support.otlp_collector import Collector
-from tests.support.reader import Reader
 
 _DATABASE = "postgresql://user:password@host:5432/starling"
 _TRACES = "docs/guides/reading-a-trace.md"
@@ -51,7 +51,7 @@ def collector(portal: BlockingPortal) -> Generator[Collector]:
 
 
 @pytest.fixture(scope="module")
-def everywhere(shop: str, model: ModelServer, collector: Collector) -> Generator[Reader]:
+def everywhere(shop: str, model: ModelServer, collector: Collector) -> Generator[GuideRunner]:
     stand_ins = {
         "https://shop.example/mcp": shop,
         "https://weather.example/mcp": shop,
@@ -59,24 +59,24 @@ def everywhere(shop: str, model: ModelServer, collector: Collector) -> Generator
         "https://langfuse.example.org": collector.url,
         "http://localhost:4318": collector.url,
     }
-    with new_home() as home, Reader.at_home(home, stand_ins) as reader:
+    with new_workspace() as workspace, GuideRunner.at_home(workspace, stand_ins) as reader:
         yield reader
 
 
 @pytest.fixture
-def reader(everywhere: Reader, empty_database_url: str) -> Reader:
+def reader(everywhere: GuideRunner, empty_database_url: str) -> GuideRunner:
     everywhere.stand_ins[_DATABASE] = empty_database_url
     return everywhere
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != _TRACES])
-def test_a_page_can_be_followed(reader: Reader, page: str) -> None:
+def test_a_page_can_be_followed(reader: GuideRunner, page: str) -> None:
     for _ in reader.follow(page):
         pass
 
 
 def test_where_the_page_on_traces_sends_them_they_arrive(
-    reader: Reader, portal: BlockingPortal, collector: Collector
+    reader: GuideRunner, portal: BlockingPortal, collector: Collector
 ) -> None:
     typed = reader.follow(_TRACES)
 

@@ -6,25 +6,25 @@ from collections.abc import Generator
 import httpx
 import pytest
 
-from tests.support.command_line import SYSTEM_HEALTH, Home, new_home, server_file
+from tests.support.command_line import SYSTEM_HEALTH, CliWorkspace, new_workspace, server_file
 
 
 @pytest.fixture
-def home(database_url: str) -> Generator[Home]:
-    """A home with a migrated database of this test's own."""
-    with new_home(DATABASE_URL=database_url) as home:
-        yield home
+def workspace(database_url: str) -> Generator[CliWorkspace]:
+    """A workspace with a migrated database of this test's own."""
+    with new_workspace(DATABASE_URL=database_url) as workspace:
+        yield workspace
 
 
-def test_keys_are_made_listed_and_revoked(home: Home) -> None:
-    made = home.json(
+def test_keys_are_made_listed_and_revoked(workspace: CliWorkspace) -> None:
+    made = workspace.json(
         *("key", "create", "ci", "--tenant", "shop", "--scope", "run", "--scope", "admin"),
         *("--server", "time", "--tool", "git.git_log", "--expires", "30d"),
     )
-    plain = home.starling("key", "create", "laptop")
-    listed = home.json("key", "list")
-    of_the_shop = home.json("key", "list", "--tenant", "shop")
-    revoked = home.json("key", "revoke", made["id"])
+    plain = workspace.starling("key", "create", "laptop")
+    listed = workspace.json("key", "list")
+    of_the_shop = workspace.json("key", "list", "--tenant", "shop")
+    revoked = workspace.json("key", "revoke", made["id"])
 
     assert made["key"].startswith("sk-starling-")
     assert made["grant"] == {"servers": ["time"], "tools": ["git.git_log"]}
@@ -37,15 +37,17 @@ def test_keys_are_made_listed_and_revoked(home: Home) -> None:
     assert made["key"] not in str(listed)
     assert [key["name"] for key in of_the_shop] == ["ci"]
     assert revoked["state"] == "revoked"
-    assert "revoked" in home.starling("key", "list").stdout
+    assert "revoked" in workspace.starling("key", "list").stdout
 
 
-def test_a_grant_of_what_isnt_there_is_told_of(home: Home) -> None:
-    home.starling("registry", "reload", "--mcp-config", server_file(home, system_health=SYSTEM_HEALTH))
+def test_a_grant_of_what_isnt_there_is_told_of(workspace: CliWorkspace) -> None:
+    workspace.starling("registry", "reload", "--mcp-config", server_file(workspace, system_health=SYSTEM_HEALTH))
     known = ("--server", "system_health", "--tool", "system_health.disk")
 
-    quiet = home.starling("key", "create", "x", *known)
-    told = home.starling("key", "create", "x", *known, "--server", "tiem", "--tool", "system_health.dsik", "--json")
+    quiet = workspace.starling("key", "create", "x", *known)
+    told = workspace.starling(
+        "key", "create", "x", *known, "--server", "tiem", "--tool", "system_health.dsik", "--json"
+    )
 
     assert quiet.stderr == ""
     assert told.stderr == "Not there now, and reached once they are: system_health.dsik, tiem.\n"
@@ -60,22 +62,22 @@ def test_a_grant_of_what_isnt_there_is_told_of(home: Home) -> None:
         (("revoke", "nonsense"), "There is no key"),
     ],
 )
-def test_wrong_wishes_are_told(home: Home, arguments: tuple[str, ...], told: str) -> None:
-    done = home.starling("key", *arguments)
+def test_wrong_wishes_are_told(workspace: CliWorkspace, arguments: tuple[str, ...], told: str) -> None:
+    done = workspace.starling("key", *arguments)
 
     assert done.returncode == 2
     assert told in done.stderr
 
 
-def test_other_machines_are_listened_to_only_where_there_is_a_key(home: Home) -> None:
-    refused = home.starling("serve", "--host", "0.0.0.0", "--port", "0")  # noqa: S104 - what it is about
-    up_too = home.starling("up", "--host", "0.0.0.0", "--port", "0")  # noqa: S104
-    key = home.json("key", "create", "anybody")["key"]
+def test_other_machines_are_listened_to_only_where_there_is_a_key(workspace: CliWorkspace) -> None:
+    refused = workspace.starling("serve", "--host", "0.0.0.0", "--port", "0")  # noqa: S104 - what it is about
+    up_too = workspace.starling("up", "--host", "0.0.0.0", "--port", "0")  # noqa: S104
+    key = workspace.json("key", "create", "anybody")["key"]
 
     assert (refused.returncode, up_too.returncode) == (2, 2)
     assert "starling key create" in refused.stderr
     assert "starling key create" in up_too.stderr
-    with home.running("serve", "--host", "0.0.0.0", "--port", "0") as service:  # noqa: S104
+    with workspace.running("serve", "--host", "0.0.0.0", "--port", "0") as service:  # noqa: S104
         url = service.url.replace("0.0.0.0", "127.0.0.1")  # noqa: S104
         run = f"{url}/v1/runs/01a1f879-6f4e-7816-b2b9-746eb484f8a0/events"
         forwarded = {"X-Forwarded-For": "203.0.113.7"}
@@ -83,12 +85,12 @@ def test_other_machines_are_listened_to_only_where_there_is_a_key(home: Home) ->
         assert httpx.get(run, headers=forwarded | {"Authorization": f"Bearer {key}"}).status_code == 404
 
 
-def test_ask_shows_the_key_of_its_environment(home: Home) -> None:
-    key = home.json("key", "create", "anybody")["key"]
-    home.json("key", "revoke", home.json("key", "list")[0]["id"])
-    shown = Home(home.folder, {**home.variables, "STARLING_API_KEY": key})
+def test_ask_shows_the_key_of_its_environment(workspace: CliWorkspace) -> None:
+    key = workspace.json("key", "create", "anybody")["key"]
+    workspace.json("key", "revoke", workspace.json("key", "list")[0]["id"])
+    shown = CliWorkspace(workspace.folder, {**workspace.variables, "STARLING_API_KEY": key})
 
-    with home.running("serve", "--port", "0") as service:
+    with workspace.running("serve", "--port", "0") as service:
         done = shown.starling("ask", "hello", "--url", service.url)
 
     assert done.returncode == 2

@@ -4,8 +4,8 @@ import json
 import signal
 from typing import Any
 
-from tests.support.command_line import SYSTEM_HEALTH, Service, new_home, server_file
-from tests.support.gateway import free_port
+from tests.support.command_line import SYSTEM_HEALTH, Service, new_workspace, server_file
+from tests.support.gateway_harness import free_port
 
 _SECRETS = {
     "OPENAI_API_KEY": "canary-of-openai",
@@ -24,10 +24,10 @@ def lines(service: Service) -> list[dict[str, Any]]:
 def test_each_line_is_json_says_which_run_it_is_about_and_holds_no_secret() -> None:
     nobody = f"http://127.0.0.1:{free_port()}"
     services = {"CONTEXT_SERVICE_URL": nobody, "LANGFUSE_HOST": nobody}
-    with new_home(LOG_LEVEL="INFO", **_SECRETS, **services) as home:
-        file = server_file(home, system_health=SYSTEM_HEALTH, gone={"command": "no-such-command"})
-        with home.running("up", "--mcp-config", file, "--port", "0") as platform:
-            asked = home.starling("ask", "How full is the disk?", "--url", platform.url, "--json")
+    with new_workspace(LOG_LEVEL="INFO", **_SECRETS, **services) as workspace:
+        file = server_file(workspace, system_health=SYSTEM_HEALTH, gone={"command": "no-such-command"})
+        with workspace.running("up", "--mcp-config", file, "--port", "0") as platform:
+            asked = workspace.starling("ask", "How full is the disk?", "--url", platform.url, "--json")
             log = lines(platform)
 
     started = json.loads(asked.stdout.splitlines()[0])

@@ -1,12 +1,12 @@
 """`starling db prune` as an admin runs it."""
 
-from tests.support.command_line import new_home
+from tests.support.command_line import new_workspace
 
 
 def test_pruning_says_what_it_removes_and_why_nothing(database_url: str) -> None:
-    with new_home(DATABASE_URL=database_url) as home:
-        nothing = home.starling("db", "prune", "--older-than", "30d")
-        looked = home.json("db", "prune", "--older-than", "30d", "--dry-run", "--audit", "--tenant", "ours")
+    with new_workspace(DATABASE_URL=database_url) as workspace:
+        nothing = workspace.starling("db", "prune", "--older-than", "30d")
+        looked = workspace.json("db", "prune", "--older-than", "30d", "--dry-run", "--audit", "--tenant", "ours")
 
     assert nothing.returncode == 0, nothing.stderr
     assert nothing.stdout.startswith("Nothing to remove. No run ended before ")
@@ -15,8 +15,8 @@ def test_pruning_says_what_it_removes_and_why_nothing(database_url: str) -> None
 
 
 def test_an_age_that_is_none_is_refused(database_url: str) -> None:
-    with new_home(DATABASE_URL=database_url) as home:
-        refused = home.starling("db", "prune", "--older-than", "30")
+    with new_workspace(DATABASE_URL=database_url) as workspace:
+        refused = workspace.starling("db", "prune", "--older-than", "30")
 
     assert refused.returncode == 2
     assert "'30' is not a duration" in refused.stderr

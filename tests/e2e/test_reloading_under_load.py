@@ -22,8 +22,8 @@ from mcp_gateway.gateway import open_gateway
 from mcp_gateway.repository import ServerRepository
 from starling.core.settings import Limits
 from starling.infra.postgres.tables import runs
-from tests.support.command_line import Service, new_home
-from tests.support.gateway import call, named, wait_for
+from tests.support.command_line import Service, new_workspace
+from tests.support.gateway_harness import call, named, wait_for
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
 from tests.support.platform import Workbench, calls, decision, running_workbench, task, verdict
@@ -124,8 +124,8 @@ async def town(database_url: str, model: ModelServer) -> AsyncGenerator[Town]:
         "STARLING_LIMITS": '{"tool_call_seconds": 200, "model_call_seconds": 200}',
     }
     commands = (("serve", "--port", "0"), ("worker",)) * 2
-    with new_home(**variables) as home, ExitStack() as stack:
-        begun = [stack.enter_context(home.started(*command, "--json")) for command in commands]
+    with new_workspace(**variables) as workspace, ExitStack() as stack:
+        begun = [stack.enter_context(workspace.started(*command, "--json")) for command in commands]
         services = [await asyncio.to_thread(Service.ready, process) for process in begun]
         async with aiohttp.ClientSession() as client:
             yield Town([api.url for api in services[::2]], [worker.url for worker in services[1::2]], client)

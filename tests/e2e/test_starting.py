@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tests.support.command_line import Service, new_home
+from tests.support.command_line import Service, new_workspace
 from tests.support.tcp_proxy import proxied
 
 
@@ -14,7 +14,7 @@ async def test_a_service_waits_for_a_postgres_that_starts_later(database_url: st
     async with proxied(database_url) as database:
         port = database.proxy.port
         await database.proxy.stop()
-        with new_home(DATABASE_URL=database.url) as home, home.started(*command, "--json") as process:
+        with new_workspace(DATABASE_URL=database.url) as workspace, workspace.started(*command, "--json") as process:
             said = await asyncio.to_thread(_line_of, process)
             await database.proxy.start(port)
             service = await asyncio.to_thread(Service.ready, process)

@@ -16,8 +16,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.infra.postgres.engine import open_engine
-from tests.support.command_line import Service, new_home
-from tests.support.effects import AGENT, Effects
+from tests.support.command_line import Service, new_workspace
+from tests.support.effect_recorder import AGENT, EffectRecorder
 from tests.support.model_script import Answer, Body, Rule, Script, When
 from tests.support.model_server import ModelServer
 from tests.support.platform import calls, decision, task, verdict
@@ -46,7 +46,7 @@ class Town:
 
     client: aiohttp.ClientSession
     engine: AsyncEngine
-    effects: Effects
+    effects: EffectRecorder
 
     @asynccontextmanager
     async def calling(self) -> AsyncGenerator[tuple[str, asyncio.Task[list[Event]]]]:
@@ -88,7 +88,7 @@ def a_model() -> ModelServer:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def town(module_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Town]:
     folder: Path = tmp_path_factory.mktemp("switches")
-    effects = Effects(folder / "effects")
+    effects = EffectRecorder(folder / "effects")
     config = folder / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"effects": effects.as_server()}}))
     engine = open_engine(module_database_url)
@@ -101,8 +101,8 @@ async def town(module_database_url: str, tmp_path_factory: pytest.TempPathFactor
             "OPENAI_API_KEY": "none",
             "STARLING_LIMITS": json.dumps({"tool_iterations": TURNS}),
         }
-        with new_home(**variables) as home, ExitStack() as stack:
-            begun = [stack.enter_context(home.started(*command)) for command in COMMANDS]
+        with new_workspace(**variables) as workspace, ExitStack() as stack:
+            begun = [stack.enter_context(workspace.started(*command)) for command in COMMANDS]
             api, _ = [await asyncio.to_thread(Service.ready, process) for process in begun]
             async with aiohttp.ClientSession(api.url) as client:
                 yield Town(client, engine, effects)

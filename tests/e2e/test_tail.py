@@ -11,14 +11,14 @@ from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.writer import RunWriter
-from tests.support.command_line import new_home
-from tests.support.runs import a_run, claimed, defer_nothing
+from tests.support.command_line import new_workspace
+from tests.support.run_factories import claimed, defer_nothing, new_run
 
 
 async def an_ended_run(engine: AsyncEngine) -> RunKey:
     """A run of four events."""
     repository = RunRepository(engine, defer_nothing, cap=8)
-    new = a_run()
+    new = new_run()
     await repository.accept(new)
     leases = Leases(engine, defer_nothing, repository.admit)
     writer = RunWriter(engine, await claimed(leases, new.key), Broadcast())
@@ -36,11 +36,11 @@ async def test_tail_shows_one_gap_and_what_there_is(engine: AsyncEngine, databas
         await connection.execute(b"DELETE FROM events WHERE seq <= 2")
         await connection.execute(b"UPDATE runs SET trimmed = 2")
 
-    with new_home(DATABASE_URL=database_url) as home:
-        shown = home.starling("run", "tail", key.id)
-        lines = home.starling("run", "tail", key.id, "--json")
-        beyond = home.starling("run", "tail", key.id, "--after", "4")
-        far_beyond = home.starling("run", "tail", key.id, "--after", "9", "--json")
+    with new_workspace(DATABASE_URL=database_url) as workspace:
+        shown = workspace.starling("run", "tail", key.id)
+        lines = workspace.starling("run", "tail", key.id, "--json")
+        beyond = workspace.starling("run", "tail", key.id, "--after", "4")
+        far_beyond = workspace.starling("run", "tail", key.id, "--after", "9", "--json")
 
     assert (shown.returncode, lines.returncode, beyond.returncode) == (0, 0, 0)
     assert shown.stdout.startswith("Events 1 to 2 are no longer kept.\n")

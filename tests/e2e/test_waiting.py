@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import SYSTEM_HEALTH, Home, Service, new_home, server_file
+from tests.support.command_line import SYSTEM_HEALTH, CliWorkspace, Service, new_workspace, server_file
 
 RUN = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
 QUESTION = "How full is this disk?"
@@ -15,15 +15,15 @@ SERVERS = {"system_health": SYSTEM_HEALTH | {"x-starling": {"effect": "read", "a
 
 
 @pytest.fixture
-def home(database_url: str) -> Generator[Home]:
-    with new_home(DATABASE_URL=database_url) as home:
-        yield home
+def workspace(database_url: str) -> Generator[CliWorkspace]:
+    with new_workspace(DATABASE_URL=database_url) as workspace:
+        yield workspace
 
 
 @pytest.fixture
-def platform(home: Home) -> Generator[Service]:
-    file: Path = server_file(home, **SERVERS)
-    with home.running("up", "--port", "0", "--mcp-config", file) as service:
+def platform(workspace: CliWorkspace) -> Generator[Service]:
+    file: Path = server_file(workspace, **SERVERS)
+    with workspace.running("up", "--port", "0", "--mcp-config", file) as service:
         yield service
 
 
@@ -36,14 +36,14 @@ def told_to_type(process: subprocess.Popen[str]) -> list[str]:
     raise AssertionError("the run asked nothing")
 
 
-def test_a_call_is_approved_from_the_command_line_and_ask_reads_on(home: Home, platform: Service) -> None:
-    with home.started("ask", QUESTION, "--url", platform.url) as asking:
+def test_a_call_is_approved_from_the_command_line_and_ask_reads_on(workspace: CliWorkspace, platform: Service) -> None:
+    with workspace.started("ask", QUESTION, "--url", platform.url) as asking:
         command = told_to_type(asking)
-        listed = home.starling("run", "approve")
-        waiting = home.json("run", "approve")
-        shown = home.starling("run", "show", command[2])
-        lists = [home.json("run", "list", "--status", status) for status in ("waiting", "parked")]
-        approved = home.starling(*command)
+        listed = workspace.starling("run", "approve")
+        waiting = workspace.json("run", "approve")
+        shown = workspace.starling("run", "show", command[2])
+        lists = [workspace.json("run", "list", "--status", status) for status in ("waiting", "parked")]
+        approved = workspace.starling(*command)
         rest, _ = asking.communicate()
 
     assert asking.returncode == 0, rest
@@ -56,23 +56,23 @@ def test_a_call_is_approved_from_the_command_line_and_ask_reads_on(home: Home, p
     assert f"`starling {' '.join(command)}` approves it" in shown.stdout
     assert approved.returncode == 0, approved.stderr
     assert f"{waiting[0]['id']} is approved." in approved.stdout
-    assert home.json("run", "approve") == []
+    assert workspace.json("run", "approve") == []
 
 
-def test_a_request_behind_a_run_that_waits_says_so(home: Home, platform: Service) -> None:
+def test_a_request_behind_a_run_that_waits_says_so(workspace: CliWorkspace, platform: Service) -> None:
     question = (QUESTION, "--url", platform.url, "--thread", "line")
-    with home.started("ask", *question) as first:
+    with workspace.started("ask", *question) as first:
         ahead = told_to_type(first)[2]
-        with home.started("ask", *question) as second:
+        with workspace.started("ask", *question) as second:
             assert second.stdout is not None
             behind = second.stdout.readline().split()[1]
-            with home.started("run", "tail", behind) as tail:
+            with workspace.started("run", "tail", behind) as tail:
                 assert tail.stdout is not None
                 told = [second.stdout.readline(), *(tail.stdout.readline() for _ in range(2))]
-            shown = home.starling("run", "show", behind)
-            document = home.json("run", "show", behind)
+            shown = workspace.starling("run", "show", behind)
+            document = workspace.json("run", "show", behind)
             for run in (behind, ahead):
-                home.starling("run", "cancel", run)
+                workspace.starling("run", "cancel", run)
 
     asked, started, read_along = told
     assert asked == read_along
@@ -82,12 +82,12 @@ def test_a_request_behind_a_run_that_waits_says_so(home: Home, platform: Service
     assert document["behind"] == [{"run_id": ahead, "status": "waiting"}]
 
 
-def test_a_call_is_refused_with_a_note(home: Home, platform: Service) -> None:
-    with home.started("ask", QUESTION, "--url", platform.url) as asking:
+def test_a_call_is_refused_with_a_note(workspace: CliWorkspace, platform: Service) -> None:
+    with workspace.started("ask", QUESTION, "--url", platform.url) as asking:
         command = told_to_type(asking)
-        refused = home.starling(*command, "--reject", "--note", "not on a Friday")
+        refused = workspace.starling(*command, "--reject", "--note", "not on a Friday")
         rest, _ = asking.communicate()
-    late = home.starling(*command)
+    late = workspace.starling(*command)
 
     assert refused.returncode == 0, refused.stderr
     assert "is refused." in refused.stdout
@@ -97,13 +97,13 @@ def test_a_call_is_refused_with_a_note(home: Home, platform: Service) -> None:
     assert "starling run approve" in late.stderr
 
 
-def test_what_is_wrong_with_an_answer_is_explained(home: Home, platform: Service) -> None:
-    with home.started("ask", QUESTION, "--url", platform.url) as asking:
+def test_what_is_wrong_with_an_answer_is_explained(workspace: CliWorkspace, platform: Service) -> None:
+    with workspace.started("ask", QUESTION, "--url", platform.url) as asking:
         command = told_to_type(asking)
-        no_json = home.starling(*command, "--payload", "{")
-        misfit = home.starling(*command, "--payload", '{"approved": "maybe"}')
-        nobody = home.starling("run", "approve", "nothing")
-        home.starling(*command)
+        no_json = workspace.starling(*command, "--payload", "{")
+        misfit = workspace.starling(*command, "--payload", '{"approved": "maybe"}')
+        nobody = workspace.starling("run", "approve", "nothing")
+        workspace.starling(*command)
         asking.communicate()
 
     assert "--payload is no JSON object" in no_json.stderr
@@ -123,8 +123,8 @@ def test_what_is_wrong_with_an_answer_is_explained(home: Home, platform: Service
         ((RUN, "--id", "5"), "'5' is no id of an interrupt."),
     ],
 )
-def test_no_part_of_an_answer_goes_unheard(home: Home, options: tuple[str, ...], told: str) -> None:
-    refused = home.starling("run", "approve", *options)
+def test_no_part_of_an_answer_goes_unheard(workspace: CliWorkspace, options: tuple[str, ...], told: str) -> None:
+    refused = workspace.starling("run", "approve", *options)
 
     assert refused.returncode == 2
     assert told in refused.stderr

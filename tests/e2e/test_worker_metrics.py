@@ -2,16 +2,16 @@
 
 import aiohttp
 
-from tests.support.command_line import new_home
+from tests.support.command_line import new_workspace
 
 
 async def test_a_worker_serves_the_metrics_of_the_runs_that_it_worked_on(database_url: str) -> None:
     with (
-        new_home(DATABASE_URL=database_url, STARLING_WORKER_PORT="0") as home,
-        home.running("serve", "--port", "0") as api,
-        home.running("worker") as worker,
+        new_workspace(DATABASE_URL=database_url, STARLING_WORKER_PORT="0") as workspace,
+        workspace.running("serve", "--port", "0") as api,
+        workspace.running("worker") as worker,
     ):
-        asked = home.starling("ask", "Hello", "--url", api.url)
+        asked = workspace.starling("ask", "Hello", "--url", api.url)
         async with aiohttp.ClientSession(worker.url) as client:
             async with client.get("/metrics") as response:
                 metrics = await response.text()

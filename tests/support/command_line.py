@@ -19,7 +19,7 @@ _KEPT = ("PATH", "LANG", "TMPDIR", "PYTHONPATH")
 
 
 @dataclass(frozen=True)
-class Home:
+class CliWorkspace:
     """A folder that commands run in, and what they find in their environment besides the usual."""
 
     folder: Path
@@ -103,17 +103,17 @@ class Service:
 
 
 @contextmanager
-def new_home(**variables: str) -> Generator[Home]:
+def new_workspace(**variables: str) -> Generator[CliWorkspace]:
     """Make a folder that every user may enter, as the embedded Postgres needs under root."""
     with tempfile.TemporaryDirectory(prefix="starling-") as name:
         folder = Path(name)
         folder.chmod(0o711)
-        yield Home(folder, variables)
+        yield CliWorkspace(folder, variables)
 
 
-def server_file(home: Home, **servers: Mapping[str, Any]) -> Path:
+def server_file(workspace: CliWorkspace, **servers: Mapping[str, Any]) -> Path:
     """Write an `mcpServers` file into a home."""
-    file = home.folder / "servers.json"
+    file = workspace.folder / "servers.json"
     file.write_text(json.dumps({"mcpServers": servers}))
     return file
 

@@ -21,7 +21,7 @@ import orjson
 from aiohttp import web
 
 from starling.core.llm import Message, ModelRequest, ModelRole, ModelToolCall, ResponseSchema, ToolSpec
-from tests.support import serving
+from tests.support import http_server
 from tests.support.model_script import Answer, Body, Responder, Script, completion, parts
 
 
@@ -65,7 +65,7 @@ class ModelServer:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
 
     async def __aenter__(self) -> Self:
-        self._listening = await serving.start(self._runner, self._port)
+        self._listening = await http_server.start(self._runner, self._port)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -75,7 +75,7 @@ class ModelServer:
         """Answer nothing any more, as a server that is away."""
         for gate in self._gates.values():
             gate.set()
-        await serving.stop(self._runner, self._listening)
+        await http_server.stop(self._runner, self._listening)
 
     @property
     def root(self) -> str:

@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from tests.support import serving
+from tests.support import http_server
 
 type Attributes = Mapping[str, Any]
 
@@ -54,11 +54,11 @@ class Collector:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
 
     async def __aenter__(self) -> Self:
-        self._listening = await serving.start(self._runner)
+        self._listening = await http_server.start(self._runner)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await serving.stop(self._runner, self._listening)
+        await http_server.stop(self._runner, self._listening)
 
     @property
     def url(self) -> str:

@@ -1,6 +1,6 @@
 """A whole platform for tests, without its edges: runs are accepted, claimed and executed as a worker does it.
 
-The model is a script, said by `ModelSays`; servers, database and HTTP are real.
+The model is a script, written as a `ScriptedModel`; servers, database and HTTP are real.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.runs import RunResult
 from starling.core.settings import Limits, ProviderSettings, Settings
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
-from tests.support.gateway import SERVERS, free_port
+from tests.support.gateway_harness import SERVERS, free_port
 from tests.support.model_script import Answer, Body, Rule, Script, When
 from tests.support.model_server import ModelServer
 
@@ -111,7 +111,7 @@ def calls(*asked: tuple[str, dict[str, Any] | str]) -> Answer:
 
 
 @dataclass(slots=True)
-class ModelSays:
+class ScriptedModel:
     """What the model answers to whom: each answer once, the last one from then on.
 
     While `held`, each answer waits at a gate: the first at "1", and so on.
@@ -148,7 +148,7 @@ class ModelSays:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RunStream:
     """All that one run's stream told."""
 
     key: RunKey
@@ -204,16 +204,16 @@ class Platform:
         assert claim is not None
         return claim
 
-    async def finish(self, key: RunKey) -> Told:
+    async def finish(self, key: RunKey) -> RunStream:
         """Claim and execute a run to its end."""
         await self.brain.execute(await self.claim(key))
-        return await self.told(key)
+        return await self.stream(key)
 
-    async def ask(self, text: str, *, thread: str = "thread", **config: Any) -> Told:
+    async def ask(self, text: str, *, thread: str = "thread", **config: Any) -> RunStream:
         return await self.finish(await self.accept(text, thread=thread, **config))
 
-    async def told(self, key: RunKey) -> Told:
-        return Told(key, [event async for event in self.services.reader.follow(key)])
+    async def stream(self, key: RunKey) -> RunStream:
+        return RunStream(key, [event async for event in self.services.reader.follow(key)])
 
     async def result(self, key: RunKey) -> RunResult:
         record = await self.services.reader.record(key)
@@ -221,7 +221,7 @@ class Platform:
         return record.result
 
     @asynccontextmanager
-    async def living(self, key: RunKey) -> AsyncGenerator[asyncio.Task[RunResult | None]]:
+    async def executing(self, key: RunKey) -> AsyncGenerator[asyncio.Task[RunResult | None]]:
         """Execute a run for as long as the block lasts, then end that life as a crash would and hand the run back."""
         claim = await self.claim(key)
         life = asyncio.get_running_loop().create_task(self.brain.execute(claim))
@@ -232,7 +232,7 @@ class Platform:
             await asyncio.gather(life, return_exceptions=True)
             await self.services.leases.release(claim.run)
 
-    def asked(self, contains: str) -> list[Body]:
+    def requests_containing(self, contains: str) -> list[Body]:
         """What the model was asked with these words in it."""
         when = When(contains=contains)
         return [body for body in self.model.bodies if when.fits(body)]

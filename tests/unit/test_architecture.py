@@ -12,29 +12,29 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Path:
+def harness(tmp_path: Path) -> Path:
     """A copy of the source tree and of the rules."""
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 
 
-def lint(house: Path) -> subprocess.CompletedProcess[str]:
+def lint(harness: Path) -> subprocess.CompletedProcess[str]:
     command = [Path(sys.executable).with_name("lint-imports"), "--no-cache", "--no-logo"]
-    environment = os.environ | {"PYTHONPATH": str(house / "src"), "COLUMNS": "200"}
-    return subprocess.run(command, cwd=house, env=environment, capture_output=True, text=True, check=False)
+    environment = os.environ | {"PYTHONPATH": str(harness / "src"), "COLUMNS": "200"}
+    return subprocess.run(command, cwd=harness, env=environment, capture_output=True, text=True, check=False)
 
 
-def write(house: Path, module: str, text: str) -> None:
-    file = house / "src" / f"{module.replace('.', '/')}.py"
-    for folder in reversed(file.relative_to(house / "src").parents[:-1]):
-        (house / "src" / folder).mkdir(exist_ok=True)
-        (house / "src" / folder / "__init__.py").touch()
+def write(harness: Path, module: str, text: str) -> None:
+    file = harness / "src" / f"{module.replace('.', '/')}.py"
+    for folder in reversed(file.relative_to(harness / "src").parents[:-1]):
+        (harness / "src" / folder).mkdir(exist_ok=True)
+        (harness / "src" / folder / "__init__.py").touch()
     file.write_text(f'"""Violates a rule."""\n\n{text}\n')
 
 
-def test_the_house_keeps_its_rules(house: Path) -> None:
-    outcome = lint(house)
+def test_the_house_keeps_its_rules(harness: Path) -> None:
+    outcome = lint(harness)
 
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
 
@@ -60,21 +60,21 @@ def test_the_house_keeps_its_rules(house: Path) -> None:
         ("brain.extra", "import sqlalchemy", "sqlalchemy lives in"),
     ],
 )
-def test_a_forbidden_import_breaks_its_rule(house: Path, module: str, statement: str, rule: str) -> None:
-    write(house, module, statement)
+def test_a_forbidden_import_breaks_its_rule(harness: Path, module: str, statement: str, rule: str) -> None:
+    write(harness, module, statement)
 
-    outcome = lint(house)
+    outcome = lint(harness)
 
     assert outcome.returncode == 1, outcome.stdout + outcome.stderr
     assert any(line.startswith(rule) and line.endswith("BROKEN") for line in outcome.stdout.splitlines())
 
 
 @pytest.mark.parametrize("package", ["brain.nodes", "starling.app.http.routes"])
-def test_siblings_that_know_each_other_break_their_rule(house: Path, package: str) -> None:
-    write(house, f"{package}.one", "")
-    write(house, f"{package}.two", f"import {package}.one")
+def test_siblings_that_know_each_other_break_their_rule(harness: Path, package: str) -> None:
+    write(harness, f"{package}.one", "")
+    write(harness, f"{package}.two", f"import {package}.one")
 
-    outcome = lint(house)
+    outcome = lint(harness)
 
     assert outcome.returncode == 1, outcome.stdout + outcome.stderr
     assert "don't know each other BROKEN" in outcome.stdout

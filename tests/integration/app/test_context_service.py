@@ -24,8 +24,8 @@ from starling.infra.postgres.kill_switches import Target
 from starling.infra.postgres.outbox import Outbox
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.tables import audit_events
-from tests.support import serving
-from tests.support.gateway import free_port
+from tests.support import http_server
+from tests.support.gateway_harness import free_port
 from tests.support.platform import CALLER
 
 SHAPE = {"correlation_id", "event_type", "source", "payload"}
@@ -36,7 +36,7 @@ class FakeContextService:
 
     def __init__(self, last: str = "run_completed") -> None:
         self.last = last  # the type of event that completes what is told
-        self.told: dict[str, dict[str, Any]] = {}
+        self.stream: dict[str, dict[str, Any]] = {}
         self.asked = asyncio.Event()
         self.complete = asyncio.Event()
         self.status = 200
@@ -44,8 +44,8 @@ class FakeContextService:
     async def events(self, request: web.Request) -> web.Response:
         self.asked.set()
         if self.status == 200:
-            self.told[request.headers["Idempotency-Key"]] = await request.json()
-            if self.last in [event["event_type"] for event in self.told.values()]:
+            self.stream[request.headers["Idempotency-Key"]] = await request.json()
+            if self.last in [event["event_type"] for event in self.stream.values()]:
                 self.complete.set()
         return web.Response(status=self.status)
 
@@ -54,11 +54,11 @@ class FakeContextService:
         app = web.Application()
         app.router.add_post("/base/events", self.events)
         runner = web.AppRunner(app)
-        listening = await serving.start(runner, port)
+        listening = await http_server.start(runner, port)
         try:
             yield
         finally:
-            await serving.stop(runner, listening)
+            await http_server.stop(runner, listening)
 
 
 @asynccontextmanager
@@ -102,13 +102,13 @@ async def test_runs_go_on_while_it_is_down_and_it_is_told_later(database_url: st
             await service.complete.wait()
         record = await services.reader.record(key)
 
-    of_run = [event for event in service.told.values() if event["event_type"].startswith("run_")]
+    of_run = [event for event in service.stream.values() if event["event_type"].startswith("run_")]
     assert [shown(event) for event in of_run] == [
         ("corr-1", "run_started", "starling", key.id),
         ("corr-1", "run_completed", "starling", key.id),
     ]
     started, completed = (event["payload"] for event in of_run)
-    assert all(event.keys() == SHAPE for event in service.told.values())
+    assert all(event.keys() == SHAPE for event in service.stream.values())
     assert started == {
         "tenant": DEFAULT_TENANT,
         "run_id": key.id,
@@ -131,11 +131,11 @@ async def test_it_is_told_of_changes_of_keys_switches_and_the_registry(database_
         await services.switches.on(target, actor)
         await service.complete.wait()
 
-    told = [event for event in service.told.values() if event["payload"]["origin"] == "test"]
-    assert [event["event_type"] for event in told] == ["key.create", "key.revoke", "switch.off", "switch.on"]
-    assert {event["source"] for event in told} == {"starling"}
-    assert all(event.keys() == SHAPE for event in told)
-    assert told[1]["payload"] == {
+    stream = [event for event in service.stream.values() if event["payload"]["origin"] == "test"]
+    assert [event["event_type"] for event in stream] == ["key.create", "key.revoke", "switch.off", "switch.on"]
+    assert {event["source"] for event in stream} == {"starling"}
+    assert all(event.keys() == SHAPE for event in stream)
+    assert stream[1]["payload"] == {
         "tenant": "*",
         "actor": "local",
         "origin": "test",
@@ -143,8 +143,8 @@ async def test_it_is_told_of_changes_of_keys_switches_and_the_registry(database_
         "target": row.id,
         "detail": {"tenant": "shop"},
     }
-    assert key not in json.dumps(told)
-    assert any(event["event_type"] == "registry.start" for event in service.told.values())
+    assert key not in json.dumps(stream)
+    assert any(event["event_type"] == "registry.start" for event in service.stream.values())
 
 
 async def test_what_was_taken_is_given_to_nobody_else_until_it_is_given_back(

@@ -16,9 +16,9 @@ from starling.app.doctor import clock_skew, disk_space, python_version
 from starling.app.doctor.finding import Finding
 from starling.app.doctor.runner import run_checks
 from starling.core.settings import ProviderSettings, Settings
-from tests.support import serving
-from tests.support.command_line import new_home
-from tests.support.gateway import SERVERS, free_port
+from tests.support import http_server
+from tests.support.command_line import new_workspace
+from tests.support.gateway_harness import SERVERS, free_port
 from tests.support.model_script import Answer, Body
 from tests.support.model_server import ModelServer
 
@@ -67,11 +67,11 @@ async def collector(status: int) -> AsyncGenerator[str]:
 @asynccontextmanager
 async def served(app: web.Application) -> AsyncGenerator[str]:
     runner = web.AppRunner(app)
-    listening = await serving.start(runner)
+    listening = await http_server.start(runner)
     try:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
-        await serving.stop(runner, listening)
+        await http_server.stop(runner, listening)
 
 
 async def test_where_all_is_well_it_says_what_it_saw(database_url: str, tmp_path: Path) -> None:
@@ -192,11 +192,11 @@ def test_an_old_python_is_a_problem(version: tuple[int, ...], state: str) -> Non
 
 
 def test_the_command_prints_a_line_a_finding_and_exits_by_the_worst(database_url: str) -> None:
-    with new_home(DATABASE_URL=database_url) as home:
-        (home.folder / "mcp.json").write_text(json.dumps({"mcpServers": {"well": WELL}}))
-        well = home.starling("doctor", "--json")
-        (home.folder / "mcp.json").write_text(json.dumps({"mcpServers": {"gone": MISSING}}))
-        broken = home.starling("doctor")
+    with new_workspace(DATABASE_URL=database_url) as workspace:
+        (workspace.folder / "mcp.json").write_text(json.dumps({"mcpServers": {"well": WELL}}))
+        well = workspace.starling("doctor", "--json")
+        (workspace.folder / "mcp.json").write_text(json.dumps({"mcpServers": {"gone": MISSING}}))
+        broken = workspace.starling("doctor")
 
     assert well.returncode == 0, well.stderr
     assert {item["state"] for item in json.loads(well.stdout)} == {"ok", "warning"}

@@ -13,16 +13,16 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.app.worker.worker import working
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
-from tests.support.platform import ModelSays, Platform, decision, open_platform, task, verdict
+from tests.support.platform import Platform, ScriptedModel, decision, open_platform, task, verdict
 
 
 @pytest.fixture
 async def model() -> AsyncGenerator[ModelServer]:
-    says = ModelSays(held=True)
-    says.supervisor(decision(task("t1", "generalist")))
-    says.agent("t1", Answer("The answer."))
-    says.reviewer(verdict("APPROVED", "fits"))
-    async with ModelServer(says) as server:
+    script = ScriptedModel(held=True)
+    script.supervisor(decision(task("t1", "generalist")))
+    script.agent("t1", Answer("The answer."))
+    script.reviewer(verdict("APPROVED", "fits"))
+    async with ModelServer(script) as server:
         yield server
 
 
@@ -50,13 +50,13 @@ async def test_what_a_drained_platform_was_at_is_kept_and_nothing_is_asked_again
     for gate in range(2, 9):
         model.release(str(gate))
     async with opened() as second, working(second.worker_runtime.worker) as work:
-        told = await second.told(key)
+        stream = await second.stream(key)
         second.worker_runtime.worker.drain()
         await work
 
     async with engine.connect() as connection:
         lives, crashes = (await connection.execute(text("SELECT fence, crashes FROM runs"))).one()
-    assert (told.status, told.reply) == ("succeeded", "The answer.")
+    assert (stream.status, stream.reply) == ("succeeded", "The answer.")
     assert (steps, len(model.requests)) == (1, 3)
     assert (lives, crashes) == (2, 0)
     assert logged == [

@@ -18,8 +18,8 @@ from starling.infra.postgres.runs.acceptance import Claim, RunKey, RunRepository
 from starling.infra.postgres.runs.lease_renewal import Renewals
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.queue.run_queue import open_queue
-from tests.support.gateway import wait_for
-from tests.support.runs import a_run
+from tests.support.gateway_harness import wait_for
+from tests.support.run_factories import new_run
 
 _NOWHERE = "postgresql://nobody@127.0.0.1:9/none"
 
@@ -89,7 +89,7 @@ class Yard:
 
     async def accept(self, thread: str = "thread") -> RunKey:
         async with open_queue(self.url) as queue:
-            new = a_run(thread=thread)
+            new = new_run(thread=thread)
             await RunRepository(self.engine, queue.defer, cap=8).accept(new)
             return new.key
 

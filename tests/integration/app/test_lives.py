@@ -15,7 +15,7 @@ from starling.infra.postgres.runs.acceptance import Claim, RunRepository
 from starling.infra.postgres.runs.lease_renewal import Renewals
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.queue.run_queue import open_queue
-from tests.support.runs import a_run
+from tests.support.run_factories import new_run
 
 
 async def test_the_end_of_a_lost_life_does_not_let_go_of_the_next_one(database_url: str) -> None:
@@ -38,7 +38,7 @@ async def test_the_end_of_a_lost_life_does_not_let_go_of_the_next_one(database_u
         work = Work(live, park=live, drain=lambda: None)
         worker = Worker(queue, leases, heartbeat, work, Limits())
         async with working(worker):
-            await runs.accept(a_run())
+            await runs.accept(new_run())
             await began[1].wait()
             await expire_leases(database_url)
             await leases.sweep(patience_seconds=60)
@@ -78,7 +78,7 @@ async def test_a_run_that_breaks_each_of_its_lives_is_parked_by_its_only_worker(
         heartbeat = Heartbeat(Renewals(database_url, lease_seconds=60), 60, lambda _: None)
         work = Work(live, park=park, drain=lambda: None)
         async with working(Worker(queue, leases, heartbeat, work, Limits(crashes_per_run=2))):
-            await runs.accept(a_run())
+            await runs.accept(new_run())
             for life in (1, 2):
                 await lived[life].wait()
                 await expire_leases(database_url)

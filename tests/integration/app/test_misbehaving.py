@@ -16,11 +16,11 @@ from starling.app.doctor import mcp_servers as doctor_servers
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.uvicorn_server import bind, serving
-from tests.support.command_line import new_home
-from tests.support.gateway import SERVERS, House, named, wait_for
+from tests.support.command_line import new_workspace
+from tests.support.gateway_harness import SERVERS, GatewayHarness, named, wait_for
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
-from tests.support.platform import ModelSays, Platform, calls, decision, open_platform, task, verdict
+from tests.support.platform import Platform, ScriptedModel, calls, decision, open_platform, task, verdict
 
 _SCRIPT = str(SERVERS / "misbehaving.py")
 _GRACE = 1.0
@@ -46,22 +46,22 @@ def twenty() -> dict[str, Any]:
 
 
 @pytest.fixture
-def house(engine: AsyncEngine, tmp_path: Path) -> House:
-    return House(engine, tmp_path)
+def harness(engine: AsyncEngine, tmp_path: Path) -> GatewayHarness:
+    return GatewayHarness(engine, tmp_path)
 
 
 @asynccontextmanager
-async def platform(database_url: str, folder: Path, says: ModelSays, **limits: Any) -> AsyncGenerator[Platform]:
+async def platform(database_url: str, folder: Path, script: ScriptedModel, **limits: Any) -> AsyncGenerator[Platform]:
     async with (
-        ModelServer(says) as model,
+        ModelServer(script) as model,
         open_platform(database_url, model, twenty(), folder, server_grace_seconds=_GRACE, **limits) as opened,
     ):
         yield opened
 
 
-async def test_a_start_waits_for_the_good_ones_and_not_for_those_that_say_nothing(house: House) -> None:
+async def test_a_start_waits_for_the_good_ones_and_not_for_those_that_say_nothing(harness: GatewayHarness) -> None:
     config = {name: server_of(document) for name, document in twenty().items()}
-    async with house.gateway(server_start_seconds=_FOR_EVER) as gateway:
+    async with harness.gateway(server_start_seconds=_FOR_EVER) as gateway:
 
         async def refreshed() -> None:
             await gateway.refresh()
@@ -76,7 +76,7 @@ async def test_a_server_that_answers_late_makes_a_further_epoch(database_url: st
     permission = tmp_path / "go"
     servers = {"good": server("well"), "late": server("late", str(permission))}
     async with (
-        ModelServer(ModelSays()) as model,
+        ModelServer(ScriptedModel()) as model,
         open_platform(database_url, model, servers, tmp_path, server_grace_seconds=0.2) as opened,
     ):
         gateway, epochs = opened.worker_runtime.gateway, opened.services.epochs
@@ -92,16 +92,16 @@ async def test_a_server_that_answers_late_makes_a_further_epoch(database_url: st
 
 
 async def test_everybody_is_told_which_servers_are_broken_and_why(database_url: str, tmp_path: Path) -> None:
-    says = ModelSays()
-    says.supervisor(decision(task("t1", "mcp_agent_crashing", "look it up"), task("t2", "mcp_agent_good1")))
-    says.agent("t2", calls(("act", {})))
-    says.reviewer(verdict("APPROVED"))
-    says.qa(Answer("Half of it is done [1]."))
+    script = ScriptedModel()
+    script.supervisor(decision(task("t1", "mcp_agent_crashing", "look it up"), task("t2", "mcp_agent_good1")))
+    script.agent("t2", calls(("act", {})))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Half of it is done [1]."))
 
-    async with platform(database_url, tmp_path, says) as opened:
-        told = await opened.ask("Do both.")
-        result = await opened.result(told.key)
-        planner = opened.asked("You are the supervisor")[0]["messages"][1]["content"]
+    async with platform(database_url, tmp_path, script) as opened:
+        stream = await opened.ask("Do both.")
+        result = await opened.result(stream.key)
+        planner = opened.requests_containing("You are the supervisor")[0]["messages"][1]["content"]
         ready = await readiness(opened)
         listed = await server_list(database_url)
 
@@ -113,11 +113,11 @@ async def test_everybody_is_told_which_servers_are_broken_and_why(database_url: 
     assert ready["status"] == "ready"
     assert all(f'name="mcp_agent_{name}" kind="specialist" state="degraded"' in planner for name in BROKEN)
     assert [(part.part, "no such database: prod" in part.reason) for part in result.degraded] == [("look it up", True)]
-    assert told.status == "succeeded"
+    assert stream.status == "succeeded"
 
 
 async def test_the_doctor_names_the_broken_ones_with_a_remedy(database_url: str, tmp_path: Path) -> None:
-    async with platform(database_url, tmp_path, ModelSays(), server_start_seconds=3) as opened:
+    async with platform(database_url, tmp_path, ScriptedModel(), server_start_seconds=3) as opened:
         settings = opened.settings
         found = await doctor_servers.check(settings)
 
@@ -141,5 +141,5 @@ async def readiness(opened: Platform) -> dict[str, Any]:
 
 
 async def server_list(database_url: str) -> list[dict[str, Any]]:
-    with new_home(DATABASE_URL=database_url) as home:
-        return await asyncio.to_thread(home.json, "server", "list")
+    with new_workspace(DATABASE_URL=database_url) as workspace:
+        return await asyncio.to_thread(workspace.json, "server", "list")

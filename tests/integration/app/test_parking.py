@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import text
 
 from starling.infra.postgres.runs.acceptance import RunKey
-from tests.support.command_line import Home, Service, new_home
-from tests.support.effects import AGENT, Effects
+from tests.support.command_line import CliWorkspace, Service, new_workspace
+from tests.support.effect_recorder import AGENT, EffectRecorder
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
 from tests.support.platform import Platform, calls, decision, open_platform, task, verdict
@@ -30,7 +30,7 @@ def a_call(what: str) -> Answer:
 
 @pytest.fixture
 async def model() -> AsyncGenerator[ModelServer]:
-    says = Script(
+    script = Script(
         Rule(decision(reply="Fine."), When(schema="supervisor_decision", contains="And now?")),
         Rule(decision(task("t1", AGENT, "take it down")), When(schema="supervisor_decision", contains="Take it down.")),
         Rule(decision(task("t1", AGENT, "look")), When(schema="supervisor_decision")),
@@ -39,17 +39,19 @@ async def model() -> AsyncGenerator[ModelServer]:
         Rule(a_call("look"), When(contains='<task id="t1">')),
         Rule(Answer("Seen.")),
     )
-    async with ModelServer(says) as model:
+    async with ModelServer(script) as model:
         yield model
 
 
 @pytest.fixture
-def effects(tmp_path: Path) -> Effects:
-    return Effects(tmp_path / "record")
+def effects(tmp_path: Path) -> EffectRecorder:
+    return EffectRecorder(tmp_path / "record")
 
 
 @pytest.fixture
-async def platform(database_url: str, model: ModelServer, effects: Effects, tmp_path: Path) -> AsyncGenerator[Platform]:
+async def platform(
+    database_url: str, model: ModelServer, effects: EffectRecorder, tmp_path: Path
+) -> AsyncGenerator[Platform]:
     async with open_platform(database_url, model, {"effects": effects.as_server()}, tmp_path) as platform:
         yield platform
 
@@ -58,7 +60,7 @@ async def platform(database_url: str, model: ModelServer, effects: Effects, tmp_
 class Crew:
     """Worker processes beside a platform that doesn't work itself."""
 
-    home: Home
+    workspace: CliWorkspace
     platform: Platform
     _stack: ExitStack = field(default_factory=ExitStack)
     _alive: dict[int, Popen[str]] = field(default_factory=dict[int, Popen[str]])
@@ -67,18 +69,18 @@ class Crew:
     @contextmanager
     def of(cls, platform: Platform, database_url: str) -> Generator["Crew"]:
         """Give one whose processes end with the block."""
-        home = new_home(
+        workspace = new_workspace(
             DATABASE_URL=database_url,
             STARLING_MODEL="scripted:small",
             STARLING_PROVIDERS=json.dumps({"scripted": {"base_url": platform.model.url}}),
             STARLING_LIMITS=json.dumps(LIMITS),
         )
-        with home as folder, ExitStack() as stack:
+        with workspace as folder, ExitStack() as stack:
             yield cls(folder, platform, stack)
 
     def grow(self, count: int) -> None:
         """Start so many more, and wait until they work."""
-        fresh = [self._stack.enter_context(self.home.started("worker", "--json")) for _ in range(count)]
+        fresh = [self._stack.enter_context(self.workspace.started("worker", "--json")) for _ in range(count)]
         for process in fresh:
             Service.ready(process)
             self._alive[process.pid] = process
@@ -97,7 +99,7 @@ class Crew:
 
 @pytest.mark.timeout(180)
 async def test_a_run_that_takes_its_workers_down_is_parked_and_nothing_else_is(
-    platform: Platform, effects: Effects, database_url: str
+    platform: Platform, effects: EffectRecorder, database_url: str
 ) -> None:
     with Crew.of(platform, database_url) as crew:
         crew.grow(1)
@@ -109,15 +111,15 @@ async def test_a_run_that_takes_its_workers_down_is_parked_and_nothing_else_is(
 
         await crew.kill_who_holds(poison)
         effects.open("look")
-        seen = await platform.told(bystander)
+        seen = await platform.stream(bystander)
         for life in range(2, CRASHES + 1):
             await effects.until("arrived", "poison", life)
             await crew.kill_who_holds(poison)
-        told = await platform.told(poison)
-        after = await platform.told(await platform.accept("And now?", thread="poison"))
+        stream = await platform.stream(poison)
+        after = await platform.stream(await platform.accept("And now?", thread="poison"))
 
-        assert (told.status, told.codes) == ("parked", ["parked"])
-        assert f"{CRASHES} times" in told.reply
+        assert (stream.status, stream.codes) == ("parked", ["parked"])
+        assert f"{CRASHES} times" in stream.reply
         assert [(await crew.look_at(key))[1] for key in (poison, bystander)] == [CRASHES, 1]
         assert seen.status == "succeeded"
         assert (after.status, after.reply) == ("succeeded", "Fine.")
@@ -133,4 +135,4 @@ async def test_what_cannot_be_read_keeps_no_run_from_being_parked(platform: Plat
 
     await platform.brain.park(replace(claim, run=replace(claim.run, crashes=4)))
 
-    assert (await platform.told(key)).status == "parked"
+    assert (await platform.stream(key)).status == "parked"

@@ -13,10 +13,10 @@ from starling.app.worker.worker import working
 from starling.core.errors import DatabaseUnavailableError
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.schema import upgrade
-from tests.support.faults import frozen, terminate_backends
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
-from tests.support.platform import ModelSays, Platform, decision, open_platform, task, verdict
+from tests.support.platform import Platform, ScriptedModel, decision, open_platform, task, verdict
+from tests.support.postgres_faults import frozen, terminate_backends
 
 _LEASE = 3.0
 _MANY = 20
@@ -40,14 +40,14 @@ def decisions(model: ModelServer) -> int:
 @asynccontextmanager
 async def standing(folder: Path) -> AsyncGenerator[Outage]:
     """Give a platform whose run waits at the model, and its Postgres to play with."""
-    says = ModelSays()
-    says.supervisor(decision(task("t1", "generalist")))
-    says.agent("t1", Answer("The answer.", hold="outage"))
-    says.reviewer(verdict("APPROVED", "fits"))
+    script = ScriptedModel()
+    script.supervisor(decision(task("t1", "generalist")))
+    script.agent("t1", Answer("The answer.", hold="outage"))
+    script.reviewer(verdict("APPROVED", "fits"))
     with EmbeddedPostgres(folder, durable=False) as postgres:
         await upgrade(postgres.url)
         async with (
-            ModelServer(says) as model,
+            ModelServer(script) as model,
             open_platform(postgres.url, model, {}, folder, lease_seconds=_LEASE) as platform,
             working(platform.worker_runtime.worker),
         ):
@@ -69,10 +69,10 @@ async def test_a_run_goes_on_after_an_outage_and_asks_nothing_again(outage: Outa
     with pytest.raises(DatabaseUnavailableError):
         await outage.platform.accept("nobody takes this down")
     outage.postgres.start()
-    told = await outage.platform.told(key)
+    stream = await outage.platform.stream(key)
 
-    assert told.status == "succeeded"
-    assert told.reply == "The answer."
+    assert stream.status == "succeeded"
+    assert stream.reply == "The answer."
     assert decisions(outage.model) == 1
 
 
@@ -85,9 +85,9 @@ async def test_twenty_runs_in_flight_all_go_on_after_an_outage_of_a_minute(outag
     await asyncio.sleep(60)  # nothing else would be an outage of a minute
     outage.model.release("outage")
     outage.postgres.start()
-    told = [await outage.platform.told(key) for key in keys]
+    stream = [await outage.platform.stream(key) for key in keys]
 
-    assert [run.status for run in told] == ["succeeded"] * _MANY
+    assert [run.status for run in stream] == ["succeeded"] * _MANY
     assert decisions(outage.model) == _MANY
 
 
@@ -99,9 +99,9 @@ async def test_runs_go_on_when_postgres_was_frozen_for_half_a_minute(outage: Out
     with frozen(outage.postgres.pid):
         outage.model.release("outage")
         await asyncio.sleep(30)
-    told = [await outage.platform.told(key) for key in keys]
+    stream = [await outage.platform.stream(key) for key in keys]
 
-    assert [run.status for run in told] == ["succeeded"] * len(keys)
+    assert [run.status for run in stream] == ["succeeded"] * len(keys)
     assert decisions(outage.model) == len(keys)
 
 
@@ -111,9 +111,9 @@ async def test_runs_go_on_when_all_connections_were_terminated(outage: Outage) -
 
     await terminate_backends(outage.postgres.url)
     outage.model.release("outage")
-    told = [await outage.platform.told(key) for key in keys]
+    stream = [await outage.platform.stream(key) for key in keys]
 
-    assert [run.status for run in told] == ["succeeded"] * len(keys)
+    assert [run.status for run in stream] == ["succeeded"] * len(keys)
     assert decisions(outage.model) == len(keys)
 
 
@@ -123,12 +123,12 @@ async def test_a_run_that_takes_its_workers_down_is_parked_and_its_thread_usable
     async with outage.platform.services.engine.begin() as connection:  # as it stands after three crashes
         await connection.execute(_CRASHED, {"run": key.id})
 
-    told = await outage.platform.told(key)
+    stream = await outage.platform.stream(key)
     outage.model.release("outage")
-    again = await outage.platform.told(await outage.platform.accept("hello again"))
+    again = await outage.platform.stream(await outage.platform.accept("hello again"))
 
-    assert (told.status, told.codes) == ("parked", ["parked"])
-    assert "3 times" in told.of("error")[0]["message"]
+    assert (stream.status, stream.codes) == ("parked", ["parked"])
+    assert "3 times" in stream.of("error")[0]["message"]
     assert again.status == "succeeded"
 
 
@@ -137,9 +137,9 @@ async def test_requests_are_taken_and_worked_on_after_an_outage(outage: Outage) 
     outage.postgres.stop()
     outage.postgres.start()
 
-    told = await outage.platform.told(await outage.platform.accept("hello"))
+    stream = await outage.platform.stream(await outage.platform.accept("hello"))
 
-    assert told.status == "succeeded"
+    assert stream.status == "succeeded"
 
 
 async def test_the_platform_stops_while_postgres_is_away(open_folder: Path) -> None:

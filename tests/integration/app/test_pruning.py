@@ -11,14 +11,14 @@ from starling.app.runtime.retention import prune
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.retention import Selection
 from tests.support.model_server import ModelServer
-from tests.support.platform import ModelSays, Platform, decision, open_platform
+from tests.support.platform import Platform, ScriptedModel, decision, open_platform
 
 
 @pytest.fixture
 async def platform(database_url: str, tmp_path: Path) -> AsyncGenerator[Platform]:
-    says = ModelSays()
-    says.supervisor(decision(reply="Fine."))
-    async with ModelServer(says) as model, open_platform(database_url, model, {}, tmp_path) as platform:
+    script = ScriptedModel()
+    script.supervisor(decision(reply="Fine."))
+    async with ModelServer(script) as model, open_platform(database_url, model, {}, tmp_path) as platform:
         yield platform
 
 

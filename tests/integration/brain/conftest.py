@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.model_server import ModelServer
-from tests.support.platform import ModelSays, Platform, Workbench, open_platform, running_workbench
+from tests.support.platform import Platform, ScriptedModel, Workbench, open_platform, running_workbench
 
 type Open = Callable[..., AbstractAsyncContextManager[Platform]]
 
@@ -27,13 +27,13 @@ def workbench(workbench_process: Workbench) -> Workbench:
 
 
 @pytest.fixture
-def says() -> ModelSays:
-    return ModelSays()
+def script() -> ScriptedModel:
+    return ScriptedModel()
 
 
 @pytest.fixture
-async def model(says: ModelSays) -> AsyncGenerator[ModelServer]:
-    async with ModelServer(says) as server:
+async def model(script: ScriptedModel) -> AsyncGenerator[ModelServer]:
+    async with ModelServer(script) as server:
         yield server
 
 

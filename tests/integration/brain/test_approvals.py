@@ -18,36 +18,36 @@ from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, StoredInterrupt
 from starling.infra.postgres.runs.ledger import LedgerReader
 from tests.integration.brain.conftest import Open
-from tests.support.effects import AGENT, Effects
+from tests.support.effect_recorder import AGENT, EffectRecorder
+from tests.support.interrupted_runs import execute_run, open_interrupts
 from tests.support.model_script import Answer
-from tests.support.platform import ModelSays, Platform, calls, decision, task, verdict
-from tests.support.waiting import live, questions
+from tests.support.platform import Platform, ScriptedModel, calls, decision, task, verdict
 
 YES: dict[str, Any] = {"approved": True}
 CHARGE = calls(("charge", {"what": "a"}))
 
 
 @pytest.fixture
-def effects(tmp_path: Path) -> Effects:
-    return Effects(tmp_path / "effects")
+def effects(tmp_path: Path) -> EffectRecorder:
+    return EffectRecorder(tmp_path / "effects")
 
 
 @pytest.fixture
-async def platform(opened: Open, effects: Effects) -> AsyncGenerator[Platform]:
+async def platform(opened: Open, effects: EffectRecorder) -> AsyncGenerator[Platform]:
     async with opened(servers={"effects": effects.as_server(approval="unsafe")}) as platform:
         yield platform
 
 
-def one_task(says: ModelSays, *answers: Answer) -> None:
-    says.supervisor(decision(task("t1", AGENT)), decision())
-    says.agent("t1", *answers)
-    says.reviewer(verdict("APPROVED"))
-    says.qa(Answer("That is what came of it [1]."))
+def one_task(script: ScriptedModel, *answers: Answer) -> None:
+    script.supervisor(decision(task("t1", AGENT)), decision())
+    script.agent("t1", *answers)
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("That is what came of it [1]."))
 
 
 async def begun(platform: Platform) -> RunKey:
     key = await platform.accept("Do it.")
-    await live(platform, key)
+    await execute_run(platform, key)
     assert (await platform.services.reader.record(key)).status is RunStatus.WAITING
     return key
 
@@ -62,122 +62,124 @@ async def say(platform: Platform, key: RunKey, question: StoredInterrupt, payloa
 
 
 async def test_an_approved_call_is_made_once_with_what_was_shown(
-    platform: Platform, says: ModelSays, effects: Effects
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    one_task(says, CHARGE)
+    one_task(script, CHARGE)
     key = await begun(platform)
-    [question] = await questions(platform, key)
+    [question] = await open_interrupts(platform, key)
     shown = call_of(question)
     assert (question.kind, shown.name, shown.args) == ("approval", "effects.charge", {"what": "a"})
     assert effects.done() == []
 
     await say(platform, key, question, YES)
-    told = await platform.finish(key)
+    stream = await platform.finish(key)
 
-    assert told.status == "succeeded"
+    assert stream.status == "succeeded"
     assert effects.done() == ["charge a"]
-    kinds = [kind for kind in told.kinds if kind in ("tool_start", "approval_required", "tool_result")]
+    kinds = [kind for kind in stream.kinds if kind in ("tool_start", "approval_required", "tool_result")]
     assert kinds == ["tool_start", "approval_required", "tool_result"]
-    assert told.of("approval_required")[0]["call"]["call_id"] == told.of("tool_result")[0]["call_id"]
+    assert stream.of("approval_required")[0]["call"]["call_id"] == stream.of("tool_result")[0]["call_id"]
     assert len(platform.model.requests) == 4
 
 
 @pytest.mark.parametrize("answer", [{"approved": False, "note": "too much"}, None], ids=["refused", "cancelled"])
 async def test_what_is_not_approved_is_not_made_and_the_agent_goes_another_way(
-    platform: Platform, says: ModelSays, effects: Effects, answer: dict[str, Any] | None
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder, answer: dict[str, Any] | None
 ) -> None:
-    one_task(says, CHARGE, calls(("read_it", {"what": "a"})))
+    one_task(script, CHARGE, calls(("read_it", {"what": "a"})))
     key = await begun(platform)
-    [question] = await questions(platform, key)
+    [question] = await open_interrupts(platform, key)
 
     await say(platform, key, question, answer)
-    told = await platform.finish(key)
+    stream = await platform.finish(key)
 
-    assert told.status == "succeeded"
+    assert stream.status == "succeeded"
     assert effects.done() == ["read_it a"]
-    refused, read = told.of("tool_result")
+    refused, read = stream.of("tool_result")
     assert (refused["status"], read["status"]) == ("failed", "succeeded")
     assert ("too much" if answer else "withdrawn") in refused["result"]
 
 
-async def test_what_was_refused_is_not_asked_for_again(platform: Platform, says: ModelSays, effects: Effects) -> None:
-    one_task(says, CHARGE)
+async def test_what_was_refused_is_not_asked_for_again(
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
+) -> None:
+    one_task(script, CHARGE)
     key = await begun(platform)
-    [question] = await questions(platform, key)
+    [question] = await open_interrupts(platform, key)
 
     await say(platform, key, question, {"approved": False})
-    told = await platform.finish(key)
+    stream = await platform.finish(key)
 
-    assert told.status == "failed"
-    assert len(told.of("approval_required")) == 1
+    assert stream.status == "failed"
+    assert len(stream.of("approval_required")) == 1
     assert effects.done() == []
 
 
 @pytest.mark.parametrize("renewed", [False, True], ids=["in one task", "in a task that is given anew"])
 async def test_why_somebody_refused_is_told_although_the_agent_failed_at_something_else_afterwards(
-    platform: Platform, says: ModelSays, effects: Effects, renewed: bool
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder, renewed: bool
 ) -> None:
     given = decision(task("t1", AGENT))
-    says.supervisor(given, *([given] if renewed else []), decision())
-    says.agent("t1", CHARGE, calls(("no_such_tool", {})))
-    says.qa(Answer("It couldn't be done."))
+    script.supervisor(given, *([given] if renewed else []), decision())
+    script.agent("t1", CHARGE, calls(("no_such_tool", {})))
+    script.qa(Answer("It couldn't be done."))
     key = await begun(platform)
-    [question] = await questions(platform, key)
+    [question] = await open_interrupts(platform, key)
 
     await say(platform, key, question, {"approved": False, "note": "not on a Friday"})
-    told = await platform.finish(key)
+    stream = await platform.finish(key)
 
     [degraded] = (await platform.result(key)).degraded
-    assert (told.status, effects.done()) == ("failed", [])
+    assert (stream.status, effects.done()) == ("failed", [])
     refusal = "The call of effects.charge was refused: not on a Friday. The tool was not called."
     assert degraded.reason == f"{refusal} no_such_tool failed: There is no tool 'no_such_tool'."
-    assert refusal in told.of("task_result")[0]["summary"]
-    [asked] = platform.asked("You write the final answer")
+    assert refusal in stream.of("task_result")[0]["summary"]
+    [asked] = platform.requests_containing("You write the final answer")
     assert "not on a Friday" in str(asked)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 async def test_several_calls_of_one_answer_are_approved_one_by_one_in_any_order(
-    platform: Platform, says: ModelSays, effects: Effects, order: tuple[int, int]
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder, order: tuple[int, int]
 ) -> None:
-    one_task(says, calls(("charge", {"what": "a"}), ("charge", {"what": "b"}), ("put", {"what": "c"})))
+    one_task(script, calls(("charge", {"what": "a"}), ("charge", {"what": "b"}), ("put", {"what": "c"})))
     key = await begun(platform)
-    asked = await questions(platform, key)
+    asked = await open_interrupts(platform, key)
     assert sorted(call_of(question).args["what"] for question in asked) == ["a", "b"]
     assert effects.done() == ["put c"]
 
     for number, which in enumerate(order, start=1):
         await say(platform, key, asked[which], YES)
-        await live(platform, key)
+        await execute_run(platform, key)
         assert len(effects.done()) == 1 + number
 
-    told = await platform.told(key)
-    assert told.status == "succeeded"
+    stream = await platform.stream(key)
+    assert stream.status == "succeeded"
     assert sorted(effects.done()) == ["charge a", "charge b", "put c"]
-    assert len(told.of("approval_required")) == 2
+    assert len(stream.of("approval_required")) == 2
 
 
 async def test_two_tasks_of_a_round_are_approved_together(
-    platform: Platform, says: ModelSays, effects: Effects
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    says.supervisor(decision(task("t1", AGENT), task("t2", AGENT), task("t3", AGENT)))
+    script.supervisor(decision(task("t1", AGENT), task("t2", AGENT), task("t3", AGENT)))
     for number, tool in ((1, "charge"), (2, "charge"), (3, "put")):
-        says.agent(f"t{number}", calls((tool, {"what": f"{number}"})))
-    says.reviewer(verdict("APPROVED"))
-    says.qa(Answer("Done [1]."))
+        script.agent(f"t{number}", calls((tool, {"what": f"{number}"})))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Done [1]."))
     key = await begun(platform)
-    asked = await questions(platform, key)
+    asked = await open_interrupts(platform, key)
     assert sorted(call_of(question).task_id for question in asked) == ["t1", "t2"]
     before = [result["task_id"] for result in (await told_so_far(platform, key)) if result["type"] == "task_result"]
     assert before == ["t3"]
 
     answers = [InterruptAnswer(question.id, "resolved", YES) for question in asked]
     await platform.services.interrupts.answer(key, answers, "me")
-    told = await platform.finish(key)
+    stream = await platform.finish(key)
 
-    assert told.status == "succeeded"
+    assert stream.status == "succeeded"
     assert sorted(effects.done()) == ["charge 1", "charge 2", "put 3"]
-    assert len(told.of("task_start")) == len(told.of("task_result")) == 3
+    assert len(stream.of("task_start")) == len(stream.of("task_result")) == 3
     assert len(platform.model.requests) == 1 + 3 + 3 + 1
 
 
@@ -186,16 +188,16 @@ async def told_so_far(platform: Platform, key: RunKey) -> list[dict[str, Any]]:
 
 
 async def test_an_answer_that_comes_before_the_run_waits_is_not_missed(
-    platform: Platform, says: ModelSays, effects: Effects
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    one_task(says, calls(("charge", {"what": "a"}), ("read_it", {"what": "b", "stall": "before", "gate": "gate"})))
+    one_task(script, calls(("charge", {"what": "a"}), ("read_it", {"what": "b", "stall": "before", "gate": "gate"})))
     key = await platform.accept("Do it.")
-    life = asyncio.get_running_loop().create_task(live(platform, key))
+    life = asyncio.get_running_loop().create_task(execute_run(platform, key))
     await effects.until("arrived", "b")
     async for event in platform.services.reader.follow(key):
         if event.type == "approval_required":
             break
-    [asked] = await questions(platform, key)
+    [asked] = await open_interrupts(platform, key)
 
     await say(platform, key, asked, YES)
     effects.open("gate")
@@ -207,71 +209,71 @@ async def test_an_answer_that_comes_before_the_run_waits_is_not_missed(
 
 
 async def test_a_crash_right_after_the_answer_makes_the_call_once(
-    platform: Platform, says: ModelSays, effects: Effects
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    one_task(says, calls(("put", {"what": "x"}), ("charge", {"what": "a"})))
+    one_task(script, calls(("put", {"what": "x"}), ("charge", {"what": "a"})))
     key = await begun(platform)
-    [question] = await questions(platform, key)
+    [question] = await open_interrupts(platform, key)
     await say(platform, key, question, YES)
-    async with platform.living(key):
+    async with platform.executing(key):
         await effects.until("done", "a")
 
-    await live(platform, key)
+    await execute_run(platform, key)
 
     assert effects.done().count("charge a") == 1
-    for doubt in await questions(platform, key):  # it may have ended before its result was stored
+    for doubt in await open_interrupts(platform, key):  # it may have ended before its result was stored
         assert doubt.kind == "in_doubt"
         await say(platform, key, doubt, {"resolution": "done", "result": "fine"})
-        await live(platform, key)
-    assert (await platform.told(key)).status == "succeeded"
+        await execute_run(platform, key)
+    assert (await platform.stream(key)).status == "succeeded"
     assert effects.done() == ["put x", "charge a"]
 
 
 async def test_approval_is_asked_for_by_the_configuration_as_it_is_now(
-    opened: Open, says: ModelSays, effects: Effects
+    opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    one_task(says, calls(("read_it", {"what": "a"})))
+    one_task(script, calls(("read_it", {"what": "a"})))
     async with opened(servers={"effects": effects.as_server(approval="always")}) as platform:
         key = await begun(platform)
-        [question] = await questions(platform, key)
+        [question] = await open_interrupts(platform, key)
         assert call_of(question).name == "effects.read_it"
 
     async with opened(servers={"effects": effects.as_server()}) as platform:
         await platform.services.leases.sweep(patience_seconds=0)
         await platform.services.interrupts.answer(key, [InterruptAnswer(question.id, "resolved", YES)], "me")
-        told = await platform.finish(key)
+        stream = await platform.finish(key)
 
-    assert told.status == "succeeded"
+    assert stream.status == "succeeded"
     assert effects.done() == ["read_it a"]
 
 
 async def test_a_task_that_has_begun_answers_its_calls_although_its_server_was_switched_off(
-    opened: Open, says: ModelSays, effects: Effects
+    opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    one_task(says, calls(("put", {"what": "x"}), ("charge", {"what": "a"})))
+    one_task(script, calls(("put", {"what": "x"}), ("charge", {"what": "a"})))
     servers = {"effects": effects.as_server(approval="unsafe")}
     async with opened(servers=servers) as platform:
         key = await begun(platform)
-        [question] = await questions(platform, key)
+        [question] = await open_interrupts(platform, key)
         await platform.services.switches.off(Target("server", "effects"), "It burns.", Actor.local("test"))
 
     async with opened(servers=servers) as platform:
         await say(platform, key, question, YES)
-        told = await platform.finish(key)
+        stream = await platform.finish(key)
         rows = await LedgerReader(platform.services.engine).calls(key)
 
     assert effects.done() == ["put x"]
-    results = {result["call_id"]: result["status"] for result in told.of("tool_result")}
+    results = {result["call_id"]: result["status"] for result in stream.of("tool_result")}
     assert results == {"t1.0.0": "succeeded", "t1.0.1": "failed"}
     assert {row.state for row in rows} == {"succeeded", "failed"}
 
 
 async def test_a_run_that_waited_for_a_year_goes_on_although_all_that_is_old_was_pruned(
-    platform: Platform, says: ModelSays, effects: Effects, database_url: str
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder, database_url: str
 ) -> None:
-    one_task(says, calls(("read_it", {"what": "a"}), ("charge", {"what": "a"})))
+    one_task(script, calls(("read_it", {"what": "a"}), ("charge", {"what": "a"})))
     key = await begun(platform)
-    [question] = await questions(platform, key)
+    [question] = await open_interrupts(platform, key)
     await platform.services.cancellation.cancel(await platform.accept("another", thread="another"))
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
         for column in ("created_at", "started_at", "ended_at"):
@@ -283,25 +285,27 @@ async def test_a_run_that_waited_for_a_year_goes_on_although_all_that_is_old_was
     pruned = await Retention(platform.services.engine).prune(Selection(timedelta(days=30), audit=True))
     await platform.services.epochs.close_unheld()
     await say(platform, key, question, YES)
-    told = await platform.finish(key)
+    stream = await platform.finish(key)
 
     assert pruned.runs == 1
-    assert (told.status, "gap" in told.kinds) == ("succeeded", False)
+    assert (stream.status, "gap" in stream.kinds) == ("succeeded", False)
     assert sorted(effects.done()) == ["charge a", "read_it a"]
     assert len(platform.model.requests) == 4
 
 
 @pytest.mark.timeout(180)
-async def test_fifty_approvals_are_fifty_effects(platform: Platform, says: ModelSays, effects: Effects) -> None:
-    says.supervisor(decision(task("t1", AGENT)))
-    says.agent("t1", *(calls(("charge", {"what": f"{number}"})) for number in range(50)))
-    says.reviewer(verdict("APPROVED"))
-    says.qa(Answer("Done [1]."))
+async def test_fifty_approvals_are_fifty_effects(
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
+) -> None:
+    script.supervisor(decision(task("t1", AGENT)))
+    script.agent("t1", *(calls(("charge", {"what": f"{number}"})) for number in range(50)))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Done [1]."))
 
     for number in range(50):
         key = await platform.accept("Do it.", thread=f"thread-{number}")
-        await live(platform, key)
-        [question] = await questions(platform, key)
+        await execute_run(platform, key)
+        [question] = await open_interrupts(platform, key)
         said = [say(platform, key, question, YES) for _ in range(3)]
         await asyncio.gather(*said)
         assert (await platform.finish(key)).status == "succeeded"

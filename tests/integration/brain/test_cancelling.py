@@ -14,9 +14,20 @@ from starling.core.runs import RunResult, RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer
 from tests.integration.brain.conftest import Open
-from tests.support.gateway import wait_for
+from tests.support.gateway_harness import wait_for
 from tests.support.model_script import Answer, Rule, When
-from tests.support.platform import BENCH, SHOP, ModelSays, Platform, Told, Workbench, calls, decision, task, verdict
+from tests.support.platform import (
+    BENCH,
+    SHOP,
+    Platform,
+    RunStream,
+    ScriptedModel,
+    Workbench,
+    calls,
+    decision,
+    task,
+    verdict,
+)
 
 CANCELLED = RunStatus.CANCELLED
 RACES = 200
@@ -31,17 +42,19 @@ async def seen(platform: Platform, key: RunKey, kind: str, count: int = 1) -> No
             return
 
 
-async def cancelled(platform: Platform, key: RunKey, life: asyncio.Task[RunResult | None]) -> Told:
+async def cancelled(platform: Platform, key: RunKey, life: asyncio.Task[RunResult | None]) -> RunStream:
     """Cancel a run that is worked on and wait for its end."""
     assert await platform.services.cancellation.cancel(key) in (RunStatus.RUNNING, CANCELLED)
     await life
-    return await platform.told(key)
+    return await platform.stream(key)
 
 
-def degraded_lines(told: Told) -> set[str]:
+def degraded_lines(stream: RunStream) -> set[str]:
     """The tool calls and tasks that were announced and never answered, or answered more than once."""
-    started = [call["call_id"] for call in told.of("tool_start")] + [item["path"] for item in told.of("task_start")]
-    answered = [call["call_id"] for call in told.of("tool_result")] + [item["path"] for item in told.of("task_result")]
+    started = [call["call_id"] for call in stream.of("tool_start")] + [item["path"] for item in stream.of("task_start")]
+    answered = [call["call_id"] for call in stream.of("tool_result")] + [
+        item["path"] for item in stream.of("task_result")
+    ]
     return set(started) ^ set(answered) if len(answered) == len(set(answered)) else set(answered)
 
 
@@ -51,29 +64,29 @@ async def rows(url: str, query: str) -> list[tuple[object, ...]]:
         return await cursor.fetchall() if cursor.description else []
 
 
-async def goes_on(platform: Platform, says: ModelSays) -> bool:
+async def goes_on(platform: Platform, script: ScriptedModel) -> bool:
     """Whether the thread takes another turn, which is told what became of the last one."""
     asked = len(platform.model.requests)
-    says.rules.clear()
-    says.supervisor(decision(reply="Here I am."))
-    told = await platform.ask("And now?")
-    return told.reply == "Here I am." and "The run was cancelled." in str(platform.model.bodies[asked])
+    script.rules.clear()
+    script.supervisor(decision(reply="Here I am."))
+    stream = await platform.ask("And now?")
+    return stream.reply == "Here I am." and "The run was cancelled." in str(platform.model.bodies[asked])
 
 
-async def test_a_queued_run_ends_at_once(platform: Platform, says: ModelSays) -> None:
+async def test_a_queued_run_ends_at_once(platform: Platform, script: ScriptedModel) -> None:
     key = await platform.accept("Hi.")
 
     status = await platform.services.cancellation.cancel(key)
 
-    told = await platform.told(key)
-    assert (status, told.kinds) == (CANCELLED, ["run_started", "done"])
-    assert (told.status, told.reply) == ("cancelled", "The run was cancelled.")
+    stream = await platform.stream(key)
+    assert (status, stream.kinds) == (CANCELLED, ["run_started", "done"])
+    assert (stream.status, stream.reply) == ("cancelled", "The run was cancelled.")
     assert platform.model.requests == []
-    assert await goes_on(platform, says)
+    assert await goes_on(platform, script)
 
 
-async def test_a_run_behind_others_ends_before_them(platform: Platform, says: ModelSays) -> None:
-    says.supervisor(decision(reply="Hello."))
+async def test_a_run_behind_others_ends_before_them(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(reply="Hello."))
     first, second, third = [await platform.accept("Hi.") for _ in range(3)]
 
     assert await platform.services.cancellation.cancel(second) is CANCELLED
@@ -81,114 +94,116 @@ async def test_a_run_behind_others_ends_before_them(platform: Platform, says: Mo
     assert [(await platform.finish(key)).status for key in (first, third)] == ["succeeded", "succeeded"]
 
 
-async def test_a_model_call_is_cut_off(platform: Platform, says: ModelSays) -> None:
-    says.supervisor(Answer("", hold="for ever"))
+async def test_a_model_call_is_cut_off(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(Answer("", hold="for ever"))
     key = await platform.accept("Hi.")
-    async with platform.living(key) as life:
+    async with platform.executing(key) as life:
         await platform.model.received(1)
-        told = await cancelled(platform, key, life)
+        stream = await cancelled(platform, key, life)
 
-    assert told.status == "cancelled"
-    assert await goes_on(platform, says)
+    assert stream.status == "cancelled"
+    assert await goes_on(platform, script)
 
 
-async def test_a_read_that_is_cut_off_is_answered(platform: Platform, says: ModelSays) -> None:
+async def test_a_read_that_is_cut_off_is_answered(platform: Platform, script: ScriptedModel) -> None:
     place = new_id()
-    says.supervisor(decision(task("t1", BENCH)))
-    says.agent("t1", calls(("look", {"thing": "disk"}), ("wait", {"place": place})))
+    script.supervisor(decision(task("t1", BENCH)))
+    script.agent("t1", calls(("look", {"thing": "disk"}), ("wait", {"place": place})))
     key = await platform.accept("Look and wait.")
-    async with platform.living(key) as life:
+    async with platform.executing(key) as life:
         await seen(platform, key, "tool_result")
-        told = await cancelled(platform, key, life)
+        stream = await cancelled(platform, key, life)
 
-    *_, answer = told.of("tool_result")
+    *_, answer = stream.of("tool_result")
     assert (answer["name"], answer["status"]) == ("bench.wait", "failed")
     assert answer["result"] == "The run was cancelled. The call was cut off."
-    assert degraded_lines(told) == set()
-    assert f'bench.wait {{"place":"{place}"}}: The call was cut off.' in told.reply
-    assert await goes_on(platform, says)
+    assert degraded_lines(stream) == set()
+    assert f'bench.wait {{"place":"{place}"}}: The call was cut off.' in stream.reply
+    assert await goes_on(platform, script)
 
 
 async def test_a_change_that_is_cut_off_is_of_unknown_outcome(
-    platform: Platform, says: ModelSays, workbench: Workbench, database_url: str
+    platform: Platform, script: ScriptedModel, workbench: Workbench, database_url: str
 ) -> None:
     place = new_id()
-    says.supervisor(decision(task("t1", BENCH), task("t2", SHOP, after=["t1"])))
-    says.agent("t1", calls(("look", {"thing": "disk"})))
-    says.agent("t2", calls(("wait", {"place": place})))
-    says.reviewer(verdict("APPROVED"))
+    script.supervisor(decision(task("t1", BENCH), task("t2", SHOP, after=["t1"])))
+    script.agent("t1", calls(("look", {"thing": "disk"})))
+    script.agent("t2", calls(("wait", {"place": place})))
+    script.reviewer(verdict("APPROVED"))
     key = await platform.accept("Look, and wait in the shop.")
-    async with platform.living(key) as life:
+    async with platform.executing(key) as life:
         await seen(platform, key, "tool_start", 2)
         await wait_for(lambda: f"wait {place}" in workbench.done())
-        told = await cancelled(platform, key, life)
+        stream = await cancelled(platform, key, life)
 
-    *_, answer = told.of("tool_result")
+    *_, answer = stream.of("tool_result")
     assert answer["result"] == "The run was cancelled. Whether the call was done is unknown."
     assert await rows(database_url, "SELECT tool, state, settled_by, outcome ->> 'code' FROM ledger") == [
         ("shop.wait", "in_doubt", "cancelled", "cancelled")
     ]
-    assert "Done before:\n- t1: the disk is fine" in told.reply
-    assert degraded_lines(told) == set()
-    assert await goes_on(platform, says)
+    assert "Done before:\n- t1: the disk is fine" in stream.reply
+    assert degraded_lines(stream) == set()
+    assert await goes_on(platform, script)
 
 
-async def test_what_one_task_found_stays_when_another_one_is_cut_off(platform: Platform, says: ModelSays) -> None:
-    says.supervisor(decision(task("t1", BENCH), task("t2", BENCH)))
-    says.agent("t1", calls(("look", {"thing": "disk"})))
-    says.agent("t2", Answer("", hold="for ever"))
-    says.reviewer(verdict("APPROVED"))
+async def test_what_one_task_found_stays_when_another_one_is_cut_off(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(task("t1", BENCH), task("t2", BENCH)))
+    script.agent("t1", calls(("look", {"thing": "disk"})))
+    script.agent("t2", Answer("", hold="for ever"))
+    script.reviewer(verdict("APPROVED"))
     key = await platform.accept("Look at two things.")
-    async with platform.living(key) as life:
+    async with platform.executing(key) as life:
         await seen(platform, key, "task_result")
-        told = await cancelled(platform, key, life)
+        stream = await cancelled(platform, key, life)
 
-    assert "Done before:\n- t1: the disk is fine" in told.reply
-    assert [(item["task_id"], item["status"], item["summary"]) for item in told.of("task_result")] == [
+    assert "Done before:\n- t1: the disk is fine" in stream.reply
+    assert [(item["task_id"], item["status"], item["summary"]) for item in stream.of("task_result")] == [
         ("t1", "approved", "the disk is fine"),
         ("t2", "failed", "The run was cancelled."),
     ]
-    assert told.kinds[-2:] == ["task_result", "done"]
-    assert degraded_lines(told) == set()
-    assert await goes_on(platform, says)
+    assert stream.kinds[-2:] == ["task_result", "done"]
+    assert degraded_lines(stream) == set()
+    assert await goes_on(platform, script)
 
 
 async def test_a_change_of_a_task_that_had_not_ended_is_told(
-    platform: Platform, says: ModelSays, workbench: Workbench
+    platform: Platform, script: ScriptedModel, workbench: Workbench
 ) -> None:
     place = new_id()
-    says.supervisor(decision(task("t1", SHOP)))
-    says.agent("t1", calls(("change", {"thing": "door"}), ("wait", {"place": place})))
+    script.supervisor(decision(task("t1", SHOP)))
+    script.agent("t1", calls(("change", {"thing": "door"}), ("wait", {"place": place})))
     key = await platform.accept("Change the door and wait.")
-    async with platform.living(key) as life:
+    async with platform.executing(key) as life:
         await seen(platform, key, "tool_result")
         await wait_for(lambda: f"wait {place}" in workbench.done())
-        told = await cancelled(platform, key, life)
+        stream = await cancelled(platform, key, life)
 
-    first, *_ = told.of("tool_result")
+    first, *_ = stream.of("tool_result")
     assert (first["name"], first["status"]) == ("shop.change", "succeeded")
-    assert f'Changed already:\n- shop.change {{"thing":"door"}}: {first["result"]}\nCut off:\n- shop.wait' in told.reply
-    assert await goes_on(platform, says)
+    assert (
+        f'Changed already:\n- shop.change {{"thing":"door"}}: {first["result"]}\nCut off:\n- shop.wait' in stream.reply
+    )
+    assert await goes_on(platform, script)
 
 
-async def test_an_answer_that_is_being_written_ends_in_the_middle(platform: Platform, says: ModelSays) -> None:
-    says.supervisor(decision(task("t1", BENCH)))
-    says.agent("t1", calls(("look", {"thing": "disk"})))
-    says.reviewer(verdict("APPROVED"))
-    says.qa(Answer("Half an answer", hold="for ever", hold_after=2))
+async def test_an_answer_that_is_being_written_ends_in_the_middle(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(task("t1", BENCH)))
+    script.agent("t1", calls(("look", {"thing": "disk"})))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Half an answer", hold="for ever", hold_after=2))
     key = await platform.accept("How is the disk?")
-    async with platform.living(key) as life:
+    async with platform.executing(key) as life:
         await seen(platform, key, "thinking")
-        told = await cancelled(platform, key, life)
+        stream = await cancelled(platform, key, life)
 
-    assert told.status == "cancelled"
-    assert "the disk is fine" in told.reply
-    assert (told.done["usage"]["model_calls"], told.done["usage"]["tool_calls"]) == (3, 1)
-    assert await goes_on(platform, says)
+    assert stream.status == "cancelled"
+    assert "the disk is fine" in stream.reply
+    assert (stream.done["usage"]["model_calls"], stream.done["usage"]["tool_calls"]) == (3, 1)
+    assert await goes_on(platform, script)
 
 
-async def test_what_a_run_waited_for_is_closed(platform: Platform, says: ModelSays, database_url: str) -> None:
-    says.supervisor(QUESTION)
+async def test_what_a_run_waited_for_is_closed(platform: Platform, script: ScriptedModel, database_url: str) -> None:
+    script.supervisor(QUESTION)
     key = await platform.accept("Is the disk fine?")
     await platform.brain.execute(await platform.claim(key))
     (asked,) = await platform.services.interrupts.waiting(key.tenant, run=key.id)
@@ -197,41 +212,43 @@ async def test_what_a_run_waited_for_is_closed(platform: Platform, says: ModelSa
 
     assert status is CANCELLED
     assert await rows(database_url, "SELECT state FROM interrupts") == [("cancelled",)]
-    assert (await platform.told(key)).kinds[-2:] == ["clarification", "done"]
+    assert (await platform.stream(key)).kinds[-2:] == ["clarification", "done"]
     with pytest.raises(ConflictError):
         await platform.services.interrupts.answer(
             key, [InterruptAnswer(asked.id, "resolved", {"answer": "this"})], "me"
         )
-    assert await goes_on(platform, says)
+    assert await goes_on(platform, script)
 
 
 async def test_a_call_that_waited_for_approval_was_not_made(
-    opened: Open, says: ModelSays, workbench: Workbench, database_url: str
+    opened: Open, script: ScriptedModel, workbench: Workbench, database_url: str
 ) -> None:
     shop = workbench.as_server("unsafe")
     shop["x-starling"]["approval"] = "unsafe"
-    says.supervisor(decision(task("t1", SHOP)))
-    says.agent("t1", calls(("change", {"thing": "door"})))
+    script.supervisor(decision(task("t1", SHOP)))
+    script.agent("t1", calls(("change", {"thing": "door"})))
     async with opened(servers={"shop": shop}) as platform:
         key = await platform.accept("Change the door.")
         await platform.brain.execute(await platform.claim(key))
 
         assert await platform.services.cancellation.cancel(key) is CANCELLED
 
-        told = await platform.told(key)
-    assert [result["result"] for result in told.of("tool_result")] == ["The run was cancelled. The call was not made."]
+        stream = await platform.stream(key)
+    assert [result["result"] for result in stream.of("tool_result")] == [
+        "The run was cancelled. The call was not made."
+    ]
     assert workbench.done() == []
     assert await rows(database_url, "SELECT state FROM interrupts") == [("cancelled",)]
 
 
-async def test_an_ended_run_stays_as_it_is(platform: Platform, says: ModelSays) -> None:
-    says.supervisor(decision(reply="Hello."))
-    told = await platform.ask("Hi.")
+async def test_an_ended_run_stays_as_it_is(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(reply="Hello."))
+    stream = await platform.ask("Hi.")
 
-    statuses = [await platform.services.cancellation.cancel(told.key) for _ in range(2)]
+    statuses = [await platform.services.cancellation.cancel(stream.key) for _ in range(2)]
 
     assert statuses == [RunStatus.SUCCEEDED] * 2
-    assert await platform.told(told.key) == told
+    assert await platform.stream(stream.key) == stream
 
 
 async def test_another_tenants_run_is_not_there(platform: Platform) -> None:
@@ -244,55 +261,55 @@ async def test_another_tenants_run_is_not_there(platform: Platform) -> None:
 
 
 async def test_a_run_whose_worker_died_ends_at_once_and_the_dead_one_can_write_nothing(
-    platform: Platform, says: ModelSays, database_url: str
+    platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
-    says.supervisor(Answer("", hold="for ever"))
+    script.supervisor(Answer("", hold="for ever"))
     key = await platform.accept("Hi.")
-    async with platform.living(key) as life:
+    async with platform.executing(key) as life:
         await platform.model.received(1)
         await rows(database_url, "UPDATE runs SET lease_until = now() - interval '1 second'")
         status = await platform.services.cancellation.cancel(key)
-        told = await platform.told(key)
+        stream = await platform.stream(key)
         platform.model.release("for ever")
         with pytest.raises(LeaseLostError):
             await life
 
-    assert (status, told.status) == (CANCELLED, "cancelled")
-    assert await platform.told(key) == told
+    assert (status, stream.status) == (CANCELLED, "cancelled")
+    assert await platform.stream(key) == stream
 
 
 async def test_a_flag_between_two_lives_is_heeded_before_anything_else(
-    platform: Platform, says: ModelSays, database_url: str
+    platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
-    says.supervisor(Answer("", hold="for ever"))
+    script.supervisor(Answer("", hold="for ever"))
     key = await platform.accept("Hi.")
-    async with platform.living(key):
+    async with platform.executing(key):
         await platform.model.received(1)
     await rows(database_url, "UPDATE runs SET cancel_requested = true")
 
-    told = await platform.finish(key)
+    stream = await platform.finish(key)
 
-    assert (told.status, len(platform.model.requests)) == ("cancelled", 1)
+    assert (stream.status, len(platform.model.requests)) == ("cancelled", 1)
 
 
 async def test_a_flag_that_nobody_was_told_of_is_seen_with_the_next_heartbeat(
-    opened: Open, says: ModelSays, database_url: str
+    opened: Open, script: ScriptedModel, database_url: str
 ) -> None:
-    says.supervisor(Answer("", hold="for ever"))
+    script.supervisor(Answer("", hold="for ever"))
     async with opened(lease_seconds=1) as platform, working(platform.worker_runtime.worker):
         key = await platform.accept("Hi.")
         await platform.model.received(1)
         await rows(database_url, "UPDATE runs SET cancel_requested = true")
 
-        told = await platform.told(key)
+        stream = await platform.stream(key)
 
-    assert (told.status, len(platform.model.requests)) == ("cancelled", 1)
+    assert (stream.status, len(platform.model.requests)) == ("cancelled", 1)
 
 
 async def test_a_run_that_was_claimed_and_does_not_live_yet_ends_before_it_does(
-    platform: Platform, says: ModelSays, database_url: str
+    platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
-    says.supervisor(Answer("", hold="for ever"))
+    script.supervisor(Answer("", hold="for ever"))
     key = await platform.accept("Hi.")
     claim = await platform.claim(key)
 
@@ -300,7 +317,7 @@ async def test_a_run_that_was_claimed_and_does_not_live_yet_ends_before_it_does(
     await platform.brain.execute(claim)
 
     assert statuses == [RunStatus.RUNNING] * 2
-    assert (await platform.told(key)).status == "cancelled"
+    assert (await platform.stream(key)).status == "cancelled"
     assert await rows(database_url, "SELECT status FROM runs") == [("cancelled",)]
 
 
@@ -310,54 +327,54 @@ async def test_many_who_cancel_one_run_end_it_once(platform: Platform) -> None:
     statuses = await asyncio.gather(*(platform.services.cancellation.cancel(key) for _ in range(6)))
 
     assert CANCELLED in statuses
-    assert (await platform.told(key)).kinds == ["run_started", "done"]
+    assert (await platform.stream(key)).kinds == ["run_started", "done"]
 
 
 @pytest.mark.timeout(300)
 async def test_cancelling_races_with_the_end_in_every_way(
-    platform: Platform, says: ModelSays, workbench: Workbench, database_url: str
+    platform: Platform, script: ScriptedModel, workbench: Workbench, database_url: str
 ) -> None:
     dice = random.Random(7)
-    says.supervisor(decision(task("t1", SHOP)))
-    says.agent("t1", calls(("change", {"thing": "door"})))
-    says.reviewer(verdict("APPROVED"))
-    says.qa(Answer("Changed [1]."))
+    script.supervisor(decision(task("t1", SHOP)))
+    script.agent("t1", calls(("change", {"thing": "door"})))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Changed [1]."))
     await platform.ask("Change the door.")
     clock = asyncio.get_running_loop().time
     begun = clock()
     await platform.ask("Change the door.")
     seconds = 1.2 * (clock() - begun)
 
-    async def race() -> Told:
+    async def race() -> RunStream:
         key = await platform.accept("Change the door.")
         await asyncio.sleep(dice.uniform(0, seconds))
         await platform.services.cancellation.cancel(key)
-        return await platform.told(key)
+        return await platform.stream(key)
 
     async with working(platform.worker_runtime.worker):
         outcomes = [await race() for _ in range(RACES)]
 
-    assert "cancelled" in {told.status for told in outcomes} <= {"succeeded", "cancelled"}
-    assert [told.kinds.count("done") for told in outcomes] == [1] * RACES
-    assert [degraded_lines(told) for told in outcomes] == [set()] * RACES
+    assert "cancelled" in {stream.status for stream in outcomes} <= {"succeeded", "cancelled"}
+    assert [stream.kinds.count("done") for stream in outcomes] == [1] * RACES
+    assert [degraded_lines(stream) for stream in outcomes] == [set()] * RACES
     assert await rows(database_url, "SELECT count(*) FROM runs WHERE ended_at IS NULL") == [(0,)]
     left = await rows(database_url, "SELECT key FROM ledger WHERE state <> 'intended'")
     assert len(workbench.done()) <= len(left)
     line = await rows(database_url, "SELECT position, t, run_id FROM states ORDER BY position")
     assert [position for position, *_ in line] == list(range(1, len(line) + 1))
     assert [kind for _, kind, _ in line].count("FinishedState") == RACES + 2
-    says.rules.clear()
-    says.supervisor(decision(reply="Here I am."))
+    script.rules.clear()
+    script.supervisor(decision(reply="Here I am."))
     assert (await platform.ask("And now?")).reply == "Here I am."
 
 
 @pytest.mark.timeout(300)
 async def test_cancelling_races_with_a_question_and_with_its_answer(
-    platform: Platform, says: ModelSays, database_url: str
+    platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
     dice = random.Random(7)
-    says.rules.append(Rule(decision(reply="Fine."), When(schema="supervisor_decision", contains="the blue one")))
-    says.supervisor(QUESTION)
+    script.rules.append(Rule(decision(reply="Fine."), When(schema="supervisor_decision", contains="the blue one")))
+    script.supervisor(QUESTION)
 
     async def answer(key: RunKey) -> None:
         for asked in await platform.services.interrupts.waiting(key.tenant, run=key.id):
@@ -365,18 +382,18 @@ async def test_cancelling_races_with_a_question_and_with_its_answer(
             with suppress(ConflictError):
                 await platform.services.interrupts.answer(key, [said], "me")
 
-    async def race(thread: str) -> Told:
+    async def race(thread: str) -> RunStream:
         key = await platform.accept("Is the disk fine?", thread=thread)
         for _ in range(dice.randrange(4)):
             await asyncio.sleep(dice.uniform(0, 0.03))
             await answer(key)
         await asyncio.gather(answer(key), platform.services.cancellation.cancel(key))
-        return await platform.told(key)
+        return await platform.stream(key)
 
     async with working(platform.worker_runtime.worker):
         outcomes = [await race(f"t{number}") for number in range(60)]
 
-    assert {told.status for told in outcomes} <= {"cancelled", "succeeded"}
-    assert [told.kinds.count("done") for told in outcomes] == [1] * 60
+    assert {stream.status for stream in outcomes} <= {"cancelled", "succeeded"}
+    assert [stream.kinds.count("done") for stream in outcomes] == [1] * 60
     assert await rows(database_url, "SELECT state FROM interrupts WHERE state = 'open'") == []
     assert await rows(database_url, "SELECT status FROM runs WHERE ended_at IS NULL") == []

@@ -6,7 +6,7 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from tests.support.model_script import Answer
-from tests.support.platform import BENCH, ModelSays, Platform, calls, decision, task, verdict
+from tests.support.platform import BENCH, Platform, ScriptedModel, calls, decision, task, verdict
 
 TASKS = 50
 # of each value: its channel, and whether the newest checkpoint refers to it
@@ -24,21 +24,21 @@ async def rows(url: str, query: str) -> Sequence[tuple[Any, ...]]:
         return await (await connection.execute(query.encode())).fetchall()
 
 
-def says_many_tasks(says: ModelSays, *answers: Answer) -> None:
-    says.supervisor(decision(*(task(f"t{number}", BENCH) for number in range(TASKS))))
+def says_many_tasks(script: ScriptedModel, *answers: Answer) -> None:
+    script.supervisor(decision(*(task(f"t{number}", BENCH) for number in range(TASKS))))
     for number in range(TASKS):
-        says.agent(f"t{number}", calls(("look", {"thing": f"number {number}, " * 20})))
-    says.reviewer(verdict("APPROVED"))
-    says.qa(*answers)
+        script.agent(f"t{number}", calls(("look", {"thing": f"number {number}, " * 20})))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(*answers)
 
 
 async def test_what_a_newer_checkpoint_replaced_goes_while_the_run_goes_on(
-    platform: Platform, says: ModelSays, database_url: str
+    platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
-    says_many_tasks(says, Answer("Fine [1].", hold="for ever"))
+    says_many_tasks(script, Answer("Fine [1].", hold="for ever"))
     key = await platform.accept("How is everything?")
 
-    async with platform.living(key):
+    async with platform.executing(key):
         await platform.model.received(1 + 2 * TASKS + 1)
         values = await rows(database_url, _VALUES)
         checkpoints = await rows(database_url, "SELECT checkpoint_id FROM checkpoints")
@@ -49,16 +49,16 @@ async def test_what_a_newer_checkpoint_replaced_goes_while_the_run_goes_on(
 
 
 async def test_an_interrupted_run_goes_on_from_the_checkpoint_that_is_left(
-    platform: Platform, says: ModelSays, database_url: str
+    platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
-    says_many_tasks(says, Answer("Half an answer", hold="for ever", hold_after=2), Answer("A whole answer [1]."))
+    says_many_tasks(script, Answer("Half an answer", hold="for ever", hold_after=2), Answer("A whole answer [1]."))
     key = await platform.accept("How is everything?")
-    async with platform.living(key):
+    async with platform.executing(key):
         await platform.model.received(1 + 2 * TASKS + 1)
 
-    told = await platform.finish(key)
+    stream = await platform.finish(key)
 
-    assert (told.status, told.reply) == ("succeeded", "A whole answer [1].")
+    assert (stream.status, stream.reply) == ("succeeded", "A whole answer [1].")
     assert len(platform.model.requests) == 1 + 2 * TASKS + 2
     assert await rows(database_url, _LEFT) == []
     assert len(await rows(database_url, _ANSWERS)) == 2 * TASKS

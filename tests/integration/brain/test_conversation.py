@@ -18,13 +18,13 @@ from brain.conversation.states import (
 from starling.core.errors import InvalidRequestError
 from starling.infra.postgres.runs.writer import RunWriter
 from tests.support.model_script import Answer
-from tests.support.platform import BENCH, ModelSays, Platform, calls, decision, task, verdict
+from tests.support.platform import BENCH, Platform, ScriptedModel, calls, decision, task, verdict
 
 EVERY_KIND = tuple(KINDS.values())
 
 
-async def test_the_second_turn_sees_the_first(platform: Platform, says: ModelSays) -> None:
-    says.supervisor(decision(reply="I am <Starling>."), decision(reply="As I said."))
+async def test_the_second_turn_sees_the_first(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(reply="I am <Starling>."), decision(reply="As I said."))
 
     await platform.ask("Who are you?")
     await platform.ask("Who?")
@@ -34,8 +34,8 @@ async def test_the_second_turn_sees_the_first(platform: Platform, says: ModelSay
     assert '<message role="assistant">I am &lt;Starling&gt;.</message>' in history
 
 
-async def test_another_thread_sees_nothing_of_it(platform: Platform, says: ModelSays) -> None:
-    says.supervisor(decision(reply="Hello."))
+async def test_another_thread_sees_nothing_of_it(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(reply="Hello."))
 
     await platform.ask("Who are you?", thread="one")
     await platform.ask("Who?", thread="two")
@@ -43,26 +43,26 @@ async def test_another_thread_sees_nothing_of_it(platform: Platform, says: Model
     assert "Who are you?" not in platform.model.bodies[1]["messages"][1]["content"]
 
 
-async def test_a_planner_sees_ten_messages_and_an_agent_five(platform: Platform, says: ModelSays) -> None:
-    says.supervisor(*(decision(reply=f"reply {turn}.") for turn in range(6)), decision(task("t1", "generalist")))
-    says.agent("t1", Answer("Done."))
-    says.reviewer(verdict("APPROVED"))
+async def test_a_planner_sees_ten_messages_and_an_agent_five(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(*(decision(reply=f"reply {turn}.") for turn in range(6)), decision(task("t1", "generalist")))
+    script.agent("t1", Answer("Done."))
+    script.reviewer(verdict("APPROVED"))
 
     for turn in range(7):
         await platform.ask(f"turn {turn}.")
 
-    planner = platform.asked("You are the supervisor")[-1]["messages"][1]["content"]
-    worker = platform.asked('<task id="t1">')[-1]["messages"][1]["content"]
+    planner = platform.requests_containing("You are the supervisor")[-1]["messages"][1]["content"]
+    worker = platform.requests_containing('<task id="t1">')[-1]["messages"][1]["content"]
     said = [f"{what} {turn}." for turn in range(6) for what in ("turn", "reply")]
     assert [text for text in said if text in planner] == said[-10:]
     assert [text for text in said if text in worker] == said[-5:]
 
 
-async def test_a_turn_leaves_its_states_on_the_branch(platform: Platform, says: ModelSays) -> None:
-    says.supervisor(decision(task("t1", BENCH, "look")))
-    says.agent("t1", calls(("look", {"thing": "disk"})))
-    says.reviewer(verdict("APPROVED"))
-    says.qa(Answer("Fine [1]."))
+async def test_a_turn_leaves_its_states_on_the_branch(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(task("t1", BENCH, "look")))
+    script.agent("t1", calls(("look", {"thing": "disk"})))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Fine [1]."))
     key = await platform.accept("How is the disk?")
     claim = await platform.claim(key)
 
@@ -96,9 +96,9 @@ async def test_states_are_read_back_in_order_by_kind_and_number(platform: Platfo
 
 @pytest.mark.parametrize("change", [b"t = 'FutureState'", b"v = 2"], ids=["kind", "version"])
 async def test_a_state_of_a_newer_version_is_refused(
-    platform: Platform, says: ModelSays, database_url: str, change: bytes
+    platform: Platform, script: ScriptedModel, database_url: str, change: bytes
 ) -> None:
-    says.supervisor(decision(reply="Hello."))
+    script.supervisor(decision(reply="Hello."))
     first = await platform.claim(await platform.accept("Hi."))
     await platform.brain.execute(first)
     async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
@@ -112,8 +112,8 @@ def _anything() -> list[type]:
     return [*EVERY_KIND, type("FutureState", (UserMessageState,), {})]
 
 
-async def test_two_turns_at_once_are_answered_in_order(platform: Platform, says: ModelSays) -> None:
-    says.supervisor(decision(reply="One."), decision(reply="Two."))
+async def test_two_turns_at_once_are_answered_in_order(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(reply="One."), decision(reply="Two."))
     first = await platform.accept("First.")
     second = await platform.accept("Second.")
 

@@ -18,7 +18,7 @@ from starling.infra.postgres.audit import Actor, latest
 from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer
 from tests.support.platform import CALLER as OWNER
-from tests.support.platform import ModelSays, Platform, Workbench, calls, decision, task, verdict
+from tests.support.platform import Platform, ScriptedModel, Workbench, calls, decision, task, verdict
 
 POET = {"id": "poet", "behavior_template": "You write haiku about <ships>."}
 CALLER = {"id": "caller", "behavior_template": "You look things up.", "tools": ["bench.look", "bench.change"]}
@@ -64,45 +64,45 @@ async def api(platform: Platform) -> AsyncGenerator[Api]:
         yield Api(platform, client)
 
 
-async def test_a_run_gives_its_task_to_an_agent_that_was_just_made(api: Api, says: ModelSays) -> None:
-    says.supervisor(decision(task("t1", "poet")))
-    says.agent("t1", Answer("Masts in morning mist."))
-    says.reviewer(verdict("APPROVED"))
+async def test_a_run_gives_its_task_to_an_agent_that_was_just_made(api: Api, script: ScriptedModel) -> None:
+    script.supervisor(decision(task("t1", "poet")))
+    script.agent("t1", Answer("Masts in morning mist."))
+    script.reviewer(verdict("APPROVED"))
     made = await api.create(POET)
 
-    told = await api.platform.ask("write a haiku")
+    stream = await api.platform.ask("write a haiku")
 
-    (asked,) = api.platform.asked('<task id="t1">')[:1]
-    assert told.reply == "Masts in morning mist."
-    assert told.of("thinking")
-    assert told.of("run_started")[0]["epoch"] == made["epoch"]
+    (asked,) = api.platform.requests_containing('<task id="t1">')[:1]
+    assert stream.reply == "Masts in morning mist."
+    assert stream.of("thinking")
+    assert stream.of("run_started")[0]["epoch"] == made["epoch"]
     assert "You write haiku about <ships>." in asked["messages"][0]["content"]
     assert (
         '<agent name="poet" kind="custom" state="ready">You write haiku about &lt;ships&gt;</agent>'
-        in (api.platform.asked("<agents>")[0]["messages"][1]["content"])
+        in (api.platform.requests_containing("<agents>")[0]["messages"][1]["content"])
     )
 
 
 async def test_an_agent_with_tools_calls_the_ones_that_the_epoch_pins(
-    api: Api, says: ModelSays, workbench: Workbench
+    api: Api, script: ScriptedModel, workbench: Workbench
 ) -> None:
-    says.supervisor(decision(task("t1", "caller")))
-    says.agent("t1", calls(("look", {"thing": "ships"})))
-    says.reviewer(verdict("APPROVED"))
+    script.supervisor(decision(task("t1", "caller")))
+    script.agent("t1", calls(("look", {"thing": "ships"})))
+    script.reviewer(verdict("APPROVED"))
     await api.create(CALLER)
 
-    told = await api.platform.ask("look for ships")
+    stream = await api.platform.ask("look for ships")
 
-    (asked,) = [body for body in api.platform.asked('<task id="t1">') if body.get("tools")]
-    assert told.status == "succeeded"
-    assert [event["name"] for event in told.of("tool_start")] == ["bench.look"]
+    (asked,) = [body for body in api.platform.requests_containing('<task id="t1">') if body.get("tools")]
+    assert stream.status == "succeeded"
+    assert [event["name"] for event in stream.of("tool_start")] == ["bench.look"]
     assert [tool["function"]["name"] for tool in asked["tools"]] == ["look", "change", "continue"]
 
 
-async def test_a_new_version_is_for_runs_that_are_accepted_later(api: Api, says: ModelSays) -> None:
-    says.supervisor(decision(task("t1", "poet")))
-    says.agent("t1", Answer("A poem."))
-    says.reviewer(verdict("APPROVED"))
+async def test_a_new_version_is_for_runs_that_are_accepted_later(api: Api, script: ScriptedModel) -> None:
+    script.supervisor(decision(task("t1", "poet")))
+    script.agent("t1", Answer("A poem."))
+    script.reviewer(verdict("APPROVED"))
     first = await api.create(POET)
     earlier = await api.platform.accept("write", thread="one")
     second = await api.create(POET | {"behavior_template": "You write sonnets."})
@@ -111,11 +111,11 @@ async def test_a_new_version_is_for_runs_that_are_accepted_later(api: Api, says:
     for run in (earlier, later):
         await api.platform.finish(run)
 
-    asked = [body for body in api.platform.asked('<task id="t1">') if "response_format" not in body]
-    told = [body["messages"][0]["content"] for body in asked]
+    asked = [body for body in api.platform.requests_containing('<task id="t1">') if "response_format" not in body]
+    stream = [body["messages"][0]["content"] for body in asked]
     assert second["epoch"] == first["epoch"] + 1
-    assert ["haiku" in text for text in told] == [True, False]
-    assert ["sonnets" in text for text in told] == [False, True]
+    assert ["haiku" in text for text in stream] == [True, False]
+    assert ["sonnets" in text for text in stream] == [False, True]
 
 
 async def test_an_archived_agent_is_gone_for_later_runs_and_keeps_its_versions(api: Api) -> None:
@@ -186,31 +186,34 @@ async def test_a_caller_who_may_call_less_gets_less_of_an_agent(api: Api) -> Non
     assert "caller" not in other
 
 
-async def test_an_agent_without_its_server_says_why_it_cant_work(api: Api, says: ModelSays) -> None:
-    says.supervisor(decision(task("t1", "caller")), decision(reply="No."))
+async def test_an_agent_without_its_server_says_why_it_cant_work(api: Api, script: ScriptedModel) -> None:
+    script.supervisor(decision(task("t1", "caller")), decision(reply="No."))
     await api.create(CALLER)
     await api.platform.services.registry.remove("bench", Actor.local("test"))
 
-    told = await api.platform.ask("look for ships")
+    stream = await api.platform.ask("look for ships")
 
     agent = (await api.listed())["caller"]
     assert agent["state"] == "degraded"
     assert "bench" in agent["reason"]
-    assert not told.of("tool_start")
-    assert 'name="caller" kind="custom" state="degraded"' in api.platform.asked("<agents>")[0]["messages"][1]["content"]
+    assert not stream.of("tool_start")
+    assert (
+        'name="caller" kind="custom" state="degraded"'
+        in api.platform.requests_containing("<agents>")[0]["messages"][1]["content"]
+    )
 
 
-async def test_the_results_are_reviewed_as_the_reviewer_is_told(api: Api, says: ModelSays) -> None:
-    says.supervisor(decision(task("t1", "poet")))
-    says.agent("t1", Answer("Masts in morning mist."))
-    says.reviewer(verdict("APPROVED"))
+async def test_the_results_are_reviewed_as_the_reviewer_is_told(api: Api, script: ScriptedModel) -> None:
+    script.supervisor(decision(task("t1", "poet")))
+    script.agent("t1", Answer("Masts in morning mist."))
+    script.reviewer(verdict("APPROVED"))
     await api.create({"id": "critic", "behavior_template": "You count syllables.", "llm_model": "scripted/large"})
     await api.create(POET | {"reflection_agent_id": "critic", "llm_model": "scripted:medium"})
 
-    told = await api.platform.ask("write a haiku")
+    stream = await api.platform.ask("write a haiku")
 
     models = {body["model"]: body["messages"][0]["content"] for body in api.platform.model.bodies}
-    assert told.status == "succeeded"
+    assert stream.status == "succeeded"
     assert "You count syllables." in models["large"]
     assert "You write haiku" in models["medium"]
     assert set(models) == {"small", "medium", "large"}
@@ -218,11 +221,11 @@ async def test_the_results_are_reviewed_as_the_reviewer_is_told(api: Api, says: 
 
 @pytest.mark.parametrize(("policy", "shown"), [("last_messages", 5), ("none", 0), ("summary", 7)])
 async def test_a_render_policy_says_what_is_shown_of_the_conversation(
-    opened: Open, says: ModelSays, policy: str, shown: int
+    opened: Open, script: ScriptedModel, policy: str, shown: int
 ) -> None:
-    says.supervisor(*[decision(reply="Noted.")] * 4, decision(task("t1", "poet")))
-    says.agent("t1", Answer("A poem."))
-    says.reviewer(verdict("APPROVED"))
+    script.supervisor(*[decision(reply="Noted.")] * 4, decision(task("t1", "poet")))
+    script.agent("t1", Answer("A poem."))
+    script.reviewer(verdict("APPROVED"))
     async with opened(max_history=7) as platform:
         config = LLMAgentConfig.model_validate(POET | {"render_policy": policy})
         await platform.services.agents.create(OWNER, config, Actor.local("test"))
@@ -231,7 +234,7 @@ async def test_a_render_policy_says_what_is_shown_of_the_conversation(
 
         await platform.ask("write")
 
-        (asked,) = [body for body in platform.asked('<task id="t1">') if "response_format" not in body]
+        (asked,) = [body for body in platform.requests_containing('<task id="t1">') if "response_format" not in body]
         assert asked["messages"][1]["content"].count("&quot;role&quot;") == shown
 
 

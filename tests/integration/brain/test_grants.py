@@ -12,9 +12,9 @@ from tests.support.platform import (
     BENCH,
     CALLER,
     SHOP,
-    ModelSays,
     Platform,
-    Told,
+    RunStream,
+    ScriptedModel,
     Workbench,
     calls,
     decision,
@@ -23,34 +23,34 @@ from tests.support.platform import (
 )
 
 
-async def ask_with(platform: Platform, grant: Grant) -> Told:
+async def ask_with(platform: Platform, grant: Grant) -> RunStream:
     """Make a run for a caller with a grant."""
     request = RunRequest(input="How is the disk?", thread_id=new_id())
     accepted = await platform.services.acceptance.accept(replace(CALLER, grant=grant), request)
     return await platform.finish(accepted.key)
 
 
-async def test_a_run_sees_only_the_specialists_that_its_key_reaches(platform: Platform, says: ModelSays) -> None:
-    says.supervisor(decision(reply="Nothing to do.", is_request_satisfied=True))
+async def test_a_run_sees_only_the_specialists_that_its_key_reaches(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(reply="Nothing to do.", is_request_satisfied=True))
 
     await ask_with(platform, Grant(servers=frozenset({"bench"})))
 
-    (asked,) = platform.asked("<agents>")
+    (asked,) = platform.requests_containing("<agents>")
     assert BENCH in str(asked)
     assert SHOP not in str(asked)
 
 
-async def test_a_single_tool_can_be_granted(platform: Platform, says: ModelSays) -> None:
-    says.supervisor(decision(task("t1", SHOP), plan=["look"]))
-    says.agent("t1", calls(("look", {"thing": "disk"})))
-    says.reviewer(verdict("APPROVED"))
-    says.qa(Answer("That is the answer."))
+async def test_a_single_tool_can_be_granted(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(task("t1", SHOP), plan=["look"]))
+    script.agent("t1", calls(("look", {"thing": "disk"})))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("That is the answer."))
 
-    told = await ask_with(platform, Grant(tools=frozenset({"shop.look"})))
+    stream = await ask_with(platform, Grant(tools=frozenset({"shop.look"})))
 
-    tools = platform.asked('<task id="t1">')[0]["tools"]
+    tools = platform.requests_containing('<task id="t1">')[0]["tools"]
     assert [tool["function"]["name"] for tool in tools] == ["look", "continue"]
-    assert told.status == "succeeded"
+    assert stream.status == "succeeded"
 
 
 async def test_a_call_outside_the_grant_doesnt_leave(platform: Platform, workbench: Workbench) -> None:

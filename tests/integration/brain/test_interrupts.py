@@ -14,7 +14,7 @@ from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, StoredInterrupt
 from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer
-from tests.support.platform import BENCH, CALLER, ModelSays, Platform, calls, decision, task, verdict
+from tests.support.platform import BENCH, CALLER, Platform, ScriptedModel, calls, decision, task, verdict
 
 QUESTION = decision(question="Which disk?", options=["the first", "the second"])
 LOOK = calls(("look", {"thing": "disk"}))
@@ -55,7 +55,7 @@ async def lapse(platform: Platform, database_url: str) -> None:
     await platform.services.interrupts.expire()
 
 
-async def told(platform: Platform, key: RunKey) -> list[str]:
+async def stream(platform: Platform, key: RunKey) -> list[str]:
     return [event.type for event in await platform.services.reader.events(key)]
 
 
@@ -67,9 +67,9 @@ async def clarifications(database_url: str) -> int:
 
 
 async def test_a_question_waits_and_its_answer_reaches_the_supervisor_and_the_branch(
-    platform: Platform, says: ModelSays, database_url: str
+    platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
-    says.supervisor(QUESTION, decision(reply="The second one is fine."))
+    script.supervisor(QUESTION, decision(reply="The second one is fine."))
     key = await begun(platform, "Is the disk fine?")
     [asked] = await waiting(platform, key)
     assert (asked.kind, asked.message) == ("clarification", "Which disk?")
@@ -93,8 +93,8 @@ async def test_a_question_waits_and_its_answer_reaches_the_supervisor_and_the_br
     assert await clarifications(database_url) == 0
 
 
-async def test_nothing_is_held_while_a_run_waits(platform: Platform, says: ModelSays, database_url: str) -> None:
-    says.supervisor(QUESTION, decision(reply="Fine."))
+async def test_nothing_is_held_while_a_run_waits(platform: Platform, script: ScriptedModel, database_url: str) -> None:
+    script.supervisor(QUESTION, decision(reply="Fine."))
 
     key = await begun(platform, "Is the disk fine?")
 
@@ -107,8 +107,8 @@ async def test_nothing_is_held_while_a_run_waits(platform: Platform, says: Model
     assert (await platform.finish(key)).status == "succeeded"
 
 
-async def test_a_waiting_run_does_not_count_against_its_tenants_cap(opened: Open, says: ModelSays) -> None:
-    says.supervisor(QUESTION, decision(reply="Fine."))
+async def test_a_waiting_run_does_not_count_against_its_tenants_cap(opened: Open, script: ScriptedModel) -> None:
+    script.supervisor(QUESTION, decision(reply="Fine."))
     async with opened(runs_per_tenant=1) as platform:
         waits = await begun(platform, "Is the disk fine?", thread="a")
 
@@ -123,9 +123,9 @@ async def test_a_waiting_run_does_not_count_against_its_tenants_cap(opened: Open
 
 
 async def test_after_two_questions_a_branch_has_to_do_without_until_a_run_did(
-    platform: Platform, says: ModelSays, database_url: str
+    platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
-    says.supervisor(QUESTION, decision(reply="1"), QUESTION, decision(reply="2"), decision(reply="3"), QUESTION)
+    script.supervisor(QUESTION, decision(reply="1"), QUESTION, decision(reply="2"), decision(reply="3"), QUESTION)
     for number in ("1", "2"):
         key = await begun(platform, "Is the disk fine?")
         await answer(platform, key, {"answer": "the first"})
@@ -142,9 +142,9 @@ async def test_after_two_questions_a_branch_has_to_do_without_until_a_run_did(
 
 @pytest.mark.parametrize("expires", [False, True])
 async def test_a_question_that_nobody_answers_becomes_an_assumption(
-    platform: Platform, says: ModelSays, database_url: str, *, expires: bool
+    platform: Platform, script: ScriptedModel, database_url: str, *, expires: bool
 ) -> None:
-    says.supervisor(QUESTION, decision(reply="Fine, if you mean the first."))
+    script.supervisor(QUESTION, decision(reply="Fine, if you mean the first."))
     key = await begun(platform, "Is the disk fine?")
 
     await (lapse(platform, database_url) if expires else answer(platform, key, None))
@@ -155,8 +155,10 @@ async def test_a_question_that_nobody_answers_becomes_an_assumption(
     assert "Which disk?" in assumed
 
 
-async def test_a_run_whose_caller_can_not_answer_is_not_offered_to_ask(platform: Platform, says: ModelSays) -> None:
-    says.supervisor(decision(reply="Fine."))
+async def test_a_run_whose_caller_can_not_answer_is_not_offered_to_ask(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    script.supervisor(decision(reply="Fine."))
 
     ended = await platform.ask("Is the disk fine?", limits={"max_clarifications": 0})
 
@@ -165,8 +167,10 @@ async def test_a_run_whose_caller_can_not_answer_is_not_offered_to_ask(platform:
     assert "You can't ask the user" in str(platform.model.bodies[0]["messages"])
 
 
-async def test_a_plain_message_is_the_answer_and_of_two_at_once_one_is(platform: Platform, says: ModelSays) -> None:
-    says.supervisor(QUESTION, decision(reply="Fine."))
+async def test_a_plain_message_is_the_answer_and_of_two_at_once_one_is(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    script.supervisor(QUESTION, decision(reply="Fine."))
     key = await begun(platform, "Is the disk fine?")
     interrupts = platform.services.interrupts
 
@@ -177,11 +181,13 @@ async def test_a_plain_message_is_the_answer_and_of_two_at_once_one_is(platform:
     assert "the first" in str(platform.model.bodies[-1]["messages"])
 
 
-async def test_a_budget_is_asked_for_and_a_run_that_gets_more_goes_on(platform: Platform, says: ModelSays) -> None:
-    says.supervisor(decision(task("t1", BENCH)))
-    says.agent("t1", LOOK)
-    says.reviewer(verdict("APPROVED"))
-    says.qa(Answer("Fine [1]."))
+async def test_a_budget_is_asked_for_and_a_run_that_gets_more_goes_on(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    script.supervisor(decision(task("t1", BENCH)))
+    script.agent("t1", LOOK)
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Fine [1]."))
 
     key = await begun(platform, "How is the disk?", limits={"tokens": 20})
     for tokens in (1, 10_000.0):
@@ -190,18 +196,18 @@ async def test_a_budget_is_asked_for_and_a_run_that_gets_more_goes_on(platform: 
         await answer(platform, key, {"tokens": tokens})
         await live(platform, key)
 
-    ended = await platform.told(key)
+    ended = await platform.stream(key)
     assert (ended.status, ended.reply) == ("succeeded", "Fine [1].")
     assert ended.kinds.count("budget_required") == 2
     assert len(platform.model.requests) == 4
 
 
-async def test_tasks_side_by_side_ask_for_one_budget(platform: Platform, says: ModelSays) -> None:
-    says.supervisor(decision(task("t1", BENCH), task("t2", BENCH), task("t3", BENCH)))
+async def test_tasks_side_by_side_ask_for_one_budget(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(task("t1", BENCH), task("t2", BENCH), task("t3", BENCH)))
     for number in (1, 2, 3):
-        says.agent(f"t{number}", LOOK)
-    says.reviewer(verdict("APPROVED"))
-    says.qa(Answer("Fine [1]."))
+        script.agent(f"t{number}", LOOK)
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Fine [1]."))
 
     key = await begun(platform, "How are the disks?", limits={"tokens": 1})
     [_] = await waiting(platform, key)
@@ -214,12 +220,12 @@ async def test_tasks_side_by_side_ask_for_one_budget(platform: Platform, says: M
 
 @pytest.mark.parametrize("expires", [False, True])
 async def test_without_more_budget_a_run_answers_with_what_there_is(
-    platform: Platform, says: ModelSays, database_url: str, *, expires: bool
+    platform: Platform, script: ScriptedModel, database_url: str, *, expires: bool
 ) -> None:
-    says.supervisor(decision(task("t1", BENCH), task("t2", BENCH)))
-    says.agent("t1", LOOK)
-    says.agent("t2", LOOK)
-    says.reviewer(verdict("APPROVED"))
+    script.supervisor(decision(task("t1", BENCH), task("t2", BENCH)))
+    script.agent("t1", LOOK)
+    script.agent("t2", LOOK)
+    script.reviewer(verdict("APPROVED"))
     key = await begun(platform, "How is the disk?", limits={"tokens": 90})  # 18 for each answer: all but QA's
 
     await (lapse(platform, database_url) if expires else answer(platform, key, None))
@@ -231,8 +237,10 @@ async def test_without_more_budget_a_run_answers_with_what_there_is(
     assert ended.codes == ["budget_exhausted"]
 
 
-async def test_what_is_wrong_with_an_answer_is_said(platform: Platform, says: ModelSays, database_url: str) -> None:
-    says.supervisor(QUESTION, decision(reply="Fine."))
+async def test_what_is_wrong_with_an_answer_is_said(
+    platform: Platform, script: ScriptedModel, database_url: str
+) -> None:
+    script.supervisor(QUESTION, decision(reply="Fine."))
     key = await begun(platform, "Is the disk fine?")
     [asked] = await waiting(platform, key)
     interrupts, said = platform.services.interrupts, InterruptAnswer(asked.id, "resolved", {"answer": "the first"})
@@ -253,8 +261,8 @@ async def test_what_is_wrong_with_an_answer_is_said(platform: Platform, says: Mo
     assert await waiting(platform, key) == []
 
 
-async def test_a_late_answer_does_not_count(platform: Platform, says: ModelSays, database_url: str) -> None:
-    says.supervisor(QUESTION, decision(reply="Fine."))
+async def test_a_late_answer_does_not_count(platform: Platform, script: ScriptedModel, database_url: str) -> None:
+    script.supervisor(QUESTION, decision(reply="Fine."))
     key = await begun(platform, "Is the disk fine?")
     [asked] = await waiting(platform, key)
     await lapse(platform, database_url)

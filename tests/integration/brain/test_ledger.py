@@ -21,11 +21,11 @@ from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import StoredInterrupt
 from starling.infra.postgres.runs.ledger import LedgerReader, LedgerRow
 from tests.integration.brain.conftest import Open
-from tests.support.effects import AGENT, Effects
+from tests.support.effect_recorder import AGENT, EffectRecorder
+from tests.support.interrupted_runs import ANSWERER, answer_interrupts, execute_run, open_interrupts
 from tests.support.model_script import Answer
-from tests.support.platform import ModelSays, Platform, Told, calls, decision, task, verdict
-from tests.support.runs import waiting_for_a_lock
-from tests.support.waiting import SOMEBODY, answer, live, questions
+from tests.support.platform import Platform, RunStream, ScriptedModel, calls, decision, task, verdict
+from tests.support.run_factories import wait_for_lock_waiter
 
 # Whoever lets a call leave waits at an advisory lock first.
 HOLD_DISPATCH = """
@@ -36,32 +36,32 @@ NEXT_TRANSACTION = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint
 
 
 @pytest.fixture
-def effects(tmp_path: Path) -> Effects:
-    return Effects(tmp_path / "effects")
+def effects(tmp_path: Path) -> EffectRecorder:
+    return EffectRecorder(tmp_path / "effects")
 
 
 @pytest.fixture
-async def platform(opened: Open, effects: Effects) -> AsyncGenerator[Platform]:
+async def platform(opened: Open, effects: EffectRecorder) -> AsyncGenerator[Platform]:
     async with opened(servers={"effects": effects.as_server()}) as platform:
         yield platform
 
 
-def one_task(says: ModelSays, *answers: Answer) -> None:
+def one_task(script: ScriptedModel, *answers: Answer) -> None:
     """Give one task to the effects' agent, which answers so; all else succeeds, and a failure is told."""
-    says.supervisor(decision(task("t1", AGENT)), decision())
-    says.agent("t1", *answers)
-    says.reviewer(verdict("APPROVED"))
-    says.qa(Answer("That is what came of it [1]."))
+    script.supervisor(decision(task("t1", AGENT)), decision())
+    script.agent("t1", *answers)
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("That is what came of it [1]."))
 
 
 def stalled(tool: str, moment: str = "after", **more: str) -> Answer:
     return calls((tool, {"what": "a", "stall": moment, "gate": "gate", **more}))
 
 
-async def cut_off(platform: Platform, effects: Effects, at: str = "done") -> RunKey:
+async def cut_off(platform: Platform, effects: EffectRecorder, at: str = "done") -> RunKey:
     """Begin a run and end its life while its call is out."""
     key = await platform.accept("Do it.")
-    async with platform.living(key):
+    async with platform.executing(key):
         await effects.until(at, "a")
     return key
 
@@ -83,47 +83,49 @@ def asked_about(question: StoredInterrupt) -> tuple[str, str]:
     return call.name, call.args["what"]
 
 
-def results(told: Told) -> list[str]:
-    return [result["result"] for result in told.of("tool_result")]
+def results(stream: RunStream) -> list[str]:
+    return [result["result"] for result in stream.of("tool_result")]
 
 
-async def test_a_read_has_no_row_and_is_made_again(platform: Platform, says: ModelSays, effects: Effects) -> None:
-    one_task(says, stalled("read_it"))
+async def test_a_read_has_no_row_and_is_made_again(
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
+) -> None:
+    one_task(script, stalled("read_it"))
     key = await cut_off(platform, effects)
     effects.open("gate")
 
-    told = await platform.finish(key)
+    stream = await platform.finish(key)
 
-    assert (told.status, results(told)) == ("succeeded", ["read_it a: fine"])
+    assert (stream.status, results(stream)) == ("succeeded", ["read_it a: fine"])
     assert [line["key"] for line in effects.lines("arrived")] == [None, None]
     assert await rows(platform, key) == []
 
 
 async def test_an_idempotent_call_is_repeated_under_its_key(
-    platform: Platform, says: ModelSays, effects: Effects
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    one_task(says, stalled("put"))
+    one_task(script, stalled("put"))
     key = await cut_off(platform, effects)
     effects.open("gate")
 
-    told = await platform.finish(key)
+    stream = await platform.finish(key)
 
     (row,) = await rows(platform, key)
-    assert (told.status, results(told)) == ("succeeded", ["put a: fine"])
+    assert (stream.status, results(stream)) == ("succeeded", ["put a: fine"])
     assert [line["key"] for line in effects.lines("arrived")] == [row.key, row.key]
     assert (row.tool, row.effect, row.state, row.settled_by) == ("effects.put", "idempotent", "succeeded", None)
 
 
 async def test_an_unsafe_call_is_in_doubt_and_says_what_is_known(
-    platform: Platform, says: ModelSays, effects: Effects
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    one_task(says, stalled("charge"))
+    one_task(script, stalled("charge"))
     key = await cut_off(platform, effects)
 
-    await live(platform, key)
+    await execute_run(platform, key)
 
     (row,) = await rows(platform, key)
-    (question,) = await questions(platform, key)
+    (question,) = await open_interrupts(platform, key)
     record = await platform.services.reader.record(key)
     assert (record.status, row.state, row.settled) == ("waiting", "in_doubt", False)
     assert question.kind == "in_doubt"
@@ -133,106 +135,106 @@ async def test_an_unsafe_call_is_in_doubt_and_says_what_is_known(
 
 
 async def test_a_call_that_was_done_has_the_result_that_a_person_gives(
-    platform: Platform, says: ModelSays, effects: Effects
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    one_task(says, stalled("charge"))
+    one_task(script, stalled("charge"))
     key = await cut_off(platform, effects)
-    await live(platform, key)
-    await answer(platform, key, resolution="done", result="receipt 7")
+    await execute_run(platform, key)
+    await answer_interrupts(platform, key, resolution="done", result="receipt 7")
 
-    told = await platform.finish(key)
+    stream = await platform.finish(key)
 
     (row,) = await rows(platform, key)
-    assert told.status == "succeeded"
-    assert results(told) == ["receipt 7\n[Its own answer was lost; a person says this.]"]
-    assert (row.state, row.settled_by) == ("succeeded", SOMEBODY)
+    assert stream.status == "succeeded"
+    assert results(stream) == ["receipt 7\n[Its own answer was lost; a person says this.]"]
+    assert (row.state, row.settled_by) == ("succeeded", ANSWERER)
     assert effects.done() == ["charge a"]
 
 
 async def test_a_call_that_was_not_done_is_made_under_the_same_key(
-    platform: Platform, says: ModelSays, effects: Effects
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    one_task(says, stalled("charge", "before"))
+    one_task(script, stalled("charge", "before"))
     key = await cut_off(platform, effects, "arrived")
-    await live(platform, key)
-    await answer(platform, key, resolution="not_done")
+    await execute_run(platform, key)
+    await answer_interrupts(platform, key, resolution="not_done")
     effects.open("gate")
 
-    told = await platform.finish(key)
+    stream = await platform.finish(key)
 
     (row,) = await rows(platform, key)
-    assert (told.status, results(told)) == ("succeeded", ["charge a: fine"])
+    assert (stream.status, results(stream)) == ("succeeded", ["charge a: fine"])
     assert [line["key"] for line in effects.lines("arrived")] == [row.key, row.key]
     assert (row.state, row.settled_by) == ("succeeded", None)
 
 
 async def test_a_call_that_is_given_up_fails_its_task_and_stays_in_doubt(
-    platform: Platform, says: ModelSays, effects: Effects
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    one_task(says, stalled("charge"))
+    one_task(script, stalled("charge"))
     key = await cut_off(platform, effects)
-    await live(platform, key)
-    await answer(platform, key, resolution="give_up")
+    await execute_run(platform, key)
+    await answer_interrupts(platform, key, resolution="give_up")
 
-    told = await platform.finish(key)
+    stream = await platform.finish(key)
 
     (row,) = await rows(platform, key)
-    assert (told.status, told.codes) == ("failed", ["outcome_unknown"])
-    assert (row.state, row.settled, row.settled_by) == ("in_doubt", True, SOMEBODY)
+    assert (stream.status, stream.codes) == ("failed", ["outcome_unknown"])
+    assert (row.state, row.settled, row.settled_by) == ("in_doubt", True, ANSWERER)
     assert effects.done() == ["charge a"]
 
 
 async def test_a_call_that_is_cut_off_again_is_asked_about_again(
-    platform: Platform, says: ModelSays, effects: Effects
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    one_task(says, stalled("charge", "before"))
+    one_task(script, stalled("charge", "before"))
     key = await cut_off(platform, effects, "arrived")
-    await live(platform, key)
-    await answer(platform, key, resolution="not_done")
-    async with platform.living(key):
+    await execute_run(platform, key)
+    await answer_interrupts(platform, key, resolution="not_done")
+    async with platform.executing(key):
         await effects.until("arrived", "a", 2)
-    await live(platform, key)
+    await execute_run(platform, key)
 
-    (question,) = await questions(platform, key)
-    await answer(platform, key, resolution="done")
-    told = await platform.finish(key)
+    (question,) = await open_interrupts(platform, key)
+    await answer_interrupts(platform, key, resolution="done")
+    stream = await platform.finish(key)
 
     assert "life 3 of the run" in question.message
-    assert told.status == "succeeded"
-    assert len(told.of("in_doubt")) == 2
+    assert stream.status == "succeeded"
+    assert len(stream.of("in_doubt")) == 2
     assert len(effects.lines("arrived")) == 2
 
 
 async def test_a_reconcile_tool_that_says_that_a_call_was_done_has_its_result(
-    opened: Open, says: ModelSays, effects: Effects
+    opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    one_task(says, stalled("charge"))
+    one_task(script, stalled("charge"))
     async with opened(servers={"effects": effects.as_server(reconcile=True)}) as platform:
         key = await cut_off(platform, effects)
 
-        told = await platform.finish(key)
+        stream = await platform.finish(key)
 
         (row,) = await rows(platform, key)
-    assert told.status == "succeeded"
-    assert results(told) == ["found: charge a\n[Its own answer was lost; effects.find_charge says this.]"]
+    assert stream.status == "succeeded"
+    assert results(stream) == ["found: charge a\n[Its own answer was lost; effects.find_charge says this.]"]
     assert (row.state, row.settled_by) == ("succeeded", "effects.find_charge")
     assert effects.done() == ["charge a"]
 
 
 async def test_a_reconcile_tool_that_says_that_a_call_was_not_done_has_it_made(
-    opened: Open, says: ModelSays, effects: Effects
+    opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    one_task(says, stalled("charge", "before"))
+    one_task(script, stalled("charge", "before"))
     async with opened(servers={"effects": effects.as_server(reconcile=True)}) as platform:
         key = await cut_off(platform, effects, "arrived")
-        async with platform.living(key) as life:
+        async with platform.executing(key) as life:
             await effects.until("arrived", "a", 3)  # the call, the question and the call
             effects.open("gate")
             await life
 
-        told = await platform.told(key)
+        stream = await platform.stream(key)
         (row,) = await rows(platform, key)
-    assert (told.status, results(told)) == ("succeeded", ["charge a: fine"])
+    assert (stream.status, results(stream)) == ("succeeded", ["charge a: fine"])
     assert (row.state, row.settled_by) == ("succeeded", None)
     assert [(line["tool"], line["key"]) for line in effects.lines("arrived")] == [
         ("charge", row.key),
@@ -243,145 +245,155 @@ async def test_a_reconcile_tool_that_says_that_a_call_was_not_done_has_it_made(
 
 @pytest.mark.parametrize("spoilt", ["garbage", "fail"])
 async def test_a_reconcile_tool_that_does_not_know_leaves_it_to_a_person(
-    opened: Open, says: ModelSays, effects: Effects, spoilt: str
+    opened: Open, script: ScriptedModel, effects: EffectRecorder, spoilt: str
 ) -> None:
-    one_task(says, stalled("charge", found=spoilt))
+    one_task(script, stalled("charge", found=spoilt))
     async with opened(servers={"effects": effects.as_server(reconcile=True)}) as platform:
         key = await cut_off(platform, effects)
 
-        await live(platform, key)
+        await execute_run(platform, key)
 
-        assert [question.kind for question in await questions(platform, key)] == ["in_doubt"]
+        assert [question.kind for question in await open_interrupts(platform, key)] == ["in_doubt"]
     assert effects.done() == ["charge a"]
 
 
 async def test_a_call_that_was_only_intended_is_made_once(
-    platform: Platform, says: ModelSays, effects: Effects, database_url: str
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder, database_url: str
 ) -> None:
-    one_task(says, calls(("charge", {"what": "a"})))
+    one_task(script, calls(("charge", {"what": "a"})))
     key = await platform.accept("Do it.")
     async with await AsyncConnection.connect(database_url, autocommit=True) as other:
         await other.execute(HOLD_DISPATCH)
         await other.execute("SELECT pg_advisory_lock(7)")
-        async with platform.living(key):
-            await waiting_for_a_lock(database_url)
+        async with platform.executing(key):
+            await wait_for_lock_waiter(database_url)
         (row,) = await rows(platform, key)
 
-    told = await platform.finish(key)
+    stream = await platform.finish(key)
 
     assert row.state == "intended"
-    assert (told.status, results(told)) == ("succeeded", ["charge a: fine"])
+    assert (stream.status, results(stream)) == ("succeeded", ["charge a: fine"])
     assert [line["key"] for line in effects.lines("arrived")] == [row.key]
 
 
-async def test_each_call_of_a_fan_out_goes_its_own_way(platform: Platform, says: ModelSays, effects: Effects) -> None:
+async def test_each_call_of_a_fan_out_goes_its_own_way(
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
+) -> None:
     three: list[tuple[str, dict[str, Any] | str]] = [
         ("charge", {"what": "whole"}),
         ("charge", {"what": "after", "stall": "after", "gate": "gate"}),
         ("put", {"what": "again", "stall": "before", "gate": "gate"}),
     ]
-    one_task(says, calls(*three))
+    one_task(script, calls(*three))
     key = await platform.accept("Do three things.")
-    async with platform.living(key):
+    async with platform.executing(key):
         await effects.until("done", "after")
         await effects.until("arrived", "again")
         await result_told(platform, key)
     effects.open("gate")
-    await live(platform, key)
-    (question,) = await questions(platform, key)
-    await answer(platform, key, resolution="done", result="yes")
+    await execute_run(platform, key)
+    (question,) = await open_interrupts(platform, key)
+    await answer_interrupts(platform, key, resolution="done", result="yes")
 
-    told = await platform.finish(key)
+    stream = await platform.finish(key)
 
     assert asked_about(question) == ("effects.charge", "after")
-    assert sorted(text.partition("\n")[0] for text in results(told)) == ["charge whole: fine", "put again: fine", "yes"]
-    assert len(told.of("tool_start")) == 3
+    assert sorted(text.partition("\n")[0] for text in results(stream)) == [
+        "charge whole: fine",
+        "put again: fine",
+        "yes",
+    ]
+    assert len(stream.of("tool_start")) == 3
     assert [effects.done().count(f"charge {what}") for what in ("whole", "after")] == [1, 1]
-    assert told.done["usage"]["tool_calls"] == 3
+    assert stream.done["usage"]["tool_calls"] == 3
 
 
-async def test_two_equal_calls_of_one_answer_are_two(platform: Platform, says: ModelSays, effects: Effects) -> None:
-    one_task(says, calls(("charge", {"what": "a"}), ("charge", {"what": "a"})))
+async def test_two_equal_calls_of_one_answer_are_two(
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
+) -> None:
+    one_task(script, calls(("charge", {"what": "a"}), ("charge", {"what": "a"})))
 
-    told = await platform.ask("Charge twice.")
+    stream = await platform.ask("Charge twice.")
 
-    found = await rows(platform, told.key)
-    assert told.status == "succeeded"
+    found = await rows(platform, stream.key)
+    assert stream.status == "succeeded"
     assert effects.done() == ["charge a", "charge a"]
     assert [row.index for row in found] == [0, 1]
     assert len({row.key for row in found}) == 2
 
 
-async def test_a_call_that_took_too_long_is_in_doubt_at_once(opened: Open, says: ModelSays, effects: Effects) -> None:
-    one_task(says, stalled("charge"))
+async def test_a_call_that_took_too_long_is_in_doubt_at_once(
+    opened: Open, script: ScriptedModel, effects: EffectRecorder
+) -> None:
+    one_task(script, stalled("charge"))
     async with opened(servers={"effects": effects.as_server(timeout=5)}) as platform:
         key = await platform.accept("Do it.")
-        await live(platform, key)
-        (question,) = await questions(platform, key)
-        await answer(platform, key, resolution="done", result="receipt 7")
+        await execute_run(platform, key)
+        (question,) = await open_interrupts(platform, key)
+        await answer_interrupts(platform, key, resolution="done", result="receipt 7")
 
-        told = await platform.finish(key)
+        stream = await platform.finish(key)
 
     assert "didn't answer within 5 s" in question.message
-    assert told.status == "succeeded"
+    assert stream.status == "succeeded"
     assert len(effects.lines("arrived")) == 1
 
 
 async def test_a_reconcile_tool_is_asked_of_a_call_that_took_too_long(
-    opened: Open, says: ModelSays, effects: Effects
+    opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    one_task(says, stalled("charge"))
+    one_task(script, stalled("charge"))
     async with opened(servers={"effects": effects.as_server(reconcile=True, timeout=5)}) as platform:
-        told = await platform.ask("Do it.")
+        stream = await platform.ask("Do it.")
 
-    assert told.status == "succeeded"
-    assert results(told) == ["found: charge a\n[Its own answer was lost; effects.find_charge says this.]"]
-    assert told.of("in_doubt") == []
+    assert stream.status == "succeeded"
+    assert results(stream) == ["found: charge a\n[Its own answer was lost; effects.find_charge says this.]"]
+    assert stream.of("in_doubt") == []
 
 
 async def test_a_call_that_took_too_long_and_was_not_done_has_failed(
-    opened: Open, says: ModelSays, effects: Effects
+    opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    one_task(says, stalled("charge", "before"), calls(("charge", {"what": "b"})))
+    one_task(script, stalled("charge", "before"), calls(("charge", {"what": "b"})))
     async with opened(servers={"effects": effects.as_server(reconcile=True, timeout=5)}) as platform:
-        told = await platform.ask("Do it.")
-        found = await rows(platform, told.key)
+        stream = await platform.ask("Do it.")
+        found = await rows(platform, stream.key)
 
-    assert told.status == "succeeded"
+    assert stream.status == "succeeded"
     assert [(row.state, row.settled_by) for row in found] == [("failed", "effects.find_charge"), ("succeeded", None)]
-    assert results(told)[0].endswith("effects.find_charge says that it was not done.")
+    assert results(stream)[0].endswith("effects.find_charge says that it was not done.")
     assert effects.done() == ["charge b"]
 
 
 async def test_an_idempotent_call_that_took_too_long_may_be_tried_again(
-    opened: Open, says: ModelSays, effects: Effects
+    opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    one_task(says, stalled("put"), calls(("put", {"what": "a"})))
+    one_task(script, stalled("put"), calls(("put", {"what": "a"})))
     async with opened(servers={"effects": effects.as_server(timeout=5)}) as platform:
-        told = await platform.ask("Do it.")
-        found = await rows(platform, told.key)
+        stream = await platform.ask("Do it.")
+        found = await rows(platform, stream.key)
 
-    assert (told.status, told.of("task_result")[0]["attempt"]) == ("succeeded", 2)
+    assert (stream.status, stream.of("task_result")[0]["attempt"]) == ("succeeded", 2)
     assert [row.state for row in found] == ["failed", "succeeded"]
 
 
 @pytest.mark.parametrize("tool", ["read_it", "put", "charge"])
 async def test_what_a_database_cannot_hold_is_stored_and_replayed(
-    platform: Platform, says: ModelSays, effects: Effects, tool: str
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder, tool: str
 ) -> None:
-    says.supervisor(decision(task("t1", AGENT)))
-    says.agent("t1", calls((tool, {"what": "a", "answer": "odd"})))
-    says.reviewer(Answer("", hold="for ever"), verdict("APPROVED"))
-    says.qa(Answer("Odd [1]."))
+    script.supervisor(decision(task("t1", AGENT)))
+    script.agent("t1", calls((tool, {"what": "a", "answer": "odd"})))
+    script.reviewer(Answer("", hold="for ever"), verdict("APPROVED"))
+    script.qa(Answer("Odd [1]."))
     key = await platform.accept("Do it.")
-    async with platform.living(key):
+    async with platform.executing(key):
         await platform.model.received(3)
         await result_told(platform, key)
 
-    told = await platform.finish(key)
+    stream = await platform.finish(key)
 
-    assert told.status == "succeeded"
-    assert results(told) == ["a\ufffdb \ufffd"]
+    assert stream.status == "succeeded"
+    assert results(stream) == ["a\ufffdb \ufffd"]
     assert effects.done() == [f"{tool} a"]
     outcomes = [(row.outcome or {})["data"] for row in await rows(platform, key)]
     odd = {"nul\ufffd": "a\ufffdb", "lone": "\ufffd", "nan": "nan", "big": str(10**400)}
@@ -389,29 +401,31 @@ async def test_what_a_database_cannot_hold_is_stored_and_replayed(
 
 
 async def test_large_numbers_are_no_other_call_after_a_crash(
-    platform: Platform, says: ModelSays, effects: Effects
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    says.supervisor(decision(task("t1", AGENT)))
-    says.agent("t1", calls(("put", {"what": "a", "sizes": [1e16, 1e22, -0.0]})), calls(("put", {"what": "b"})))
-    says.reviewer(verdict("REJECTED", "Again."), Answer("", hold="for ever"), verdict("APPROVED"))
-    says.qa(Answer("Put [1]."))
+    script.supervisor(decision(task("t1", AGENT)))
+    script.agent("t1", calls(("put", {"what": "a", "sizes": [1e16, 1e22, -0.0]})), calls(("put", {"what": "b"})))
+    script.reviewer(verdict("REJECTED", "Again."), Answer("", hold="for ever"), verdict("APPROVED"))
+    script.qa(Answer("Put [1]."))
     key = await platform.accept("Do it.")
-    async with platform.living(key):
+    async with platform.executing(key):
         await platform.model.received(5)
 
-    told = await platform.finish(key)
+    stream = await platform.finish(key)
 
-    assert (told.status, told.codes) == ("succeeded", [])
+    assert (stream.status, stream.codes) == ("succeeded", [])
     assert effects.done() == ["put a", "put b"]
 
 
-async def test_a_call_that_does_not_fit_never_leaves(platform: Platform, says: ModelSays, effects: Effects) -> None:
-    one_task(says, calls(("charge", {"who": "a"})), calls(("charge", {"what": "a"})))
+async def test_a_call_that_does_not_fit_never_leaves(
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
+) -> None:
+    one_task(script, calls(("charge", {"who": "a"})), calls(("charge", {"what": "a"})))
 
-    told = await platform.ask("Do it.")
+    stream = await platform.ask("Do it.")
 
-    found = await rows(platform, told.key)
-    assert told.status == "succeeded"
+    found = await rows(platform, stream.key)
+    assert stream.status == "succeeded"
     assert [(row.state, row.fence, row.dispatched_at is None) for row in found] == [
         ("failed", 0, True),
         ("succeeded", 1, False),
@@ -420,29 +434,29 @@ async def test_a_call_that_does_not_fit_never_leaves(platform: Platform, says: M
 
 
 async def test_a_server_that_is_gone_says_nothing_of_what_it_did_before(
-    platform: Platform, says: ModelSays, effects: Effects
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    one_task(says, stalled("charge"))
+    one_task(script, stalled("charge"))
     key = await cut_off(platform, effects)
     await platform.worker_runtime.gateway.remove("effects")
 
-    await live(platform, key)
+    await execute_run(platform, key)
 
-    (question,) = await questions(platform, key)
+    (question,) = await open_interrupts(platform, key)
     assert question.kind == "in_doubt"
     assert "It had been called before that" in question.message
 
 
 async def test_a_worker_that_lost_the_run_on_the_way_to_the_server_makes_no_call(
-    opened: Open, says: ModelSays, effects: Effects, database_url: str
+    opened: Open, script: ScriptedModel, effects: EffectRecorder, database_url: str
 ) -> None:
-    one_task(says, calls(("charge", {"what": "a"})))
+    one_task(script, calls(("charge", {"what": "a"})))
     effects.open("start")
     servers = {"effects": effects.as_server(start_gate="start")}
     async with opened(servers=servers, lease_seconds=0.6) as platform:
         effects.close("start")  # its next process, which the call needs, is slow
         key = await platform.accept("Do it.")
-        async with platform.living(key) as life:
+        async with platform.executing(key) as life:
             while [row.state for row in await rows(platform, key)] != ["dispatched"]:  # noqa: ASYNC110 - in the database
                 await asyncio.sleep(0.01)
             async with await AsyncConnection.connect(database_url, autocommit=True) as other:
@@ -470,49 +484,49 @@ async def counting(database_url: str) -> AsyncGenerator[list[int]]:
 
 @pytest.mark.parametrize(("tool", "most"), [("read_it", 14), ("put", 14 + 2 * 2), ("charge", 14 + 2 * 2)])
 async def test_an_effect_costs_two_transactions_at_most(
-    opened: Open, says: ModelSays, effects: Effects, database_url: str, tool: str, most: int
+    opened: Open, script: ScriptedModel, effects: EffectRecorder, database_url: str, tool: str, most: int
 ) -> None:
-    says.supervisor(decision(task("t1", "mcp_agent_one"), task("t2", "mcp_agent_two")))
+    script.supervisor(decision(task("t1", "mcp_agent_one"), task("t2", "mcp_agent_two")))
     for number in ("t1", "t2"):
-        says.agent(number, calls((tool, {"what": number})))
-    says.reviewer(verdict("APPROVED"))
-    says.qa(Answer("Done [1][2]."))
+        script.agent(number, calls((tool, {"what": number})))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Done [1][2]."))
     servers = {"one": effects.as_server(), "two": effects.as_server()}
     written: list[int] = []
     async with opened(servers=servers) as platform:
         for thread in ("first", "second", "third"):
             async with counting(database_url) as counted:
-                told = await platform.ask("Do both.", thread=thread)
-            assert told.status == "succeeded"
+                stream = await platform.ask("Do both.", thread=thread)
+            assert stream.status == "succeeded"
             written += counted
 
     assert min(written) <= most  # whatever else goes on only adds to it
 
 
 async def test_a_task_that_cannot_go_on_leaves_nothing_open_and_is_no_reason_to_do_it_again(
-    platform: Platform, says: ModelSays, effects: Effects, database_url: str
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder, database_url: str
 ) -> None:
-    one_task(says, stalled("charge"))
+    one_task(script, stalled("charge"))
     key = await cut_off(platform, effects)
     async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
         await connection.execute("UPDATE journal SET request_hash = 'other' WHERE path = 't1' AND kind = 'answer'")
 
-    told = await platform.finish(key)
+    stream = await platform.finish(key)
 
     (row,) = await rows(platform, key)
-    assert (told.codes, row.state, row.settled) == (["journal_diverged"], "in_doubt", True)
-    assert [result["call_id"] for result in told.of("tool_result")] == [row.call_id]
-    assert platform.asked("outcome_unknown")
+    assert (stream.codes, row.state, row.settled) == (["journal_diverged"], "in_doubt", True)
+    assert [result["call_id"] for result in stream.of("tool_result")] == [row.call_id]
+    assert platform.requests_containing("outcome_unknown")
     assert effects.done() == ["charge a"]
 
 
 async def test_a_server_that_was_switched_off_is_not_even_asked_what_became_of_a_call(
-    opened: Open, says: ModelSays, effects: Effects
+    opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    one_task(says, stalled("charge"))
+    one_task(script, stalled("charge"))
     async with opened(servers={"effects": effects.as_server(reconcile=True)}) as platform:
         key = await platform.accept("Do it.")
-        async with platform.living(key) as life:
+        async with platform.executing(key) as life:
             await effects.until("done", "a")
             [out] = effects.lines("done")
             await platform.services.switches.off(Target("server", "effects"), "It burns.", Actor.local("test"))
@@ -520,7 +534,7 @@ async def test_a_server_that_was_switched_off_is_not_even_asked_what_became_of_a
             os.kill(out["pid"], signal.SIGKILL)
             await life
 
-        assert [question.kind for question in await questions(platform, key)] == ["in_doubt"]
+        assert [question.kind for question in await open_interrupts(platform, key)] == ["in_doubt"]
     assert "find_charge" not in {line["tool"] for line in effects.lines("arrived")}
 
 

@@ -20,12 +20,12 @@ from starling.core.principal import SHARED, Principal, Scope
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.tables import epochs, servers
 from tests.integration.brain.conftest import Open
-from tests.support.gateway import SERVERS, call, free_port, named, python, wait_for
+from tests.support.gateway_harness import SERVERS, call, free_port, named, python, wait_for
 from tests.support.model_server import ModelServer
 from tests.support.platform import (
     BENCH,
-    ModelSays,
     Platform,
+    ScriptedModel,
     Workbench,
     calls,
     decision,
@@ -183,8 +183,8 @@ async def test_a_rollback_makes_an_earlier_epoch_anew(
     assert (done.epoch, active.number, active.manifest) == (4, 4, original.manifest)
     assert done.changes.servers.added == ("bench", "shop")
     assert [row[:9] for row in (await stored(engine))[:-1]] == [row[:9] for row in before[:-1]]  # pyright: ignore[reportIndexIssue]
-    told = await registry.rollback(None, ADMIN)
-    assert (told.epoch, told.changes.servers.removed) == (5, ("bench", "shop"))
+    stream = await registry.rollback(None, ADMIN)
+    assert (stream.epoch, stream.changes.servers.removed) == (5, ("bench", "shop"))
 
 
 async def test_a_rollback_keeps_what_is_known_to_be_wrong_with_servers_that_stay(
@@ -253,13 +253,13 @@ async def test_every_change_says_who_made_it_and_from_where(
 
 
 async def test_runs_go_on_while_servers_are_reloaded(
-    platform: Platform, says: ModelSays, workbench: Workbench, make: Callable[..., McpConfig]
+    platform: Platform, script: ScriptedModel, workbench: Workbench, make: Callable[..., McpConfig]
 ) -> None:
     place = new_id()
-    says.supervisor(decision(task("t1", BENCH)))
-    says.agent("t1", calls(("wait", {"place": place})))
-    says.reviewer(verdict("APPROVED"))
-    says.qa(verdict("APPROVED"))
+    script.supervisor(decision(task("t1", BENCH)))
+    script.agent("t1", calls(("wait", {"place": place})))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(verdict("APPROVED"))
     registry, gateway = platform.services.registry, platform.worker_runtime.gateway
     shapes = (
         make(bench={}, extra={}),
@@ -276,9 +276,9 @@ async def test_runs_go_on_while_servers_are_reloaded(
             await gateway.refresh()
         await call(gateway, named(await gateway.refresh(), "bench"), "go", place=place)
 
-    told = [run.result() for run in runs]
-    assert [run.status for run in told] == ["succeeded"] * 5
-    assert {run.of("run_started")[0]["epoch"] for run in told} == {1}
+    stream = [run.result() for run in runs]
+    assert [run.status for run in stream] == ["succeeded"] * 5
+    assert {run.of("run_started")[0]["epoch"] for run in stream} == {1}
     assert await platform.services.epochs.active_number() == 5
 
 
@@ -337,8 +337,10 @@ async def test_a_process_that_cant_follow_the_registry_any_more_says_so(
     assert platform.worker_runtime.gateway.listing("shop") is not None
 
 
-async def test_epochs_that_runs_hold_stay_open(opened: Open, says: ModelSays, make: Callable[..., McpConfig]) -> None:
-    says.supervisor(decision(reply="Hello."))
+async def test_epochs_that_runs_hold_stay_open(
+    opened: Open, script: ScriptedModel, make: Callable[..., McpConfig]
+) -> None:
+    script.supervisor(decision(reply="Hello."))
     async with opened() as platform:
         key = await platform.accept("Hello.")
         await platform.services.registry.reload(make(bench={}), ADMIN)

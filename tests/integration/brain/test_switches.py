@@ -16,7 +16,7 @@ from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.tables import audit, audit_events
 from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer
-from tests.support.platform import BENCH, ModelSays, Platform, Workbench, calls, decision, task, verdict
+from tests.support.platform import BENCH, Platform, ScriptedModel, Workbench, calls, decision, task, verdict
 
 ADMIN = Actor.local("test")
 LOOK = calls(("look", {"thing": "disk"}))
@@ -84,12 +84,12 @@ async def test_a_tenant_is_switched_off_and_everybody_too(platform: Platform) ->
 
 
 async def test_a_begun_run_is_stopped_before_its_next_call(
-    platform: Platform, says: ModelSays, workbench: Workbench
+    platform: Platform, script: ScriptedModel, workbench: Workbench
 ) -> None:
-    says.supervisor(decision(task("t1", BENCH)), decision())
-    says.agent("t1", Answer("", LOOK.tool_calls, hold="off"))
-    says.reviewer(verdict("REJECTED", "Nothing was looked at."))
-    says.qa(Answer("It couldn't be done."))
+    script.supervisor(decision(task("t1", BENCH)), decision())
+    script.agent("t1", Answer("", LOOK.tool_calls, hold="off"))
+    script.reviewer(verdict("REJECTED", "Nothing was looked at."))
+    script.qa(Answer("It couldn't be done."))
     key = await platform.accept("How is the disk?")
     life = asyncio.get_running_loop().create_task(platform.finish(key))
     await platform.model.received(2)
@@ -98,35 +98,35 @@ async def test_a_begun_run_is_stopped_before_its_next_call(
 
     platform.model.release("off")
 
-    told = await life
-    results = told.of("tool_result")
+    stream = await life
+    results = stream.of("tool_result")
     assert {(result["status"], result["result"][:44]) for result in results} == {
         ("failed", "The server bench is switched off: It lies. T")
     }
     assert "look disk" not in workbench.done()
 
 
-async def test_the_supervisor_sees_what_is_switched_off(platform: Platform, says: ModelSays) -> None:
-    says.supervisor(decision(reply="I can't."))
+async def test_the_supervisor_sees_what_is_switched_off(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(reply="I can't."))
     await platform.services.switches.off(SERVER, "It lies.", ADMIN)
     await platform.services.switches.off(Target("agent", "coder"), "It guesses.", ADMIN)
     await answers(platform, "switched_off")
 
     await platform.ask("How is the disk?")
 
-    (asked,) = platform.asked("How is the disk?")
+    (asked,) = platform.requests_containing("How is the disk?")
     seen = "".join(message["content"] for message in asked["messages"])
     assert "Can't work now: The server bench is switched off: It lies" in seen
     assert "Can't work now: The agent coder is switched off: It guesses" in seen
 
 
 async def test_a_revoked_key_stops_the_calls_of_the_runs_that_it_asked_for(
-    platform: Platform, says: ModelSays, workbench: Workbench
+    platform: Platform, script: ScriptedModel, workbench: Workbench
 ) -> None:
-    says.supervisor(decision(task("t1", BENCH)), decision())
-    says.agent("t1", Answer("", LOOK.tool_calls, hold="off"))
-    says.reviewer(verdict("REJECTED", "Nothing was looked at."))
-    says.qa(Answer("It couldn't be done."))
+    script.supervisor(decision(task("t1", BENCH)), decision())
+    script.agent("t1", Answer("", LOOK.tool_calls, hold="off"))
+    script.reviewer(verdict("REJECTED", "Nothing was looked at."))
+    script.qa(Answer("It couldn't be done."))
     row, _ = await platform.services.keys.create(KeySpec("test", "default", frozenset([Scope.RUN])), ADMIN)
     key = await accept(platform, row.id)
     life = asyncio.get_running_loop().create_task(platform.finish(key))
@@ -136,8 +136,8 @@ async def test_a_revoked_key_stops_the_calls_of_the_runs_that_it_asked_for(
 
     platform.model.release("off")
 
-    told = await life
-    assert f"The key {row.id}, with which this run was asked for, was revoked." in told.of("tool_result")[0]["result"]
+    stream = await life
+    assert f"The key {row.id}, with which this run was asked for, was revoked." in stream.of("tool_result")[0]["result"]
     assert "look disk" not in workbench.done()
     assert (await looked(platform)).status == "succeeded"
 
@@ -148,11 +148,11 @@ async def test_each_change_is_recorded_and_others_are_told(platform: Platform) -
 
     async with platform.services.engine.connect() as connection:
         rows = (await connection.execute(select(audit).order_by(audit.c.id))).all()
-        told = (await connection.execute(select(audit_events).order_by(audit_events.c.id))).all()
+        stream = (await connection.execute(select(audit_events).order_by(audit_events.c.id))).all()
 
     assert [(row.action, row.target) for row in rows][-2:] == [
         ("switch.off", "server bench"),
         ("switch.on", "server bench"),
     ]
-    assert [(event.event_type, event.correlation_id) for event in told] == [(row.action, row.id) for row in rows]
-    assert told[-2].payload["detail"] == {"tenant": "*", "kind": "server", "name": "bench", "reason": "It lies."}
+    assert [(event.event_type, event.correlation_id) for event in stream] == [(row.action, row.id) for row in rows]
+    assert stream[-2].payload["detail"] == {"tenant": "*", "kind": "server", "name": "bench", "reason": "It lies."}

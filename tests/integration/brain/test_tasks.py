@@ -4,96 +4,96 @@ import pytest
 
 from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer
-from tests.support.platform import BENCH, SHOP, ModelSays, Platform, Workbench, calls, decision, task, verdict
+from tests.support.platform import BENCH, SHOP, Platform, ScriptedModel, Workbench, calls, decision, task, verdict
 
 LOOK = calls(("look", {"thing": "disk"}))
 GARBAGE = Answer("looks good to me")
 
 
 @pytest.fixture(autouse=True)
-def one_task(says: ModelSays) -> None:
+def one_task(script: ScriptedModel) -> None:
     """The plan of most tests here: one task, then what QA makes of it."""
-    says.supervisor(decision(task("t1", BENCH), plan=["look"]))
-    says.qa(Answer("That is the answer."))
+    script.supervisor(decision(task("t1", BENCH), plan=["look"]))
+    script.qa(Answer("That is the answer."))
 
 
-async def test_an_approved_result_goes_on_as_the_tools_gave_it(platform: Platform, says: ModelSays) -> None:
-    says.agent("t1", LOOK)
-    says.reviewer(verdict("APPROVED"))
+async def test_an_approved_result_goes_on_as_the_tools_gave_it(platform: Platform, script: ScriptedModel) -> None:
+    script.agent("t1", LOOK)
+    script.reviewer(verdict("APPROVED"))
 
-    told = await platform.ask("How is the disk?")
+    stream = await platform.ask("How is the disk?")
 
-    assert told.of("task_result")[0]["summary"] == "the disk is fine"
-    (review,) = platform.asked("You review the result")
+    assert stream.of("task_result")[0]["summary"] == "the disk is fine"
+    (review,) = platform.requests_containing("You review the result")
     assert '<call name="bench.look" status="succeeded"><arguments>' in review["messages"][1]["content"]
 
 
-async def test_a_rejected_attempt_is_made_again_with_the_reasons(platform: Platform, says: ModelSays) -> None:
-    says.agent("t1", LOOK, calls(("look", {"thing": "other disk"})))
-    says.reviewer(verdict("REJECTED", "It is the wrong disk."), verdict("APPROVED"))
+async def test_a_rejected_attempt_is_made_again_with_the_reasons(platform: Platform, script: ScriptedModel) -> None:
+    script.agent("t1", LOOK, calls(("look", {"thing": "other disk"})))
+    script.reviewer(verdict("REJECTED", "It is the wrong disk."), verdict("APPROVED"))
 
-    told = await platform.ask("How is the other disk?")
+    stream = await platform.ask("How is the other disk?")
 
-    second = platform.asked('<task id="t1">')[1]["messages"]
+    second = platform.requests_containing('<task id="t1">')[1]["messages"]
     assert "<feedback>It is the wrong disk.</feedback>" in second[-1]["content"]
     assert [message["role"] for message in second] == ["system", "user", "assistant", "tool", "user"]
-    assert [event["status"] for event in told.of("reflection")] == ["REJECTED", "APPROVED"]
-    assert [event["attempt"] for event in told.of("task_start")] == [1, 2]
-    assert told.status == "succeeded"
+    assert [event["status"] for event in stream.of("reflection")] == ["REJECTED", "APPROVED"]
+    assert [event["attempt"] for event in stream.of("task_start")] == [1, 2]
+    assert stream.status == "succeeded"
 
 
-async def test_the_last_attempt_ends_in_an_explicit_failure(opened: Open, says: ModelSays) -> None:
-    says.agent("t1", LOOK)
-    says.reviewer(verdict("REJECTED", "It is the wrong disk."))
+async def test_the_last_attempt_ends_in_an_explicit_failure(opened: Open, script: ScriptedModel) -> None:
+    script.agent("t1", LOOK)
+    script.reviewer(verdict("REJECTED", "It is the wrong disk."))
 
     async with opened(max_attempts=3, supervisor_calls=1) as platform:
-        told = await platform.ask("How is the other disk?")
+        stream = await platform.ask("How is the other disk?")
 
-    (result,) = told.of("task_result")
+    (result,) = stream.of("task_result")
     assert (result["status"], result["attempt"], result["summary"]) == ("failed", 3, "It is the wrong disk.")
-    assert told.status == "failed"
+    assert stream.status == "failed"
 
 
-async def test_a_fix_counts_once_it_is_approved_itself(platform: Platform, says: ModelSays) -> None:
-    says.agent("t1", LOOK)
-    says.reviewer(verdict("FIXED", "Shorter.", refined="fine"), verdict("APPROVED"))
+async def test_a_fix_counts_once_it_is_approved_itself(platform: Platform, script: ScriptedModel) -> None:
+    script.agent("t1", LOOK)
+    script.reviewer(verdict("FIXED", "Shorter.", refined="fine"), verdict("APPROVED"))
 
-    told = await platform.ask("How is the disk?")
+    stream = await platform.ask("How is the disk?")
 
-    assert told.of("task_result")[0]["summary"] == "fine"
-    assert [event["status"] for event in told.of("reflection")] == ["FIXED"]
-    assert "<output>fine</output>" in platform.asked("You review the result")[1]["messages"][1]["content"]
+    assert stream.of("task_result")[0]["summary"] == "fine"
+    assert [event["status"] for event in stream.of("reflection")] == ["FIXED"]
+    assert "<output>fine</output>" in platform.requests_containing("You review the result")[1]["messages"][1]["content"]
 
 
 @pytest.mark.parametrize("second", ["REJECTED", "FIXED"])
-async def test_a_fix_that_is_not_approved_is_a_rejection(opened: Open, says: ModelSays, second: str) -> None:
-    says.agent("t1", LOOK)
-    says.reviewer(verdict("FIXED", refined="broken"), verdict(second, "Worse.", refined="again"))
+async def test_a_fix_that_is_not_approved_is_a_rejection(opened: Open, script: ScriptedModel, second: str) -> None:
+    script.agent("t1", LOOK)
+    script.reviewer(verdict("FIXED", refined="broken"), verdict(second, "Worse.", refined="again"))
 
     async with opened(max_attempts=1, supervisor_calls=1) as platform:
-        told = await platform.ask("How is the disk?")
+        stream = await platform.ask("How is the disk?")
 
-    assert [event["status"] for event in told.of("reflection")] == ["REJECTED"]
-    assert told.of("task_result")[0]["status"] == told.status == "failed"
+    assert [event["status"] for event in stream.of("reflection")] == ["REJECTED"]
+    assert stream.of("task_result")[0]["status"] == stream.status == "failed"
 
 
-async def test_a_fix_that_is_missing_is_a_rejection(opened: Open, says: ModelSays) -> None:
-    says.agent("t1", LOOK)
-    says.reviewer(verdict("FIXED"))
+async def test_a_fix_that_is_missing_is_a_rejection(opened: Open, script: ScriptedModel) -> None:
+    script.agent("t1", LOOK)
+    script.reviewer(verdict("FIXED"))
 
     async with opened(max_attempts=1, supervisor_calls=1) as platform:
-        told = await platform.ask("How is the disk?")
+        stream = await platform.ask("How is the disk?")
 
-    assert told.of("task_result")[0]["summary"] == "The output was called fixed, but no fix was given."
+    assert stream.of("task_result")[0]["summary"] == "The output was called fixed, but no fix was given."
 
 
-async def test_a_garbled_verdict_is_asked_for_once_more(platform: Platform, says: ModelSays) -> None:
-    says.agent("t1", LOOK)
-    says.reviewer(GARBAGE, verdict("APPROVED"))
+async def test_a_garbled_verdict_is_asked_for_once_more(platform: Platform, script: ScriptedModel) -> None:
+    script.agent("t1", LOOK)
+    script.reviewer(GARBAGE, verdict("APPROVED"))
 
-    told = await platform.ask("How is the disk?")
+    stream = await platform.ask("How is the disk?")
 
-    assert (told.status, told.codes) == ("succeeded", ["llm_invalid_response"])
+    assert (stream.status, stream.codes) == ("succeeded", ["llm_invalid_response"])
 
 
 @pytest.mark.parametrize(
@@ -101,14 +101,14 @@ async def test_a_garbled_verdict_is_asked_for_once_more(platform: Platform, says
     [GARBAGE, verdict("PROBABLY"), Answer(""), Answer(status=401, body="{}"), Answer('{"status": "APPROVED"}')],
     ids=["words", "status", "nothing", "refused", "half"],
 )
-async def test_without_a_verdict_there_is_no_success(opened: Open, says: ModelSays, answer: Answer) -> None:
-    says.agent("t1", LOOK)
-    says.reviewer(answer)
+async def test_without_a_verdict_there_is_no_success(opened: Open, script: ScriptedModel, answer: Answer) -> None:
+    script.agent("t1", LOOK)
+    script.reviewer(answer)
 
     async with opened(supervisor_calls=1) as platform:
-        told = await platform.ask("How is the disk?")
+        stream = await platform.ask("How is the disk?")
 
-    assert told.of("task_result")[0]["status"] == told.status == "failed"
+    assert stream.of("task_result")[0]["status"] == stream.status == "failed"
 
 
 @pytest.mark.parametrize(
@@ -124,119 +124,125 @@ async def test_without_a_verdict_there_is_no_success(opened: Open, says: ModelSa
     ids=["failing", "unknown", "schema", "cut", "silent", "all-silent"],
 )
 async def test_what_is_certainly_wrong_is_rejected_without_a_model(
-    platform: Platform, says: ModelSays, asked: Answer, reason: str
+    platform: Platform, script: ScriptedModel, asked: Answer, reason: str
 ) -> None:
-    says.agent("t1", asked, LOOK)
-    says.reviewer(verdict("APPROVED"))
+    script.agent("t1", asked, LOOK)
+    script.reviewer(verdict("APPROVED"))
 
-    told = await platform.ask("How is the disk?")
+    stream = await platform.ask("How is the disk?")
 
-    first = told.of("reflection")[0]
+    first = stream.of("reflection")[0]
     assert first["status"] == "REJECTED"
     assert reason in first["reasons"][0]
-    assert len(platform.asked("You review the result")) == 1
-    assert told.status == "succeeded"
+    assert len(platform.requests_containing("You review the result")) == 1
+    assert stream.status == "succeeded"
 
 
-async def test_a_failed_call_is_an_observation_for_the_next_turn(platform: Platform, says: ModelSays) -> None:
-    says.agent("t1", calls(("fly", {}), ("continue", {})), LOOK)
-    says.reviewer(verdict("APPROVED"))
+async def test_a_failed_call_is_an_observation_for_the_next_turn(platform: Platform, script: ScriptedModel) -> None:
+    script.agent("t1", calls(("fly", {}), ("continue", {})), LOOK)
+    script.reviewer(verdict("APPROVED"))
 
-    told = await platform.ask("How is the disk?")
+    stream = await platform.ask("How is the disk?")
 
-    second = platform.asked('<task id="t1">')[1]["messages"]
+    second = platform.requests_containing('<task id="t1">')[1]["messages"]
     assert [message["content"] for message in second[-2:]] == ["There is no tool 'fly'.", "Go on."]
-    assert [event["status"] for event in told.of("tool_result")] == ["failed", "succeeded"]
-    assert [event["attempt"] for event in told.of("task_start")] == [1]
+    assert [event["status"] for event in stream.of("tool_result")] == ["failed", "succeeded"]
+    assert [event["attempt"] for event in stream.of("task_start")] == [1]
 
 
-async def test_calls_of_one_answer_are_made_side_by_side(platform: Platform, says: ModelSays) -> None:
-    says.agent("t1", calls(*[("meet", {"place": "calls", "others": 3})] * 3))
-    says.reviewer(verdict("APPROVED"))
+async def test_calls_of_one_answer_are_made_side_by_side(platform: Platform, script: ScriptedModel) -> None:
+    script.agent("t1", calls(*[("meet", {"place": "calls", "others": 3})] * 3))
+    script.reviewer(verdict("APPROVED"))
 
-    told = await platform.ask("Meet.")
+    stream = await platform.ask("Meet.")
 
-    assert told.of("task_result")[0]["status"] == "approved"
-    kinds = [kind for kind in told.kinds if kind.startswith("tool")]
+    assert stream.of("task_result")[0]["status"] == "approved"
+    kinds = [kind for kind in stream.kinds if kind.startswith("tool")]
     assert kinds == ["tool_start"] * 3 + ["tool_result"] * 3
 
 
-async def test_each_call_gets_its_own_result_even_with_one_id_for_all(platform: Platform, says: ModelSays) -> None:
+async def test_each_call_gets_its_own_result_even_with_one_id_for_all(
+    platform: Platform, script: ScriptedModel
+) -> None:
     asked = [{"id": "same", "name": "look", "arguments": {"thing": thing}} for thing in ("disk", "door")]
-    says.agent("t1", Answer(tool_calls=[*asked, {"id": "same", "name": "continue", "arguments": {}}]), LOOK)
-    says.reviewer(verdict("APPROVED"))
+    script.agent("t1", Answer(tool_calls=[*asked, {"id": "same", "name": "continue", "arguments": {}}]), LOOK)
+    script.reviewer(verdict("APPROVED"))
 
     await platform.ask("How are disk and door?")
 
-    second = platform.asked('<task id="t1">')[1]["messages"]
+    second = platform.requests_containing('<task id="t1">')[1]["messages"]
     assert [m["content"] for m in second[-3:]] == ["the disk is fine", "the door is fine", "Go on."]
 
 
-async def test_continue_alone_is_answered_before_anything_else_is_said(platform: Platform, says: ModelSays) -> None:
+async def test_continue_alone_is_answered_before_anything_else_is_said(
+    platform: Platform, script: ScriptedModel
+) -> None:
     wondering = Answer(tool_calls=[{"name": "continue", "arguments": {}}])
-    says.agent("t1", calls(("look", {"thing": "disk"}), ("continue", {})), wondering, LOOK)
-    says.reviewer(verdict("REJECTED", "Look again."), verdict("APPROVED"))
+    script.agent("t1", calls(("look", {"thing": "disk"}), ("continue", {})), wondering, LOOK)
+    script.reviewer(verdict("REJECTED", "Look again."), verdict("APPROVED"))
 
     await platform.ask("How is the disk?")
 
-    third = platform.asked('<task id="t1">')[2]["messages"]
+    third = platform.requests_containing('<task id="t1">')[2]["messages"]
     assert [message["role"] for message in third[-3:]] == ["assistant", "tool", "user"]
 
 
-async def test_turns_end_at_the_limit_of_iterations(platform: Platform, says: ModelSays, workbench: Workbench) -> None:
-    says.agent("t1", calls(("look", {"thing": "disk"}), ("continue", {})))
-    says.reviewer(verdict("APPROVED"))
+async def test_turns_end_at_the_limit_of_iterations(
+    platform: Platform, script: ScriptedModel, workbench: Workbench
+) -> None:
+    script.agent("t1", calls(("look", {"thing": "disk"}), ("continue", {})))
+    script.reviewer(verdict("APPROVED"))
 
     await platform.ask("Look for ever.", limits={"tool_iterations": 2})
 
     assert workbench.done() == ["look disk"] * 2
-    assert len(platform.asked("You review the result")) == 1
+    assert len(platform.requests_containing("You review the result")) == 1
 
 
-async def test_an_agent_that_says_it_cannot_is_believed(platform: Platform, says: ModelSays) -> None:
-    says.agent("t1", Answer("No tool tells the weather."))
+async def test_an_agent_that_says_it_cannot_is_believed(platform: Platform, script: ScriptedModel) -> None:
+    script.agent("t1", Answer("No tool tells the weather."))
 
-    told = await platform.ask("How is the weather?", limits={"supervisor_calls": 1})
+    stream = await platform.ask("How is the weather?", limits={"supervisor_calls": 1})
 
-    assert told.of("task_result")[0]["summary"] == "No tool tells the weather."
-    assert platform.asked("You review the result") == []
-    assert told.status == "failed"
-
-
-async def test_an_agent_that_says_nothing_fails(platform: Platform, says: ModelSays) -> None:
-    says.agent("t1", Answer(""))
-
-    told = await platform.ask("How is the disk?", limits={"supervisor_calls": 1})
-
-    assert (told.status, told.codes[0]) == ("failed", "llm_invalid_response")
+    assert stream.of("task_result")[0]["summary"] == "No tool tells the weather."
+    assert platform.requests_containing("You review the result") == []
+    assert stream.status == "failed"
 
 
-async def test_a_cautious_run_sees_only_tools_that_read(platform: Platform, says: ModelSays) -> None:
-    says.agent("t1", LOOK)
-    says.reviewer(verdict("APPROVED"))
+async def test_an_agent_that_says_nothing_fails(platform: Platform, script: ScriptedModel) -> None:
+    script.agent("t1", Answer(""))
+
+    stream = await platform.ask("How is the disk?", limits={"supervisor_calls": 1})
+
+    assert (stream.status, stream.codes[0]) == ("failed", "llm_invalid_response")
+
+
+async def test_a_cautious_run_sees_only_tools_that_read(platform: Platform, script: ScriptedModel) -> None:
+    script.agent("t1", LOOK)
+    script.reviewer(verdict("APPROVED"))
 
     await platform.ask("How is the disk?", mode="CONSERVATIVE")
 
-    planner = platform.asked("You are the supervisor")[0]["messages"][1]["content"]
+    planner = platform.requests_containing("You are the supervisor")[0]["messages"][1]["content"]
     assert f'<agent name="{BENCH}"' in planner
     assert SHOP not in planner
 
 
 async def test_a_server_that_is_away_degrades_its_specialist_and_nothing_else(
-    opened: Open, says: ModelSays, workbench: Workbench
+    opened: Open, script: ScriptedModel, workbench: Workbench
 ) -> None:
-    says.rules.clear()
-    says.supervisor(decision(task("t1", "mcp_agent_gone", "look away"), task("t2", BENCH)))
-    says.agent("t2", LOOK)
-    says.reviewer(verdict("APPROVED"))
-    says.qa(Answer("Fine [1], but one server is away."))
+    script.rules.clear()
+    script.supervisor(decision(task("t1", "mcp_agent_gone", "look away"), task("t2", BENCH)))
+    script.agent("t2", LOOK)
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Fine [1], but one server is away."))
     gone = {"url": "http://127.0.0.1:9/mcp"}
 
     async with opened(servers={"bench": workbench.as_server("read"), "gone": gone}) as platform:
-        told = await platform.ask("Look at both.")
-        result = await platform.result(told.key)
+        stream = await platform.ask("Look at both.")
+        result = await platform.result(stream.key)
 
-    planner = platform.asked("You are the supervisor")[0]["messages"][1]["content"]
+    planner = platform.requests_containing("You are the supervisor")[0]["messages"][1]["content"]
     assert '<agent name="mcp_agent_gone" kind="specialist" state="degraded">' in planner
     assert [part.part for part in result.degraded] == ["look away"]
-    assert told.status == "succeeded"
+    assert stream.status == "succeeded"

@@ -11,7 +11,7 @@ from starling.core.errors import ConflictError
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.thread_policies import Policy
 from tests.support.model_script import Answer
-from tests.support.platform import CALLER, ModelSays, Platform, decision
+from tests.support.platform import CALLER, Platform, ScriptedModel, decision
 
 
 async def accept(platform: Platform, policy: Policy, thread: str = "thread") -> RunKey:
@@ -26,19 +26,19 @@ async def statuses(url: str) -> list[str]:
         return [status for (status,) in await cursor.fetchall()]
 
 
-async def test_without_a_word_runs_of_a_thread_wait_for_each_other(platform: Platform, says: ModelSays) -> None:
-    says.supervisor(decision(reply="Hello."))
+async def test_without_a_word_runs_of_a_thread_wait_for_each_other(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(reply="Hello."))
     keys = [await platform.accept("Hi.") for _ in range(3)]
 
-    told = [await platform.finish(key) for key in keys]
+    stream = [await platform.finish(key) for key in keys]
 
-    assert [item.status for item in told] == ["succeeded"] * 3
+    assert [item.status for item in stream] == ["succeeded"] * 3
 
 
 async def test_a_run_is_rejected_beside_an_unfinished_one(
-    platform: Platform, says: ModelSays, database_url: str
+    platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
-    says.supervisor(decision(reply="Hello."))
+    script.supervisor(decision(reply="Hello."))
     first = await accept(platform, "reject")
 
     with pytest.raises(ConflictError, match=first.id):
@@ -59,25 +59,25 @@ async def test_of_many_at_once_all_but_one_are_rejected(platform: Platform, data
 
 
 async def test_a_run_interrupts_what_runs_and_what_is_queued_and_goes_next(
-    platform: Platform, says: ModelSays, database_url: str
+    platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
-    says.supervisor(Answer("", hold="for ever"), decision(reply="Hello."))
+    script.supervisor(Answer("", hold="for ever"), decision(reply="Hello."))
     first = await accept(platform, "enqueue")
-    async with platform.living(first) as life:
+    async with platform.executing(first) as life:
         await platform.model.received(1)
         await accept(platform, "enqueue")
         last = await accept(platform, "interrupt")
         await life
 
-    told = await platform.finish(last)
+    stream = await platform.finish(last)
 
-    assert told.reply == "Hello."
+    assert stream.reply == "Hello."
     assert await statuses(database_url) == ["cancelled", "cancelled", "succeeded"]
     assert "The run was cancelled." in str(platform.model.bodies[-1])
 
 
-async def test_a_run_interrupts_one_that_waits(platform: Platform, says: ModelSays, database_url: str) -> None:
-    says.supervisor(decision(reply="Hello."))
+async def test_a_run_interrupts_one_that_waits(platform: Platform, script: ScriptedModel, database_url: str) -> None:
+    script.supervisor(decision(reply="Hello."))
     await accept(platform, "enqueue")
     async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
         await connection.execute("UPDATE runs SET status = 'waiting', admitted_at = NULL, fence = 1")
@@ -89,13 +89,13 @@ async def test_a_run_interrupts_one_that_waits(platform: Platform, says: ModelSa
 
 
 async def test_many_that_interrupt_each_other_all_end_and_the_last_one_is_answered(
-    platform: Platform, says: ModelSays, database_url: str
+    platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
-    says.supervisor(decision(reply="Hello."))
+    script.supervisor(decision(reply="Hello."))
     async with working(platform.worker_runtime.worker):
         keys = await asyncio.gather(*(accept(platform, "interrupt") for _ in range(10)))
-        told = [await platform.told(key) for key in keys]
+        stream = [await platform.stream(key) for key in keys]
 
-    assert {item.status for item in told} <= {"succeeded", "cancelled"}
+    assert {item.status for item in stream} <= {"succeeded", "cancelled"}
     found = await statuses(database_url)
     assert (len(found), found[-1]) == (10, "succeeded")

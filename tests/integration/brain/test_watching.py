@@ -15,7 +15,7 @@ from starling.app.registry.service import RegistryService
 from starling.core.principal import SHARED
 from starling.infra.postgres.audit import latest
 from starling.infra.postgres.engine import open_engine
-from tests.support.gateway import SERVERS, wait_for
+from tests.support.gateway_harness import SERVERS, wait_for
 from tests.support.model_server import ModelServer
 from tests.support.platform import Platform, Workbench, open_platform
 from tests.support.tcp_proxy import proxied

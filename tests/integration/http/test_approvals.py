@@ -21,10 +21,10 @@ from starling.app.worker.worker import working
 from starling.core.principal import Grant, Scope
 from starling.core.settings import ProviderSettings, Settings
 from starling.infra.postgres.audit import Actor, latest
-from tests.support.effects import AGENT, Effects
+from tests.support.effect_recorder import AGENT, EffectRecorder
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
-from tests.support.platform import ModelSays, calls, decision, task, verdict
+from tests.support.platform import ScriptedModel, calls, decision, task, verdict
 from tests.support.sse import Event, read_events
 
 pytestmark = pytest.mark.timeout(180)  # fifty races take half a minute where much else runs
@@ -98,13 +98,13 @@ async def open_desk(
 
 
 @pytest.fixture
-def says() -> ModelSays:
-    return ModelSays()
+def script() -> ScriptedModel:
+    return ScriptedModel()
 
 
 @pytest.fixture
-async def model(says: ModelSays) -> AsyncGenerator[ModelServer]:
-    async with ModelServer(says) as server:
+async def model(script: ScriptedModel) -> AsyncGenerator[ModelServer]:
+    async with ModelServer(script) as server:
         yield server
 
 
@@ -119,16 +119,16 @@ def reply(interrupt: Mapping[str, Any], payload: Body | None) -> Body:
     return {"interruptId": interrupt["id"], "status": state, "payload": payload or {}}
 
 
-async def test_a_question_is_listed_answered_and_its_run_goes_on(desk: Desk, says: ModelSays) -> None:
-    says.supervisor(QUESTION, decision(reply="Fine."))
+async def test_a_question_is_listed_answered_and_its_run_goes_on(desk: Desk, script: ScriptedModel) -> None:
+    script.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
     [asked] = await desk.waiting(run_id=run_id, kind="clarification")
     assert (asked["run_id"], asked["message"]) == (run_id, "Which disk?")
 
-    told = await desk.call("POST", f"/v1/runs/{run_id}/resume", [reply(asked, {"answer": "the first"})])
+    stream = await desk.call("POST", f"/v1/runs/{run_id}/resume", [reply(asked, {"answer": "the first"})])
 
-    assert told["run_id"] == run_id
-    assert told["interrupts"] == []
+    assert stream["run_id"] == run_id
+    assert stream["interrupts"] == []
     ended = await desk.reached(run_id, "succeeded")
     assert ended["result"]["reply"] == "Fine."
     [entry] = await latest(desk.services.engine, "default", limit=1)
@@ -136,9 +136,9 @@ async def test_a_question_is_listed_answered_and_its_run_goes_on(desk: Desk, say
 
 
 async def test_a_run_is_answered_after_everything_was_started_anew(
-    database_url: str, model: ModelServer, says: ModelSays, tmp_path: Path
+    database_url: str, model: ModelServer, script: ScriptedModel, tmp_path: Path
 ) -> None:
-    says.supervisor(QUESTION, decision(reply="Fine."))
+    script.supervisor(QUESTION, decision(reply="Fine."))
     async with open_desk(database_url, model, tmp_path) as before:
         run_id = await before.begin()
 
@@ -153,8 +153,8 @@ async def test_a_run_is_answered_after_everything_was_started_anew(
     assert len(model.requests) == 2
 
 
-async def test_what_is_wrong_with_an_answer_is_told(desk: Desk, says: ModelSays) -> None:
-    says.supervisor(QUESTION, decision(reply="Fine."))
+async def test_what_is_wrong_with_an_answer_is_told(desk: Desk, script: ScriptedModel) -> None:
+    script.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
     [asked] = await desk.waiting()
     path, one = f"/v1/runs/{run_id}/resume", f"/v1/approvals/{asked['id']}"
@@ -179,8 +179,10 @@ async def test_what_is_wrong_with_an_answer_is_told(desk: Desk, says: ModelSays)
     await desk.call("POST", path, [reply(asked, None)], status=409)
 
 
-async def test_a_late_answer_is_refused(database_url: str, model: ModelServer, says: ModelSays, tmp_path: Path) -> None:
-    says.supervisor(QUESTION, decision(reply="Fine, if you mean the first."))
+async def test_a_late_answer_is_refused(
+    database_url: str, model: ModelServer, script: ScriptedModel, tmp_path: Path
+) -> None:
+    script.supervisor(QUESTION, decision(reply="Fine, if you mean the first."))
     async with open_desk(database_url, model, tmp_path, interrupt_seconds=0.001) as desk:
         accepted = await desk.call("POST", "/v1/runs", {"input": "Is the disk fine?", "thread_id": "t"})
         while (run := await desk.call("GET", f"/v1/runs/{accepted['run_id']}", status=200))["ended_at"] is None:
@@ -192,8 +194,8 @@ async def test_a_late_answer_is_refused(database_url: str, model: ModelServer, s
     assert (run["status"], "wasn't answered" in run["result"]["assumptions"][0]) == ("succeeded", True)
 
 
-async def test_what_waits_is_listed_page_by_page(desk: Desk, says: ModelSays) -> None:
-    says.supervisor(QUESTION)
+async def test_what_waits_is_listed_page_by_page(desk: Desk, script: ScriptedModel) -> None:
+    script.supervisor(QUESTION)
     for number in range(5):
         await desk.begin(thread=f"t{number}")
     whole = await desk.call("GET", "/v1/approvals", status=200)
@@ -210,8 +212,8 @@ async def test_what_waits_is_listed_page_by_page(desk: Desk, says: ModelSays) ->
         await desk.call("GET", "/v1/approvals", status=422, params=wrong)
 
 
-async def test_another_tenant_neither_sees_nor_answers_it(desk: Desk, says: ModelSays) -> None:
-    says.supervisor(QUESTION, decision(reply="Fine."))
+async def test_another_tenant_neither_sees_nor_answers_it(desk: Desk, script: ScriptedModel) -> None:
+    script.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
     [asked] = await desk.waiting()
     _, key = await desk.services.keys.create(KeySpec("test", "other", frozenset(Scope)), Actor.local("test"))
@@ -237,13 +239,13 @@ async def limited(desk: Desk, grant: Grant) -> dict[str, str]:
 
 
 async def test_nobody_decides_on_a_call_that_is_out_of_reach(
-    database_url: str, model: ModelServer, says: ModelSays, tmp_path: Path
+    database_url: str, model: ModelServer, script: ScriptedModel, tmp_path: Path
 ) -> None:
-    effects = Effects(tmp_path / "effects")
-    says.supervisor(decision(task("t1", AGENT)))
-    says.agent("t1", calls(("charge", {"what": "a"})))
-    says.reviewer(verdict("APPROVED"))
-    says.qa(Answer("Charged [1]."))
+    effects = EffectRecorder(tmp_path / "effects")
+    script.supervisor(decision(task("t1", AGENT)))
+    script.agent("t1", calls(("charge", {"what": "a"})))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Charged [1]."))
     servers = {"effects": effects.as_server(approval="unsafe")}
     async with open_desk(database_url, model, tmp_path, servers) as desk:
         run_id = await desk.begin("Charge it.")
@@ -263,8 +265,8 @@ async def test_nobody_decides_on_a_call_that_is_out_of_reach(
     assert effects.done() == ["charge a"]
 
 
-async def test_who_reaches_less_than_a_run_tells_it_nothing(desk: Desk, says: ModelSays) -> None:
-    says.supervisor(QUESTION, decision(reply="Fine."))
+async def test_who_reaches_less_than_a_run_tells_it_nothing(desk: Desk, script: ScriptedModel) -> None:
+    script.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
     [asked] = await desk.waiting()
     narrow = await limited(desk, Grant(servers=frozenset({"time"})))
@@ -278,8 +280,8 @@ async def test_who_reaches_less_than_a_run_tells_it_nothing(desk: Desk, says: Mo
     assert await desk.waiting() == [asked]
 
 
-async def test_a_run_that_stands_behind_one_that_waits_names_it(desk: Desk, says: ModelSays) -> None:
-    says.supervisor(QUESTION, decision(reply="Fine."))
+async def test_a_run_that_stands_behind_one_that_waits_names_it(desk: Desk, script: ScriptedModel) -> None:
+    script.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
     narrow = await limited(desk, Grant(servers=frozenset({"time"})))
     message = {"input": "And now?", "thread_id": "t"}
@@ -295,8 +297,8 @@ async def test_a_run_that_stands_behind_one_that_waits_names_it(desk: Desk, says
 
 
 @pytest.mark.timeout(180)
-async def test_of_many_different_answers_at_once_one_counts_fifty_times(desk: Desk, says: ModelSays) -> None:
-    says.supervisor(*[QUESTION, decision(reply="Fine.")] * 50)
+async def test_of_many_different_answers_at_once_one_counts_fifty_times(desk: Desk, script: ScriptedModel) -> None:
+    script.supervisor(*[QUESTION, decision(reply="Fine.")] * 50)
 
     for number in range(50):
         run_id = await desk.begin(thread=f"t-{number}")
@@ -312,8 +314,10 @@ async def test_of_many_different_answers_at_once_one_counts_fifty_times(desk: De
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("way", ["resume", "message"])
-async def test_answers_race_with_the_runs_coming_to_rest_fifty_times(desk: Desk, says: ModelSays, way: str) -> None:
-    says.supervisor(*[QUESTION, decision(reply="Fine.")] * 50)
+async def test_answers_race_with_the_runs_coming_to_rest_fifty_times(
+    desk: Desk, script: ScriptedModel, way: str
+) -> None:
+    script.supervisor(*[QUESTION, decision(reply="Fine.")] * 50)
 
     for number in range(50):
         body = {"input": "Is the disk fine?", "thread_id": f"t-{number}"}
@@ -324,15 +328,15 @@ async def test_answers_race_with_the_runs_coming_to_rest_fifty_times(desk: Desk,
             if way == "resume":
                 await desk.call("POST", f"/v1/runs/{run_id}/resume", [reply(event.data, {"answer": "a"})])
             else:
-                told = await desk.call("POST", "/v1/runs", body | {"input": "the first"})
-                assert told["run_id"] == run_id
+                stream = await desk.call("POST", "/v1/runs", body | {"input": "the first"})
+                assert stream["run_id"] == run_id
             rest = [event.type async for event in events]
 
         assert rest == ["plan", "thinking", "done"]
 
 
-async def test_a_plain_message_answers_and_is_no_run_of_its_own(desk: Desk, says: ModelSays) -> None:
-    says.supervisor(QUESTION, decision(reply="Fine."))
+async def test_a_plain_message_answers_and_is_no_run_of_its_own(desk: Desk, script: ScriptedModel) -> None:
+    script.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
 
     events = await desk.ask("the second")
@@ -342,8 +346,10 @@ async def test_a_plain_message_answers_and_is_no_run_of_its_own(desk: Desk, says
     assert [run["run_id"] for run in page["runs"]] == [run_id]
 
 
-async def test_of_two_messages_at_once_one_answers_and_the_other_is_the_next_run(desk: Desk, says: ModelSays) -> None:
-    says.supervisor(QUESTION, decision(reply="Fine."))
+async def test_of_two_messages_at_once_one_answers_and_the_other_is_the_next_run(
+    desk: Desk, script: ScriptedModel
+) -> None:
+    script.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
 
     streams = await asyncio.gather(desk.ask("the first"), desk.ask("the second"))
@@ -355,9 +361,9 @@ async def test_of_two_messages_at_once_one_answers_and_the_other_is_the_next_run
 
 
 async def test_an_answer_that_is_sent_again_under_its_idempotency_key_is_the_same_one(
-    desk: Desk, says: ModelSays
+    desk: Desk, script: ScriptedModel
 ) -> None:
-    says.supervisor(QUESTION, decision(reply="Fine."))
+    script.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
     body, headers = {"input": "the first", "thread_id": "t"}, {"Idempotency-Key": "k"}
 
@@ -368,8 +374,8 @@ async def test_an_answer_that_is_sent_again_under_its_idempotency_key_is_the_sam
     assert first["run_id"] == again["run_id"] == run_id
 
 
-async def test_a_policy_does_not_keep_an_answer_away(desk: Desk, says: ModelSays) -> None:
-    says.supervisor(QUESTION, decision(reply="Fine."))
+async def test_a_policy_does_not_keep_an_answer_away(desk: Desk, script: ScriptedModel) -> None:
+    script.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
     body = {"input": "the first", "thread_id": "t", "multitask_strategy": "reject"}
 
@@ -379,12 +385,12 @@ async def test_a_policy_does_not_keep_an_answer_away(desk: Desk, says: ModelSays
     await desk.reached(run_id, "succeeded")
 
 
-async def test_a_process_request_that_has_to_wait_says_so(desk: Desk, says: ModelSays) -> None:
-    says.supervisor(QUESTION, decision(reply="Fine."))
+async def test_a_process_request_that_has_to_wait_says_so(desk: Desk, script: ScriptedModel) -> None:
+    script.supervisor(QUESTION, decision(reply="Fine."))
 
-    told = await desk.call("POST", "/process", {"message": "Is the disk fine?", "session_id": "t"})
-    [asked] = told["interrupts"]
+    stream = await desk.call("POST", "/process", {"message": "Is the disk fine?", "session_id": "t"})
+    [asked] = stream["interrupts"]
     whole = await desk.call("POST", "/process", {"message": "the first", "session_id": "t"}, status=200)
 
-    assert (told["status"], asked["message"]) == ("waiting", "Which disk?")
-    assert (whole["run_id"], whole["reply"]) == (told["run_id"], "Fine.")
+    assert (stream["status"], asked["message"]) == ("waiting", "Which disk?")
+    assert (whole["run_id"], whole["reply"]) == (stream["run_id"], "Fine.")

@@ -27,10 +27,10 @@ from starling.core.settings import ProviderSettings, Settings
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.schema import upgrade
-from tests.support.gateway import wait_for
+from tests.support.gateway_harness import wait_for
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
-from tests.support.platform import ModelSays, decision, task, verdict
+from tests.support.platform import ScriptedModel, decision, task, verdict
 from tests.support.sse import read_events
 
 pytestmark = pytest.mark.timeout(120)
@@ -118,12 +118,12 @@ class Town:
 
 @asynccontextmanager
 async def open_town(database_url: str, folder: Path) -> AsyncGenerator[Town]:
-    says = ModelSays()
-    says.supervisor(decision(task("t1", "generalist")))
-    says.agent("t1", Answer(TEXT, hold="rest", hold_after=5))
-    says.reviewer(verdict("APPROVED", "fits"))
+    script = ScriptedModel()
+    script.supervisor(decision(task("t1", "generalist")))
+    script.agent("t1", Answer(TEXT, hold="rest", hold_after=5))
+    script.reviewer(verdict("APPROVED", "fits"))
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": {}}))
-    async with ModelServer(says) as model:
+    async with ModelServer(script) as model:
         settings = Settings(
             database_url=SecretStr(database_url),
             mcp_config=folder / "mcp.json",

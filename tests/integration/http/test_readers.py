@@ -28,7 +28,7 @@ from starling.core.settings import Limits, Settings
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.writer import RunWriter
 from tests.support.platform import CALLER
-from tests.support.runs import claimed
+from tests.support.run_factories import claimed
 from tests.support.sse import Event, read_events
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

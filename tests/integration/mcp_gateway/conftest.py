@@ -7,12 +7,12 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from mcp_gateway.config import ServerConfig
-from tests.support.gateway import House, free_port, running_http
+from tests.support.gateway_harness import GatewayHarness, free_port, running_http
 
 
 @pytest.fixture
-def house(engine: AsyncEngine, tmp_path: Path) -> House:
-    return House(engine, tmp_path)
+def harness(engine: AsyncEngine, tmp_path: Path) -> GatewayHarness:
+    return GatewayHarness(engine, tmp_path)
 
 
 @pytest.fixture

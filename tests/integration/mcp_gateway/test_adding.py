@@ -6,30 +6,30 @@ import pytest
 
 from mcp_gateway.config import server_of
 from starling.core.errors import ConfigurationError, NotFoundError, ServerUnavailableError
-from tests.support.gateway import House
+from tests.support.gateway_harness import GatewayHarness
 
 
-async def test_an_added_server_stays_when_a_file_is_read(house: House) -> None:
-    async with house.gateway() as gateway:
-        await gateway.add("recorder", house.recording())
+async def test_an_added_server_stays_when_a_file_is_read(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        await gateway.add("recorder", harness.recording())
         listings = await gateway.sync({})
 
     assert [(listing.name, listing.state) for listing in listings] == [("recorder", "ready")]
 
 
-async def test_a_name_is_given_once(house: House) -> None:
-    async with house.gateway() as gateway:
-        await gateway.add("recorder", house.recording())
+async def test_a_name_is_given_once(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        await gateway.add("recorder", harness.recording())
 
         with pytest.raises(ConfigurationError, match="'recorder' already"):
-            await gateway.add("recorder", house.recording())
+            await gateway.add("recorder", harness.recording())
 
 
-async def test_of_two_who_give_a_name_at_once_one_is_refused(house: House) -> None:
-    async with house.gateway() as gateway, house.gateway() as other:
+async def test_of_two_who_give_a_name_at_once_one_is_refused(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway, harness.gateway() as other:
         come_to = await asyncio.gather(
-            gateway.add("recorder", house.recording(description="One.")),
-            other.add("recorder", house.recording(description="Two.")),
+            gateway.add("recorder", harness.recording(description="One.")),
+            other.add("recorder", harness.recording(description="Two.")),
             return_exceptions=True,
         )
         (stored,) = await gateway.refresh()
@@ -40,17 +40,17 @@ async def test_of_two_who_give_a_name_at_once_one_is_refused(house: House) -> No
     assert added == stored
 
 
-async def test_what_cant_be_listed_is_not_added(house: House) -> None:
-    async with house.gateway() as gateway:
+async def test_what_cant_be_listed_is_not_added(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
         with pytest.raises(ServerUnavailableError):
             await gateway.add("nothing", server_of({"command": "no-such-command"}))
 
         assert await gateway.refresh() == ()
 
 
-async def test_a_removed_server_is_unknown(house: House) -> None:
-    async with house.gateway() as gateway:
-        await gateway.add("recorder", house.recording())
+async def test_a_removed_server_is_unknown(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        await gateway.add("recorder", harness.recording())
         assert await gateway.remove("recorder") == ()
 
         assert gateway.listing("recorder") is None
@@ -58,9 +58,9 @@ async def test_a_removed_server_is_unknown(house: House) -> None:
             await gateway.remove("recorder")
 
 
-async def test_trying_out_changes_nothing_and_says_what_it_found(house: House) -> None:
-    async with house.gateway() as gateway:
-        (before,) = await gateway.add("recorder", house.recording())
+async def test_trying_out_changes_nothing_and_says_what_it_found(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        (before,) = await gateway.add("recorder", harness.recording())
         trial = await gateway.try_out("recorder")
         (after,) = await gateway.refresh()
 

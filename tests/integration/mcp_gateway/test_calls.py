@@ -10,12 +10,12 @@ from sqlalchemy import update
 from mcp_gateway.config import ServerConfig
 from starling.core.json import canonical
 from starling.infra.postgres.tables import servers
-from tests.support.gateway import House, call, foreign, listed, module, named, wait_for
+from tests.support.gateway_harness import GatewayHarness, call, foreign, listed, module, named, wait_for
 
 
-async def test_a_call_returns_text_and_data(house: House) -> None:
-    async with house.gateway() as gateway:
-        listing = await listed(gateway, house.recording())
+async def test_a_call_returns_text_and_data(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.recording())
         outcome = await call(gateway, listing, "add", first=2, second=3)
 
     assert (outcome.status, outcome.code, outcome.truncated) == ("succeeded", "", False)
@@ -24,28 +24,28 @@ async def test_a_call_returns_text_and_data(house: House) -> None:
     assert outcome.duration_ms > 0
 
 
-async def test_calls_over_http_are_the_same(house: House, http_recording: ServerConfig) -> None:
-    async with house.gateway() as gateway:
+async def test_calls_over_http_are_the_same(harness: GatewayHarness, http_recording: ServerConfig) -> None:
+    async with harness.gateway() as gateway:
         listing = await listed(gateway, http_recording)
         outcomes = await asyncio.gather(*(call(gateway, listing, "meet", others=3) for _ in range(3)))
 
     assert [(outcome.status, outcome.text) for outcome in outcomes] == [("succeeded", "met")] * 3
 
 
-async def test_arguments_that_dont_fit_never_leave(house: House) -> None:
-    async with house.gateway() as gateway:
-        listing = await listed(gateway, house.recording())
+async def test_arguments_that_dont_fit_never_leave(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.recording())
         outcome = await call(gateway, listing, "record", words="x")
 
     assert (outcome.status, outcome.code) == ("failed", "invalid_arguments")
     assert "'text' is a required property (text: string)" in outcome.text
     assert "The tool was not called." in outcome.text
-    assert house.recorded() == ["started"]
+    assert harness.recorded() == ["started"]
 
 
-async def test_arguments_that_cant_be_sent_as_they_are_are_made_sendable(house: House) -> None:
-    async with house.gateway() as gateway:
-        listing = await listed(gateway, house.recording())
+async def test_arguments_that_cant_be_sent_as_they_are_are_made_sendable(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.recording())
         outcome = await call(gateway, listing, "record", text="a\ud800b\0c")
 
     assert outcome.text == "recorded a�b�c"
@@ -61,30 +61,30 @@ async def test_arguments_that_cant_be_sent_as_they_are_are_made_sendable(house: 
         ("dying", "server_unavailable", "exit code 7; its last words: out of luck"),
     ],
 )
-async def test_failures_are_outcomes_that_say_why(house: House, how: str, code: str, said: str) -> None:
-    async with house.gateway() as gateway:
-        listing = await listed(gateway, house.misbehaving(how))
+async def test_failures_are_outcomes_that_say_why(harness: GatewayHarness, how: str, code: str, said: str) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.misbehaving(how))
         outcome = await call(gateway, listing, "act")
 
     assert (outcome.status, outcome.code) == ("failed", code)
     assert said in outcome.text
 
 
-async def test_a_result_without_the_promised_content_is_invalid(house: House) -> None:
-    async with house.gateway() as gateway:
-        listing = await listed(gateway, house.misbehaving("promising"))
+async def test_a_result_without_the_promised_content_is_invalid(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.misbehaving("promising"))
         kept = await call(gateway, listing, "act")
-        house.record.write_text("")
-        listing = await listed(gateway, house.misbehaving("breaking-promise"))
+        harness.record.write_text("")
+        listing = await listed(gateway, harness.misbehaving("breaking-promise"))
         broken = await call(gateway, listing, "act")
 
     assert (kept.status, kept.data) == ("succeeded", {"n": 4})
     assert broken.code == "invalid_result"
 
 
-async def test_what_is_no_text_is_named_with_its_size(house: House) -> None:
-    async with house.gateway() as gateway:
-        listing = await listed(gateway, house.misbehaving("contents"))
+async def test_what_is_no_text_is_named_with_its_size(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.misbehaving("contents"))
         outcome = await call(gateway, listing, "act")
 
     assert outcome.text.splitlines() == [
@@ -97,9 +97,9 @@ async def test_what_is_no_text_is_named_with_its_size(house: House) -> None:
     ]
 
 
-async def test_what_postgres_cant_hold_is_replaced(house: House) -> None:
-    async with house.gateway() as gateway:
-        listing = await listed(gateway, house.misbehaving("unstorable"))
+async def test_what_postgres_cant_hold_is_replaced(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.misbehaving("unstorable"))
         outcome = await call(gateway, listing, "act")
 
     assert outcome.text == "a�b"
@@ -107,9 +107,9 @@ async def test_what_postgres_cant_hold_is_replaced(house: House) -> None:
     assert canonical(outcome.data)
 
 
-async def test_a_long_result_is_cut_and_says_so(house: House) -> None:
-    async with house.gateway(tool_result_chars=1_000) as gateway:
-        listing = await listed(gateway, house.misbehaving("long"))
+async def test_a_long_result_is_cut_and_says_so(harness: GatewayHarness) -> None:
+    async with harness.gateway(tool_result_chars=1_000) as gateway:
+        listing = await listed(gateway, harness.misbehaving("long"))
         outcome = await call(gateway, listing, "act")
 
     assert outcome.truncated
@@ -127,14 +127,14 @@ async def test_a_long_result_is_cut_and_says_so(house: House) -> None:
     ],
 )
 async def test_a_silent_tool_is_given_up_and_told_so(
-    house: House, limits: dict[str, Any], options: dict[str, Any], seconds: float
+    harness: GatewayHarness, limits: dict[str, Any], options: dict[str, Any], seconds: float
 ) -> None:
-    async with house.gateway(**limits) as gateway:
-        listing = await listed(gateway, house.misbehaving("hanging", **options))
+    async with harness.gateway(**limits) as gateway:
+        listing = await listed(gateway, harness.misbehaving("hanging", **options))
         gateway.warm("a")
-        await wait_for(lambda: house.recorded().count("notifications/initialized") == 2)
+        await wait_for(lambda: harness.recorded().count("notifications/initialized") == 2)
         outcome = await call(gateway, listing, "act", seconds=seconds)
-        await wait_for(lambda: "notifications/cancelled" in house.recorded())
+        await wait_for(lambda: "notifications/cancelled" in harness.recorded())
 
     assert (outcome.status, outcome.code) == ("failed", "timeout")
     assert "didn't answer within" in outcome.text
@@ -142,29 +142,29 @@ async def test_a_silent_tool_is_given_up_and_told_so(
     assert outcome.unknown
 
 
-async def test_without_time_left_nothing_is_called(house: House) -> None:
-    async with house.gateway() as gateway:
-        listing = await listed(gateway, house.recording())
+async def test_without_time_left_nothing_is_called(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.recording())
         outcome = await call(gateway, listing, "pid", seconds=0)
 
-    assert (outcome.code, house.recorded()) == ("timeout", ["started"])
+    assert (outcome.code, harness.recorded()) == ("timeout", ["started"])
     assert "The tool was not called." in outcome.text
 
 
-async def test_a_tool_that_changed_since_it_was_granted_isnt_called(house: House) -> None:
-    async with house.gateway() as gateway:
-        granted = await listed(gateway, house.misbehaving("promising"))
-        await listed(gateway, house.misbehaving("well"))
+async def test_a_tool_that_changed_since_it_was_granted_isnt_called(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        granted = await listed(gateway, harness.misbehaving("promising"))
+        await listed(gateway, harness.misbehaving("well"))
         outcome = await call(gateway, granted, "act")
 
     assert outcome.code == "removed"
     assert "was changed by its server" in outcome.text
 
 
-async def test_a_tool_that_is_gone_isnt_called(house: House) -> None:
-    async with house.gateway() as gateway:
-        granted = await listed(gateway, house.recording())
-        async with house.engine.begin() as connection:
+async def test_a_tool_that_is_gone_isnt_called(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        granted = await listed(gateway, harness.recording())
+        async with harness.engine.begin() as connection:
             await connection.execute(update(servers).values(tools={}))
         await gateway.refresh()
         outcome = await call(gateway, granted, "pid")
@@ -173,20 +173,20 @@ async def test_a_tool_that_is_gone_isnt_called(house: House) -> None:
     assert "a.pid was removed" in outcome.text
 
 
-async def test_a_server_that_cant_be_started_any_more_is_unavailable(house: House) -> None:
-    house.environment["SCRIPT"] = "well"
-    async with house.gateway() as gateway:
-        listing = await listed(gateway, house.misbehaving("${SCRIPT}"))
-    del house.environment["SCRIPT"]
-    async with house.gateway() as gateway:
+async def test_a_server_that_cant_be_started_any_more_is_unavailable(harness: GatewayHarness) -> None:
+    harness.environment["SCRIPT"] = "well"
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.misbehaving("${SCRIPT}"))
+    del harness.environment["SCRIPT"]
+    async with harness.gateway() as gateway:
         outcome = await call(gateway, listing, "act")
 
     assert outcome.code == "server_unavailable"
     assert "SCRIPT is not set" in outcome.text
 
 
-async def test_foreign_servers_do_real_work(house: House) -> None:
-    async with house.gateway() as gateway:
+async def test_foreign_servers_do_real_work(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
         listing = named(await gateway.sync({"time": foreign("time")}), "time")
         good = await call(gateway, listing, "get_current_time", timezone="America/Lima")
         bad = await call(gateway, listing, "get_current_time", timezone="Atlantis")
@@ -196,8 +196,8 @@ async def test_foreign_servers_do_real_work(house: House) -> None:
     assert bad.code == "tool_error"
 
 
-async def test_our_own_server_tells_how_the_machine_is(house: House) -> None:
-    async with house.gateway() as gateway:
+async def test_our_own_server_tells_how_the_machine_is(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
         listing = await listed(gateway, module("mcp_gateway.servers.system_health", effect="read"))
         cpu, memory, disk, load, processes, nowhere = await asyncio.gather(
             call(gateway, listing, "cpu"),

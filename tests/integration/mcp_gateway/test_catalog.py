@@ -14,25 +14,35 @@ from starling.core.errors import ConfigurationError
 from starling.core.settings import Limits
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.tables import servers, tools
-from tests.support.gateway import SERVERS, House, call, foreign, listed, module, named, python, wait_for
+from tests.support.gateway_harness import (
+    SERVERS,
+    GatewayHarness,
+    call,
+    foreign,
+    listed,
+    module,
+    named,
+    python,
+    wait_for,
+)
 
 WELL = SERVERS / "misbehaving.py"
 
 
-async def test_a_server_is_listed_once_and_known_afterwards(house: House) -> None:
-    async with house.gateway() as gateway:
-        first = await gateway.sync({"a": house.recording()})
-        second = await gateway.sync({"a": house.recording()})
-    async with house.gateway() as another:
+async def test_a_server_is_listed_once_and_known_afterwards(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        first = await gateway.sync({"a": harness.recording()})
+        second = await gateway.sync({"a": harness.recording()})
+    async with harness.gateway() as another:
         third = another.listing("a")
 
     assert first == second == (third,)
-    assert house.recorded() == ["started"]
+    assert harness.recorded() == ["started"]
 
 
-async def test_a_listing_says_what_a_server_is_and_can(house: House) -> None:
-    async with house.gateway() as gateway:
-        listing = await listed(gateway, house.recording(tools={"pid": {"side_effect_free": True}}))
+async def test_a_listing_says_what_a_server_is_and_can(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.recording(tools={"pid": {"side_effect_free": True}}))
 
     assert (listing.state, listing.error) == ("ready", "")
     assert listing.description == "Keeps a record of every call."
@@ -45,37 +55,37 @@ async def test_a_listing_says_what_a_server_is_and_can(house: House) -> None:
     }
 
 
-async def test_the_admins_description_goes_before_the_servers(house: House) -> None:
-    async with house.gateway() as gateway:
-        assert (await listed(gateway, house.recording(description="Ours"))).description == "Ours"
+async def test_the_admins_description_goes_before_the_servers(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        assert (await listed(gateway, harness.recording(description="Ours"))).description == "Ours"
 
 
-async def test_a_changed_configuration_is_listed_again(house: House) -> None:
-    async with house.gateway() as gateway:
-        before = await listed(gateway, house.misbehaving("promising"))
-        after = await listed(gateway, house.misbehaving("well"))
+async def test_a_changed_configuration_is_listed_again(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        before = await listed(gateway, harness.misbehaving("promising"))
+        after = await listed(gateway, harness.misbehaving("well"))
 
     assert before.tools[0].output_schema is not None
     assert after.tools[0].output_schema is None
 
 
-async def test_the_pin_covers_the_whole_definition(house: House) -> None:
+async def test_the_pin_covers_the_whole_definition(harness: GatewayHarness) -> None:
     pins: set[str] = set()
-    async with house.gateway() as gateway:
+    async with harness.gateway() as gateway:
         for number, words in enumerate(("Does it.", "Does it, says the new version.")):
-            house.record.write_text(words)
-            config = house.misbehaving("changing", description=str(number))
+            harness.record.write_text(words)
+            config = harness.misbehaving("changing", description=str(number))
             pins.add((await listed(gateway, config)).tools[0].hash)
-        async with house.engine.connect() as connection:
+        async with harness.engine.connect() as connection:
             kept = (await connection.execute(select(tools.c.hash).where(tools.c.name == "act"))).scalars().all()
 
     assert len(pins) == 2
     assert set(kept) == pins
 
 
-async def test_what_left_the_file_is_gone_at_once(house: House) -> None:
-    async with house.gateway() as gateway:
-        listing = await listed(gateway, house.recording())
+async def test_what_left_the_file_is_gone_at_once(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.recording())
         await gateway.sync({})
         outcome = await call(gateway, listing, "pid")
 
@@ -83,16 +93,16 @@ async def test_what_left_the_file_is_gone_at_once(house: House) -> None:
     assert outcome.code == "removed"
 
 
-async def test_a_server_that_was_added_another_way_stays_and_keeps_its_name(house: House) -> None:
-    async with house.gateway() as gateway:
-        await gateway.sync({"a": house.recording()})
-        async with house.engine.begin() as connection:
+async def test_a_server_that_was_added_another_way_stays_and_keeps_its_name(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        await gateway.sync({"a": harness.recording()})
+        async with harness.engine.begin() as connection:
             await connection.execute(update(servers).values(source="api"))
         await gateway.sync({})
 
         assert gateway.listing("a") is not None
         with pytest.raises(ConfigurationError, match="a belong to servers"):
-            await gateway.sync({"a": house.recording()})
+            await gateway.sync({"a": harness.recording()})
 
 
 BROKEN: dict[str, tuple[ServerConfig, str]] = {
@@ -107,9 +117,9 @@ BROKEN: dict[str, tuple[ServerConfig, str]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-async def test_a_server_that_cant_be_started_is_degraded_and_says_why(house: House, name: str) -> None:
+async def test_a_server_that_cant_be_started_is_degraded_and_says_why(harness: GatewayHarness, name: str) -> None:
     config, said = BROKEN[name]
-    async with house.gateway() as gateway:
+    async with harness.gateway() as gateway:
         listing = await listed(gateway, config)
 
     assert (listing.state, listing.tools) == ("degraded", ())
@@ -131,35 +141,35 @@ async def test_a_server_that_cant_be_started_is_degraded_and_says_why(house: Hou
         ("long-line", "a message longer than 16 MiB"),
     ],
 )
-async def test_a_server_that_misbehaves_is_degraded_and_says_why(house: House, how: str, said: str) -> None:
+async def test_a_server_that_misbehaves_is_degraded_and_says_why(harness: GatewayHarness, how: str, said: str) -> None:
     seconds = 1 if "1 s" in said else 10
-    async with house.gateway(server_start_seconds=seconds) as gateway:
-        listing = await listed(gateway, house.misbehaving(how))
+    async with harness.gateway(server_start_seconds=seconds) as gateway:
+        listing = await listed(gateway, harness.misbehaving(how))
 
     assert (listing.state, listing.tools) == ("degraded", ())
     assert said in listing.error
     assert listing.remedy
 
 
-async def test_a_server_that_greets_on_stdout_is_forgiven(house: House) -> None:
-    async with house.gateway() as gateway:
-        assert (await listed(gateway, house.misbehaving("chatty"))).state == "ready"
+async def test_a_server_that_greets_on_stdout_is_forgiven(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        assert (await listed(gateway, harness.misbehaving("chatty"))).state == "ready"
 
 
-async def test_a_tool_without_a_usable_schema_is_left_out(house: House) -> None:
-    async with house.gateway() as gateway:
-        listing = await listed(gateway, house.misbehaving("one-bad-schema"))
+async def test_a_tool_without_a_usable_schema_is_left_out(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.misbehaving("one-bad-schema"))
 
     assert (listing.state, [tool.name for tool in listing.tools]) == ("ready", ["act"])
     assert "'bad': its inputSchema is no valid JSON schema" in listing.error
     assert "'worse': its inputSchema is no object" in listing.error
 
 
-async def test_a_tool_that_only_the_configuration_knows_is_told_of(house: House) -> None:
+async def test_a_tool_that_only_the_configuration_knows_is_told_of(harness: GatewayHarness) -> None:
     asked = {"act": {"reconcile": "look_up"}, "atc": {"approval": "always"}}
-    async with house.gateway() as gateway:
-        misnamed = await listed(gateway, house.misbehaving("well", tools=asked))
-        both = await listed(gateway, house.misbehaving("one-bad-schema", tools=asked))
+    async with harness.gateway() as gateway:
+        misnamed = await listed(gateway, harness.misbehaving("well", tools=asked))
+        both = await listed(gateway, harness.misbehaving("one-bad-schema", tools=asked))
 
     said = "Its configuration names tools that it doesn't have: atc, look_up."
     assert (misnamed.state, misnamed.error) == ("ready", said)
@@ -168,12 +178,12 @@ async def test_a_tool_that_only_the_configuration_knows_is_told_of(house: House)
     assert both.error.endswith(said)
 
 
-async def test_broken_servers_dont_hold_the_others_up(house: House) -> None:
-    silent = {f"silent{number}": house.misbehaving("silent") for number in range(3)}
+async def test_broken_servers_dont_hold_the_others_up(harness: GatewayHarness) -> None:
+    silent = {f"silent{number}": harness.misbehaving("silent") for number in range(3)}
     begun = monotonic()
-    async with house.gateway(server_start_seconds=2) as gateway:
+    async with harness.gateway(server_start_seconds=2) as gateway:
         listings = await gateway.sync(
-            {**silent, "good": house.misbehaving("well"), "bad": house.misbehaving("crashing")}
+            {**silent, "good": harness.misbehaving("well"), "bad": harness.misbehaving("crashing")}
         )
         elapsed = monotonic() - begun
 
@@ -185,9 +195,9 @@ async def test_broken_servers_dont_hold_the_others_up(house: House) -> None:
     assert elapsed < len(silent) * 2  # what they would take one after another
 
 
-async def test_a_degraded_server_is_tried_again(house: House, tmp_path: Path) -> None:
+async def test_a_degraded_server_is_tried_again(harness: GatewayHarness, tmp_path: Path) -> None:
     script = tmp_path / "later.py"
-    async with house.gateway() as gateway:
+    async with harness.gateway() as gateway:
         before = await listed(gateway, python(script))
         script.write_text(f"import os, sys; os.execv(sys.executable, [sys.executable, {str(WELL)!r}, 'well'])")
         after = await listed(gateway, python(script))
@@ -209,13 +219,15 @@ class Meddled(ServerRepository):
         return rows
 
 
-async def test_a_server_that_answers_late_stays_removed_if_it_was_meanwhile(house: House, tmp_path: Path) -> None:
-    repository, permission, told = Meddled(house.engine), tmp_path / "go", asyncio.Event()
+async def test_a_server_that_answers_late_stays_removed_if_it_was_meanwhile(
+    harness: GatewayHarness, tmp_path: Path
+) -> None:
+    repository, permission, told = Meddled(harness.engine), tmp_path / "go", asyncio.Event()
 
     async def late() -> None:
         told.set()
 
-    async with open_gateway(repository, Limits(server_grace_seconds=0.1), house.environment) as gateway:
+    async with open_gateway(repository, Limits(server_grace_seconds=0.1), harness.environment) as gateway:
         config = {"good": python(WELL, "well"), "late": python(WELL, "late", str(permission))}
         before = await gateway.sync(config, late)
         repository.unwanted = "late"
@@ -229,24 +241,24 @@ async def test_a_server_that_answers_late_stays_removed_if_it_was_meanwhile(hous
     assert not told.is_set()
 
 
-async def test_two_processes_may_list_at_once(house: House) -> None:
-    config = {name: house.recording() for name in ("a", "b", "c")}
-    async with house.gateway() as one, house.gateway() as other:
+async def test_two_processes_may_list_at_once(harness: GatewayHarness) -> None:
+    config = {name: harness.recording() for name in ("a", "b", "c")}
+    async with harness.gateway() as one, harness.gateway() as other:
         found = await asyncio.gather(one.sync(config), other.sync(config))
 
     assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(("name", "tool"), [("time", "get_current_time"), ("git", "git_log")])
-async def test_servers_that_nobody_here_wrote_are_listed(house: House, name: str, tool: str) -> None:
-    async with house.gateway() as gateway:
+async def test_servers_that_nobody_here_wrote_are_listed(harness: GatewayHarness, name: str, tool: str) -> None:
+    async with harness.gateway() as gateway:
         listing = named(await gateway.sync({name: foreign(name)}), name)
 
     assert tool in {found.name for found in listing.tools}
 
 
-async def test_our_own_server_is_listed(house: House) -> None:
-    async with house.gateway() as gateway:
+async def test_our_own_server_is_listed(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
         listing = await listed(gateway, module("mcp_gateway.servers.system_health", effect="read"))
 
     assert [tool.name for tool in listing.tools] == ["cpu", "disk", "load", "memory", "processes"]

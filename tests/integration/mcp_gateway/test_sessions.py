@@ -6,42 +6,52 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from tests.support.gateway import SERVERS, House, call, free_port, listed, python, running_http, running_shims, wait_for
+from tests.support.gateway_harness import (
+    SERVERS,
+    GatewayHarness,
+    call,
+    free_port,
+    listed,
+    python,
+    running_http,
+    running_shims,
+    wait_for,
+)
 
 
-async def test_calls_share_one_session_and_run_side_by_side(house: House) -> None:
-    async with house.gateway() as gateway:
-        listing = await listed(gateway, house.recording())
+async def test_calls_share_one_session_and_run_side_by_side(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.recording())
         outcomes = await asyncio.gather(*(call(gateway, listing, "meet", others=4) for _ in range(4)))
 
     assert [outcome.text for outcome in outcomes] == ["met"] * 4
-    assert house.recorded() == ["started"] * 2  # once to be listed, once for all calls
+    assert harness.recorded() == ["started"] * 2  # once to be listed, once for all calls
 
 
-async def test_more_sessions_open_only_when_all_are_busy_and_up_to_the_cap(house: House) -> None:
-    async with house.gateway(sessions_per_server=2) as gateway:
-        listing = await listed(gateway, house.recording(max_sessions=3))
+async def test_more_sessions_open_only_when_all_are_busy_and_up_to_the_cap(harness: GatewayHarness) -> None:
+    async with harness.gateway(sessions_per_server=2) as gateway:
+        listing = await listed(gateway, harness.recording(max_sessions=3))
         for _ in range(3):
             await call(gateway, listing, "pid")
-        after_calls_in_turn = len(house.recorded())
+        after_calls_in_turn = len(harness.recorded())
         pids = await asyncio.gather(*(call(gateway, listing, "pid") for _ in range(8)))
 
     assert after_calls_in_turn == 2
     assert len({outcome.text for outcome in pids}) == 2
 
 
-async def test_a_listed_server_runs_no_more_until_it_is_used(house: House) -> None:
-    async with house.gateway() as gateway:
-        await listed(gateway, house.recording())
+async def test_a_listed_server_runs_no_more_until_it_is_used(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        await listed(gateway, harness.recording())
         await wait_for(lambda: not running_shims())
 
         gateway.warm("a")
-        await wait_for(lambda: len(house.recorded()) == 2)
+        await wait_for(lambda: len(harness.recorded()) == 2)
 
 
-async def test_an_idle_session_closes_and_a_new_one_opens(house: House) -> None:
-    async with house.gateway(session_idle_seconds=0.2) as gateway:
-        listing = await listed(gateway, house.recording())
+async def test_an_idle_session_closes_and_a_new_one_opens(harness: GatewayHarness) -> None:
+    async with harness.gateway(session_idle_seconds=0.2) as gateway:
+        listing = await listed(gateway, harness.recording())
         first = await call(gateway, listing, "pid")
         await wait_for(lambda: not psutil.pid_exists(int(first.text)))
         second = await call(gateway, listing, "pid")
@@ -50,20 +60,20 @@ async def test_an_idle_session_closes_and_a_new_one_opens(house: House) -> None:
     assert first.text != second.text
 
 
-async def test_a_server_that_died_is_replaced_and_no_call_is_repeated(house: House) -> None:
-    async with house.gateway() as gateway:
-        listing = await listed(gateway, house.misbehaving("dying"))
+async def test_a_server_that_died_is_replaced_and_no_call_is_repeated(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.misbehaving("dying"))
         first = await call(gateway, listing, "act")
         second = await call(gateway, listing, "act")
 
     assert [first.code, second.code] == ["server_unavailable"] * 2
     assert first.unknown
-    assert house.recorded() == ["called", "called"]
+    assert harness.recorded() == ["called", "called"]
 
 
-async def test_a_server_that_was_killed_while_idle_is_replaced(house: House) -> None:
-    async with house.gateway() as gateway:
-        listing = await listed(gateway, house.recording())
+async def test_a_server_that_was_killed_while_idle_is_replaced(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.recording())
         first = await call(gateway, listing, "pid")
         psutil.Process(int(first.text)).kill()
         await wait_for(lambda: not gateway.open_sessions)
@@ -73,9 +83,9 @@ async def test_a_server_that_was_killed_while_idle_is_replaced(house: House) -> 
     assert first.text != second.text
 
 
-async def test_all_who_wait_learn_of_a_death(house: House) -> None:
-    async with house.gateway() as gateway:
-        listing = await listed(gateway, house.recording())
+async def test_all_who_wait_learn_of_a_death(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.recording())
         pid = int((await call(gateway, listing, "pid")).text)
         waiting = [asyncio.ensure_future(call(gateway, listing, "meet", others=99)) for _ in range(3)]
         await asyncio.wait(waiting, timeout=0.1)
@@ -86,57 +96,57 @@ async def test_all_who_wait_learn_of_a_death(house: House) -> None:
     assert "exit code 137" in outcomes[0].text
 
 
-async def test_an_http_server_that_went_away_is_unavailable_until_it_is_back(house: House) -> None:
+async def test_an_http_server_that_went_away_is_unavailable_until_it_is_back(harness: GatewayHarness) -> None:
     port = free_port()
-    async with house.gateway() as gateway:
-        with running_http(house.record, port) as config:
+    async with harness.gateway() as gateway:
+        with running_http(harness.record, port) as config:
             listing = await listed(gateway, config)
             before = await call(gateway, listing, "pid")
         gone = await call(gateway, listing, "pid")
-        with running_http(house.record, port):
+        with running_http(harness.record, port):
             after = await call(gateway, listing, "pid")
 
     assert [outcome.status for outcome in (before, gone, after)] == ["succeeded", "failed", "succeeded"]
     assert gone.code == "server_unavailable"
 
 
-async def test_an_http_server_that_restarted_gets_a_new_session(house: House) -> None:
+async def test_an_http_server_that_restarted_gets_a_new_session(harness: GatewayHarness) -> None:
     port = free_port()
-    async with house.gateway() as gateway:
-        with running_http(house.record, port) as config:
+    async with harness.gateway() as gateway:
+        with running_http(harness.record, port) as config:
             listing = await listed(gateway, config)
             await call(gateway, listing, "pid")
-        with running_http(house.record, port):
+        with running_http(harness.record, port):
             lost = await call(gateway, listing, "record", text="once")
             again = await call(gateway, listing, "record", text="once")
 
     assert (lost.code, lost.unknown, again.status) == ("server_unavailable", False, "succeeded")
-    assert house.recorded().count("once") == 1
+    assert harness.recorded().count("once") == 1
 
 
-async def test_a_removed_server_is_stopped(house: House) -> None:
-    async with house.gateway() as gateway:
-        listing = await listed(gateway, house.recording())
+async def test_a_removed_server_is_stopped(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.recording())
         await call(gateway, listing, "pid")
         await gateway.sync({})
         await wait_for(lambda: not running_shims())
 
 
-async def test_closing_ends_every_process_in_bounded_time(house: House) -> None:
-    async with house.gateway() as gateway:
-        listing = await listed(gateway, house.misbehaving("deaf"))
+async def test_closing_ends_every_process_in_bounded_time(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.misbehaving("deaf"))
         gateway.warm("a")
         outcome = await call(gateway, listing, "act")
-        pids = [int(line) for line in house.recorded()]
+        pids = [int(line) for line in harness.recorded()]
 
     assert outcome.status == "succeeded"
     assert len(pids) == 4  # the server and its daemon, when it was listed and when it was called
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
 
 
-async def test_a_caller_that_is_cancelled_leaves_the_session_in_order(house: House) -> None:
-    async with house.gateway() as gateway:
-        listing = await listed(gateway, house.recording())
+async def test_a_caller_that_is_cancelled_leaves_the_session_in_order(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.recording())
         pid = await call(gateway, listing, "pid")
         waiting = asyncio.ensure_future(call(gateway, listing, "meet", others=9))
         await asyncio.wait([waiting], timeout=0.1)
@@ -148,27 +158,27 @@ async def test_a_caller_that_is_cancelled_leaves_the_session_in_order(house: Hou
     assert after.text == pid.text
 
 
-async def test_a_server_gets_no_secret_of_ours(house: House) -> None:
-    house.environment |= {"DATABASE_URL": "postgresql://u:p@h", "OPENAI_API_KEY": "sk-1", "TOKEN": "t"}
-    async with house.gateway() as gateway:
-        listing = await listed(gateway, house.recording())
+async def test_a_server_gets_no_secret_of_ours(harness: GatewayHarness) -> None:
+    harness.environment |= {"DATABASE_URL": "postgresql://u:p@h", "OPENAI_API_KEY": "sk-1", "TOKEN": "t"}
+    async with harness.gateway() as gateway:
+        listing = await listed(gateway, harness.recording())
         seen = await call(gateway, listing, "environment")
 
     assert seen.data is not None
     assert not {"DATABASE_URL", "OPENAI_API_KEY", "TOKEN"} & seen.data.keys()
 
 
-async def test_what_a_server_says_at_its_end_is_told_without_secrets(house: House) -> None:
-    house.environment["TOKEN"] = "such database: prod"
-    async with house.gateway() as gateway:
+async def test_what_a_server_says_at_its_end_is_told_without_secrets(harness: GatewayHarness) -> None:
+    harness.environment["TOKEN"] = "such database: prod"
+    async with harness.gateway() as gateway:
         listing = await listed(gateway, python(SERVERS / "misbehaving.py", "crashing", env={"TOKEN": "${TOKEN}"}))
 
     assert "its last words: no ***" in listing.error
 
 
-async def test_a_warm_up_that_fails_is_quiet(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    async with house.gateway() as gateway:
-        await listed(gateway, house.misbehaving("crashing"))
+async def test_a_warm_up_that_fails_is_quiet(harness: GatewayHarness, caplog: pytest.LogCaptureFixture) -> None:
+    async with harness.gateway() as gateway:
+        await listed(gateway, harness.misbehaving("crashing"))
         caplog.clear()
         gateway.warm("a")
         gateway.warm("nobody")
@@ -176,10 +186,10 @@ async def test_a_warm_up_that_fails_is_quiet(house: House, caplog: pytest.LogCap
     assert not caplog.records
 
 
-async def test_an_error_in_the_block_stays_what_it_is(house: House) -> None:
+async def test_an_error_in_the_block_stays_what_it_is(harness: GatewayHarness) -> None:
     async def fail() -> None:
-        async with house.gateway() as gateway:
-            await listed(gateway, house.misbehaving("well"))
+        async with harness.gateway() as gateway:
+            await listed(gateway, harness.misbehaving("well"))
             gateway.warm("a")
             raise LookupError
 

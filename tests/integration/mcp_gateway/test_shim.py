@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from mcp_gateway import shim
-from tests.support.gateway import SERVERS, wait_for
+from tests.support.gateway_harness import SERVERS, wait_for
 
 SHIM = (sys.executable, "-I", "-S", shim.__file__)
 
@@ -34,7 +34,7 @@ def pids_in(record: Path, number: int) -> Callable[[], bool]:
     return lambda: record.exists() and record.read_text().count("\n") == number
 
 
-def living(record: Path) -> list[int]:
+def executing(record: Path) -> list[int]:
     return [int(line) for line in record.read_text().split() if psutil.pid_exists(int(line))]
 
 
@@ -76,7 +76,7 @@ def test_children_that_a_server_leaves_behind_end_with_it(record: Path) -> None:
 
     assert done.returncode == 5
     assert record.read_text().count("\n") == 2
-    assert not living(record)
+    assert not executing(record)
 
 
 async def test_the_end_of_stdin_ends_all_of_it(record: Path) -> None:
@@ -87,7 +87,7 @@ async def test_the_end_of_stdin_ends_all_of_it(record: Path) -> None:
         process.wait(10)
 
     assert process.returncode == 137
-    assert not living(record)
+    assert not executing(record)
 
 
 async def test_a_server_that_ends_with_its_stdin_isnt_killed(record: Path) -> None:
@@ -103,7 +103,7 @@ async def test_sigterm_ends_all_of_it(record: Path) -> None:
         process.terminate()
         process.wait(10)
 
-    assert not living(record)
+    assert not executing(record)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the death signal")
@@ -116,7 +116,7 @@ async def test_kill_9_of_the_platform_leaves_nothing(record: Path) -> None:
         platform.kill()
         platform.wait(10)
 
-    await wait_for(lambda: not living(record) and not any(process.is_running() for process in below))
+    await wait_for(lambda: not executing(record) and not any(process.is_running() for process in below))
 
 
 async def test_kill_9_of_the_platform_is_noticed_without_the_end_of_stdin(record: Path) -> None:
@@ -131,7 +131,7 @@ async def test_kill_9_of_the_platform_is_noticed_without_the_end_of_stdin(record
         platform.kill()
         platform.wait(10)
 
-    await wait_for(lambda: not living(record))
+    await wait_for(lambda: not executing(record))
     os.close(reader)
     os.close(writer)
 
@@ -143,7 +143,7 @@ async def test_kill_9_of_the_shim_takes_the_server_along(record: Path) -> None:
         await wait_for(pids_in(record, 1))
         process.kill()
 
-    await wait_for(lambda: not living(record))
+    await wait_for(lambda: not executing(record))
 
 
 def test_a_shim_whose_platform_is_gone_already_starts_nothing(record: Path) -> None:

@@ -18,7 +18,7 @@ from starling.core.settings import Limits
 from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolOutcome
 from starling.infra.postgres.artifacts import PostgresArtifacts, Quota
 from starling.infra.postgres.engine import open_engine
-from tests.support.gateway import SERVERS, House, listed, python
+from tests.support.gateway_harness import SERVERS, GatewayHarness, listed, python
 from tests.support.mcp_servers.verbose import poem, rows
 
 LIMIT = 1_000
@@ -47,16 +47,16 @@ class Talk:
         return content.media_type, content.text
 
 
-async def talk_of(house: House, artifacts: ArtifactStore) -> AsyncGenerator[Talk]:
-    limits, repository = Limits(tool_result_chars=LIMIT), ServerRepository(house.engine)
-    async with open_gateway(repository, limits, house.environment, artifacts=artifacts) as gateway:
-        config = python(SERVERS / "verbose.py", str(house.record), effect="read")
+async def talk_of(harness: GatewayHarness, artifacts: ArtifactStore) -> AsyncGenerator[Talk]:
+    limits, repository = Limits(tool_result_chars=LIMIT), ServerRepository(harness.engine)
+    async with open_gateway(repository, limits, harness.environment, artifacts=artifacts) as gateway:
+        config = python(SERVERS / "verbose.py", str(harness.record), effect="read")
         yield Talk(gateway, await listed(gateway, config), artifacts, new_id())
 
 
 @pytest.fixture
-async def talk(house: House, engine: AsyncEngine) -> AsyncGenerator[Talk]:
-    async for talk in talk_of(house, PostgresArtifacts(engine, PLENTY)):
+async def talk(harness: GatewayHarness, engine: AsyncEngine) -> AsyncGenerator[Talk]:
+    async for talk in talk_of(harness, PostgresArtifacts(engine, PLENTY)):
         yield talk
 
 
@@ -147,9 +147,9 @@ async def test_a_call_that_belongs_to_no_run_keeps_nothing(talk: Talk, engine: A
     ],
 )
 async def test_beyond_a_bound_the_call_succeeds_and_says_so(
-    house: House, engine: AsyncEngine, quota: Quota, reason: str
+    harness: GatewayHarness, engine: AsyncEngine, quota: Quota, reason: str
 ) -> None:
-    async for talk in talk_of(house, PostgresArtifacts(engine, quota)):
+    async for talk in talk_of(harness, PostgresArtifacts(engine, quota)):
         outcome = await talk("recite", 500)
 
         assert (outcome.status, outcome.truncated, outcome.artifact) == ("succeeded", True, "")
@@ -157,23 +157,25 @@ async def test_beyond_a_bound_the_call_succeeds_and_says_so(
         assert len(outcome.text) <= LIMIT
 
 
-async def test_with_postgres_away_the_call_succeeds_and_is_made_once(house: House, database_url: str) -> None:
+async def test_with_postgres_away_the_call_succeeds_and_is_made_once(
+    harness: GatewayHarness, database_url: str
+) -> None:
     away = open_engine(f"{database_url.rpartition('@')[0]}@127.0.0.1:1/nowhere")
-    async for talk in talk_of(house, PostgresArtifacts(away, PLENTY, patience_seconds=0.1)):
+    async for talk in talk_of(harness, PostgresArtifacts(away, PLENTY, patience_seconds=0.1)):
         outcome = await talk("recite", 500)
 
         assert (outcome.status, outcome.artifact) == ("succeeded", "")
         assert outcome.text.endswith("; the rest wasn't kept: Postgres couldn't be used]")
-    assert house.recorded() == ["recite 500"]
+    assert harness.recorded() == ["recite 500"]
     await away.dispose()
 
 
 async def test_a_store_that_says_nothing_is_not_waited_for_beyond_the_deadline(
-    house: House, engine: AsyncEngine, database_url: str
+    harness: GatewayHarness, engine: AsyncEngine, database_url: str
 ) -> None:
     async with engine.connect() as blocker:
         await blocker.exec_driver_sql("LOCK TABLE artifacts")
-        async for talk in talk_of(house, PostgresArtifacts(engine, PLENTY)):
+        async for talk in talk_of(harness, PostgresArtifacts(engine, PLENTY)):
             await talk("recite", 3)  # opens the session
             outcome = await talk("recite", 500, seconds=4)
 

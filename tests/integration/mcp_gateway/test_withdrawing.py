@@ -7,7 +7,7 @@ import pytest
 
 from mcp_gateway.config import ServerConfig
 from starling.core.tools import NoHalts, ToolCall
-from tests.support.gateway import House, call, listed
+from tests.support.gateway_harness import GatewayHarness, call, listed
 
 CALLS = 150
 
@@ -23,17 +23,17 @@ class Switch(NoHalts):
 
 @pytest.mark.parametrize("over", ["stdio", "http"])
 async def test_calls_that_are_cut_off_just_as_they_are_answered_end_no_session(
-    house: House, http_recording: ServerConfig, over: str
+    harness: GatewayHarness, http_recording: ServerConfig, over: str
 ) -> None:
     dice = random.Random(7)
-    async with house.gateway() as gateway:
-        server = await listed(gateway, http_recording if over == "http" else house.recording())
+    async with harness.gateway() as gateway:
+        server = await listed(gateway, http_recording if over == "http" else harness.recording())
         clock = asyncio.get_running_loop().time
         before = await call(gateway, server, "pid")
         begun = clock()
         await call(gateway, server, "record", text="one")
         seconds = 1.5 * (clock() - begun)
-        sessions = house.recorded().count("started")
+        sessions = harness.recorded().count("started")
 
         for number in range(CALLS):
             going = asyncio.get_running_loop().create_task(call(gateway, server, "record", text=str(number)))
@@ -43,21 +43,21 @@ async def test_calls_that_are_cut_off_just_as_they_are_answered_end_no_session(
             assert (await staying).status == "succeeded"
         after = await call(gateway, server, "pid")
 
-    assert (before.text, house.recorded().count("started")) == (after.text, sessions)
+    assert (before.text, harness.recorded().count("started")) == (after.text, sessions)
 
 
-async def test_what_is_switched_off_while_its_server_starts_is_not_called(house: House) -> None:
+async def test_what_is_switched_off_while_its_server_starts_is_not_called(harness: GatewayHarness) -> None:
     switch = Switch()
-    async with house.gateway(switch) as gateway:
-        house.record.touch()
-        server = await listed(gateway, house.misbehaving("late", effect="unsafe"))
-        house.record.unlink()  # the next one starts late
+    async with harness.gateway(switch) as gateway:
+        harness.record.touch()
+        server = await listed(gateway, harness.misbehaving("late", effect="unsafe"))
+        harness.record.unlink()  # the next one starts late
         going = asyncio.get_running_loop().create_task(call(gateway, server, server.tools[0].name))
         while gateway.open_sessions == 0:  # noqa: ASYNC110 - the call is another task
             await asyncio.sleep(0.01)
 
         switch.off = True
-        house.record.touch()
+        harness.record.touch()
         outcome = await going
 
     assert (outcome.status, outcome.code, outcome.unknown) == ("failed", "switched_off", False)

@@ -18,8 +18,8 @@ from starling.core.ids import new_id
 from starling.infra.postgres.artifacts import BEFORE_ALL, PostgresArtifacts, Quota, forget_contents
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.retention import Retention, Selection
-from tests.support.line import Line
-from tests.support.runs import waiting_for_a_lock
+from tests.support.admission_harness import AdmissionHarness
+from tests.support.run_factories import wait_for_lock_waiter
 
 OLD = Selection(timedelta(days=30))
 QUOTA = Quota(10_000, 25_000)
@@ -48,7 +48,7 @@ async def kept(services: PostgresArtifacts, content: str, of: Origin) -> str:
 
 async def run_of(engine: AsyncEngine, *, days: int = 0, tenant: str = "default") -> str:
     """Return the id of a run; it ended so many days ago, or goes on."""
-    key = await Line(engine).accept(thread=new_id(), tenant=tenant)
+    key = await AdmissionHarness(engine).accept(thread=new_id(), tenant=tenant)
     if days:
         ended = "UPDATE runs SET status = 'failed', ended_at = now() - make_interval(days => :days) WHERE id = :id"
         await execute(engine, ended, days=days, id=key.id)
@@ -235,7 +235,7 @@ async def test_content_that_is_being_pruned_is_there_again_where_it_is_put_secon
     async with engine.connect() as connection:
         assert await forget_contents(connection, None, BEFORE_ALL, 10) == (1, None)
         putting = asyncio.ensure_future(kept(PostgresArtifacts(engine, QUOTA), LONG, origin(live)))
-        await waiting_for_a_lock(database_url)
+        await wait_for_lock_waiter(database_url)
         await connection.commit()
         assert await putting == artifact
 

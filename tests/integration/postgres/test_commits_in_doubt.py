@@ -24,7 +24,7 @@ from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.thread_policies import Policy
 from starling.infra.postgres.runs.writer import RunWriter
 from starling.infra.postgres.tables import audit, events, idempotency_keys, runs
-from tests.support.runs import a_question, a_run, claimed, defer_nothing, wait_for_answer
+from tests.support.run_factories import claimed, defer_nothing, new_question, new_run, wait_for_answer
 from tests.support.tcp_proxy import Moment, ProxiedDatabase, proxied
 
 MOMENTS: Sequence[Moment] = ("before", "during", "after")
@@ -56,8 +56,8 @@ class Shaky:
 
     async def asks(self) -> tuple[RunKey, StoredInterrupt]:
         """A run that waits for the answer to a question."""
-        new = a_run()
-        question = a_question(new.key.id)
+        new = new_run()
+        question = new_question(new.key.id)
         await RunRepository(self.direct, self._defer, cap=8).accept(new)
         writer = RunWriter(self.direct, await claimed(self.leases, new.key), Broadcast())
         await wait_for_answer(writer, question, self.interrupts)
@@ -106,7 +106,7 @@ def say(text: str) -> Thinking:
 async def test_a_run_is_accepted_once_whenever_its_connection_dies(
     shaky: Shaky, moment: Moment, policy: Policy
 ) -> None:
-    new = replace(a_run(), policy=policy)
+    new = replace(new_run(), policy=policy)
     shaky.database.proxy.cut(moment)
 
     accepted = await shaky.repository.accept(new)
@@ -119,18 +119,18 @@ async def test_a_run_is_accepted_once_whenever_its_connection_dies(
 
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_an_idempotency_key_stands_for_that_one_run(shaky: Shaky, moment: Moment) -> None:
-    new = a_run()
+    new = new_run()
     shaky.database.proxy.cut(moment)
 
     first = await shaky.repository.accept(with_key(new))
-    again = await shaky.repository.accept(with_key(a_run()))
+    again = await shaky.repository.accept(with_key(new_run()))
 
     assert first.started.run_id == again.started.run_id == new.key.id
     assert await shaky.accepted() == [(new.key.id, 1)]
 
 
 async def test_connections_that_die_again_and_again_are_survived_too(shaky: Shaky) -> None:
-    new = a_run()
+    new = new_run()
     shaky.database.proxy.cut("before", times=2)
 
     await shaky.repository.accept(new)
@@ -144,14 +144,14 @@ async def test_a_postgres_that_stays_away_refuses_the_request(shaky: Shaky) -> N
     await shaky.database.proxy.stop()
 
     with pytest.raises(DatabaseUnavailableError):
-        await impatient.accept(a_run())
+        await impatient.accept(new_run())
 
     assert await shaky.accepted() == []
 
 
 async def test_a_postgres_that_comes_back_in_time_takes_the_request(shaky: Shaky) -> None:
     patient = RunRepository(shaky.engine, defer_nothing, cap=8, patience_seconds=50)
-    new, port = a_run(), shaky.database.proxy.port
+    new, port = new_run(), shaky.database.proxy.port
     await shaky.database.proxy.stop()
     accepting = asyncio.get_running_loop().create_task(patient.accept(new))
     await asyncio.wait([accepting], timeout=0.3)
@@ -167,13 +167,13 @@ async def test_connections_that_are_all_in_use_are_waited_for_once(database_url:
     narrow = open_engine(database_url, ConnectionLimits(size=1, free_seconds=0.2))
     async with asyncio.timeout(30), narrow.connect():
         with pytest.raises(DatabaseUnavailableError, match="stayed in use"):
-            await RunRepository(narrow, defer_nothing, cap=8, patience_seconds=600).accept(a_run())
+            await RunRepository(narrow, defer_nothing, cap=8, patience_seconds=600).accept(new_run())
     await narrow.dispose()
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_a_batch_is_written_once_whenever_its_connection_dies(shaky: Shaky, moment: Moment) -> None:
-    new = a_run()
+    new = new_run()
     await shaky.repository.accept(new)
     writer = await shaky.writer(new.key)
     shaky.database.proxy.cut(moment, FLUSH)
@@ -191,7 +191,7 @@ async def test_a_batch_is_written_once_whenever_its_connection_dies(shaky: Shaky
 
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_a_run_ends_once_and_admits_the_next_whenever_its_connection_dies(shaky: Shaky, moment: Moment) -> None:
-    new, following = a_run(), a_run()
+    new, following = new_run(), new_run()
     await shaky.repository.accept(new)
     await shaky.repository.accept(following)
     writer = await shaky.writer(new.key)
@@ -213,7 +213,7 @@ async def test_a_run_ends_once_and_admits_the_next_whenever_its_connection_dies(
 
 async def test_a_run_whose_end_is_in_doubt_needs_no_second_connection(shaky: Shaky) -> None:
     narrow = open_engine(shaky.database.url, ConnectionLimits(size=1, free_seconds=0.1))
-    new = a_run()
+    new = new_run()
     await shaky.repository.accept(new)
     writer = RunWriter(narrow, await claimed(shaky.leases, new.key), Broadcast(), patience_seconds=2)
     shaky.database.proxy.cut("after")
@@ -257,7 +257,7 @@ async def test_an_answer_may_be_sent_again_whenever_its_connection_died(shaky: S
 
 
 async def test_requests_with_one_key_at_once_make_one_run(shaky: Shaky) -> None:
-    new = [a_run(thread=f"thread {number}") for number in range(8)]
+    new = [new_run(thread=f"thread {number}") for number in range(8)]
 
     accepted = await asyncio.gather(*(shaky.repository.accept(with_key(run)) for run in new))
 
@@ -266,7 +266,7 @@ async def test_requests_with_one_key_at_once_make_one_run(shaky: Shaky) -> None:
 
 
 async def test_a_key_belongs_to_its_tenant(shaky: Shaky) -> None:
-    ours, theirs = a_run(), a_run(tenant="other")
+    ours, theirs = new_run(), new_run(tenant="other")
 
     accepted = [await shaky.repository.accept(with_key(run)) for run in (ours, theirs)]
 
@@ -274,18 +274,18 @@ async def test_a_key_belongs_to_its_tenant(shaky: Shaky) -> None:
 
 
 async def test_another_request_with_the_key_is_refused_and_changes_nothing(shaky: Shaky) -> None:
-    new = a_run()
+    new = new_run()
     await shaky.repository.accept(with_key(new))
 
     with pytest.raises(IdempotencyKeyReusedError):
-        await shaky.repository.accept(with_key(a_run(), IdempotencyKey(KEY.text, "other")))
+        await shaky.repository.accept(with_key(new_run(), IdempotencyKey(KEY.text, "other")))
 
     assert await shaky.accepted() == [(new.key.id, 1)]
     assert await shaky.arrivals() == [1]
 
 
 async def test_a_request_that_is_refused_leaves_its_key_free(shaky: Shaky) -> None:
-    new = a_run(new_id())
+    new = new_run(new_id())
     await shaky.repository.accept(new)
 
     with pytest.raises(Exception, match="runs_pkey"):

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.errors import DatabaseUnavailableError
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.engine import ConnectionLimits, connected, driver, open_engine, transaction, translated
-from tests.support.faults import frozen
+from tests.support.postgres_faults import frozen
 
 SECRET = "s3cret-of-the-test"
 

@@ -12,8 +12,8 @@ from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.interrupts import InterruptRepository
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.writer import RunWriter
-from tests.support.line import Line
-from tests.support.runs import claimed
+from tests.support.admission_harness import AdmissionHarness
+from tests.support.run_factories import claimed
 
 A_DAY = timedelta(days=1).total_seconds()
 WISH = InterruptRequest("clarification", "clarification/1", "supervisor", "It is unclear.", "Which disk?", {})
@@ -33,16 +33,16 @@ class SkewedClock(SystemClock):
 async def test_a_question_lasts_as_long_as_it_is_meant_to_whatever_its_workers_clock_says(
     engine: AsyncEngine, skew: timedelta
 ) -> None:
-    line = Line(engine)
-    key = await line.accept()
+    admission = AdmissionHarness(engine)
+    key = await admission.accept()
     broadcast = Broadcast()
-    writer = RunWriter(engine, await claimed(line.leases, key), broadcast)
+    writer = RunWriter(engine, await claimed(admission.leases, key), broadcast)
     with pytest.raises(SuspendedError):
         Interrupts(writer, SkewedClock(skew), A_DAY).answer_to(WISH)
     await writer.flush()
     await writer.close()
 
-    [asked] = await InterruptRepository(engine, line.repository).waiting(key.tenant)
+    [asked] = await InterruptRepository(engine, admission.repository).waiting(key.tenant)
     told = await RunReader(engine, broadcast).latest(key, "clarification")
 
     assert asked.created_at is not None

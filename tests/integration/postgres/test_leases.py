@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.runs import RunConfig, RunLimits
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.lease_renewal import Renewals
-from tests.support.line import Line
-from tests.support.runs import a_run, claimed
+from tests.support.admission_harness import AdmissionHarness
+from tests.support.run_factories import claimed, new_run
 
 _TAKEN = """
 INSERT INTO procrastinate_jobs (queue_name, task_name, status, args)
@@ -20,8 +20,8 @@ SELECT 'runs', 'starling.run', 'doing', jsonb_build_object('tenant', tenant, 'ru
 
 
 @pytest.fixture
-def line(engine: AsyncEngine) -> Line:
-    return Line(engine)
+def admission(engine: AsyncEngine) -> AdmissionHarness:
+    return AdmissionHarness(engine)
 
 
 async def execute(url: str, statement: str) -> None:
@@ -29,46 +29,50 @@ async def execute(url: str, statement: str) -> None:
         await connection.execute(statement.encode())
 
 
-async def test_a_run_is_claimed_by_one(line: Line) -> None:
-    key = await line.accept()
+async def test_a_run_is_claimed_by_one(admission: AdmissionHarness) -> None:
+    key = await admission.accept()
 
-    won = await asyncio.gather(*(line.claims(key) for _ in range(5)))
+    won = await asyncio.gather(*(admission.claims(key) for _ in range(5)))
 
     assert sorted(won) == [False, False, False, False, True]
 
 
-async def test_another_tenant_cannot_claim_it(line: Line) -> None:
-    key = await line.accept()
+async def test_another_tenant_cannot_claim_it(admission: AdmissionHarness) -> None:
+    key = await admission.accept()
 
-    assert not await line.claims(RunKey("other", key.id))
+    assert not await admission.claims(RunKey("other", key.id))
 
 
-async def test_an_expired_lease_is_taken_over_under_the_next_fence(line: Line, database_url: str) -> None:
-    key = await line.accept()
-    first = await claimed(line.leases, key)
+async def test_an_expired_lease_is_taken_over_under_the_next_fence(
+    admission: AdmissionHarness, database_url: str
+) -> None:
+    key = await admission.accept()
+    first = await claimed(admission.leases, key)
     await execute(database_url, "UPDATE runs SET lease_until = now() - interval '1 second'")
 
-    second = await claimed(line.leases, key)
+    second = await claimed(admission.leases, key)
 
     assert (first.run.fence, second.run.fence, second.run.crashes) == (1, 2, 1)
     with Renewals(database_url, lease_seconds=60) as renewals:
         assert renewals.renew([first.run, second.run]).held == {(key.id, 2)}
 
 
-async def test_a_renewed_lease_holds(line: Line, database_url: str) -> None:
-    key = await line.accept()
-    claim = await claimed(line.leases, key)
+async def test_a_renewed_lease_holds(admission: AdmissionHarness, database_url: str) -> None:
+    key = await admission.accept()
+    claim = await claimed(admission.leases, key)
     await execute(database_url, "UPDATE runs SET lease_until = now() - interval '1 second'")
 
     with Renewals(database_url, lease_seconds=60) as renewals:
         renewals.renew([claim.run])
 
-    assert not await line.claims(key)
+    assert not await admission.claims(key)
 
 
-async def test_a_run_that_is_being_written_to_does_not_hold_up_the_others(line: Line, database_url: str) -> None:
-    keys = [await line.accept(thread=thread) for thread in "ab"]
-    locked, free = [(await claimed(line.leases, key)).run for key in keys]
+async def test_a_run_that_is_being_written_to_does_not_hold_up_the_others(
+    admission: AdmissionHarness, database_url: str
+) -> None:
+    keys = [await admission.accept(thread=thread) for thread in "ab"]
+    locked, free = [(await claimed(admission.leases, key)).run for key in keys]
 
     with Renewals(database_url, lease_seconds=60) as renewals:
         async with await AsyncConnection.connect(database_url) as writing:
@@ -80,17 +84,17 @@ async def test_a_run_that_is_being_written_to_does_not_hold_up_the_others(line: 
     assert again.locked == frozenset()
 
 
-async def test_a_renewal_tells_which_runs_are_to_be_cancelled(line: Line, database_url: str) -> None:
-    runs = [(await claimed(line.leases, await line.accept(thread=thread))).run for thread in "ab"]
+async def test_a_renewal_tells_which_runs_are_to_be_cancelled(admission: AdmissionHarness, database_url: str) -> None:
+    runs = [(await claimed(admission.leases, await admission.accept(thread=thread))).run for thread in "ab"]
     await execute(database_url, "UPDATE runs SET cancel_requested = true WHERE thread_id = 'b'")
 
     with Renewals(database_url, lease_seconds=60) as renewals:
         assert renewals.renew(runs).cancelled == {(runs[1].id, 1)}
 
 
-async def test_a_worker_takes_back_what_it_does_not_know_that_it_holds(line: Line) -> None:
-    key = await line.accept()
-    claim = partial(line.leases.claim, key, lease_seconds=60, run_seconds=60, unaware=True)
+async def test_a_worker_takes_back_what_it_does_not_know_that_it_holds(admission: AdmissionHarness) -> None:
+    key = await admission.accept()
+    claim = partial(admission.leases.claim, key, lease_seconds=60, run_seconds=60, unaware=True)
     await claim(worker="mine")  # and the answer is lost
 
     others = await claim(worker="another")
@@ -101,82 +105,88 @@ async def test_a_worker_takes_back_what_it_does_not_know_that_it_holds(line: Lin
     assert (mine.run.fence, mine.run.crashes) == (2, 0)
 
 
-async def test_the_sweep_queues_what_nobody_holds(line: Line, database_url: str) -> None:
-    missing, expired, held = [await line.accept(thread=f"thread {number}") for number in range(3)]
+async def test_the_sweep_queues_what_nobody_holds(admission: AdmissionHarness, database_url: str) -> None:
+    missing, expired, held = [await admission.accept(thread=f"thread {number}") for number in range(3)]
     for key in (missing, expired, held):
-        await claimed(line.leases, key)
+        await claimed(admission.leases, key)
     await execute(database_url, "UPDATE runs SET lease_until = NULL WHERE thread_id = 'thread 0'")
     await execute(database_url, "UPDATE runs SET lease_until = now() - interval '1 s' WHERE thread_id = 'thread 1'")
-    line.queued.clear()
+    admission.queued.clear()
 
-    found = await line.leases.sweep(patience_seconds=60)
+    found = await admission.leases.sweep(patience_seconds=60)
 
     assert found == 2
-    assert set(line.queued) == {missing, expired}
+    assert set(admission.queued) == {missing, expired}
 
 
-async def test_a_run_that_is_handed_back_is_queued_and_costs_no_crash(line: Line) -> None:
-    key = await line.accept()
-    claim = await claimed(line.leases, key)
-    line.queued.clear()
+async def test_a_run_that_is_handed_back_is_queued_and_costs_no_crash(admission: AdmissionHarness) -> None:
+    key = await admission.accept()
+    claim = await claimed(admission.leases, key)
+    admission.queued.clear()
 
-    await line.leases.release(claim.run)
+    await admission.leases.release(claim.run)
 
-    assert line.queued == [key]
-    assert (await claimed(line.leases, key)).run.crashes == 0
+    assert admission.queued == [key]
+    assert (await claimed(admission.leases, key)).run.crashes == 0
 
 
-async def test_the_sweep_queues_a_runnable_run_whose_job_was_lost(line: Line, database_url: str) -> None:
-    key = await line.accept()
-    line.queued.clear()
+async def test_the_sweep_queues_a_runnable_run_whose_job_was_lost(
+    admission: AdmissionHarness, database_url: str
+) -> None:
+    key = await admission.accept()
+    admission.queued.clear()
 
-    early = await line.leases.sweep(patience_seconds=60)
+    early = await admission.leases.sweep(patience_seconds=60)
     await execute(database_url, "UPDATE runs SET admitted_at = now() - interval '61 seconds'")
-    late = await line.leases.sweep(patience_seconds=60)
+    late = await admission.leases.sweep(patience_seconds=60)
 
-    assert (early, late, line.queued) == (0, 1, [key])
+    assert (early, late, admission.queued) == (0, 1, [key])
 
 
-async def test_the_sweep_forgets_the_jobs_that_a_dead_worker_had_taken(line: Line, database_url: str) -> None:
-    ended, held = [await line.accept(thread=thread) for thread in "ab"]
-    await line.end(ended)
-    await claimed(line.leases, held)
+async def test_the_sweep_forgets_the_jobs_that_a_dead_worker_had_taken(
+    admission: AdmissionHarness, database_url: str
+) -> None:
+    ended, held = [await admission.accept(thread=thread) for thread in "ab"]
+    await admission.end(ended)
+    await claimed(admission.leases, held)
     await execute(database_url, _TAKEN)
 
-    await line.leases.sweep(patience_seconds=60)
+    await admission.leases.sweep(patience_seconds=60)
 
     async with await AsyncConnection.connect(database_url) as connection:
         left = await (await connection.execute("SELECT args ->> 'run_id' FROM procrastinate_jobs")).fetchall()
     assert left == [(held.id,)]
 
 
-async def test_the_sweep_admits_a_head_that_was_missed(line: Line, database_url: str) -> None:
-    key = await line.accept()
+async def test_the_sweep_admits_a_head_that_was_missed(admission: AdmissionHarness, database_url: str) -> None:
+    key = await admission.accept()
     await execute(database_url, "UPDATE runs SET admitted_at = NULL")
-    line.queued.clear()
+    admission.queued.clear()
 
-    await line.leases.sweep(patience_seconds=60)
+    await admission.leases.sweep(patience_seconds=60)
 
-    assert line.queued == [key]
+    assert admission.queued == [key]
 
 
-async def test_a_release_by_a_worker_that_lost_the_run_changes_nothing(line: Line, database_url: str) -> None:
-    key = await line.accept()
-    first = await claimed(line.leases, key)
+async def test_a_release_by_a_worker_that_lost_the_run_changes_nothing(
+    admission: AdmissionHarness, database_url: str
+) -> None:
+    key = await admission.accept()
+    first = await claimed(admission.leases, key)
     await execute(database_url, "UPDATE runs SET lease_until = now() - interval '1 second'")
-    await claimed(line.leases, key)
+    await claimed(admission.leases, key)
 
-    await line.leases.release(first.run)
+    await admission.leases.release(first.run)
 
-    assert not await line.claims(key)
+    assert not await admission.claims(key)
 
 
-async def test_a_caller_may_ask_for_less_time_but_not_for_more(line: Line) -> None:
+async def test_a_caller_may_ask_for_less_time_but_not_for_more(admission: AdmissionHarness) -> None:
     for seconds, given in ((5.0, 5.0), (500.0, 60.0)):
-        new = a_run(thread=f"{seconds}")
+        new = new_run(thread=f"{seconds}")
         config = RunConfig(limits=RunLimits(run_seconds=seconds))
-        await line.repository.accept(replace(new, config=config))
+        await admission.repository.accept(replace(new, config=config))
 
-        claim = await claimed(line.leases, new.key)
+        claim = await claimed(admission.leases, new.key)
 
         assert claim.run.remaining_seconds == pytest.approx(given)

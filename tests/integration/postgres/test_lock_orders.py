@@ -54,7 +54,7 @@ from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.termination import TerminationRepository
 from starling.infra.postgres.runs.writer import RunWriter
 from starling.infra.queue.run_queue import RunQueue, open_queue
-from tests.support.runs import a_question, a_run, claimed, locked, wait_for_answer
+from tests.support.run_factories import claimed, locked, new_question, new_run, wait_for_answer
 
 _TENANTS: Final = ("one", "two")
 _THREADS: Final = ("a", "b")
@@ -126,7 +126,7 @@ class Crowd:
         return self.dice.choice([None, IdempotencyKey(f"key {self.dice.randrange(5)}", "hash")])
 
     async def ask(self) -> None:
-        new = a_run(tenant=self.dice.choice(_TENANTS), thread=self.dice.choice(_THREADS))
+        new = new_run(tenant=self.dice.choice(_TENANTS), thread=self.dice.choice(_THREADS))
         policy = self.dice.choice(["enqueue", "enqueue", "reject", "interrupt"])
         await self.runs.accept(replace(new, policy=policy, idempotency=self.key()))
 
@@ -216,7 +216,7 @@ class Crowd:
 
     async def asking_run(self, tenant: str, thread: str) -> RunKey:
         """Return a run that waits for the answer to one question."""
-        new = a_run(tenant=tenant, thread=thread)
+        new = new_run(tenant=tenant, thread=thread)
         await self.runs.accept(new)
         writer = RunWriter(self.engine, await claimed(self.leases, new.key), Broadcast())
         await self.wait(writer, seconds=60)
@@ -224,7 +224,7 @@ class Crowd:
         return new.key
 
     async def wait(self, writer: RunWriter, seconds: float | None = None) -> None:
-        question = a_question(writer.run.id, seconds=seconds or self.dice.choice([0.1, 60]))
+        question = new_question(writer.run.id, seconds=seconds or self.dice.choice([0.1, 60]))
         await wait_for_answer(writer, question, self.interrupts)
         self.done["waited"] += 1
 
@@ -285,7 +285,7 @@ async def test_an_answer_and_an_interruption_under_one_idempotency_key_do_not_wa
     key, loop = IdempotencyKey("key", "hash"), asyncio.get_running_loop()
     async with a_crowd(database_url, 0) as crowd:
         asks = await crowd.asking_run("one", "a")
-        interrupting = replace(a_run(tenant="one", thread="a"), policy="interrupt", idempotency=key)
+        interrupting = replace(new_run(tenant="one", thread="a"), policy="interrupt", idempotency=key)
         async with locked("runs", database_url):
             told = loop.create_task(
                 crowd.interrupts.answer_thread(Principal("one", "", frozenset(Scope)), "a", "That.", key)
@@ -304,7 +304,7 @@ async def test_two_who_settle_the_same_in_different_ways_do_not_wait_for_each_ot
     loop = asyncio.get_running_loop()
     async with a_crowd(database_url, 0) as crowd:
         for thread in "ab":
-            await crowd.runs.accept(a_run(thread=thread))
+            await crowd.runs.accept(new_run(thread=thread))
         one, two = await crowd.outbox.take(2, lease_seconds=60)
         async with locked("audit_events", database_url):
             settling = [

@@ -9,8 +9,8 @@ from starling.core.errors import DatabaseUnavailableError
 from starling.infra.postgres.engine import transaction, translated
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.queue.run_queue import RunQueue, open_queue
-from tests.support.faults import terminate_backends
-from tests.support.runs import a_run
+from tests.support.postgres_faults import terminate_backends
+from tests.support.run_factories import new_run
 from tests.support.tcp_proxy import proxied
 
 
@@ -26,7 +26,7 @@ async def test_an_idle_connection_that_was_terminated_is_replaced(database_url: 
     async with open_queue(database_url) as queue:
         await terminate_backends(database_url)
         async with transaction(engine) as connection:
-            await queue.defer(connection, [a_run().key])
+            await queue.defer(connection, [new_run().key])
         working = asyncio.get_running_loop().create_task(queue.work(take, sweep, concurrency=1))
 
         await asyncio.wait_for(taken.wait(), 30)
@@ -43,7 +43,7 @@ async def test_postgres_that_goes_away_while_a_run_is_queued_is_called_that(
             async with transaction(engine) as connection:
                 await connection.execute("SELECT 1")
                 await terminate_backends(database_url)
-                await queue.defer(connection, [a_run().key])
+                await queue.defer(connection, [new_run().key])
 
     async with open_queue(database_url) as queue:
         with pytest.raises(DatabaseUnavailableError):
@@ -62,7 +62,7 @@ async def test_work_that_is_cancelled_while_postgres_is_away_ends(database_url: 
     async with proxied(database_url) as database, open_queue(database.url) as queue:
         working = asyncio.get_running_loop().create_task(queue.work(take, sweep, concurrency=1))
         async with transaction(engine) as connection:
-            await queue.defer(connection, [a_run().key])
+            await queue.defer(connection, [new_run().key])
         await asyncio.wait_for(taken.wait(), 30)
         await database.proxy.stop()
 

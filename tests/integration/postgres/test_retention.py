@@ -18,8 +18,8 @@ from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.writer import JournalEntry, RunWriter
-from tests.support.line import CAP, Line
-from tests.support.runs import claimed
+from tests.support.admission_harness import CAP, AdmissionHarness
+from tests.support.run_factories import claimed
 
 MONTH = timedelta(days=30)
 OLD = Selection(MONTH)
@@ -32,12 +32,12 @@ class Archive:
     """Runs that write and end, some of them long ago."""
 
     engine: AsyncEngine
-    line: Line
+    admission: AdmissionHarness
 
     async def begun(self, warnings: int, *, tenant: str = "default") -> RunWriter:
         """Return the writer of a run that goes on and has written something of everything."""
-        key = await self.line.accept(thread=f"thread {next(_threads)}", tenant=tenant)
-        writer = RunWriter(self.engine, await claimed(self.line.leases, key), Broadcast())
+        key = await self.admission.accept(thread=f"thread {next(_threads)}", tenant=tenant)
+        writer = RunWriter(self.engine, await claimed(self.admission.leases, key), Broadcast())
         writer.step(Step(type="plan", description="Planned.", metadata={}))
         writer.record(JournalEntry("t1", "answer", 0, 0, "hash", {}))
         for number in range(warnings):
@@ -50,7 +50,7 @@ class Archive:
             writer.emit(failure)
         status: FinalStatus = "failed" if failure else "succeeded"
         result, last = RunResult(status=status, reply="Done."), Done(usage=Usage(), status=status, reply="Done.")
-        await writer.end(result, last, self.line.repository)
+        await writer.end(result, last, self.admission.repository)
         await writer.close()
         return RunKey(writer.run.tenant, writer.run.id)
 
@@ -91,7 +91,7 @@ def told(events: Sequence[StoredEvent]) -> list[tuple[int, str]]:
 
 @pytest.fixture
 async def archive(engine: AsyncEngine) -> Archive:
-    return Archive(engine, Line(engine))
+    return Archive(engine, AdmissionHarness(engine))
 
 
 async def test_of_an_old_run_its_end_stays_and_readers_see_one_gap(archive: Archive) -> None:

@@ -14,47 +14,49 @@ from starling.infra.postgres.runs import acceptance as runs
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.thread_policies import Policy
-from tests.support.line import CAP, Line
+from tests.support.admission_harness import CAP, AdmissionHarness
 
 
 @pytest.fixture
-def line(engine: AsyncEngine) -> Line:
-    return Line(engine)
+def admission(engine: AsyncEngine) -> AdmissionHarness:
+    return AdmissionHarness(engine)
 
 
-async def test_a_run_that_is_accepted_has_its_first_event(line: Line, engine: AsyncEngine) -> None:
-    key = await line.accept()
+async def test_a_run_that_is_accepted_has_its_first_event(admission: AdmissionHarness, engine: AsyncEngine) -> None:
+    key = await admission.accept()
 
     (first,) = await RunReader(engine, Broadcast()).events(key)
     assert (first.seq, first.type, first.data["run_id"]) == (1, "run_started", key.id)
 
 
-async def test_one_run_of_a_branch_is_runnable_and_its_end_admits_the_next(line: Line) -> None:
-    first, second, third = [await line.accept() for _ in range(3)]
+async def test_one_run_of_a_branch_is_runnable_and_its_end_admits_the_next(admission: AdmissionHarness) -> None:
+    first, second, third = [await admission.accept() for _ in range(3)]
 
-    assert line.queued == [first]
-    assert not await line.claims(second)
-    await line.end(first)
-    assert line.queued == [first, second]
-    assert not await line.claims(third)
-    await line.end(second)
-    assert line.queued == [first, second, third]
+    assert admission.queued == [first]
+    assert not await admission.claims(second)
+    await admission.end(first)
+    assert admission.queued == [first, second]
+    assert not await admission.claims(third)
+    await admission.end(second)
+    assert admission.queued == [first, second, third]
 
 
-async def test_runs_that_come_at_once_stand_in_one_line(line: Line) -> None:
-    keys = await asyncio.gather(*(line.accept() for _ in range(6)))
+async def test_runs_that_come_at_once_stand_in_one_line(admission: AdmissionHarness) -> None:
+    keys = await asyncio.gather(*(admission.accept() for _ in range(6)))
 
     for _ in keys:
-        assert len(line.queued) == len(set(line.queued))
-        await line.end(line.queued[-1])
+        assert len(admission.queued) == len(set(admission.queued))
+        await admission.end(admission.queued[-1])
 
-    assert sorted(key.id for key in line.queued) == sorted(key.id for key in keys)
+    assert sorted(key.id for key in admission.queued) == sorted(key.id for key in keys)
 
 
-async def test_runs_that_interrupt_each_other_at_once_never_block_each_other(line: Line, engine: AsyncEngine) -> None:
+async def test_runs_that_interrupt_each_other_at_once_never_block_each_other(
+    admission: AdmissionHarness, engine: AsyncEngine
+) -> None:
     policies: list[Policy] = ["interrupt", "enqueue", "interrupt"] * 20
 
-    keys = await asyncio.gather(*(line.accept(policy=policy) for policy in policies))
+    keys = await asyncio.gather(*(admission.accept(policy=policy) for policy in policies))
 
     async with engine.connect() as connection:
         await connection.execute(text("SELECT pg_stat_force_next_flush(), pg_stat_clear_snapshot()"))
@@ -66,13 +68,13 @@ async def test_runs_that_interrupt_each_other_at_once_never_block_each_other(lin
     assert not flags[-1]
 
 
-async def test_a_tenant_has_no_more_runnable_runs_than_its_cap(line: Line) -> None:
-    keys = [await line.accept(thread=f"thread {number}") for number in range(CAP + 2)]
-    other = await line.accept(tenant="other")
+async def test_a_tenant_has_no_more_runnable_runs_than_its_cap(admission: AdmissionHarness) -> None:
+    keys = [await admission.accept(thread=f"thread {number}") for number in range(CAP + 2)]
+    other = await admission.accept(tenant="other")
 
-    assert line.queued == [*keys[:CAP], other]
-    await line.end(keys[0])
-    assert line.queued[-1] == keys[CAP]
+    assert admission.queued == [*keys[:CAP], other]
+    await admission.end(keys[0])
+    assert admission.queued[-1] == keys[CAP]
 
 
 async def test_who_is_next_is_found_without_a_look_at_what_has_ended(database_url: str) -> None:

@@ -20,7 +20,7 @@ from starling.infra.postgres.runs.broadcast import Broadcast, open_broadcast
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.writer import RunWriter
-from tests.support.runs import a_run, claimed, defer_nothing
+from tests.support.run_factories import claimed, defer_nothing, new_run
 from tests.support.tcp_proxy import proxied
 
 RECONNECTS = 30
@@ -51,7 +51,7 @@ class Writing:
 @pytest.fixture
 async def writing(engine: AsyncEngine) -> AsyncGenerator[Writing]:
     repository = RunRepository(engine, defer_nothing, cap=8)
-    new = a_run()
+    new = new_run()
     await repository.accept(new)
     claim = await claimed(Leases(engine, defer_nothing, repository.admit), new.key)
     writer = RunWriter(engine, claim, Broadcast())

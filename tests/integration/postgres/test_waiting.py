@@ -6,7 +6,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.app.runs.interrupts import InterruptService
 from starling.infra.postgres.runs.acceptance import RunRepository
 from starling.infra.postgres.runs.interrupts import MOST, InterruptRepository
-from tests.support.runs import a_run, defer_nothing
+from tests.support.run_factories import defer_nothing, new_run
 
 _ASK = b"""
 INSERT INTO interrupts (tenant, id, run_id, key, kind, path, reason, message, response_schema, state, expires_at)
@@ -17,7 +17,7 @@ FROM runs, generate_series(1, %s) AS number"""
 
 async def test_more_interrupts_than_are_read_at_once_are_all_listed(engine: AsyncEngine, database_url: str) -> None:
     runs = RunRepository(engine, defer_nothing, cap=8)
-    new = a_run()
+    new = new_run()
     await runs.accept(new)
     async with await AsyncConnection.connect(database_url) as connection:
         await connection.execute(_ASK, (MOST + 1,))

@@ -15,7 +15,7 @@ from starling.infra.postgres.runs.broadcast import Broadcast, open_broadcast
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.writer import Clause, JournalEntry, RunWriter
-from tests.support.runs import a_run, claimed, defer_nothing, locked, waiting_for_a_lock
+from tests.support.run_factories import claimed, defer_nothing, locked, new_run, wait_for_lock_waiter
 
 ENTRY = JournalEntry("t1", "answer", 0, 0, "hash", {"content": "a\0b"})
 
@@ -37,7 +37,7 @@ def reader(engine: AsyncEngine) -> RunReader:
 
 @pytest.fixture
 async def claim(repository: RunRepository, leases: Leases) -> Claim:
-    new = a_run()
+    new = new_run()
     await repository.accept(new)
     return await claimed(leases, new.key)
 
@@ -94,7 +94,7 @@ async def test_an_event_that_comes_during_a_flush_is_written_soon_too(
 ) -> None:
     async with locked("runs", database_url):
         writer.emit(say("one"))
-        await waiting_for_a_lock(database_url)
+        await wait_for_lock_waiter(database_url)
         writer.emit(say("two"))
 
     async with asyncio.timeout(10):
@@ -109,7 +109,7 @@ async def test_a_cancelled_caller_loses_nothing(
     async with locked("runs", database_url):
         writer.emit(say("one"))
         caller = asyncio.get_running_loop().create_task(writer.flush())
-        await waiting_for_a_lock(database_url)
+        await wait_for_lock_waiter(database_url)
         caller.cancel()
         await asyncio.gather(caller, return_exceptions=True)
     writer.emit(say("two"))

@@ -14,11 +14,22 @@ from starling.core.ids import trace_id_of
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.tables import audit_events, ledger, runs
 from tests.integration.tracing.conftest import Open
-from tests.support.gateway import free_port
+from tests.support.gateway_harness import free_port
+from tests.support.interrupted_runs import execute_run, wait_until_noted
 from tests.support.model_script import Answer
 from tests.support.otlp_collector import Collector, ReceivedSpan
-from tests.support.platform import BENCH, CALLER, SHOP, ModelSays, Platform, Workbench, calls, decision, task, verdict
-from tests.support.waiting import live, until_there
+from tests.support.platform import (
+    BENCH,
+    CALLER,
+    SHOP,
+    Platform,
+    ScriptedModel,
+    Workbench,
+    calls,
+    decision,
+    task,
+    verdict,
+)
 
 LOOK = calls(("look", {"thing": "disk"}))
 CHAT, LOOK_AT = "chat scripted:small", "execute_tool {}.look"
@@ -32,13 +43,13 @@ class Tree:
     below: list["Tree"]
 
 
-def two_specialists(says: ModelSays) -> None:
-    says.supervisor(decision(task("t1", BENCH), task("t2", SHOP)))
-    says.agent("t1", LOOK)
-    says.agent("t2", LOOK)
-    says.reviewer(verdict("REJECTED", "Look again."), verdict("APPROVED", "It fits."), of="t1")
-    says.reviewer(verdict("APPROVED", "It fits."), of="t2")
-    says.qa(Answer("Both are fine [1] [2]."))
+def two_specialists(script: ScriptedModel) -> None:
+    script.supervisor(decision(task("t1", BENCH), task("t2", SHOP)))
+    script.agent("t1", LOOK)
+    script.agent("t2", LOOK)
+    script.reviewer(verdict("REJECTED", "Look again."), verdict("APPROVED", "It fits."), of="t1")
+    script.reviewer(verdict("APPROVED", "It fits."), of="t2")
+    script.qa(Answer("Both are fine [1] [2]."))
 
 
 def node(name: str, *below: Tree) -> Tree:
@@ -55,19 +66,19 @@ async def seen(platform: Platform, key: RunKey, kind: str) -> None:
             return
 
 
-async def test_a_run_of_two_specialists_is_one_tree(opened: Open, says: ModelSays, collector: Collector) -> None:
-    two_specialists(says)
+async def test_a_run_of_two_specialists_is_one_tree(opened: Open, script: ScriptedModel, collector: Collector) -> None:
+    two_specialists(script)
 
     async with opened(otlp_endpoint=collector.url) as platform:
-        told = await platform.ask("How are disk and door?")
+        stream = await platform.ask("How are disk and door?")
 
     segment = collector.one("run.segment")
 
     def attempt(number: int, server: str) -> Tree:
         return node(f"attempt {number}", node(CHAT), node(LOOK_AT.format(server)), node("reflection", node(CHAT)))
 
-    assert told.status == "succeeded"
-    assert {span.trace_id for span in collector.spans} == {trace_id_of(told.key.id)}
+    assert stream.status == "succeeded"
+    assert {span.trace_id for span in collector.spans} == {trace_id_of(stream.key.id)}
     assert segment.parent == ""
     assert tree(collector, segment) == node(
         "run.segment",
@@ -78,8 +89,8 @@ async def test_a_run_of_two_specialists_is_one_tree(opened: Open, says: ModelSay
     )
 
 
-async def test_spans_say_what_was_promised(opened: Open, says: ModelSays, collector: Collector) -> None:
-    two_specialists(says)
+async def test_spans_say_what_was_promised(opened: Open, script: ScriptedModel, collector: Collector) -> None:
+    two_specialists(script)
 
     async with opened(otlp_endpoint=collector.url) as platform:
         await platform.ask("How are disk and door?", thread="thread-7")
@@ -123,28 +134,30 @@ async def test_spans_say_what_was_promised(opened: Open, says: ModelSays, collec
 
 
 async def test_what_a_caller_correlates_by_is_wherever_the_run_is_told_of(
-    opened: Open, says: ModelSays, collector: Collector
+    opened: Open, script: ScriptedModel, collector: Collector
 ) -> None:
-    two_specialists(says)
+    two_specialists(script)
     asked = RunRequest(input="How are disk and door?", thread_id="t", correlation_id="order-17")
 
     async with opened(otlp_endpoint=collector.url) as platform:
-        told = await platform.finish((await platform.services.acceptance.accept(CALLER, asked)).key)
+        stream = await platform.finish((await platform.services.acceptance.accept(CALLER, asked)).key)
         async with platform.services.engine.connect() as connection:
             stored = {
                 table.name: set(await connection.scalars(select(table.c.correlation_id)))
                 for table in (runs, ledger, audit_events)
             }
 
-    assert told.status == "succeeded"
-    assert told.of("run_started")[0]["correlation_id"] == "order-17"
+    assert stream.status == "succeeded"
+    assert stream.of("run_started")[0]["correlation_id"] == "order-17"
     assert {span["correlation_id"] for span in collector.spans} == {"order-17"}
     assert stored["runs"] == stored["ledger"] == {"order-17"}
     assert "order-17" in stored["audit_events"]
 
 
-async def test_verdicts_are_events_where_no_langfuse_is(opened: Open, says: ModelSays, collector: Collector) -> None:
-    two_specialists(says)
+async def test_verdicts_are_events_where_no_langfuse_is(
+    opened: Open, script: ScriptedModel, collector: Collector
+) -> None:
+    two_specialists(script)
 
     async with opened(otlp_endpoint=collector.url) as platform:
         await platform.ask("How are disk and door?")
@@ -157,34 +170,34 @@ async def test_verdicts_are_events_where_no_langfuse_is(opened: Open, says: Mode
 
 
 async def test_langfuse_gets_spans_and_scores_under_its_key(
-    opened: Open, says: ModelSays, collector: Collector
+    opened: Open, script: ScriptedModel, collector: Collector
 ) -> None:
-    two_specialists(says)
+    two_specialists(script)
     keys = {"langfuse_public_key": "pk-lf-1", "langfuse_secret_key": "sk-lf-secret"}
 
     async with opened(**keys, langfuse_host=collector.url, otlp_endpoint="http://127.0.0.1:1") as platform:
-        told = await platform.ask("How are disk and door?")
+        stream = await platform.ask("How are disk and door?")
 
     reviews = {span.id: span for span in collector.named("reflection")}
     assert collector.paths == {"/api/public/otel/v1/traces", "/api/public/scores"}
     assert {headers["Authorization"] for headers in collector.headers} == {"Basic cGstbGYtMTpzay1sZi1zZWNyZXQ="}
     assert sorted(score["value"] for score in collector.scores) == [0.0, 1.0, 1.0]
-    assert {score["traceId"] for score in collector.scores} == {trace_id_of(told.key.id)}
+    assert {score["traceId"] for score in collector.scores} == {trace_id_of(stream.key.id)}
     assert {score["observationId"] for score in collector.scores} == set(reviews)
     assert not any(b"sk-lf-secret" in body for body in collector.bodies)
 
 
 async def test_a_second_life_goes_on_with_the_trace_of_the_first(
-    opened: Open, says: ModelSays, collector: Collector
+    opened: Open, script: ScriptedModel, collector: Collector
 ) -> None:
-    says.supervisor(decision(task("t1", BENCH)))
-    says.agent("t1", LOOK)
-    says.reviewer(verdict("APPROVED"))
-    says.qa(Answer("Half an answer", hold="for ever", hold_after=2), Answer("A whole answer [1]."))
+    script.supervisor(decision(task("t1", BENCH)))
+    script.agent("t1", LOOK)
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Half an answer", hold="for ever", hold_after=2), Answer("A whole answer [1]."))
 
     async with opened(otlp_endpoint=collector.url) as first:
         key = await first.accept("How is the disk?")
-        async with first.living(key):
+        async with first.executing(key):
             await seen(first, key, "thinking")
     async with opened(otlp_endpoint=collector.url) as second:
         await second.finish(key)
@@ -197,9 +210,9 @@ async def test_a_second_life_goes_on_with_the_trace_of_the_first(
     assert [span.name for span in collector.children(after)] == [CHAT]
 
 
-async def test_failures_are_marked(opened: Open, says: ModelSays, collector: Collector) -> None:
-    says.supervisor(decision(task("t1", BENCH)), decision(reply="It can't be done."))
-    says.agent("t1", calls(("fail", {"why": "disk"})))
+async def test_failures_are_marked(opened: Open, script: ScriptedModel, collector: Collector) -> None:
+    script.supervisor(decision(task("t1", BENCH)), decision(reply="It can't be done."))
+    script.agent("t1", calls(("fail", {"why": "disk"})))
 
     async with opened(otlp_endpoint=collector.url) as platform:
         await platform.ask("Break the disk.")
@@ -210,23 +223,23 @@ async def test_failures_are_marked(opened: Open, says: ModelSays, collector: Col
 
 
 async def test_to_wait_for_somebody_is_no_failure(
-    opened: Open, says: ModelSays, collector: Collector, workbench: Workbench
+    opened: Open, script: ScriptedModel, collector: Collector, workbench: Workbench
 ) -> None:
-    says.supervisor(decision(task("t1", SHOP)))
-    says.agent("t1", calls(("wait", {"place": "traced"})))
+    script.supervisor(decision(task("t1", SHOP)))
+    script.agent("t1", calls(("wait", {"place": "traced"})))
     async with opened(otlp_endpoint=collector.url) as platform:
         key = await platform.accept("Wait in the shop.")
-        async with platform.living(key):
-            await until_there("wait traced", workbench.done)
-        await live(platform, key)
+        async with platform.executing(key):
+            await wait_until_noted("wait traced", workbench.done)
+        await execute_run(platform, key)
 
     waited = {span.name for span in collector.spans if span.attributes.get("starling.waiting")}
     assert waited == {"execute_tool shop.wait", "attempt 1", "task t1"}
     assert not any(span.failed for span in collector.spans)
 
 
-async def test_content_stays_here_if_it_is_to(opened: Open, says: ModelSays, collector: Collector) -> None:
-    two_specialists(says)
+async def test_content_stays_here_if_it_is_to(opened: Open, script: ScriptedModel, collector: Collector) -> None:
+    two_specialists(script)
 
     async with opened(otlp_endpoint=collector.url, trace_content=False) as platform:
         await platform.ask("How are disk and door?")
@@ -237,17 +250,17 @@ async def test_content_stays_here_if_it_is_to(opened: Open, says: ModelSays, col
 
 
 async def test_a_collector_that_is_away_costs_a_run_one_warning_at_most(
-    opened: Open, says: ModelSays, caplog: pytest.LogCaptureFixture
+    opened: Open, script: ScriptedModel, caplog: pytest.LogCaptureFixture
 ) -> None:
-    two_specialists(says)
+    two_specialists(script)
 
     with caplog.at_level(logging.INFO):
         async with opened(otlp_endpoint=f"http://127.0.0.1:{free_port()}") as platform:
-            told = [await platform.ask("How are disk and door?") for _ in range(2)]
+            stream = [await platform.ask("How are disk and door?") for _ in range(2)]
 
     ours = [record for record in caplog.records if {"opentelemetry", "tracing"} & set(record.name.split("."))]
     said = [record.getMessage() for record in ours]
-    assert [run.status for run in told] == ["succeeded", "succeeded"]
+    assert [run.status for run in stream] == ["succeeded", "succeeded"]
     # none where the platform stops before the exporter has given up
     assert [message.split(" to ")[0] for message in said] in ([], ["traces can't be delivered"])
 

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from starling.app.cli.command_settings import service_settings_of, settings_of
-from tests.support.logs import restored_logging
+from tests.support.logging_state import restored_logging
 
 
 @pytest.fixture(autouse=True)

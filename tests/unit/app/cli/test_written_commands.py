@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from starling.app.cli.root_command import app
-from tests.support.guides import PAGES, ROOT, mentions
+from tests.support.documented_commands import PAGES, ROOT, mentions
 
 WRITTEN = (*PAGES, "CHANGELOG.md", "CONTRIBUTING.md")
 ROOT_COMMAND: Any = get_command(app)

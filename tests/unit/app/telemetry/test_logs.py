@@ -17,7 +17,7 @@ from rich.text import Text
 from starling.app.telemetry.logs import configure_logs
 from starling.app.telemetry.redaction import Redaction
 from starling.core.settings import ProviderSettings, Settings
-from tests.support.logs import restored_logging
+from tests.support.logging_state import restored_logging
 
 CANARIES = {
     "database": "postgresql://us:pa%40ss-canary@db.example/x",

@@ -10,7 +10,7 @@ from starling.infra.postgres.embedded.binaries import find_binaries
 from starling.infra.postgres.embedded.os_user import Account, claim_folder
 from starling.infra.postgres.embedded.postmaster import end_previous, free_port, running_server, socket_folder
 
-SOMEBODY = Account(uid=54_321, gid=54_321, is_self=False)
+ANSWERER = Account(uid=54_321, gid=54_321, is_self=False)
 
 
 def test_a_socket_needs_a_short_path() -> None:
@@ -22,8 +22,8 @@ def test_another_user_reaches_what_no_folder_closes(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
 
-    assert SOMEBODY.can_reach(Path("/"))
-    assert not SOMEBODY.can_reach(closed / "not" / "yet" / "there")
+    assert ANSWERER.can_reach(Path("/"))
+    assert not ANSWERER.can_reach(closed / "not" / "yet" / "there")
     assert Account(os.geteuid(), os.getegid(), is_self=True).can_reach(closed)
 
 

@@ -12,13 +12,13 @@ from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.thread_policies import Policy
 from starling.infra.postgres.runs.writer import RunWriter
-from tests.support.runs import a_run, claimed
+from tests.support.run_factories import claimed, new_run
 
 CAP = 3
 
 
 @dataclass
-class Line:
+class AdmissionHarness:
     """Runs as they come and go, and which of them were given to the queue."""
 
     engine: AsyncEngine
@@ -32,7 +32,7 @@ class Line:
         self.queued += keys
 
     async def accept(self, *, thread: str = "thread", tenant: str = "default", policy: Policy = "enqueue") -> RunKey:
-        new = replace(a_run(thread=thread, tenant=tenant), policy=policy)
+        new = replace(new_run(thread=thread, tenant=tenant), policy=policy)
         await self.repository.accept(new)
         return new.key
 

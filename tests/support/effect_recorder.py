@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.gateway import SERVERS
+from tests.support.gateway_harness import SERVERS
 
 AGENT = "mcp_agent_effects"
 _EFFECTS = {"read_it": "read", "put": "idempotent", "charge": "unsafe", "find_charge": "read"}
 
 
 @dataclass(frozen=True, slots=True)
-class Effects:
+class EffectRecorder:
     """The record of all effect servers that write to one file."""
 
     file: Path

@@ -10,30 +10,30 @@ from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, StoredInterrupt
 from tests.support.platform import Platform
 
-SOMEBODY = "somebody"
+ANSWERER = "somebody"
 _TAKE_JOB = text("DELETE FROM procrastinate_jobs WHERE queueing_lock = :run AND status = 'todo'")
 
 
-async def live(platform: Platform, key: RunKey) -> None:
+async def execute_run(platform: Platform, key: RunKey) -> None:
     """Claim and execute a run until it ends or waits."""
     await platform.brain.execute(await platform.claim(key))
 
 
-async def questions(platform: Platform, key: RunKey) -> list[StoredInterrupt]:
+async def open_interrupts(platform: Platform, key: RunKey) -> list[StoredInterrupt]:
     """Return what a run waits for."""
     return await platform.services.interrupts.waiting(key.tenant, run=key.id)
 
 
-async def answer(platform: Platform, key: RunKey, **payload: Any) -> None:
+async def answer_interrupts(platform: Platform, key: RunKey, **payload: Any) -> None:
     """Answer everything that a run waits for in the same way."""
-    answers = [InterruptAnswer(item.id, "resolved", payload) for item in await questions(platform, key)]
+    answers = [InterruptAnswer(item.id, "resolved", payload) for item in await open_interrupts(platform, key)]
     assert answers
     async with platform.services.engine.begin() as connection:  # a worker would have taken the run's job
         await connection.execute(_TAKE_JOB, {"run": key.id})
-    await platform.services.interrupts.answer(key, answers, SOMEBODY)
+    await platform.services.interrupts.answer(key, answers, ANSWERER)
 
 
-async def until_there(what: str, where: Callable[[], Collection[str]], count: int = 1) -> None:
+async def wait_until_noted(what: str, where: Callable[[], Collection[str]], count: int = 1) -> None:
     """Return once another process has noted something so often."""
     async with asyncio.timeout(30):
         while list(where()).count(what) < count:  # noqa: ASYNC110 - another process

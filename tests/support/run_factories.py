@@ -23,7 +23,7 @@ async def defer_nothing(connection: Connection, keys: Sequence[RunKey]) -> None:
     """A queue that nobody works on."""
 
 
-def a_run(run_id: str = "", *, tenant: str = DEFAULT_TENANT, thread: str = "thread") -> NewRun:
+def new_run(run_id: str = "", *, tenant: str = DEFAULT_TENANT, thread: str = "thread") -> NewRun:
     run_id = run_id or new_id()
     return NewRun(
         key=RunKey(tenant, run_id),
@@ -43,7 +43,7 @@ async def claimed(leases: Leases, key: RunKey, *, lease_seconds: float = 60) -> 
     return claim
 
 
-def a_question(run_id: str, *, seconds: float = 60) -> StoredInterrupt:
+def new_question(run_id: str, *, seconds: float = 60) -> StoredInterrupt:
     """A question to the user that can be answered for so long."""
     return StoredInterrupt(
         id=new_id(),
@@ -89,7 +89,7 @@ async def locked(table: str, url: str) -> AsyncGenerator[None]:
         yield
 
 
-async def waiting_for_a_lock(url: str) -> None:
+async def wait_for_lock_waiter(url: str) -> None:
     """Return once somebody waits for a lock."""
     query = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     async with asyncio.timeout(10), await AsyncConnection.connect(url, autocommit=True) as watcher:

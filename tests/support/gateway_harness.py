@@ -31,7 +31,7 @@ TOOLS = Path(__file__).parents[2] / ".tools/servers"
 
 
 @dataclass
-class House:
+class GatewayHarness:
     """A gateway and what is around it."""
 
     engine: AsyncEngine

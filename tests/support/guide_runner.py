@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.support.command_line import Home
-from tests.support.guides import ROOT, Block, blocks, reason_not_to_run
+from tests.support.command_line import CliWorkspace
+from tests.support.documented_commands import ROOT, Block, blocks, reason_not_to_run
 
 _OWN = re.compile(
     r"sk-starling-[\w-]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|http://(?:127\.0\.0\.1|0\.0\.0\.0):\d+"
@@ -44,13 +44,13 @@ class Service:
 
 
 @dataclass
-class Reader:
+class GuideRunner:
     """Follows pages in a folder of their own, beside the `starling up` that they have running from the start.
 
     `stand_ins` are what is here for what a guide only names, such as somebody's database.
     """
 
-    home: Home
+    workspace: CliWorkspace
     stand_ins: dict[str, str]
     own: dict[str, str] = field(default_factory=dict[str, str])
     up: Service | None = None
@@ -58,12 +58,12 @@ class Reader:
 
     @classmethod
     @contextmanager
-    def at_home(cls, home: Home, stand_ins: dict[str, str]) -> Generator["Reader"]:
+    def at_home(cls, workspace: CliWorkspace, stand_ins: dict[str, str]) -> Generator["GuideRunner"]:
         """Give somebody in a clone after `make demo`, with the README's `mcp.json`."""
-        (home.folder / ".venv").symlink_to(sys.prefix)
-        (home.folder / ".tools").symlink_to(ROOT / ".tools")
-        (home.folder / ".curlrc").write_text("fail\n")  # a status of 400 or more is an exit code
-        reader = cls(home, stand_ins)
+        (workspace.folder / ".venv").symlink_to(sys.prefix)
+        (workspace.folder / ".tools").symlink_to(ROOT / ".tools")
+        (workspace.folder / ".curlrc").write_text("fail\n")  # a status of 400 or more is an exit code
+        reader = cls(workspace, stand_ins)
         try:
             yield reader
         finally:
@@ -74,7 +74,7 @@ class Reader:
         self._begin()
         for block in blocks(page):
             if block.file:
-                (self.home.folder / block.file).write_text(self._translated(block.text))
+                (self.workspace.folder / block.file).write_text(self._translated(block.text))
             if block.is_run:
                 with ExitStack() as services:
                     self._type(block, services)
@@ -87,7 +87,7 @@ class Reader:
         self.up = None
 
     def _begin(self) -> None:
-        file, text = self.home.folder / "mcp.json", next(block.text for block in blocks("README.md") if block.file)
+        file, text = self.workspace.folder / "mcp.json", next(block.text for block in blocks("README.md") if block.file)
         changed = not file.exists() or file.read_text() != text
         file.write_text(text)
         if not self.up or (_bare(self.up.command), self.up.exported) != (_UP, {}):
@@ -129,14 +129,14 @@ class Reader:
         self.own[_ADDRESS] = _OWN.findall(self.up.said)[0].replace("0.0.0.0", "127.0.0.1")  # noqa: S104
 
     def _started(self, command: str, exported: Variables) -> Service:
-        log = self.home.folder / "service.log"
+        log = self.workspace.folder / "service.log"
         with log.open("w") as errors:
             process = subprocess.Popen(
                 _words(_PORT.sub("--port 0", self._translated(command))),
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                cwd=self.home.folder,
+                cwd=self.workspace.folder,
                 env=self._environment(exported) | {"PORT": "0"},
             )
         assert process.stdout is not None
@@ -160,18 +160,18 @@ class Reader:
             ["/bin/sh", "-ec", self._translated(command)],
             capture_output=True,
             text=True,
-            cwd=ROOT if in_clone else self.home.folder,
+            cwd=ROOT if in_clone else self.workspace.folder,
             env=self._environment(exported),
             timeout=_SECONDS,
             check=False,
         )
 
     def _environment(self, exported: Variables) -> dict[str, str]:
-        kept = {name: value for name, value in self.home.environment.items() if name != "STARLING_MODEL"}
+        kept = {name: value for name, value in self.workspace.environment.items() if name != "STARLING_MODEL"}
         here = {
             "PATH": f"{Path(sys.executable).parent}:{kept['PATH']}",
             "OLLAMA_BASE_URL": "http://127.0.0.1:9",  # nobody is there: the model is offline:rules
-            "STARLING_DEMO_CACHE": str(self.home.folder / "demo"),
+            "STARLING_DEMO_CACHE": str(self.workspace.folder / "demo"),
         }
         port = {"PORT": self.own[_ADDRESS].rpartition(":")[2]} if _ADDRESS in self.own else {}
         return kept | here | port | dict(exported)

@@ -73,13 +73,13 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Written:
+class DocumentedCommand:
     """A command line as somebody wrote it. Words in capitals, and what has an `…`, stand for anything."""
 
     words: tuple[str, ...]
 
     @classmethod
-    def of(cls, words: Sequence[str]) -> "Written":
+    def of(cls, words: Sequence[str]) -> "DocumentedCommand":
         """Read a command line, wherever it has our program and whatever comes before its command."""
         program = words[0].removeprefix(".venv/bin/") if words[0].endswith("/starling") else words[0]
         early = 3 if words[1:2] == ["--settings"] else 1
@@ -90,15 +90,15 @@ class Written:
         return frozenset(word.partition("=")[0] for word in self.words if re.match(r"--?\w", word))
 
     @property
-    def says(self) -> Sequence[str]:
+    def argument_words(self) -> Sequence[str]:
         """What it is called and given, up to its options, and after a `--`."""
         first = next((place for place, word in enumerate(self.words) if word in self.options), len(self.words))
         after = self.words[self.words.index("--") :] if "--" in self.words[first:] else ()
         return (*self.words[:first], *after)
 
-    def is_shown_by(self, other: "Written") -> bool:
+    def is_shown_by(self, other: "DocumentedCommand") -> bool:
         """Return whether who runs the other one has run this one, but for what it was given."""
-        said, done = self.says, other.says
+        said, done = self.argument_words, other.argument_words
         return (
             self.options <= other.options
             and len(said) <= len(done)
@@ -116,7 +116,7 @@ def blocks(page: str) -> list[Block]:
 
 
 @cache
-def runs(page: str) -> tuple[Written, ...]:
+def runs(page: str) -> tuple[DocumentedCommand, ...]:
     """Return the command lines of a page that a reader runs, those in pipes and behind others, too."""
     commands = [command for block in blocks(page) if block.is_run for command, _ in block.commands()]
     return tuple(written for command in commands if not reason_not_to_run(command) for written in _split(command))
@@ -149,11 +149,11 @@ def is_shown(line: str, page: str) -> bool:
     """
     if not _PROGRAM.match(line) or reason_not_to_run(line):
         return True
-    return all(_is_shown(Written.of(words), page) for words in _alternatives(line))
+    return all(_is_shown(DocumentedCommand.of(words), page) for words in _alternatives(line))
 
 
-def _is_shown(asked: Written, page: str) -> bool:
-    if not asked.says:
+def _is_shown(asked: DocumentedCommand, page: str) -> bool:
+    if not asked.argument_words:
         return any(asked.options <= each.options for each in runs(page))
     return any(asked.is_shown_by(each) for other in PAGES for each in runs(other))
 
@@ -167,7 +167,7 @@ def _prose(page: str) -> list[str]:
     return [" ".join(found.split()) for found in _CODE.findall(_BLOCK.sub("", (ROOT / page).read_text("utf-8")))]
 
 
-def _split(command: str) -> Iterator[Written]:
+def _split(command: str) -> Iterator[DocumentedCommand]:
     lexer = shlex.shlex(command.replace("\\\n", " "), posix=True, punctuation_chars="|&;<>")
     lexer.whitespace_split = True
     words: list[str] = []
@@ -175,7 +175,7 @@ def _split(command: str) -> Iterator[Written]:
         if word not in _ENDS:
             words.append(word)
         elif words:
-            yield Written.of(words)
+            yield DocumentedCommand.of(words)
             words = []
 
 
