@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.infra.postgres.notifications import open_hub
 from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
 from starling.infra.queue.run_queue import RunQueue, open_queue
-from tests.support.runs import a_run
+from tests.support.run_factories import new_run
 
 SECONDS = 30
 
@@ -31,7 +31,7 @@ class Hands:
 async def test_an_accepted_run_goes_to_the_free_worker_of_its_process_without_a_job(
     database_url: str, engine: AsyncEngine
 ) -> None:
-    hands, new = Hands(), a_run()
+    hands, new = Hands(), new_run()
     async with asyncio.timeout(SECONDS), working(database_url, hands, slots=1) as queue:
         await RunRepository(engine, queue.defer, cap=8, local=queue).accept(new)
 
@@ -41,7 +41,7 @@ async def test_an_accepted_run_goes_to_the_free_worker_of_its_process_without_a_
 
 
 async def test_a_run_for_which_no_slot_is_free_waits_in_the_queue(database_url: str, engine: AsyncEngine) -> None:
-    hands, first, second = Hands(), a_run(thread="a"), a_run(thread="b")
+    hands, first, second = Hands(), new_run(thread="a"), new_run(thread="b")
     async with asyncio.timeout(SECONDS), working(database_url, hands, slots=1) as queue:
         runs = RunRepository(engine, queue.defer, cap=8, local=queue)
         await runs.accept(first)
@@ -55,7 +55,7 @@ async def test_a_run_for_which_no_slot_is_free_waits_in_the_queue(database_url: 
 
 async def test_a_process_without_a_worker_queues_what_it_accepts(database_url: str, engine: AsyncEngine) -> None:
     async with open_queue(database_url) as queue:
-        await RunRepository(engine, queue.defer, cap=8, local=queue).accept(a_run())
+        await RunRepository(engine, queue.defer, cap=8, local=queue).accept(new_run())
 
         assert await jobs(database_url) == 1
 

@@ -13,7 +13,7 @@ from starling.infra.postgres.runs.acceptance import RunRepository
 from starling.infra.postgres.runs.broadcast import CHANNEL, Broadcast
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.writer import RunWriter
-from tests.support.runs import a_run, claimed, defer_nothing
+from tests.support.run_factories import claimed, defer_nothing, new_run
 
 SECONDS = 20
 
@@ -76,7 +76,7 @@ async def listener(url: str) -> AsyncGenerator[AsyncConnection]:
 
 async def running_writer(engine: AsyncEngine, hub: NotificationHub) -> RunWriter:
     repository = RunRepository(engine, defer_nothing, cap=8)
-    new = a_run()
+    new = new_run()
     await repository.accept(new)
     claim = await claimed(Leases(engine, defer_nothing, repository.admit), new.key)
     return RunWriter(engine, claim, Broadcast(hub))
