@@ -37,7 +37,7 @@ from brain.registry.cards import Roster
 from brain.registry.service import Registry
 from brain.state import ConversationMessage, GraphState, initial_state
 from brain.tracing import TracedGateway, TracedModels
-from starling.core.artifacts import NO_ARTIFACTS, ArtifactStore
+from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
 from starling.core.clock import Clock, Deadline
 from starling.core.errors import (
     DatabaseUnavailableError,
@@ -53,7 +53,7 @@ from starling.core.runs import Run, RunResult
 from starling.core.settings import Limits
 from starling.core.tool_calls import Effect
 from starling.core.tools import NO_HALTS, Halts, ToolGateway
-from starling.core.tracing import NO_TRACER, Span, Tracer
+from starling.core.tracing import NOOP_TRACER, Span, Tracer
 from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.runs.acceptance import Claim, Connection, RunKey
 from starling.infra.postgres.runs.broadcast import Broadcast
@@ -83,10 +83,10 @@ class Collaborators:
     gateway: ToolGateway
     clock: Clock
     limits: Limits
-    tracer: Tracer = NO_TRACER
+    tracer: Tracer = NOOP_TRACER
     halts: Halts = NO_HALTS
     lives: ActiveRuns = field(default_factory=ActiveRuns)
-    artifacts: ArtifactStore = NO_ARTIFACTS
+    artifacts: ArtifactStore = DISABLED_ARTIFACT_STORE
 
 
 class Brain:
@@ -253,7 +253,7 @@ def _star(with_: Collaborators) -> Star:
 
 
 def _traced(with_: Collaborators) -> Collaborators:
-    if with_.tracer is NO_TRACER:
+    if with_.tracer is NOOP_TRACER:
         return with_
     models, gateway = TracedModels(with_.models, with_.tracer), TracedGateway(with_.gateway, with_.tracer)
     return replace(with_, models=models, gateway=gateway)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from starling.core.errors import ConfigurationError
 from starling.core.json import Json, JsonObject, digest, storable
 from starling.core.tool_calls import Effect
-from starling.core.validation_errors import said
+from starling.core.validation_errors import fault_text
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
 _EXAMPLE = '{"mcpServers": {"time": {"command": "mcp-server-time"}}}'
@@ -231,7 +231,7 @@ def _examined(name: str, document: object) -> tuple[ServerConfig | None, list[st
 def _faults(error: ValueError) -> list[str]:
     if not isinstance(error, ValidationError):
         return [f": {error}"]
-    return [f"{_place(fault['loc'])}: {said(fault, 'key')}" for fault in error.errors()]
+    return [f"{_place(fault['loc'])}: {fault_text(fault, 'key')}" for fault in error.errors()]
 
 
 def _place(location: tuple[int | str, ...]) -> str:

@@ -23,7 +23,7 @@ from mcp_gateway.path.timeout import Timeout
 from mcp_gateway.repository import ServerRepository
 from mcp_gateway.schema_validation import Validators
 from mcp_gateway.session_pool import Sessions
-from starling.core.artifacts import NO_ARTIFACTS, ArtifactStore
+from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
 from starling.core.clock import Deadline
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, SuspendedError
 from starling.core.settings import Limits
@@ -116,7 +116,7 @@ async def open_gateway(
     limits: Limits,
     environment: Mapping[str, str],
     halts: Halts = NO_HALTS,
-    artifacts: ArtifactStore = NO_ARTIFACTS,
+    artifacts: ArtifactStore = DISABLED_ARTIFACT_STORE,
 ) -> AsyncGenerator[Gateway]:
     """Yield a gateway that knows what the database knows; at the end no session and no process is left.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mcp_gateway.path.stage import Step
-from starling.core.artifacts import READ_ARTIFACT, ArtifactStore, MediaType, NotKept, Origin
+from starling.core.artifacts import READ_ARTIFACT, ArtifactOrigin, ArtifactStore, MediaType, NotStored
 from starling.core.clock import Deadline
 from starling.core.json import JsonObject, canonical
 from starling.core.tools import ToolCall, ToolOutcome
@@ -48,7 +48,7 @@ class SizeLimit:
         if whole is None:
             return bounded
         kept = await self._kept(call, whole, deadline)
-        if isinstance(kept, NotKept):
+        if isinstance(kept, NotStored):
             _log.warning("of the result of call %s only the beginning is kept: %s", call.id, kept.reason)
         text, artifact = self._shortened(outcome.text, whole, kept), kept if isinstance(kept, str) else ""
         return replace(bounded, text=text, truncated=True, artifact=artifact, characters=len(whole.text))
@@ -62,18 +62,18 @@ class SizeLimit:
             return _Whole(left_out, "application/json", only_data=True)
         return _Whole(f"{text}\n\n{left_out}")
 
-    async def _kept(self, call: ToolCall, whole: _Whole, deadline: Deadline) -> str | NotKept:
+    async def _kept(self, call: ToolCall, whole: _Whole, deadline: Deadline) -> str | NotStored:
         """Keep the whole for its run, but not for long: the result itself is at hand."""
         if call.record is None:
-            return NotKept("no run would read it")
-        origin = Origin(call.tenant, call.run_id, call.id, call.tool.full_name)
+            return NotStored("no run would read it")
+        origin = ArtifactOrigin(call.tenant, call.run_id, call.id, call.tool.full_name)
         try:
             async with asyncio.timeout(deadline.cap(_KEEP_SECONDS)):
                 return await self.artifacts.put(origin, whole.text, whole.media_type)
         except TimeoutError:
-            return NotKept("there was no time for it")
+            return NotStored("there was no time for it")
 
-    def _shortened(self, text: str, whole: _Whole, kept: str | NotKept) -> str:
+    def _shortened(self, text: str, whole: _Whole, kept: str | NotStored) -> str:
         size = f"{len(whole.text):,} characters"
         if whole.only_data:
             return f"{text}\n[left out: structured content of {size}{_where(kept, 0)}]".lstrip()
@@ -82,8 +82,8 @@ class SizeLimit:
         return f"{text[:end]}\n[cut off: the whole result has {size}{_where(kept, end)}]"
 
 
-def _where(kept: str | NotKept, offset: int) -> str:
-    if isinstance(kept, NotKept):
+def _where(kept: str | NotStored, offset: int) -> str:
+    if isinstance(kept, NotStored):
         return f"; the rest wasn't kept: {kept.reason}"
     return f"; it is artifact {kept}, and {READ_ARTIFACT} reads on from offset {offset}"
 

@@ -1,4 +1,4 @@
-"""The configuration of an agent that a user makes."""
+"""Configuration of a custom agent."""
 
 from typing import Annotated, Final, Literal
 
@@ -10,25 +10,25 @@ AGENT_NAME: Final = r"^[a-z0-9][a-z0-9_-]{0,47}$"
 SPECIALIST_PREFIX: Final = "mcp_agent_"
 
 
-def _not_a_specialist(name: str) -> str:
+def _check_not_reserved(name: str) -> str:
     if name.startswith(SPECIALIST_PREFIX):
-        raise ValueError(f"names that begin with {SPECIALIST_PREFIX} belong to the specialists of servers")
+        raise ValueError(f"names that begin with {SPECIALIST_PREFIX} are reserved for the specialists of servers")
     return name
 
 
-def _with_colon(name: str) -> str:
-    """`provider/model` is another way to write `provider:model`; the model's own part may have both."""
+def _normalize_model(name: str) -> str:
+    """Return `provider:model` for `provider/model`; the part after the provider may contain both characters."""
     provider, slash, model = name.partition("/")
     return f"{provider}:{model}" if slash and ":" not in provider else name
 
 
-type AgentName = Annotated[str, StringConstraints(pattern=AGENT_NAME), AfterValidator(_not_a_specialist)]
+type AgentName = Annotated[str, StringConstraints(pattern=AGENT_NAME), AfterValidator(_check_not_reserved)]
 type _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(storable_text)]
 type _Reference = Annotated[_Text, StringConstraints(max_length=200)]
 
 
 class LLMAgentConfig(BaseModel):
-    """An agent as its user describes it: what it is told, what it may call, and who reviews it."""
+    """A custom agent: its instruction, model, tools and reviewer."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -46,32 +46,35 @@ class LLMAgentConfig(BaseModel):
     )
 
     type: Literal["llm"] = "llm"
-    id: AgentName = Field(description="Its name, unique for your tenant.")
-    llm_model: Annotated[_Reference, AfterValidator(_with_colon)] | None = Field(
-        default=None, description="`provider:model` or `provider/model`; without it, the model that its role has."
+    id: AgentName = Field(description="Name of the agent, unique for your tenant.")
+    llm_model: Annotated[_Reference, AfterValidator(_normalize_model)] | None = Field(
+        default=None, description="`provider:model` or `provider/model`. Default: the model of its role."
     )
     behavior_template: Annotated[_Text, StringConstraints(max_length=20_000)] | None = Field(
-        default=None, description="Its instruction, in plain words: nothing in it is evaluated."
+        default=None, description="Instruction for the model, as plain text: nothing in it is evaluated."
     )
     tools: tuple[_Reference, ...] = Field(
-        default=(), max_length=200, description="Full names `server.tool`, or `server.*`. Without tools, it writes."
+        default=(),
+        max_length=200,
+        description="Full names `server.tool`, or `server.*`. An agent without tools only writes text.",
     )
     render_policy: _Reference | None = Field(
-        default=None, description="How it is shown the conversation: `last_messages` (default), `none` or `summary`."
+        default=None,
+        description="How much of the conversation the agent gets: `last_messages` (default), `none` or `summary`.",
     )
     enable_self_reflection: bool = Field(
-        default=False, description="True: each result is reviewed, whatever else is set. False changes nothing."
+        default=False, description="True: each result is reviewed, whatever the policy is. False: no override."
     )
     reflection_agent_id: AgentName | None = Field(
-        default=None, description="The custom agent whose instruction and model review this one's results."
+        default=None, description="Custom agent whose instruction and model are used to review the results of this one."
     )
 
     @property
     def hash(self) -> str:
-        """The digest of the whole configuration: its version."""
+        """Digest of the whole configuration, used as its version."""
         return digest(self.model_dump(mode="json"))
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """The servers that its tools belong to, each once."""
+        """Servers that the tools belong to, without duplicates."""
         return tuple(dict.fromkeys(tool.partition(".")[0] for tool in self.tools))

@@ -1,4 +1,4 @@
-"""What is too long for a model, kept whole: under the hash of its content, for the run whose call gave it."""
+"""Artifacts: tool results that are too long for a model, stored by content hash and visible to their run only."""
 
 import hashlib
 from collections.abc import Sequence
@@ -9,19 +9,19 @@ from typing import Final, Literal, Protocol
 from starling.core.errors import NotFoundError
 
 READ_ARTIFACT: Final = "read_artifact"
-"""The tool that agents have for reading on; results that were cut name it."""
+"""Name of the built-in tool with which agents read artifacts; shortened results mention it."""
 
 type MediaType = Literal["text/plain", "application/json"]
 
 
 def artifact_id(text: str) -> str:
-    """Return what an artifact is known by: the SHA-256 of its text in UTF-8, as 64 hex digits."""
+    """Return the id of an artifact: the SHA-256 of its text in UTF-8, as 64 hex digits."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """Whose text it is: the result of a call in a run. `name` is the full name of its tool."""
+class ArtifactOrigin:
+    """The tool call that produced a text. `name` is the full name of the tool."""
 
     tenant: str
     run_id: str
@@ -31,7 +31,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """An artifact as its run refers to it: the result of the call `call_id` of the tool `name`."""
+    """Metadata of an artifact: the result of call `call_id` of the tool `name`."""
 
     id: str
     name: str
@@ -43,51 +43,51 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
-    """A whole artifact."""
+class ArtifactContent:
+    """The whole text of an artifact."""
 
     text: str
     media_type: MediaType
 
 
 @dataclass(frozen=True, slots=True)
-class NotKept:
-    """Why something isn't there to be read later, as a part of a sentence."""
+class NotStored:
+    """Reason why a text was not stored, as a part of a sentence."""
 
     reason: str
 
 
 class ArtifactStore(Protocol):
-    """Keeps artifacts. Nobody reaches one but through a run that refers to it."""
+    """Stores artifacts. An artifact can be read only through a run that refers to it."""
 
-    async def put(self, origin: Origin, text: str, media_type: MediaType) -> str | NotKept:
-        """Keep a storable text and that its origin refers to it; return its id. The same again changes nothing.
+    async def put(self, origin: ArtifactOrigin, text: str, media_type: MediaType) -> str | NotStored:
+        """Store a text and the reference from its origin; return its id. Idempotent.
 
-        Never raises for what the database does: whoever has a result goes on with it.
+        Database errors are returned as `NotStored`, so that the tool call still returns its result.
         """
         ...
 
-    async def read(self, tenant: str, run_id: str, artifact: str) -> Content:
-        """Return a whole artifact of a run. Raises NotFoundError, DatabaseUnavailableError."""
+    async def read(self, tenant: str, run_id: str, artifact: str) -> ArtifactContent:
+        """Return an artifact of a run. Raises NotFoundError, DatabaseUnavailableError."""
         ...
 
     async def part(self, tenant: str, run_id: str, artifact: str, offset: int, length: int) -> str:
-        """Return up to `length` characters from `offset` on. Raises as `read` does."""
+        """Return up to `length` characters from `offset` on. Raises the same errors as `read`."""
         ...
 
     async def of_run(self, tenant: str, run_id: str) -> Sequence[Artifact]:
-        """Return what a run refers to, in the order in which it was kept. Raises DatabaseUnavailableError."""
+        """Return the artifacts of a run, oldest first. Raises DatabaseUnavailableError."""
         ...
 
 
-class NoArtifacts(ArtifactStore):
-    """Nothing is ever kept."""
+class DisabledArtifactStore(ArtifactStore):
+    """Stores nothing."""
 
-    async def put(self, origin: Origin, text: str, media_type: MediaType) -> str | NotKept:
+    async def put(self, origin: ArtifactOrigin, text: str, media_type: MediaType) -> str | NotStored:
         del origin, text, media_type
-        return NotKept("nothing is kept here")
+        return NotStored("no artifact store is configured")
 
-    async def read(self, tenant: str, run_id: str, artifact: str) -> Content:
+    async def read(self, tenant: str, run_id: str, artifact: str) -> ArtifactContent:
         del tenant, run_id
         raise NotFoundError("artifact", artifact)
 
@@ -100,4 +100,4 @@ class NoArtifacts(ArtifactStore):
         return ()
 
 
-NO_ARTIFACTS: Final = NoArtifacts()
+DISABLED_ARTIFACT_STORE: Final = DisabledArtifactStore()

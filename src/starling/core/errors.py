@@ -1,18 +1,18 @@
-"""The one error tree. Typed arguments make the message; edges translate it once."""
+"""All errors of Starling. Their typed arguments make the message; HTTP, worker and CLI translate them once."""
 
 from typing import ClassVar
 
-_LISTED = {
-    "run": "`GET /v1/runs` and `starling run list` show your tenant's.",
-    "interrupt": "`GET /v1/approvals` and `starling run approve` show what waits.",
+_LIST_HINTS = {
+    "run": "`GET /v1/runs` and `starling run list` show the runs of your tenant.",
+    "interrupt": "`GET /v1/approvals` and `starling run approve` show the open interrupts.",
 }
 
 
 class StarlingError(Exception):
-    """Something went wrong that a person can be told about.
+    """Base class of errors whose text is meant for users.
 
-    `message` says what and where, `remedy` what to do about it; `code` is the stable name that
-    APIs, events and exit codes carry.
+    `message` states what is wrong and where, `remedy` what to do; `code` is the stable name that APIs, events and
+    exit codes use.
     """
 
     code: ClassVar[str] = "internal"
@@ -27,167 +27,167 @@ class StarlingError(Exception):
 
 
 class ConfigurationError(StarlingError):
-    """A setting or a configuration file is wrong; nothing was changed."""
+    """A setting or a configuration file is invalid; nothing was changed."""
 
     code = "configuration_invalid"
 
 
 class InvalidRequestError(StarlingError):
-    """A caller asked for something that can't be understood or isn't allowed."""
+    """The request is malformed or not allowed."""
 
     code = "invalid_request"
 
 
 class IdempotencyKeyReusedError(InvalidRequestError):
-    """An idempotency key that stands for one request came with another one."""
+    """An idempotency key was sent again with a different request."""
 
     code = "idempotency_key_reused"
 
     def __init__(self, key: str, run_id: str) -> None:
         super().__init__(
-            f"The idempotency key {key!r} stands for another request, which made run {run_id}.",
-            "Send a new key with a new request, and the same request with the same key.",
+            f"The idempotency key {key!r} was already used for a different request, which created run {run_id}.",
+            "Send a new key with each new request, or repeat the earlier request unchanged.",
         )
         self.key = key
         self.run_id = run_id
 
 
 class NotFoundError(StarlingError):
-    """The named thing doesn't exist for this tenant."""
+    """The named object does not exist for this tenant."""
 
     code = "not_found"
 
     def __init__(self, kind: str, name: str, remedy: str = "") -> None:
-        super().__init__(f"There is no {kind} {name!r}.", remedy or _LISTED.get(kind, ""))
+        super().__init__(f"There is no {kind} {name!r}.", remedy or _LIST_HINTS.get(kind, ""))
         self.kind = kind
         self.name = name
 
 
 class UnauthorizedError(StarlingError):
-    """The caller showed no key where one is needed, or one that doesn't count."""
+    """No valid key was sent although one is required."""
 
     code = "unauthorized"
 
 
 class ForbiddenError(StarlingError):
-    """The caller's key isn't for this."""
+    """The caller's key does not permit this."""
 
     code = "forbidden"
 
 
 class RateLimitedError(StarlingError):
-    """The key is used too often."""
+    """Too many requests were made with one key."""
 
     code = "rate_limited"
 
     def __init__(self, per_minute: int, retry_after: float) -> None:
         super().__init__(
-            f"The key may make {per_minute} requests a minute, and made them.",
-            f"Wait {retry_after:.1f} s, or ask for a higher `rate_per_minute`.",
+            f"The key has used up its limit of {per_minute} requests per minute.",
+            f"Try again in {retry_after:.1f} s, or raise the setting `rate_per_minute`.",
         )
-        self.retry_after = retry_after  # seconds until the next request is let in
+        self.retry_after = retry_after  # seconds until the next request is accepted
 
 
 class DatabaseUnavailableError(StarlingError):
-    """Postgres can't be reached, or not within the time limit."""
+    """Postgres can't be reached within the time limit."""
 
     code = "database_unavailable"
 
 
 class RunUnwritableError(DatabaseUnavailableError):
-    """What a run writes was tried for as long as it waits for a Postgres that is away.
+    """A write of a run failed for as long as the worker waits for Postgres.
 
-    Where others fare better meanwhile, it is the run that can't be written.
+    If the writes of other runs succeeded in this time, the data of this run is the cause.
     """
 
 
 class DatabaseUnsuitableError(StarlingError):
-    """Postgres answers, but is too old, lacks an extension or has a schema out of range."""
+    """Postgres is too old, lacks an extension or has a schema that this version can't use."""
 
     code = "database_unsuitable"
 
 
 class DrainingError(StarlingError):
-    """This process is being stopped: whoever has a choice asks another one."""
+    """This process is shutting down; send the request to another one."""
 
     code = "draining"
 
 
 class LeaseLostError(StarlingError):
-    """Another worker owns the run now: nothing more may be written under this fence."""
+    """Another worker owns the run now; nothing more may be written under this fence."""
 
     code = "lease_lost"
 
     def __init__(self, run_id: str, fence: int) -> None:
-        super().__init__(f"Run {run_id} is no longer held under fence {fence}.")
+        super().__init__(f"This worker no longer owns run {run_id} (fence {fence}).")
         self.run_id = run_id
         self.fence = fence
 
 
 class JournalDivergedError(StarlingError):
-    """A resumed task would ask something else than before the crash; it never asks again."""
+    """The model request of a resumed task differs from the recorded one; the model is not called again."""
 
     code = "journal_diverged"
 
     def __init__(self, path: str, position: int) -> None:
         super().__init__(
-            f"The request at {path} position {position} differs from the one that was recorded.",
-            "The task was stopped so that nothing is done twice; send the request again as a new run.",
+            f"The model request of task {path} at position {position} differs from the recorded one.",
+            "The task was stopped so that no tool call is repeated. Send the request again as a new run.",
         )
 
 
 class OutcomeUnknownError(StarlingError):
-    """A call that may change things outside was cut off; whether it happened isn't known."""
+    """A call with possible effects was interrupted; whether it took effect is unknown."""
 
     code = "outcome_unknown"
 
     def __init__(self, tool: str) -> None:
         super().__init__(
-            f"The call of {tool} was cut off: its outcome is unknown.",
-            "Check what the tool changed before you ask for it again.",
+            f"The call of {tool} was interrupted; whether it took effect is unknown.",
+            "Check what the tool changed before you repeat the request.",
         )
         self.tool = tool
 
 
 class SuspendedError(StarlingError):
-    """The run can't go on before somebody answers; what it waits for is written down."""
+    """The run is suspended until its interrupts, which are stored, are answered."""
 
     code = "suspended"
 
     def __init__(self, *interrupts: str) -> None:
-        super().__init__("The run waits for an answer.", "`POST /v1/runs/{id}/resume` gives it.")
+        super().__init__("The run waits for an answer.", "Send it with `POST /v1/runs/{id}/resume`.")
         self.interrupts = interrupts  # ids
 
 
 class ConflictError(StarlingError):
-    """What is asked for can't be done as things stand: they were changed, ended or answered already."""
+    """The request conflicts with the current state: the object was already changed, ended or answered."""
 
     code = "conflict"
 
 
 class RunCancelledError(StarlingError):
-    """Somebody asked for the run's end."""
+    """The run was cancelled."""
 
     code = "cancelled"
 
 
 class BudgetExhaustedError(StarlingError):
-    """The run has used the tokens that it may use, and nobody gave it more."""
+    """The token budget of the run is used up and was not raised."""
 
     code = "budget_exhausted"
 
     def __init__(self, used: int, budget: int) -> None:
-        super().__init__(f"The run's budget is used up: {used} of {budget} tokens.")
+        super().__init__(f"The token budget of the run is used up: {used} of {budget} tokens.")
 
 
 class DeadlineExceededError(StarlingError):
-    """The run's time is used up."""
+    """The deadline of the run has passed."""
 
     code = "deadline_exceeded"
 
 
 class ServerUnavailableError(StarlingError):
-    """An MCP server can't be started, reached or understood."""
+    """An MCP server can't be started or reached, or its answers are invalid."""
 
     code = "server_unavailable"
 
@@ -198,7 +198,7 @@ class ServerUnavailableError(StarlingError):
 
 
 class ModelError(StarlingError):
-    """A model call failed; the four classes below say how."""
+    """A model call failed; the four subclasses tell the kind of failure."""
 
     code = "model_error"
 
@@ -209,25 +209,25 @@ class ModelError(StarlingError):
 
 
 class LLMTimeout(ModelError):  # noqa: N818 - the seeds' names are a contract
-    """The model didn't answer in time."""
+    """The model did not answer within the time limit."""
 
     code = "llm_timeout"
 
 
 class LLMInvalidResponse(ModelError):  # noqa: N818
-    """The model answered something that isn't what the protocol or the schema promises."""
+    """The answer of the model violates the protocol or the response schema."""
 
     code = "llm_invalid_response"
 
 
 class LLMConnectionError(ModelError):
-    """The model's endpoint can't be reached."""
+    """The endpoint of the model can't be reached."""
 
     code = "llm_connection_error"
 
 
 class LLMServerError(ModelError):
-    """The model's endpoint answered with a failure of its own (5xx, 429) or refused us (4xx)."""
+    """The endpoint of the model failed (5xx), is overloaded (429) or refused the request (4xx)."""
 
     code = "llm_server_error"
 
@@ -236,9 +236,9 @@ class LLMServerError(ModelError):
     ) -> None:
         super().__init__(model, reason, remedy)
         self.status = status
-        self.retry_after = retry_after  # seconds the endpoint asked us to wait
+        self.retry_after = retry_after  # seconds, as requested by the endpoint
 
     @property
     def retryable(self) -> bool:
-        """Whether the same request may succeed later: overload and server faults, not refusals."""
+        """Return whether the same request may succeed later: overload and server faults, not refusals."""
         return self.status in (408, 429) or self.status >= 500

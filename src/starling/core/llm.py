@@ -1,4 +1,4 @@
-"""What a model is asked and what it answers, whoever serves it."""
+"""Model requests and replies, the same for all providers, and the `ModelClient` port."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from starling.core.json import JsonObject
 
 
 class ModelRole(StrEnum):
-    """What a call is for; settings map each role to a model and its fallbacks."""
+    """Purpose of a model call; settings map each role to a model and its fallbacks."""
 
     ROUTER = "router"
     REASONING = "reasoning"
@@ -27,7 +27,7 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelToolCall:
-    """One call that a model asked for. `arguments` is None where its text was no JSON object."""
+    """A tool call that a model requested. `arguments` is None if its text is not a JSON object."""
 
     id: str
     name: str
@@ -37,7 +37,7 @@ class ModelToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message. `tool_calls` goes with `assistant`, `tool_call_id` with `tool`."""
+    """One chat message. `tool_calls` is used with role `assistant`, `tool_call_id` with role `tool`."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
@@ -47,7 +47,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class ResponseSchema:
-    """The JSON schema that the whole answer has to fit."""
+    """JSON schema that the whole answer must match."""
 
     name: str
     schema: JsonObject
@@ -55,7 +55,7 @@ class ResponseSchema:
 
 @dataclass(frozen=True, slots=True)
 class PromptVersion:
-    """A prompt, and the digest of its text."""
+    """Name of a prompt and the digest of its text."""
 
     name: str
     version: str
@@ -63,10 +63,10 @@ class PromptVersion:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One request to the model of a role. `timeout` is seconds for the whole answer, fallbacks included.
+    """One request to the model of a role. `timeout` is in seconds, for the whole answer with its fallbacks.
 
-    `prompt` says where the messages come from, for those who look at traces; the model doesn't see it. `model` is asked
-    first, where it is set, and then those of the role.
+    `prompt` names the prompt of the messages, for traces only. If `model` is set, it is tried before the models of the
+    role.
     """
 
     role: ModelRole
@@ -82,7 +82,7 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """Tokens as the endpoint counted them; zero where it didn't say."""
+    """Token counts reported by the endpoint; zero if it reports none."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -97,9 +97,9 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """A whole answer. `model` is `provider:model` as it really answered, after fallbacks.
+    """A complete answer. `model` is the `provider:model` that answered, after fallbacks.
 
-    `warnings` says what went wrong on the way: retries, fallbacks, a role that was downgraded.
+    `warnings` lists the retries, fallbacks and downgrades of the role that were needed.
     """
 
     content: str
@@ -112,23 +112,23 @@ class ModelReply:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of text, as it came. `restart` means that earlier pieces were from a broken answer."""
+    """A piece of streamed text. `restart`: discard the earlier pieces, they belong to a broken answer."""
 
     text: str
     restart: bool = False
 
 
 class ModelClient(Protocol):
-    """Asks models by role. Errors are the four `ModelError` classes, after retries and fallbacks."""
+    """Calls models by role. Raises the four `ModelError` classes, after retries and fallbacks."""
 
     async def respond(self, request: ModelRequest) -> ModelReply:
-        """Return the whole answer."""
+        """Return the complete answer."""
         ...
 
     def stream_respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
-        """Yield text as it comes; the last item is the whole `ModelReply`, usage included."""
+        """Yield text as it arrives; the last item is the complete `ModelReply`."""
         ...
 
     def describe(self, role: ModelRole) -> str:
-        """Return `provider:model` of the model that a role asks first."""
+        """Return `provider:model` of the first model of a role."""
         ...

@@ -1,4 +1,4 @@
-"""Who asks, and what they may reach."""
+"""Callers: tenant, scopes and grants."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from enum import StrEnum
 from typing import Any, Final, Self
 
 DEFAULT_TENANT: Final = "default"
-SHARED: Final = "*"  # the tenant column of what every tenant sees: servers, tools and epochs
+SHARED: Final = "*"  # value of the tenant column for rows of all tenants: servers, tools and epochs
 
 
 class Scope(StrEnum):
-    """What a key may be used for. None includes another one."""
+    """Permission of a key. No scope includes another one."""
 
     RUN = "run"
     TEAMS = "teams"
@@ -20,32 +20,32 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What runs may reach: every tool of `servers`, and besides single `tools`, by their full names."""
+    """What a run may call: every tool of `servers`, and the single `tools` by full name."""
 
     servers: frozenset[str] = frozenset()
     tools: frozenset[str] = frozenset()
 
     def permits(self, server: str, tool: str) -> bool:
-        """Whether a tool of a server, given by its full name, may be called."""
+        """Return whether a tool, given by its full name, may be called."""
         return server in self.servers or tool in self.tools
 
     def reaches(self, server: str) -> bool:
-        """Whether any tool of a server may be called."""
+        """Return whether at least one tool of a server may be called."""
         return server in self.servers or any(tool.startswith(f"{server}.") for tool in self.tools)
 
     def covers(self, other: "Grant | None") -> bool:
-        """Whether everything that another grant reaches is reached by this one."""
+        """Return whether this grant allows everything that `other` allows."""
         if other is None:
             return False
         return other.servers <= self.servers and all(self.permits(tool.partition(".")[0], tool) for tool in other.tools)
 
     def as_json(self) -> dict[str, list[str]]:
-        """Return the document that `of` reads."""
+        """Return the JSON form that `from_json` reads."""
         return {"servers": sorted(self.servers), "tools": sorted(self.tools)}
 
     @classmethod
-    def of(cls, document: Mapping[str, Sequence[str]] | None) -> Self | None:
-        """Return the grant that a document describes; None, which limits nothing, for None."""
+    def from_json(cls, document: Mapping[str, Sequence[str]] | None) -> Self | None:
+        """Return the grant of its JSON form. None means no limit."""
         if document is None:
             return None
         return cls(frozenset(document["servers"]), frozenset(document["tools"]))
@@ -53,7 +53,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Tenant, key and scopes of a caller; `grant` limits what its runs may reach (None: everything)."""
+    """Tenant, key and scopes of a caller; `grant` limits what its runs may call (None: no limit)."""
 
     tenant: str
     key_id: str
@@ -61,6 +61,6 @@ class Principal:
     grant: Grant | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return what a run remembers of its caller."""
+        """Return the JSON form that is stored with a run."""
         grant = self.grant.as_json() if self.grant else None
         return {"key_id": self.key_id, "scopes": sorted(self.scopes), "grant": grant}

@@ -1,4 +1,4 @@
-"""A run: what is asked, what is allowed, what came of it."""
+"""Runs: configuration, status and result."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +12,7 @@ from starling.core.principal import Grant
 
 
 class Mode(StrEnum):
-    """How bold a run may be."""
+    """How cautious a run is; governance derives limits from it."""
 
     CONSERVATIVE = "CONSERVATIVE"
     MODERATE = "MODERATE"
@@ -28,7 +28,7 @@ class Channel(StrEnum):
 
 
 class RunStatus(StrEnum):
-    """Where a run stands. The last five never change again."""
+    """Status of a run. The last five are terminal and never change."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -56,7 +56,7 @@ class RunLimits(BaseModel):
     tool_iterations: Annotated[int, Field(ge=1, le=50)] | None = None
     supervisor_calls: Annotated[int, Field(ge=1, le=50)] | None = None
     tokens: Annotated[int, Field(ge=1)] | None = None
-    max_clarifications: Annotated[int, Field(ge=0)] | None = None  # 0: nobody is there to answer
+    max_clarifications: Annotated[int, Field(ge=0)] | None = None  # 0: never ask the user
 
 
 class RunConfig(BaseModel):
@@ -71,7 +71,7 @@ class RunConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A claimed run, as its worker sees it."""
+    """A run that a worker has claimed."""
 
     tenant: str
     id: str
@@ -86,15 +86,15 @@ class Run:
     fence: int
     crashes: int
     remaining_seconds: float  # until its deadline, by the database's clock
-    claimed_at: datetime  # when this life began, by that clock
-    grant: Grant | None = None  # what its caller may reach
-    caller: str = ""  # the id of its caller's key
-    clarifications: int = 0  # that were asked on its branch since a run there last did without
-    cancelled: bool = False  # somebody asked for its end before this life began
+    claimed_at: datetime  # start of this claim, by the database's clock
+    grant: Grant | None = None  # what its caller may call
+    caller: str = ""  # id of the caller's key
+    clarifications: int = 0  # asked on its branch since the last run without one
+    cancelled: bool = False  # cancellation was requested before this claim
 
 
 class Citation(BaseModel):
-    """Where a part of the answer comes from."""
+    """Source of a part of the answer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -105,7 +105,7 @@ class Citation(BaseModel):
 
 
 class Degradation(BaseModel):
-    """A part of the answer that couldn't be had, and why."""
+    """A part of the answer that is missing, and the reason."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -124,7 +124,7 @@ class Step(BaseModel):
 
 
 class RunResult(BaseModel):
-    """What a run came to; all but the steps and ids of the whole result of `POST /process`."""
+    """Result of a run: the response of `POST /process` without steps and ids."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

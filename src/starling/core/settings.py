@@ -1,4 +1,4 @@
-"""Settings: environment variables over one `starling.yaml`. Nobody else reads the environment."""
+"""Settings from environment variables and `starling.yaml`. No other module reads the environment."""
 
 import os
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from pydantic_settings import (
 )
 
 from starling.core.errors import ConfigurationError
-from starling.core.settings_sources import EnvironmentSource, Origins
-from starling.core.validation_errors import said
+from starling.core.settings_sources import EnvironmentSource, SettingOrigins
+from starling.core.validation_errors import fault_text
 
 
 def environment() -> Mapping[str, str]:
@@ -25,7 +25,7 @@ def environment() -> Mapping[str, str]:
 
 
 class ProviderSettings(BaseModel):
-    """An OpenAI-compatible endpoint of one's own: `providers.<name>` makes `<name>:<model>` usable."""
+    """A custom OpenAI-compatible endpoint: `providers.<name>` adds the models `<name>:<model>`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -34,24 +34,24 @@ class ProviderSettings(BaseModel):
 
 
 class Limits(BaseModel):
-    """What bounds a run. A caller may ask for less, never for more."""
+    """Limits of runs and workers. A caller may request lower limits, never higher ones."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     run_seconds: float = Field(default=300, gt=0, le=86_400)
     model_call_seconds: float = Field(default=60, gt=0)
     tool_call_seconds: float = Field(default=30, gt=0)
-    database_seconds: float = Field(default=60, ge=0)  # that a service waits, at its start, for Postgres to answer
+    database_seconds: float = Field(default=60, ge=0)  # wait for Postgres at start-up
     server_start_seconds: float = Field(default=20, gt=0)
-    server_grace_seconds: float = Field(default=3, gt=0)  # that a start waits for servers slower than the others
+    server_grace_seconds: float = Field(default=3, gt=0)  # further wait for slow servers at start-up
     tool_iterations: int = Field(default=3, ge=1, le=50)
     max_attempts: int = Field(default=2, ge=1, le=10)
     supervisor_calls: int = Field(default=6, ge=1, le=50)
-    graph_steps: int = Field(default=200, ge=5, le=10_000)  # two for each round of tasks, three around them
+    graph_steps: int = Field(default=200, ge=5, le=10_000)  # LangGraph supersteps: two per round of tasks, and three
     parallel_tasks: int = Field(default=8, ge=1, le=64)
-    tool_result_chars: int = Field(default=20_000, ge=200)  # what is longer is cut, and kept as an artifact
-    artifact_bytes: int = Field(default=2**24, ge=0)  # of one artifact; 0 keeps none
-    tenant_artifact_bytes: int = Field(default=10**9, ge=0)  # of all artifacts of a tenant
+    tool_result_chars: int = Field(default=20_000, ge=200)  # a longer result is cut and stored as an artifact
+    artifact_bytes: int = Field(default=2**24, ge=0)  # size of one artifact; 0 stores none
+    tenant_artifact_bytes: int = Field(default=10**9, ge=0)  # size of all artifacts of a tenant
     max_output_tokens: int = Field(default=4_096, ge=16)
     max_history: int = Field(default=10, ge=0)
     worker_context_messages: int = Field(default=5, ge=0)
@@ -59,11 +59,11 @@ class Limits(BaseModel):
     runs_per_tenant: int = Field(default=64, ge=1)
     runs_per_worker: int = Field(default=48, ge=1)
     lease_seconds: float = Field(default=15, gt=0.5)
-    crashes_per_run: int = Field(default=3, ge=1)  # then the run is parked
-    drain_seconds: float = Field(default=20, ge=0)  # that a worker that is told to stop lets steps come to their end
-    interrupt_seconds: float = Field(default=86_400, gt=0)  # that a run waits for an answer
-    stream_ping_seconds: float = Field(default=15, gt=0)  # between signs of life in a stream
-    stream_write_seconds: float = Field(default=30, gt=0)  # that the reader of a stream may take nothing
+    crashes_per_run: int = Field(default=3, ge=1)  # then the status is `parked`
+    drain_seconds: float = Field(default=20, ge=0)  # time for steps to finish when a worker stops
+    interrupt_seconds: float = Field(default=86_400, gt=0)  # time limit for an answer to an interrupt
+    stream_ping_seconds: float = Field(default=15, gt=0)  # between keep-alive comments in a stream
+    stream_write_seconds: float = Field(default=30, gt=0)  # after which a reader that reads nothing is disconnected
     max_clarifications: int = Field(default=2, ge=0)
     sessions_per_server: int = Field(default=4, ge=1)
     session_idle_seconds: float = Field(default=600, gt=0)
@@ -74,10 +74,10 @@ def _default_data_dir() -> Path:
 
 
 class Settings(BaseSettings):
-    """Everything that can be set, from the environment first, then `starling.yaml`, then defaults."""
+    """All settings: environment variables first, then `starling.yaml`, then defaults."""
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-    _written: ClassVar[Mapping[str, Any]] = {}  # what a settings file says
+    _file_values: ClassVar[Mapping[str, Any]] = {}  # content of the settings file
 
     database_url: SecretStr | None = Field(default=None, validation_alias=AliasChoices("DATABASE_URL", "database_url"))
     database_direct_url: SecretStr | None = Field(
@@ -99,10 +99,10 @@ class Settings(BaseSettings):
         default=None, validation_alias=AliasChoices("CONTEXT_SERVICE_URL", "context_service_url")
     )
     require_keys: bool = Field(default=False, validation_alias=AliasChoices("STARLING_REQUIRE_KEYS", "require_keys"))
-    rate_per_minute: int = Field(  # of requests with one key, in each API process
+    rate_per_minute: int = Field(  # requests with one key, per API process
         default=600, ge=1, validation_alias=AliasChoices("STARLING_RATE_PER_MINUTE", "rate_per_minute")
     )
-    api_key: SecretStr | None = Field(  # what `starling ask` shows
+    api_key: SecretStr | None = Field(  # sent by `starling ask`
         default=None, validation_alias=AliasChoices("STARLING_API_KEY", "api_key")
     )
     mcp_config: Path | None = Field(default=None, validation_alias=AliasChoices("STARLING_MCP_CONFIG", "mcp_config"))
@@ -154,13 +154,13 @@ class Settings(BaseSettings):
 
     @property
     def data_dir_is_explicit(self) -> bool:
-        """Whether somebody named the folder; the default may be replaced by one that Postgres can reach."""
+        """Return whether the folder was set; a default folder may be replaced by one that Postgres can access."""
         return "data_dir" in self.model_fields_set
 
     @field_validator("model", "model_router", "model_reasoning", "model_coding", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        """`a:b, c:d` is a model and its fallbacks, in order."""
+        """Split `a:b, c:d` into a model and its fallbacks, in order."""
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
@@ -181,21 +181,21 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, EnvironmentSource(settings_cls), InitSettingsSource(settings_cls, dict(cls._written))
+        return init_settings, EnvironmentSource(settings_cls), InitSettingsSource(settings_cls, dict(cls._file_values))
 
 
-def load_settings(written: Mapping[str, Any], file: str, **options: Any) -> Settings:
-    """Put settings together: options of the command line over the environment over what is `written` in `file`.
+def load_settings(file_values: Mapping[str, Any], file: str, **options: Any) -> Settings:
+    """Merge command-line options, environment variables and the content of `file`, in this order of precedence.
 
-    Raises ConfigurationError with one part for each thing that is wrong, and where it was set.
+    Raises ConfigurationError, which names each wrong value and where it was set.
     """
 
     class FromFile(Settings):
-        _written: ClassVar[Mapping[str, Any]] = written
+        _file_values: ClassVar[Mapping[str, Any]] = file_values
 
     try:
         return FromFile(**options)
     except ValidationError as error:
-        origins = Origins(Settings.model_fields, options, EnvironmentSource(Settings)(), file)
-        wrong = "; ".join(f"{origins.place(item['loc'])}: {said(item, 'setting')}" for item in error.errors())
-        raise ConfigurationError(f"The settings are wrong: {wrong}.", "The README lists what can be set.") from None
+        origins = SettingOrigins(Settings.model_fields, options, EnvironmentSource(Settings)(), file)
+        wrong = "; ".join(f"{origins.describe(item['loc'])}: {fault_text(item, 'setting')}" for item in error.errors())
+        raise ConfigurationError(f"The settings are wrong: {wrong}.", "The README lists all settings.") from None

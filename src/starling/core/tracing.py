@@ -1,4 +1,4 @@
-"""Spans: what a run did and how long it took, for whoever looks at traces. Where nobody looks they cost nothing."""
+"""Port of tracing. Without a trace destination the no-op tracer is used, which costs next to nothing."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -9,20 +9,19 @@ from typing import Final, Protocol, Self
 from starling.core.runs import Run
 
 type Attributes = Mapping[str, object]
-"""Texts, numbers, truth values and lists of texts by name; None is left out.
+"""Strings, numbers, booleans and lists of strings by name; None is omitted.
 
-`input` and `output` are content: any JSON, shortened, and left out where content isn't traced. `tags` is a list of
-texts by which traces are found.
+`input` and `output` are content: any JSON, shortened, and omitted if tracing of content is off. `tags` is a list of
+strings by which traces can be searched.
 """
 
 type Describe = Callable[[], Attributes]
-"""Makes attributes; called only where somebody traces."""
+"""Creates attributes; called only if the span is recorded."""
 
 
 class SpanKind(StrEnum):
-    """What kind of work a span is; Langfuse's observation types."""
+    """Kind of work of a span: Langfuse's observation types."""
 
-    SPAN = "span"
     AGENT = "agent"
     CHAIN = "chain"
     TOOL = "tool"
@@ -32,35 +31,35 @@ class SpanKind(StrEnum):
 
 
 class Span(Protocol):
-    """Something that is being done."""
+    """A unit of work that is being traced."""
 
     def set(self, describe: Describe) -> None:
         """Add attributes."""
         ...
 
     def fail(self, reason: str) -> None:
-        """Mark it as failed. An exception that leaves the span's block does so too."""
+        """Mark the span as failed. An exception that leaves the span's block does this too."""
         ...
 
 
 class Tracer(Protocol):
-    """Opens spans. A span that is opened inside another one's block is its child, in tasks begun there too."""
+    """Opens spans. A span opened inside the block of another one is its child, also in asyncio tasks started there."""
 
     def segment(self, run: Run) -> AbstractContextManager[Span]:
-        """Open the root span of one life of a run, linked to the life before it."""
+        """Open the root span of one claim of a run, linked to the segment of the previous claim."""
         ...
 
     def span(self, name: str, kind: SpanKind, describe: Describe) -> AbstractContextManager[Span]:
-        """Open a span below the current one. Outside of any segment nothing is traced."""
+        """Open a child of the current span. Outside of a segment nothing is traced."""
         ...
 
     def score(self, name: str, value: float, comment: str) -> None:
-        """Give the current span a score."""
+        """Add a score to the current span."""
         ...
 
 
-class NoSpan:
-    """Nothing is being traced."""
+class NoopSpan:
+    """A span that records nothing."""
 
     __slots__ = ()
 
@@ -79,24 +78,24 @@ class NoSpan:
         del reason
 
 
-NO_SPAN: Final = NoSpan()
+NOOP_SPAN: Final = NoopSpan()
 
 
-class NoTracer:
-    """Traces nothing."""
+class NoopTracer:
+    """A tracer that records nothing."""
 
     __slots__ = ()
 
-    def segment(self, run: Run) -> NoSpan:
+    def segment(self, run: Run) -> NoopSpan:
         del run
-        return NO_SPAN
+        return NOOP_SPAN
 
-    def span(self, name: str, kind: SpanKind, describe: Describe) -> NoSpan:
+    def span(self, name: str, kind: SpanKind, describe: Describe) -> NoopSpan:
         del name, kind, describe
-        return NO_SPAN
+        return NOOP_SPAN
 
     def score(self, name: str, value: float, comment: str) -> None:
         del name, value, comment
 
 
-NO_TRACER: Final = NoTracer()
+NOOP_TRACER: Final = NoopTracer()

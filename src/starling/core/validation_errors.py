@@ -1,4 +1,4 @@
-"""What pydantic finds wrong, in our words: one place for files, settings, requests and the command line."""
+"""Texts of pydantic's validation errors, the same for files, settings, requests and the command line."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-_SAID: Final[Mapping[str, str]] = {
+_TEXTS: Final[Mapping[str, str]] = {
     "missing": "is missing",
     "string_type": "must be a text",
     "bool_type": "must be true or false",
@@ -25,26 +25,27 @@ _SAID: Final[Mapping[str, str]] = {
     "uuid_type": "must be a UUID",
 }
 _SUBJECT: Final = re.compile(r"^(?:Input|Value|String|List|Tuple|Dictionary) should ")
-_ASIDES: Final = re.compile(r"^(?:Value|Assertion) error, | after validation")
+_PREFIXES: Final = re.compile(r"^(?:Value|Assertion) error, | after validation")
 
 
-def said(fault: Mapping[str, Any], thing: str = "field") -> str:
-    """Return what one of pydantic's errors says is wrong, to stand after its place.
+def fault_text(fault: Mapping[str, Any], thing: str = "field") -> str:
+    """Return the reason of one of pydantic's errors, to be written after its location.
 
-    `thing` is what the place would be called if there were it.
+    `thing` is the noun for an unknown name: field, setting or key.
     """
     if fault["type"] == "extra_forbidden":
         return f"there is no such {thing}"
     if fault["type"] == "string_too_short" and fault.get("ctx", {}).get("min_length") == 1:
         return "must not be empty"
-    return _SAID.get(fault["type"]) or _SUBJECT.sub("must ", _ASIDES.sub("", fault["msg"]))
+    return _TEXTS.get(fault["type"]) or _SUBJECT.sub("must ", _PREFIXES.sub("", fault["msg"]))
 
 
-def listed(error: ValidationError) -> str:
-    """Return all that is wrong, each after its place: `limits.run_seconds: must be greater than 0; …`."""
-    return "; ".join(": ".join(filter(None, (place(fault["loc"]), said(fault)))) for fault in error.errors())
+def fault_list(error: ValidationError) -> str:
+    """Return all errors as `location: reason`, such as `limits.run_seconds: must be greater than 0; …`."""
+    faults = ((location_path(fault["loc"]), fault_text(fault)) for fault in error.errors())
+    return "; ".join(": ".join(filter(None, fault)) for fault in faults)
 
 
-def place(location: tuple[int | str, ...]) -> str:
-    """Return a pydantic error's location as a path: `tools.0`."""
+def location_path(location: tuple[int | str, ...]) -> str:
+    """Return the location of a pydantic error as a path, such as `tools.0`."""
     return ".".join(map(str, location))

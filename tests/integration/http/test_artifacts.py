@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 from psycopg import AsyncConnection
 
-from starling.core.artifacts import MediaType, Origin
+from starling.core.artifacts import ArtifactOrigin, MediaType
 from starling.core.ids import new_id
 from starling.core.principal import DEFAULT_TENANT
 from tests.integration.http.conftest import LiveApi
@@ -23,7 +23,7 @@ async def run_with(api: LiveApi, *contents: tuple[str, MediaType]) -> tuple[str,
     run = events[0].data["run_id"]
     kept: list[str] = []
     for index, (text, media_type) in enumerate(contents):
-        origin = Origin(DEFAULT_TENANT, run, f"t1.0.{index}", "poet.recite")
+        origin = ArtifactOrigin(DEFAULT_TENANT, run, f"t1.0.{index}", "poet.recite")
         found = await api.services.artifacts.put(origin, text, media_type)
         assert isinstance(found, str)
         kept.append(found)

@@ -22,7 +22,7 @@ from starling.app.container import Database, Services, open_services
 from starling.app.http.app import make_app
 from starling.app.http.authentication import OPEN, RequireScope, open_access_control, optional_caller
 from starling.app.runs.acceptance import RunRequest
-from starling.core.artifacts import Origin, artifact_id
+from starling.core.artifacts import ArtifactOrigin, artifact_id
 from starling.core.principal import Principal, Scope
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor
@@ -135,7 +135,7 @@ async def town(module_database_url: str) -> AsyncGenerator[Town]:
     ):
         owner = Principal(BANK, "", frozenset(Scope))
         accepted = await services.acceptance.accept(owner, RunRequest(input=SECRET_WORDS, thread_id="vault"), ORDER)
-        read = Origin(BANK, accepted.key.id, "t1.0.0", "vault.read")
+        read = ArtifactOrigin(BANK, accepted.key.id, "t1.0.0", "vault.read")
         assert await services.artifacts.put(read, SECRET_WORDS, "text/plain") == artifact_id(SECRET_WORDS)
         town = Town(make_app(services, "test", access), services, accepted.key)
         _, credentials = await services.keys.create(KeySpec("bank", BANK, frozenset(Scope)), ADMIN)

@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.core.artifacts import Content, NotKept, Origin
+from starling.core.artifacts import ArtifactContent, ArtifactOrigin, NotStored
 from starling.core.errors import NotFoundError
 from starling.core.ids import new_id
 from starling.infra.postgres.artifacts import BEFORE_ALL, PostgresArtifacts, Quota, forget_contents
@@ -36,11 +36,11 @@ def services(engine: AsyncEngine) -> PostgresArtifacts:
     return PostgresArtifacts(engine, QUOTA, patience_seconds=0.1)
 
 
-def origin(run_id: str, call_id: str = "t1.0.0", tenant: str = "default") -> Origin:
-    return Origin(tenant, run_id, call_id, "files.read")
+def origin(run_id: str, call_id: str = "t1.0.0", tenant: str = "default") -> ArtifactOrigin:
+    return ArtifactOrigin(tenant, run_id, call_id, "files.read")
 
 
-async def kept(services: PostgresArtifacts, content: str, of: Origin) -> str:
+async def kept(services: PostgresArtifacts, content: str, of: ArtifactOrigin) -> str:
     found = await services.put(of, content, "text/plain")
     assert isinstance(found, str), found
     return found
@@ -75,7 +75,7 @@ async def waiting(url: str, tasks: Sequence[asyncio.Future[Any]]) -> None:
 
 
 @asynccontextmanager
-async def open_put(engine: AsyncEngine, of: Origin, content: str) -> AsyncGenerator[None]:
+async def open_put(engine: AsyncEngine, of: ArtifactOrigin, content: str) -> AsyncGenerator[None]:
     """Hold a put's transaction open for as long as the block lasts, then commit it."""
     async with engine.connect() as connection:
         await connection.execute(
@@ -99,7 +99,7 @@ async def test_what_is_put_is_read_whole_and_in_parts(services: PostgresArtifact
     artifact = await kept(services, content, origin(run))
 
     assert artifact == hashlib.sha256(content.encode()).hexdigest()
-    assert await services.read("default", run, artifact) == Content(content, "text/plain")
+    assert await services.read("default", run, artifact) == ArtifactContent(content, "text/plain")
     assert await services.part("default", run, artifact, 3, 7) == "mière\nλ"
     assert await services.part("default", run, artifact, len(content) - 2, 50) == "λλ"
     (listed,) = await services.of_run("default", run)
@@ -143,7 +143,7 @@ async def test_what_is_larger_than_an_artifact_may_be_is_not_kept(
 ) -> None:
     refused = await services.put(origin(new_id()), "λ" * 5_001, "text/plain")
 
-    assert refused == NotKept("it has 10,002 bytes, more than limits.artifact_bytes allows")
+    assert refused == NotStored("it has 10,002 bytes, more than limits.artifact_bytes allows")
     assert await count(engine, "artifacts") == 0
 
 
@@ -156,7 +156,7 @@ async def test_beyond_a_tenants_quota_nothing_more_is_kept(services: PostgresArt
     known = await kept(services, "a" * 8_000, origin(new_id()))
     others = await kept(services, "d" * 8_000, origin(new_id(), tenant="shop"))
 
-    assert isinstance(refused, NotKept)
+    assert isinstance(refused, NotStored)
     assert "limits.tenant_artifact_bytes" in refused.reason
     assert known
     assert others
@@ -166,12 +166,12 @@ async def test_a_postgres_that_is_away_refuses_and_raises_nothing(database_url: 
     away = open_engine(database_url.rpartition("@")[0] + "@127.0.0.1:1/nowhere")
     services = PostgresArtifacts(away, QUOTA, patience_seconds=0.1)
 
-    assert await services.put(origin(new_id()), LONG, "text/plain") == NotKept("Postgres couldn't be used")
+    assert await services.put(origin(new_id()), LONG, "text/plain") == NotStored("Postgres couldn't be used")
     await away.dispose()
 
 
 async def test_what_postgres_refuses_is_an_outcome_too(services: PostgresArtifacts) -> None:
-    assert await services.put(origin(new_id()), "a\0b", "text/plain") == NotKept("Postgres refused it")
+    assert await services.put(origin(new_id()), "a\0b", "text/plain") == NotStored("Postgres refused it")
 
 
 async def test_old_runs_references_go_and_with_the_last_one_the_content(

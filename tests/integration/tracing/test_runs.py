@@ -281,4 +281,4 @@ asyncio.run(main())
 
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
 
-    assert done.stdout == "NoTracer []\n"
+    assert done.stdout == "NoopTracer []\n"

@@ -1,4 +1,4 @@
-"""What a custom agent may be called and how its configuration is read."""
+"""Names and configuration of custom agents."""
 
 import pytest
 from hypothesis import given
@@ -9,18 +9,18 @@ from starling.core.agents import LLMAgentConfig
 
 
 @pytest.mark.parametrize("name", ["a", "0", "release_notes", "a-b", "x" * 48])
-def test_a_name_is_small_letters_digits_dashes_and_underscores(name: str) -> None:
+def test_name_of_lower_case_letters_digits_dashes_and_underscores_is_accepted(name: str) -> None:
     assert LLMAgentConfig(id=name).id == name
 
 
 @pytest.mark.parametrize("name", ["", "-a", "_a", "A", "ä", "a b", "a\n", "a.b", "a/b", "x" * 49, "mcp_agent_time"])
-def test_other_names_are_refused(name: str) -> None:
+def test_invalid_or_reserved_name_is_refused(name: str) -> None:
     with pytest.raises(ValidationError):
         LLMAgentConfig(id=name)
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("given", "expected"),
     [
         ("openai/gpt-4o", "openai:gpt-4o"),
         ("openai:gpt-4o", "openai:gpt-4o"),
@@ -29,11 +29,11 @@ def test_other_names_are_refused(name: str) -> None:
         ("nonsense", "nonsense"),
     ],
 )
-def test_both_ways_to_write_a_model_are_one(written: str, meant: str) -> None:
-    assert LLMAgentConfig(id="a", llm_model=written).llm_model == meant
+def test_model_with_slash_is_normalized_to_colon(given: str, expected: str) -> None:
+    assert LLMAgentConfig(id="a", llm_model=given).llm_model == expected
 
 
-def test_the_same_configuration_has_the_same_hash() -> None:
+def test_equal_configurations_have_the_same_hash() -> None:
     one = LLMAgentConfig.model_validate({"id": "a", "tools": ["time.*"]})
     same = LLMAgentConfig.model_validate({"tools": ["time.*"], "type": "llm", "id": "a", "render_policy": None})
 
@@ -42,7 +42,7 @@ def test_the_same_configuration_has_the_same_hash() -> None:
 
 
 @given(st.text(min_size=1))
-def test_every_instruction_can_be_stored(text: str) -> None:
+def test_accepted_instruction_can_be_stored(text: str) -> None:
     try:
         config = LLMAgentConfig(id="a", behavior_template=text)
     except ValidationError:

@@ -1,4 +1,4 @@
-"""The clock of leases."""
+"""The clock used for leases."""
 
 import time
 
@@ -7,8 +7,8 @@ import pytest
 from starling.core.clock import lease_time
 
 
-@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="only Linux says how long it has slept")
-def test_the_clock_of_leases_counts_the_sleep_of_the_machine() -> None:
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="CLOCK_BOOTTIME exists on Linux only")
+def test_lease_time_includes_time_in_which_the_machine_was_suspended() -> None:
     before = time.clock_gettime(time.CLOCK_BOOTTIME)
 
     now = lease_time()

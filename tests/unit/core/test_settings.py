@@ -1,4 +1,4 @@
-"""Settings: where they come from, and what is said of a wrong one."""
+"""Precedence of settings, and error texts for wrong ones."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ from starling.core.errors import ConfigurationError
 from starling.core.settings import load_settings
 
 
-def refusal(written: dict[str, Any], **options: Any) -> str:
+def error_of(file_values: dict[str, Any], **options: Any) -> str:
     with pytest.raises(ConfigurationError) as caught:
-        load_settings(written, "my.yaml", **options)
+        load_settings(file_values, "my.yaml", **options)
     return caught.value.message
 
 
-def test_options_go_before_the_environment_and_that_before_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_override_the_environment_which_overrides_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STARLING_HOST", "::1")
     monkeypatch.setenv("STARLING_LIMITS", '{"run_seconds": 5}')
 
@@ -28,7 +28,7 @@ def test_options_go_before_the_environment_and_that_before_the_file(monkeypatch:
     assert (settings.limits.run_seconds, settings.limits.max_attempts) == (5, 4)
 
 
-def test_variables_of_other_programs_set_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_other_programs_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOST", "x86_64-conda-linux-gnu")
     monkeypatch.setenv("MODEL", "T480")
 
@@ -38,7 +38,7 @@ def test_variables_of_other_programs_set_nothing(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("written", "place"),
+    ("file_values", "expected"),
     [
         ({"limits": {"run_second": 1}}, "limits.run_second in my.yaml: there is no such setting"),
         ({"bogus": 1}, "bogus in my.yaml: there is no such setting"),
@@ -47,26 +47,26 @@ def test_variables_of_other_programs_set_nothing(monkeypatch: pytest.MonkeyPatch
         ({"log_level": "loud"}, "log_level in my.yaml: must be DEBUG"),
     ],
 )
-def test_what_is_wrong_in_the_file_is_said_of_the_file(written: dict[str, Any], place: str) -> None:
-    assert place in refusal(written)
+def test_wrong_value_in_the_file_is_reported_with_the_file_name(file_values: dict[str, Any], expected: str) -> None:
+    assert expected in error_of(file_values)
 
 
-def test_what_is_wrong_in_the_environment_is_said_of_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_value_in_the_environment_is_reported_with_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STARLING_LIMITS", '{"run_seconds": -1}')
     monkeypatch.setenv("PORT", "many")
 
-    wrong = refusal({"limits": {"max_attempts": 0}, "port": 8000})
+    wrong = error_of({"limits": {"max_attempts": 0}, "port": 8000})
 
     assert "STARLING_LIMITS.run_seconds: must be greater" in wrong
     assert "limits.max_attempts in my.yaml: must be greater" in wrong
     assert "PORT: must be a whole number" in wrong
 
 
-def test_a_variable_that_is_no_json_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_that_is_not_json_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STARLING_LIMITS", "nonsense")
 
-    assert refusal({}).startswith("STARLING_LIMITS in the environment is not JSON: Expecting value")
+    assert error_of({}).startswith("STARLING_LIMITS in the environment is not JSON: Expecting value")
 
 
-def test_a_wrong_option_is_named_as_one() -> None:
-    assert "--port: must be less" in refusal({"port": 8000}, port=99_999)
+def test_wrong_option_is_reported_as_an_option() -> None:
+    assert "--port: must be less" in error_of({"port": 8000}, port=99_999)

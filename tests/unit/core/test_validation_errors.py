@@ -1,4 +1,4 @@
-"""What pydantic finds wrong is said in our words."""
+"""Texts of validation errors."""
 
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from starling.core.validation_errors import listed
+from starling.core.validation_errors import fault_list
 
 
 class Colour(StrEnum):
@@ -15,9 +15,9 @@ class Colour(StrEnum):
     BLUE = "blue"
 
 
-def halves(number: int) -> int:
+def check_even(number: int) -> int:
     if number % 2:
-        raise ValueError("odd numbers are for others")
+        raise ValueError("must be even")
     return number
 
 
@@ -35,7 +35,7 @@ class Form(BaseModel):
     name: Annotated[str, Field(min_length=1, max_length=3, pattern="^[a-z]+$")] = "a"
     long: Annotated[str, Field(min_length=2)] = "aa"
     count: Annotated[int, Field(gt=0)] = 1
-    even: Annotated[int, AfterValidator(halves)] = 2
+    even: Annotated[int, AfterValidator(check_even)] = 2
     on: bool = True
     colour: Colour = Colour.RED
     kind: Literal["a", "b"] = "a"
@@ -47,7 +47,7 @@ class Form(BaseModel):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [
         ({"name": ""}, "name: must not be empty"),
         ({"name": "abcd"}, "name: must have at most 3 characters"),
@@ -56,7 +56,7 @@ class Form(BaseModel):
         ({"long": "x"}, "long: must have at least 2 characters"),
         ({"count": 0}, "count: must be greater than 0"),
         ({"count": "many"}, "count: must be a whole number"),
-        ({"even": 3}, "even: odd numbers are for others"),
+        ({"even": 3}, "even: must be even"),
         ({"on": "perhaps"}, "on: must be true or false"),
         ({"colour": "green"}, "colour: must be 'red' or 'blue'"),
         ({"kind": "c"}, "kind: must be 'a' or 'b'"),
@@ -71,8 +71,8 @@ class Form(BaseModel):
         (5, "must be an object"),
     ],
 )
-def test_a_fault_is_said_after_its_place(given: Any, said: str) -> None:
+def test_validation_error_is_listed_as_location_and_reason(given: Any, expected: str) -> None:
     with pytest.raises(ValidationError) as caught:
         Form.model_validate(given)
 
-    assert listed(caught.value) == said
+    assert fault_list(caught.value) == expected

@@ -17,7 +17,7 @@ from starling.core.agents import LLMAgentConfig
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.settings import Settings
-from starling.core.validation_errors import listed
+from starling.core.validation_errors import fault_list
 from starling.infra.postgres.audit import LOCAL, Actor
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -137,7 +137,7 @@ def _config(file: Path | None, given: dict[str, Any]) -> LLMAgentConfig:
         return LLMAgentConfig.model_validate(document | given)
     except ValidationError as error:
         raise InvalidRequestError(
-            f"The agent's configuration is wrong: {listed(error)}.", "Nothing was changed."
+            f"The agent's configuration is wrong: {fault_list(error)}.", "Nothing was changed."
         ) from None
 
 

@@ -29,7 +29,7 @@ from starling.core.errors import (
     StarlingError,
     UnauthorizedError,
 )
-from starling.core.validation_errors import place, said
+from starling.core.validation_errors import fault_text, location_path
 
 _log = logging.getLogger(__name__)
 _STATUS: Final[Mapping[type[StarlingError], int]] = {
@@ -100,7 +100,9 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
         return _unread(f"was sent as {request.headers.get('content-type') or 'nothing in particular'}", "content_type")
     if found := next((item for item in error.errors() if item["type"] == "json_invalid"), None):
         return _unread(f"is not JSON: {found['ctx']['error']} at character {found['loc'][-1]}", "json_invalid")
-    errors = [{"where": place(item["loc"]), "what": said(item), "type": item["type"]} for item in error.errors()]
+    errors = [
+        {"where": location_path(item["loc"]), "what": fault_text(item), "type": item["type"]} for item in error.errors()
+    ]
     detail = "; ".join(f"{item['where']}: {item['what']}" for item in errors)
     return problem(422, "Invalid request", detail, "invalid_request", errors=errors, remedy="See /docs for the fields.")
 

@@ -11,7 +11,15 @@ from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, not_, 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from starling.core.artifacts import Artifact, ArtifactStore, Content, MediaType, NotKept, Origin, artifact_id
+from starling.core.artifacts import (
+    Artifact,
+    ArtifactContent,
+    ArtifactOrigin,
+    ArtifactStore,
+    MediaType,
+    NotStored,
+    artifact_id,
+)
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
 from starling.infra.postgres.engine import Engine, execute_alone, translated
 from starling.infra.postgres.retry import retry_while_unavailable
@@ -64,23 +72,23 @@ class PostgresArtifacts(ArtifactStore):
         self._quota = quota
         self._patience = patience_seconds
 
-    async def put(self, origin: Origin, text: str, media_type: MediaType) -> str | NotKept:
+    async def put(self, origin: ArtifactOrigin, text: str, media_type: MediaType) -> str | NotStored:
         size, quota = len(text.encode()), self._quota
         if size > quota.each:
-            return NotKept(f"it has {size:,} bytes, more than limits.artifact_bytes allows")
+            return NotStored(f"it has {size:,} bytes, more than limits.artifact_bytes allows")
         values: dict[str, Any] = {**_values(origin, text, size, media_type), "quota": quota.tenant}
         try:
             kept = await self._retried(partial(self._put, values))
         except DatabaseUnavailableError:
-            return NotKept("Postgres couldn't be used")
+            return NotStored("Postgres couldn't be used")
         except (psycopg.Error, SQLAlchemyError):
             _log.exception("the result of call %s of run %s can't be kept", origin.call_id, origin.run_id)
-            return NotKept("Postgres refused it")
-        return values["hash"] if kept else NotKept("the tenant's quota is used up, limits.tenant_artifact_bytes")
+            return NotStored("Postgres refused it")
+        return values["hash"] if kept else NotStored("the tenant's quota is used up, limits.tenant_artifact_bytes")
 
-    async def read(self, tenant: str, run_id: str, artifact: str) -> Content:
+    async def read(self, tenant: str, run_id: str, artifact: str) -> ArtifactContent:
         found = await self._one(tenant, run_id, artifact, artifacts.c.content)
-        return Content(found[0], cast("MediaType", found[1]))
+        return ArtifactContent(found[0], cast("MediaType", found[1]))
 
     async def part(self, tenant: str, run_id: str, artifact: str, offset: int, length: int) -> str:
         asked = func.substr(artifacts.c.content, offset + 1, length)
@@ -150,7 +158,7 @@ def _referred() -> ColumnElement[bool]:
     return and_(run_artifacts.c.tenant == artifacts.c.tenant, run_artifacts.c.hash == artifacts.c.hash)
 
 
-def _values(origin: Origin, text: str, size: int, media_type: MediaType) -> dict[str, Any]:
+def _values(origin: ArtifactOrigin, text: str, size: int, media_type: MediaType) -> dict[str, Any]:
     return {
         "tenant": origin.tenant,
         "run_id": origin.run_id,

@@ -132,7 +132,7 @@ def _stored(row: Row[Any]) -> StoredKey:
         name=row.name,
         hash=row.hash,
         scopes=frozenset(map(Scope, row.scopes)),
-        grant=Grant.of(row.grants),
+        grant=Grant.from_json(row.grants),
         created_at=row.created_at,
         expires_at=row.expires_at,
         revoked_at=row.revoked_at,

@@ -19,7 +19,7 @@ from opentelemetry.util.types import AttributeValue
 from starling.core.errors import SuspendedError
 from starling.core.json import storable_text
 from starling.core.runs import Run
-from starling.core.tracing import NO_SPAN, Attributes, Describe, NoSpan, SpanKind
+from starling.core.tracing import NOOP_SPAN, Attributes, Describe, NoopSpan, SpanKind
 from starling.infra.tracing.content import shown
 
 SEGMENT: Final = "run.segment"
@@ -159,10 +159,10 @@ class SpanTracer:
         segment.write(_about(run))
         return segment
 
-    def span(self, name: str, kind: SpanKind, describe: Describe) -> OpenSpan | NoSpan:
+    def span(self, name: str, kind: SpanKind, describe: Describe) -> OpenSpan | NoopSpan:
         current = _CURRENT.get()
         if current is None:
-            return NO_SPAN
+            return NOOP_SPAN
         child = current.child(name)
         child.write({_TYPE: kind.value})
         child.set(describe)

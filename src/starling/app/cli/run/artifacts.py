@@ -11,7 +11,7 @@ from starling.app.cli.command_settings import settings_of
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import print_json, print_line, print_table, results, write
 from starling.app.runs.records import open_records
-from starling.core.artifacts import Artifact, Content
+from starling.core.artifacts import Artifact, ArtifactContent
 from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.settings import Settings
@@ -50,7 +50,7 @@ async def _listed(settings: Settings, key: RunKey) -> Sequence[Artifact]:
         return await records.artifacts.of_run(key.tenant, key.id)
 
 
-async def _read(settings: Settings, key: RunKey, wanted: str) -> tuple[str, Content]:
+async def _read(settings: Settings, key: RunKey, wanted: str) -> tuple[str, ArtifactContent]:
     async with open_records(settings) as records:
         await records.runs.record(key)
         ids = {item.id for item in await records.artifacts.of_run(key.tenant, key.id) if item.id.startswith(wanted)}
@@ -62,7 +62,7 @@ async def _read(settings: Settings, key: RunKey, wanted: str) -> tuple[str, Cont
         return found, await records.artifacts.read(key.tenant, key.id, found)
 
 
-def _print(artifact: str, content: Content, *, as_json: bool) -> None:
+def _print(artifact: str, content: ArtifactContent, *, as_json: bool) -> None:
     """Print content as it is into a pipe or a file; a terminal isn't steered by it."""
     if as_json:
         print_json({"id": artifact, "media_type": content.media_type, "content": content.text})

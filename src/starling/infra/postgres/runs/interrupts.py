@@ -225,7 +225,7 @@ class InterruptRepository:
             found = await fetch_alone(self._engine, _GRANT, {"tenant": key.tenant, "id": key.id})
         if not found:
             raise NotFoundError("run", key.id)
-        return Grant.of(found[0][0])
+        return Grant.from_json(found[0][0])
 
     async def answer_thread(
         self, principal: Principal, thread: str, text: str, idempotency: IdempotencyKey | None = None
@@ -352,7 +352,7 @@ async def _rows(engine: AsyncEngine, query: str, values: Mapping[str, Any]) -> l
 
 def _may_tell(principal: Principal, grant: Mapping[str, Sequence[str]] | None) -> bool:
     """Whether a caller reaches all that a run may reach."""
-    return principal.grant is None or principal.grant.covers(Grant.of(grant))
+    return principal.grant is None or principal.grant.covers(Grant.from_json(grant))
 
 
 async def _is_taken(connection: Connection, idempotency: IdempotencyKey, key: RunKey) -> bool:

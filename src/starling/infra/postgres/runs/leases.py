@@ -153,6 +153,6 @@ def claim_of(row: tuple[Any, ...], *, clarifications: int = 0) -> Claim:
     """Make a claim of a row of `CLAIMED`."""
     columns: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
     columns["config"] = RunConfig.model_validate(columns["config"])
-    columns["grant"] = Grant.of(columns["grant"])
+    columns["grant"] = Grant.from_json(columns["grant"])
     seq, flushes = columns.pop("seq"), columns.pop("flushes")
     return Claim(Run(**columns, clarifications=clarifications), seq, flushes)
