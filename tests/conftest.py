@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from sqlalchemy import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -21,6 +23,10 @@ from starling.infra.postgres.schema import upgrade
 
 _TEMPLATE = "starling_template"
 _THREADS_OF_TRACING = ("end-tracing", "OtelBatchSpanRecordProcessor")
+
+# How long Hypothesis takes to generate data depends on what else the machine does, so it fails no test.
+hypothesis_settings.register_profile("starling", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("starling")
 
 
 @pytest.hookimpl(optionalhook=True)
