@@ -70,7 +70,7 @@ def placed(decision: Decision) -> list[str]:
     return [task.agent.removeprefix("mcp_agent_") for task in decision.selected_agents]
 
 
-def act(
+def select_calls(
     tools: Sequence[ToolSpec], task: str, *, request: str = "", state: str = "{}", more: Sequence[Message] = ()
 ) -> ModelReply:
     messages = prompt("specialist").fill(
@@ -101,7 +101,9 @@ def review(task: str, made: Sequence[Call], output: str | None = None, agent: st
     return Verdict.model_validate_json(reply.content)
 
 
-def compose(results: Sequence[str], degraded: Sequence[tuple[str, str]] = (), assumptions: Sequence[str] = ()) -> str:
+def compose_answer(
+    results: Sequence[str], degraded: Sequence[tuple[str, str]] = (), assumptions: Sequence[str] = ()
+) -> str:
     messages = prompt("qa").fill(
         user_request="x",
         session_history="",

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 from starling.core.json import canonical
 from starling.core.llm import ModelReply, ModelRequest
-from starling.infra.llm.offline.answer import answer_alone, compose
-from starling.infra.llm.offline.prompt_parsing import Sections
+from starling.infra.llm.offline.answer import answer_without_tools, compose_answer
+from starling.infra.llm.offline.prompt_parsing import PromptSections
 from starling.infra.llm.offline.review import review
 from starling.infra.llm.offline.supervisor import decide
-from starling.infra.llm.offline.tool_selection import act
+from starling.infra.llm.offline.tool_selection import select_calls
 
 MODEL = "offline:rules"
 
@@ -29,7 +29,7 @@ class OfflineRules:
 
 
 def _answered(request: ModelRequest) -> ModelReply:
-    sections = Sections(request.messages)
+    sections = PromptSections(request.messages)
     properties = request.response.schema.get("properties") if request.response else None
     wanted = frozenset(map(str, properties)) if isinstance(properties, Mapping) else frozenset[str]()
     if "selected_agents" in wanted:
@@ -39,5 +39,5 @@ def _answered(request: ModelRequest) -> ModelReply:
     if request.response is not None:
         return ModelReply("{}", warnings=(f"{MODEL} doesn't know the document {request.response.name!r}.",))
     if request.tools:
-        return act(sections, request.messages, request.tools)
-    return ModelReply(compose(sections) if "results" in sections else answer_alone(sections))
+        return select_calls(sections, request.messages, request.tools)
+    return ModelReply(compose_answer(sections) if "results" in sections else answer_without_tools(sections))

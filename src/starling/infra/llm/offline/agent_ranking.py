@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from starling.infra.llm.offline.prompt_parsing import elements
-from starling.infra.llm.offline.tokenization import VERBS, content, tokens
-from starling.infra.llm.offline.value_extraction import values
+from starling.infra.llm.offline.tokenization import COMMON_VERBS, content_words, tokens
+from starling.infra.llm.offline.value_extraction import extract_values
 
 _TOOL = re.compile(r"([\w./:-]+)(?:\s\((.*?)\))?(?=,\s|\.?\s*$)", re.DOTALL)
 _NAME_WEIGHT = 2.0  # a word of a name counts like two of a description
@@ -17,7 +17,7 @@ _LATE_WEIGHT = 0.7  # what comes first in a description says what it is about
 _VERB_WEIGHT = 0.3  # most tools get or list something: what, tells them apart
 _PIVOT = 0.7  # how far a document's length is drawn to the usual one, so that a mere name doesn't win by being short
 _SHARE_NEEDED = 0.2  # of what a text is about, by weight, that an agent's words have to cover
-_SCORE_NEEDED = 0.18, 0.1  # or a cosine like this, with at least this share of a longer text
+_SCORE_NEEDED = 0.18, 0.1  # or a cosine like this, with at least this coverage of a longer text
 _BUILTIN = "builtin"
 
 
@@ -39,52 +39,55 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """How well a card fits a text: `score` ranks, `share` is what it covers of the text's weight."""
+    """How well a card fits a text: `score` ranks, `coverage` is what it covers of the text's weight."""
 
     card: Card
     score: float
-    share: float
-    hits: frozenset[str]
+    coverage: float
+    matched: frozenset[str]
 
 
 @lru_cache(maxsize=4_096)
 def _card(name: str, kind: str, state: str, text: str) -> Card:
     summary, _, listed = text.partition("Tools:")
     tools = _TOOL.findall(listed.strip())
-    head = weighted(name, summary)
-    documents = (head, *(weighted(tool, about) for tool, about in tools))
+    head = term_weights(name, summary)
+    documents = (head, *(term_weights(tool, about) for tool, about in tools))
     return Card(name, kind, state, summary.strip(), tuple(tool for tool, _ in tools), documents)
 
 
-def weighted(name: str, description: str) -> Mapping[str, float]:
+def term_weights(name: str, description: str) -> Mapping[str, float]:
     """Return the weights of the stems of something that has a name and a description."""
-    weights = defaultdict[str, float](float, dict.fromkeys(content(name), _NAME_WEIGHT))
-    for position, word in enumerate(content(description)):
+    weights = defaultdict[str, float](float, dict.fromkeys(content_words(name), _NAME_WEIGHT))
+    for position, word in enumerate(content_words(description)):
         weights[word] += max(_LATE_WEIGHT, 1.0 - position / 20)
     return {word: 1.0 + math.log(weight) for word, weight in weights.items()}
 
 
-def _convincing(match: Match) -> bool:
+def _is_relevant(match: Match) -> bool:
     """Whether two things have more in common than verbs, and enough of it."""
-    score, share = _SCORE_NEEDED
-    enough = match.share >= _SHARE_NEEDED or (match.score >= score and match.share >= share)
-    return enough and bool(match.hits - VERBS)
+    score, coverage = _SCORE_NEEDED
+    enough = match.coverage >= _SHARE_NEEDED or (match.score >= score and match.coverage >= coverage)
+    return enough and bool(match.matched - COMMON_VERBS)
 
 
-class Index:
-    """TF-IDF over documents that belong to owners, numbered from 0; `quiet` words hardly count."""
+class TfidfIndex:
+    """TF-IDF over documents that belong to owners, numbered from 0; `low_weight` words hardly count."""
 
     def __init__(
-        self, documents: Sequence[tuple[int, Mapping[str, float]]], owners: int, quiet: frozenset[str] = VERBS
+        self,
+        documents: Sequence[tuple[int, Mapping[str, float]]],
+        owners: int,
+        low_weight: frozenset[str] = COMMON_VERBS,
     ) -> None:
         self._owners = owners
-        self._quiet = quiet
+        self._low_weight = low_weight
         self._owner_of = [owner for owner, _ in documents]
         holders: defaultdict[str, set[int]] = defaultdict(set)
         for owner, document in documents:
             for word in document:
                 holders[word].add(owner)
-        self._spread = {word: len(held) for word, held in holders.items()}
+        self._document_frequency = {word: len(held) for word, held in holders.items()}
         self._postings: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
         weighed = [{word: weight * self.weight(word) for word, weight in document.items()} for _, document in documents]
         lengths = [math.sqrt(sum(weight * weight for weight in weights.values())) for weights in weighed]
@@ -96,11 +99,11 @@ class Index:
 
     def weight(self, word: str) -> float:
         """Return how much a word tells: its inverse document frequency, less for common verbs."""
-        rarity = 1.0 + math.log((self._owners + 1) / (self._spread.get(word, 0) + 1))
-        return rarity * (_VERB_WEIGHT if word in self._quiet else 1.0)
+        rarity = 1.0 + math.log((self._owners + 1) / (self._document_frequency.get(word, 0) + 1))
+        return rarity * (_VERB_WEIGHT if word in self._low_weight else 1.0)
 
-    def knows(self, word: str) -> bool:
-        return word in self._spread
+    def contains(self, word: str) -> bool:
+        return word in self._document_frequency
 
     def scores(self, words: Mapping[str, float]) -> dict[int, float]:
         """Return the cosine of each document with a text, where it isn't 0."""
@@ -112,7 +115,7 @@ class Index:
                 found[number] += posting * weight / length
         return found
 
-    def by_owner(self, words: Mapping[str, float]) -> dict[int, float]:
+    def owner_scores(self, words: Mapping[str, float]) -> dict[int, float]:
         """Return for each owner the best of its documents, and a little of what the others add."""
         best: defaultdict[int, list[float]] = defaultdict(list)
         for number, score in self.scores(words).items():
@@ -120,73 +123,73 @@ class Index:
         return {owner: max(scores) + 0.3 * (sum(scores) - max(scores)) / len(scores) for owner, scores in best.items()}
 
 
-def subject(text: str, index: Index) -> Counter[str]:
-    """Return the content words of a text that aren't values; of names and places, those that the index knows."""
-    words = Counter(content(text))
-    for value in values(text):
+def subject_terms(text: str, index: TfidfIndex) -> Counter[str]:
+    """Return the content words of a text that aren't values; of names and places, those that the index contains."""
+    words = Counter(content_words(text))
+    for value in extract_values(text):
         named = value.kind in ("name", "zone", "revision")
-        words.subtract(word for word in content(value.text) if not (named and index.knows(word)))
+        words.subtract(word for word in content_words(value.text) if not (named and index.contains(word)))
     return +words
 
 
-def implied(text: str) -> frozenset[str]:
+def implied_terms(text: str) -> frozenset[str]:
     """Return the words that values stand for: `read /a/b.txt` is about a file."""
-    paths = [value.value for value in values(text) if value.kind == "path"]
+    paths = [value.value for value in extract_values(text) if value.kind == "path"]
     folders = any("." not in path.rsplit("/", 1)[-1] for path in paths)
-    links = any(value.kind == "url" for value in values(text))
+    links = any(value.kind == "url" for value in extract_values(text))
     return frozenset(tokens("file " * bool(paths) + "directory " * folders + "url" * links))
 
 
-class Roster:
+class AgentRanker:
     """The agents of one request. Order doesn't matter: equal scores go by name."""
 
     def __init__(self, cards: Sequence[Card]) -> None:
         self.cards = tuple(sorted(cards, key=lambda card: card.name))
-        self.working = [card for card in self.cards if card.kind != _BUILTIN]
-        names = [frozenset(content(card.name)) for card in self.working]
+        self.selectable = [card for card in self.cards if card.kind != _BUILTIN]
+        names = [frozenset(content_words(card.name)) for card in self.selectable]
         self._shared = frozenset[str]().union(*names[:1]).intersection(*names) if len(names) > 1 else frozenset[str]()
-        documents = [(number, document) for number, card in enumerate(self.working) for document in card.documents]
-        self._index = Index(documents, len(self.working))
-        self._vocabulary = [frozenset().union(*card.documents) for card in self.working]
+        documents = [(number, document) for number, card in enumerate(self.selectable) for document in card.documents]
+        self._index = TfidfIndex(documents, len(self.selectable))
+        self._vocabulary = [frozenset().union(*card.documents) for card in self.selectable]
 
-    def subject(self, text: str) -> Counter[str]:
+    def subject_terms(self, text: str) -> Counter[str]:
         """Return what a text is about: its content words that aren't mere values of it."""
-        return subject(text, self._index)
+        return subject_terms(text, self._index)
 
-    def ranked(self, text: str) -> list[Match]:
+    def rank(self, text: str) -> list[Match]:
         """Return the cards that have something to do with a text, best first."""
         words = self._query(text)
         total = sum(self._index.weight(word) for word in words)
         found: list[Match] = []
-        for owner, score in self._index.by_owner(words).items():
-            hits = frozenset(word for word in words if word in self._vocabulary[owner])
-            share = sum(self._index.weight(word) for word in hits) / total
-            found.append(Match(self.working[owner], score, share, hits))
+        for owner, score in self._index.owner_scores(words).items():
+            matched = frozenset(word for word in words if word in self._vocabulary[owner])
+            coverage = sum(self._index.weight(word) for word in matched) / total
+            found.append(Match(self.selectable[owner], score, coverage, matched))
         return sorted(found, key=lambda match: (-match.score, match.card.name))
 
     def _query(self, text: str) -> Counter[str]:
         """Return the words to look for: the subject, or with none ("read /a/b") what its values are."""
-        words = Counter({word: count for word, count in self.subject(text).items() if word not in self._shared})
-        if not words.keys() - VERBS:
-            words.update(word for word in implied(text) if self._index.knows(word))
-        elif next(iter(words)) not in VERBS:
+        words = Counter({word: count for word, count in self.subject_terms(text).items() if word not in self._shared})
+        if not words.keys() - COMMON_VERBS:
+            words.update(word for word in implied_terms(text) if self._index.contains(word))
+        elif next(iter(words)) not in COMMON_VERBS:
             words[next(iter(words))] += 1  # what comes first is what is asked for
         return words
 
-    def fitting(self, text: str) -> list[Match]:
+    def relevant(self, text: str) -> list[Match]:
         """Return the cards that can be expected to serve a text, best first: more than verbs in common."""
-        return [match for match in self.ranked(text) if _convincing(match)]
+        return [match for match in self.rank(text) if _is_relevant(match)]
 
     def best(self, text: str) -> Match | None:
-        return next(iter(self.fitting(text)), None)
+        return next(iter(self.relevant(text)), None)
 
 
 @lru_cache(maxsize=16)
-def _roster(cards: tuple[tuple[str, str, str, str], ...]) -> Roster:
-    return Roster([_card(*card) for card in cards])
+def _cached_ranker(cards: tuple[tuple[str, str, str, str], ...]) -> AgentRanker:
+    return AgentRanker([_card(*card) for card in cards])
 
 
-def roster(section: str) -> Roster:
+def agent_ranker(section: str) -> AgentRanker:
     """Return the roster of an `<agents>` section, in whatever order it names them."""
     listed = ((item.get("name"), item.get("kind"), item.get("state"), item.text) for item in elements(section, "agent"))
-    return _roster(tuple(sorted(listed)))
+    return _cached_ranker(tuple(sorted(listed)))

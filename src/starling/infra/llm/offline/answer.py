@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
-from starling.infra.llm.offline.prompt_parsing import Sections, leaves, parsed
-from starling.infra.llm.offline.tokenization import content
+from starling.infra.llm.offline.prompt_parsing import PromptSections, leaves, parse_json
+from starling.infra.llm.offline.tokenization import content_words
 
 _TEXT_CHARS = 1_200
 _TEXT_LINES = 24
@@ -20,7 +20,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _STEP = 1000
 
 
-def compose(sections: Sections) -> str:
+def compose_answer(sections: PromptSections) -> str:
     """Return the answer from the results, naming what is missing and what was assumed."""
     results = [(item.text, item.get("citation")) for item in sections.children("results", "result")]
     told = [f"{readable(text)} [{citation}]" for text, citation in results if text]
@@ -35,11 +35,11 @@ def compose(sections: Sections) -> str:
     return "\n\n".join(parts)
 
 
-def answer_alone(sections: Sections) -> str:
+def answer_without_tools(sections: PromptSections) -> str:
     """Return what can be said to a task without tools: what earlier results hold, else why nothing can be."""
-    wanted = set(content(sections.text("task")))
-    held = [text for path, text in leaves(parsed(sections.text("state_context"))) if path[:1] == ("results",)]
-    told = [readable(str(text)) for text in held if wanted.intersection(content(str(text)))]
+    wanted = set(content_words(sections.text("task")))
+    held = [text for path, text in leaves(parse_json(sections.text("state_context"))) if path[:1] == ("results",)]
+    told = [readable(str(text)) for text in held if wanted.intersection(content_words(str(text)))]
     return "\n".join(told) or f"I can't do this. {_NO_MODEL}"
 
 
@@ -47,13 +47,13 @@ def readable(text: str) -> str:
     """Return a result as text for a person: JSON as `name: value`, long texts cut, several calls one a line."""
     calls = list(_CALL.finditer(text))
     if not calls or calls[0].start() > 0:
-        return _one(text)
+        return _result_text(text)
     ends = [*(call.start() for call in calls[1:]), len(text)]
     return "\n  ".join(_answered(call[1], text[call.end() : end]) for call, end in zip(calls, ends, strict=True))
 
 
-def _one(text: str) -> str:
-    data = parsed(text)
+def _result_text(text: str) -> str:
+    data = parse_json(text)
     full = text.strip() if data is None else "; ".join(_pairs("", data)) or "nothing"
     short = "\n".join(full.splitlines()[:_TEXT_LINES])[:_TEXT_CHARS].rstrip()
     return short if len(short) >= len(full) else f"{short} … (shortened)"
@@ -62,7 +62,7 @@ def _one(text: str) -> str:
 def _answered(arguments: str, result: str) -> str:
     """Return the result of one of several calls after what was asked for, where it doesn't say that itself."""
     asked = re.sub(r"[{}'\"]", "", arguments).strip()
-    said = _one(result)
+    said = _result_text(result)
     told = all(value.strip() in said for value in re.findall(r": ([^,]*)", asked))
     return said if told else f"{asked}: {said}"
 
@@ -71,15 +71,15 @@ def _pairs(label: str, value: object, depth: int = 0) -> Iterator[str]:
     """Yield `name: value` for what a JSON value holds, its inner names joined by spaces."""
     if isinstance(value, Mapping) and depth < _MOST_ITEMS:
         for key, inner in cast("Mapping[str, object]", value).items():
-            yield from _pairs(f"{label} {_spoken(key)}".strip(), inner, depth + 1)
+            yield from _pairs(f"{label} {_words_of(key)}".strip(), inner, depth + 1)
     elif isinstance(value, list):
-        yield from _list(label, cast("Sequence[object]", value), depth)
+        yield from _list_pairs(label, cast("Sequence[object]", value), depth)
     else:
-        said = _said(label, cast("object", value))
+        said = _scalar_text(label, cast("object", value))
         yield f"{label}: {said}" if label else said
 
 
-def _list(label: str, items: Sequence[object], depth: int) -> Iterator[str]:
+def _list_pairs(label: str, items: Sequence[object], depth: int) -> Iterator[str]:
     shown = items[: _MOST_ITEMS if depth < _MOST_ITEMS else 0]
     said = [", ".join(_pairs("", item, depth + 1)) for item in shown]
     said += [f"{len(items) - len(shown)} more"] * (len(items) > len(shown))
@@ -87,29 +87,29 @@ def _list(label: str, items: Sequence[object], depth: int) -> Iterator[str]:
     yield f"{label}: {joined}" if label else joined
 
 
-def _spoken(name: str) -> str:
+def _words_of(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).replace("_", " ").strip()
 
 
-def _said(label: str, value: object) -> str:
+def _scalar_text(label: str, value: object) -> str:
     last = label.rsplit(" ", 1)[-1].casefold()
     if value is None:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float) and last == "bytes":
-        return _size(value)
+        return _format_size(value)
     if isinstance(value, int | float) and last in ("percent", "percentage"):
         return f"{value:g} %"
-    return _MOMENT.sub(_moment, str(value).strip())
+    return _MOMENT.sub(_format_moment, str(value).strip())
 
 
-def _moment(match: re.Match[str]) -> str:
+def _format_moment(match: re.Match[str]) -> str:
     zone = {"": "", "Z": " UTC"}.get(match[3] or "", f" (UTC{match[3]})")
     return f"{match[1]} {match[2]}{zone}"
 
 
-def _size(count: float) -> str:
+def _format_size(count: float) -> str:
     size, units = count, list(_UNITS)
     while abs(size) >= _STEP and len(units) > 1:
         size, units = size / _STEP, units[1:]

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, product
 
 from starling.core.json import Json, storable
-from starling.infra.llm.offline.tokenization import GREETINGS, ORDERS, STOP, content, tokens
-from starling.infra.llm.offline.tool_schema import Slot, slots
-from starling.infra.llm.offline.value_extraction import Value, clock, masked, values
+from starling.infra.llm.offline.tokenization import GREETINGS, IMPERATIVE_VERBS, STOP_WORDS, content_words, tokens
+from starling.infra.llm.offline.tool_schema import Slot, schema_slots
+from starling.infra.llm.offline.value_extraction import Value, extract_values, mask_values, to_24_hour_time
 
 _SOURCE = frozenset(tokens("source from src start origin old begin input since"))
 _TARGET = frozenset(tokens("target to destination dest dst end new output until"))
@@ -17,10 +17,12 @@ _AMOUNT = frozenset(tokens("count limit max maximum number num amount size total
 _RANKS = frozenset(tokens("last first top"))
 _BEFORE_SOURCE, _BEFORE_TARGET = ("from", "since"), ("to", "into", "as", "onto", "until")
 _NEGATIONS = ("no", "not", "without", "don", "never")
-_NO_LIMIT = ("all", "any", "both")
-_MULTIPLE = ("zone", "path", "url", "email", "date", "text")
-_LITERAL = ("email", "url", "date", "glob")
-_AS_TEXT: Mapping[str, float] = {"quoted": 1.0, "name": 0.6, "zone": 0.5, "path": 0.2} | dict.fromkeys(_LITERAL, 0.3)
+_UNLIMITED_CHOICES = ("all", "any", "both")
+_REPEATABLE = ("zone", "path", "url", "email", "date", "text")
+_EXACT_KINDS = ("email", "url", "date", "glob")
+_TEXT_SCORES: Mapping[str, float] = {"quoted": 1.0, "name": 0.6, "zone": 0.5, "path": 0.2} | dict.fromkeys(
+    _EXACT_KINDS, 0.3
+)
 _MOST_CALLS = 8
 _WINDOW = 60  # characters around a value that may say what it is for
 _WORD = re.compile(r"[^\W_][\w'’-]*")
@@ -29,111 +31,121 @@ _IDENTIFIER = re.compile(r"[\w./@~^-]+")
 
 
 @dataclass(slots=True)
-class Filled:
+class FilledArguments:
     """Arguments for one call, or for several where a text names several values for one slot."""
 
     arguments: list[dict[str, Json]]
     missing: list[Slot]
     used: int  # values of the task
-    borrowed: int  # arguments that only the known texts name
-    unresolved: list[str]  # names that no slot takes
+    from_context: int  # arguments that only the context texts name
+    unmatched_names: list[str]  # names that no slot takes
 
 
-def fill(schema: object, task: str, known: Sequence[str], about: str, *, literal: bool = False) -> Filled:
-    """Fill arguments from the task; what is required and not there, from `known` texts, the nearest first.
+def fill_arguments(
+    schema: object, task: str, context: Sequence[str], about: str, *, no_free_text: bool = False
+) -> FilledArguments:
+    """Fill arguments from the task; what is required and not there, from `context` texts, the nearest first.
 
-    `about` is the tool's name and description, whose words aren't values. `literal` says that no free text may be
+    `about` is the tool's name and description, whose words aren't values. `no_free_text` says that no free text may be
     what is left of the task.
     """
-    return _Filling(slots(schema), task, known, frozenset(content(about)), literal, list(values(task))).filled()
+    return _ArgumentFiller(
+        schema_slots(schema), task, context, frozenset(content_words(about)), no_free_text, list(extract_values(task))
+    ).result()
 
 
 @dataclass(slots=True)
-class _Filling:
+class _ArgumentFiller:
     slots: list[Slot]
     task: str
-    known: Sequence[str]
+    context: Sequence[str]
     about: frozenset[str]
-    literal: bool
-    free: list[Value]
+    no_free_text: bool
+    unused: list[Value]
     given: dict[str, list[object]] = field(default_factory=dict[str, list[object]])
-    borrowed: int = 0
+    from_context: int = 0
 
-    def filled(self) -> Filled:
-        self.take()
-        self._spread()
+    def result(self) -> FilledArguments:
+        self.fill_from_task()
+        self._assign_repeated()
         missing = [
             slot for slot in self.slots if slot.name not in self.given and slot.required and not self.derive(slot)
         ]
         several = islice(product(*self.given.values()), _MOST_CALLS)
         arguments = [{name: storable(value) for name, value in zip(self.given, one, strict=True)} for one in several]
-        unresolved = [value.text for value in self.free if value.kind == "name"]
-        return Filled(arguments, missing, len(values(self.task)) - len(self.free), self.borrowed, unresolved)
+        unmatched_names = [value.text for value in self.unused if value.kind == "name"]
+        return FilledArguments(
+            arguments, missing, len(extract_values(self.task)) - len(self.unused), self.from_context, unmatched_names
+        )
 
-    def take(self) -> None:
-        self._choose()
-        self._name()
-        self._assign()
+    def fill_from_task(self) -> None:
+        self._fill_choices()
+        self._fill_named_texts()
+        self._assign_values()
 
-    def _choose(self) -> None:
+    def _fill_choices(self) -> None:
         """Fill what the schema limits to choices or to yes and no."""
         words = tokens(self.task)
         for slot in self.slots:
             if slot.choices:
-                fitting = [choice for choice in slot.choices if _named(str(choice), words)]
-                fitting = fitting or [choice for choice in slot.choices if slot.required and choice in _NO_LIMIT]
+                fitting = [choice for choice in slot.choices if _is_mentioned(str(choice), words)]
+                fitting = fitting or [
+                    choice for choice in slot.choices if slot.required and choice in _UNLIMITED_CHOICES
+                ]
                 if fitting or (len(slot.choices) == 1 and slot.required):
                     self.given[slot.name] = [max(fitting or slot.choices, key=lambda choice: len(str(choice)))]
-            elif slot.wanted == "boolean":
-                telling = slot.words - STOP - ORDERS
+            elif slot.value_kind == "boolean":
+                telling = slot.words - STOP_WORDS - IMPERATIVE_VERBS
                 mentioned = [words.index(word) for word in telling if word in words]
                 negated = any(word in _NEGATIONS for at in mentioned for word in words[max(0, at - 2) : at])
                 if slot.required or len(mentioned) == len(telling) > 0:
                     self.given[slot.name] = [bool(mentioned) and not negated]
 
-    def _name(self) -> None:
+    def _fill_named_texts(self) -> None:
         """Fill the texts that the task calls by a name of their own: `of type person`."""
         for slot in self.slots:
-            if slot.wanted != "text" or slot.free or slot.choices or slot.name in self.given:
+            if slot.value_kind != "text" or slot.is_free_text or slot.choices or slot.name in self.given:
                 continue
-            match = self._following(slot, slot.words - self.about)
+            match = self._text_after_name(slot, slot.words - self.about)
             if match is not None:
                 start, text = match
                 self.given[slot.name] = [text]
-                self.free = [value for value in self.free if not value.start <= start < value.end]
+                self.unused = [value for value in self.unused if not value.start <= start < value.end]
 
-    def _assign(self) -> None:
+    def _assign_values(self) -> None:
         """Give the values of the task to the slots that they fit best."""
         wanting = [slot for slot in self.slots if slot.name not in self.given and not slot.choices]
-        pairs = [(self._fit(slot, value), slot, value) for slot in wanting for value in self.free]
+        pairs = [(self._score(slot, value), slot, value) for slot in wanting for value in self.unused]
         for fit, slot, value in sorted(pairs, key=lambda pair: -pair[0]):
-            if fit > 0 and slot.name not in self.given and value in self.free:
-                self.given[slot.name] = [_converted(slot, value)]
-                self.free.remove(value)
+            if fit > 0 and slot.name not in self.given and value in self.unused:
+                self.given[slot.name] = [_convert(slot, value)]
+                self.unused.remove(value)
 
-    def _spread(self) -> None:
+    def _assign_repeated(self) -> None:
         """Let the one slot of a kind take the further values of that kind, in a call of their own each."""
         for slot in self.slots:
-            alone = sum(slot.wanted in (other.wanted, other.item.wanted) for other in self.slots) == 1
-            if slot.name not in self.given or not alone or slot.wanted not in _MULTIPLE or slot.choices:
+            alone = sum(slot.value_kind in (other.value_kind, other.item.value_kind) for other in self.slots) == 1
+            if slot.name not in self.given or not alone or slot.value_kind not in _REPEATABLE or slot.choices:
                 continue
-            kinds = {value.kind for value in values(self.task) if _converted(slot, value) in self.given[slot.name]}
-            if slot.wanted == "text" and kinds - {"zone", "name", "quoted"}:
+            kinds = {
+                value.kind for value in extract_values(self.task) if _convert(slot, value) in self.given[slot.name]
+            }
+            if slot.value_kind == "text" and kinds - {"zone", "name", "quoted"}:
                 continue
-            more = [value for value in self.free if value.kind in kinds]
-            self.given[slot.name] += [_converted(slot, value) for value in more]
-            self.free = [value for value in self.free if value not in more]
+            more = [value for value in self.unused if value.kind in kinds]
+            self.given[slot.name] += [_convert(slot, value) for value in more]
+            self.unused = [value for value in self.unused if value not in more]
 
     def derive(self, slot: Slot) -> bool:
         """Fill a required slot from what isn't a value by itself; whether that worked."""
         found: object = None
-        if slot.wanted == "array":
+        if slot.value_kind == "array":
             found = self.items(slot)
-        elif slot.wanted == "object":
+        elif slot.value_kind == "object":
             found = self._object(slot)
         elif not slot.choices:
-            following = self._following(slot, slot.words) if slot.wanted == "text" else None
-            found = following[1] if following else self._from_known(slot) or self._remainder(slot)
+            following = self._text_after_name(slot, slot.words) if slot.value_kind == "text" else None
+            found = following[1] if following else self._from_context(slot) or self._remainder(slot)
             found = found or self._default(slot)
         if found is not None:
             self.given[slot.name] = [found]
@@ -141,34 +153,34 @@ class _Filling:
 
     def items(self, slot: Slot, *, nested: bool = False) -> object:
         item = slot.item
-        if item.wanted == "object":
+        if item.value_kind == "object":
             one = self._object(item)
             return None if one is None else [one]
-        fits = {value: self._fit(item, value) for value in self.free}
+        fits = {value: self._score(item, value) for value in self.unused}
         kinds = {value.kind for value, fit in fits.items() if fit == max(fits.values()) > 0}
         chosen = [value for value, fit in fits.items() if fit > 0 and value.kind in kinds]
-        self.free = [value for value in self.free if value not in chosen]
-        following = self._following(item, item.words) if not chosen and item.wanted == "text" else None
-        found = [_converted(item, value) for value in chosen] or ([following[1]] if following else [])
+        self.unused = [value for value in self.unused if value not in chosen]
+        following = self._text_after_name(item, item.words) if not chosen and item.value_kind == "text" else None
+        found = [_convert(item, value) for value in chosen] or ([following[1]] if following else [])
         return found or ([] if nested and not slot.schema.get("minItems") else None)
 
     def _object(self, slot: Slot) -> object:
         if not slot.slots:
             return None
-        inner = replace(self, slots=slot.slots, given={}, free=list(self.free))
-        inner.take()
+        inner = replace(self, slots=slot.slots, given={}, unused=list(self.unused))
+        inner.fill_from_task()
         for one in slot.slots:
             if one.name in inner.given or not one.required:
                 continue
-            if one.wanted == "array":
+            if one.value_kind == "array":
                 items = inner.items(one, nested=True)
                 inner.given |= {} if items is None else {one.name: [items]}
             elif not inner.derive(one):
                 return None
-        self.free = inner.free
+        self.unused = inner.unused
         return {name: given[0] for name, given in inner.given.items() if given}
 
-    def _following(self, slot: Slot, names: frozenset[str]) -> tuple[int, str] | None:
+    def _text_after_name(self, slot: Slot, names: frozenset[str]) -> tuple[int, str] | None:
         """Return where and what stands after one of a slot's names in the task: `type person`, `message: fix it`."""
         for match in _WORD.finditer(self.task):
             if names.isdisjoint(tokens(match[0])):
@@ -176,75 +188,75 @@ class _Filling:
             after = _INTRODUCTION.match(self.task, match.end())
             start = after.end() if after else match.end()
             rest = self.task[start:].strip(" .?!\"'")
-            if slot.free and rest:
+            if slot.is_free_text and rest:
                 return start, rest
             word = _IDENTIFIER.match(self.task, start)
-            if word and STOP.union(slot.words).isdisjoint(tokens(word[0])):
+            if word and STOP_WORDS.union(slot.words).isdisjoint(tokens(word[0])):
                 return start, word[0].rstrip(".")
         return None
 
-    def _from_known(self, slot: Slot) -> object:
-        unknown_place = slot.wanted == "zone" and any(value.kind == "name" for value in self.free)
-        if slot.wanted in ("text", "glob") or unknown_place:
+    def _from_context(self, slot: Slot) -> object:
+        unknown_place = slot.value_kind == "zone" and any(value.kind == "name" for value in self.unused)
+        if slot.value_kind in ("text", "glob") or unknown_place:
             return None
-        for text in self.known:
-            plain = re.sub(r"(?<=\d)T(?=\d\d:)", " ", text.replace('"', " "))
-            fitting = [value for value in values(plain) if value.kind == slot.wanted]
-            found = list(dict.fromkeys(_converted(slot, value) for value in fitting))
-            if found and (slot.wanted in ("zone", "date", "time") or len(found) == 1):
-                self.borrowed += 1
+        for text in self.context:
+            plain_text = re.sub(r"(?<=\d)T(?=\d\d:)", " ", text.replace('"', " "))
+            fitting = [value for value in extract_values(plain_text) if value.kind == slot.value_kind]
+            found = list(dict.fromkeys(_convert(slot, value) for value in fitting))
+            if found and (slot.value_kind in ("zone", "date", "time") or len(found) == 1):
+                self.from_context += 1
                 return found[0]
         return None
 
     def _remainder(self, slot: Slot) -> str | None:
         """Return what a free text is about: the task without the words that only name the tool."""
-        if slot.wanted != "text" or not slot.free or self.literal:
+        if slot.value_kind != "text" or not slot.is_free_text or self.no_free_text:
             return None
-        skipped = self.about.union(STOP - GREETINGS, ORDERS, slot.words)
-        for match in _WORD.finditer(masked(self.task)):
+        skipped = self.about.union(STOP_WORDS - GREETINGS, IMPERATIVE_VERBS, slot.words)
+        for match in _WORD.finditer(mask_values(self.task)):
             if not skipped.issuperset(tokens(match[0])):
                 return self.task[match.start() :].strip(" .?!")
         return None
 
     def _default(self, slot: Slot) -> object:
         """Return the default of the description, unless the task names something that isn't understood."""
-        if any(value.kind in ("name", slot.wanted) for value in self.free):
+        if any(value.kind in ("name", slot.value_kind) for value in self.unused):
             return None
         return slot.default
 
-    def _fit(self, slot: Slot, value: Value) -> float:
+    def _score(self, slot: Slot, value: Value) -> float:
         """Return how well a value fits a slot: 0 not at all, about 1 by kind, more with words around it."""
-        base = _base(slot, value)
+        base = _kind_score(slot, value)
         before = list(tokens(self.task[max(0, value.start - _WINDOW) : value.start])[-3:])
-        affinity = _affinity(slot, value, self.task, before, self.about) if base else 0.0
-        optional = value.kind == "number" or (slot.wanted == "text" and (slot.identifier or not slot.required))
+        affinity = _context_score(slot, value, self.task, before, self.about) if base else 0.0
+        optional = value.kind == "number" or (slot.value_kind == "text" and (slot.is_identifier or not slot.required))
         return base + affinity if affinity > 0 or not optional or (value.kind == "number" and slot.required) else 0.0
 
 
-def _named(choice: str, words: Sequence[str]) -> bool:
+def _is_mentioned(choice: str, words: Sequence[str]) -> bool:
     wanted = tokens(choice)
     return bool(wanted) and any(tuple(words[i : i + len(wanted)]) == wanted for i in range(len(words)))
 
 
-def _base(slot: Slot, value: Value) -> float:
-    wanted = slot.wanted
+def _kind_score(slot: Slot, value: Value) -> float:
+    wanted = slot.value_kind
     if wanted == "number":
-        return 0.1 if value.kind == "number" and _converted(slot, value) is not None else 0.0
+        return 0.1 if value.kind == "number" and _convert(slot, value) is not None else 0.0
     if wanted == "text":
-        return _AS_TEXT.get(value.kind, 0.0)
+        return _TEXT_SCORES.get(value.kind, 0.0)
     if wanted in ("path", "glob", "url", "zone") and value.kind == "quoted":
         return 0.5 if wanted == "path" or " " not in value.value else 0.0
     return float(value.kind == wanted)
 
 
-def _affinity(slot: Slot, value: Value, task: str, before: list[str], about: frozenset[str]) -> float:
+def _context_score(slot: Slot, value: Value, task: str, before: list[str], about: frozenset[str]) -> float:
     """Return what the words around a value say about its slot."""
     if value.kind == "number":
-        after = [word for word in tokens(task[value.end : value.end + _WINDOW])[:2] if word not in STOP]
+        after = [word for word in tokens(task[value.end : value.end + _WINDOW])[:2] if word not in STOP_WORDS]
         amount = bool(slot.words & _AMOUNT) and (
             bool(about.intersection(after)) or bool(_RANKS.intersection(before[-1:]))
         )
-        return slot.near([*before[-1:], *after]) + (1.0 if amount else 0.0)
+        return slot.overlap([*before[-1:], *after]) + (1.0 if amount else 0.0)
     bonus = 1.5 if before and before[-1] in slot.words else 0.5 if slot.words.intersection(before) else 0.0
     if value.kind == "path":
         bonus += 0.4 if bool(slot.words & _FOLDER) != ("." in value.value.rsplit("/", 1)[-1]) else 0.0
@@ -254,21 +266,23 @@ def _affinity(slot: Slot, value: Value, task: str, before: list[str], about: fro
         bonus += 1.0 if slot.words & _SOURCE else 0.0
     elif before and before[-1] in _BEFORE_TARGET:
         bonus += 1.0 if slot.words & _TARGET else 0.0
-    elif slot.words & _SOURCE and any(near.kind == "time" and abs(value.start - near.end) < 6 for near in values(task)):
+    elif slot.words & _SOURCE and any(
+        near.kind == "time" and abs(value.start - near.end) < 6 for near in extract_values(task)
+    ):
         bonus += 0.5
     return bonus
 
 
-def _converted(slot: Slot, value: Value) -> object:
+def _convert(slot: Slot, value: Value) -> object:
     """Return a value as the slot's type wants it; None where a number can't be."""
-    if slot.wanted == "number":
-        return _number(slot, value.value)
-    if slot.wanted == "time" and re.search(r"HH:MM|24", slot.description):
-        return clock(value.value)
-    return value.text if slot.wanted == "text" and value.kind == "zone" else value.value
+    if slot.value_kind == "number":
+        return _parse_number(slot, value.value)
+    if slot.value_kind == "time" and re.search(r"HH:MM|24", slot.description):
+        return to_24_hour_time(value.value)
+    return value.text if slot.value_kind == "text" and value.kind == "zone" else value.value
 
 
-def _number(slot: Slot, text: str) -> int | float | None:
+def _parse_number(slot: Slot, text: str) -> int | float | None:
     plain = text.replace(",", "")
     if not re.fullmatch(r"-?\d{1,15}(\.\d{1,15})?", plain) or ("." in plain and "integer" in slot.types):
         return None

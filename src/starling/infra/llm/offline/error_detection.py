@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import cast
 
-from starling.infra.llm.offline.prompt_parsing import leaves, parsed
+from starling.infra.llm.offline.prompt_parsing import leaves, parse_json
 
-_OPENING = re.compile(
+_ERROR_START = re.compile(
     r"""^\W*(?:
         (?:[\w.]*(?:Error|Exception)|error|fatal|failure|panic|fehler|erreur)\b
             \s*(?:[:(\[-]|\d|executing|while|in\b|occurred|calling)
@@ -28,37 +28,37 @@ _ERROR_KEYS = ("error", "errors", "iserror", "exception", "traceback", "error_me
 _STATUS_KEYS = ("status", "statuscode", "status_code", "code", "httpcode")
 _LOWEST_ERROR = 400
 _FAILING = ("error", "failed", "failure", "fail")
-_NOTHING = ("", "null", "none", "undefined", '""')
+_EMPTY = ("", "null", "none", "undefined", '""')
 _LINE_CHARS = 300
 
 
-def fault(text: str) -> str:
+def error_line(text: str) -> str:
     """Return the line that makes a result an error, or an empty string."""
-    data = parsed(text)
+    data = parse_json(text)
     if isinstance(data, Mapping):
-        return _in_json(cast("Mapping[str, object]", data))
+        return _json_error(cast("Mapping[str, object]", data))
     first = text.strip().split("\n", 1)[0][:_LINE_CHARS]
-    return first if _OPENING.match(first) else ""
+    return first if _ERROR_START.match(first) else ""
 
 
-def nothing(text: str) -> bool:
+def is_empty(text: str) -> bool:
     """Whether a text says nothing at all. An empty list is an answer."""
-    return text.strip().casefold() in _NOTHING
+    return text.strip().casefold() in _EMPTY
 
 
-def _in_json(data: Mapping[str, object]) -> str:
+def _json_error(data: Mapping[str, object]) -> str:
     for path, leaf in leaves(data):
         key = path[-1].casefold() if path else ""
         inside = any(step.casefold() in _ERROR_KEYS for step in path[:2])
         if inside and leaf not in (None, False, 0, "", "0"):
             return f"{key}: {leaf}"
-        if len(path) == 1 and key in _STATUS_KEYS and _failing(leaf):
+        if len(path) == 1 and key in _STATUS_KEYS and _is_error_status(leaf):
             return f"{key}: {leaf}"
     ok = data.get("success", data.get("ok"))
     return "success: false" if ok is False else ""
 
 
-def _failing(leaf: object) -> bool:
+def _is_error_status(leaf: object) -> bool:
     if isinstance(leaf, str):
         return leaf.casefold() in _FAILING or (leaf.isdigit() and len(leaf) == 3 and int(leaf) >= _LOWEST_ERROR)
     return isinstance(leaf, int) and not isinstance(leaf, bool) and _LOWEST_ERROR <= leaf < 600

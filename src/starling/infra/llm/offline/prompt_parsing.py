@@ -35,7 +35,7 @@ def elements(text: str, tag: str) -> Iterator[Element]:
         yield Element(pairs, match[2])
 
 
-class Sections:
+class PromptSections:
     """The sections of all user messages; of a section that comes twice, the last counts."""
 
     def __init__(self, messages: tuple[Message, ...]) -> None:
@@ -60,7 +60,7 @@ class Sections:
         return list(elements(self.element(tag).raw, child))
 
 
-def parsed(text: str) -> Json:
+def parse_json(text: str) -> Json:
     """Return the JSON object or array that a text is, else None."""
     stripped = text.strip()
     if not stripped.startswith(("{", "[")):
@@ -85,8 +85,8 @@ def leaves(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
             yield where, item
 
 
-def plain(data: object) -> str:
+def values_text(data: object) -> str:
     """Return the values in a JSON value one a line, also of JSON in its texts."""
     texts = (str(leaf) for _, leaf in leaves(data))
-    inner = ((text, parsed(text)) for text in texts)
-    return "\n".join(text if found is None else plain(found) for text, found in inner)
+    inner = ((text, parse_json(text)) for text in texts)
+    return "\n".join(text if found is None else values_text(found) for text, found in inner)

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from starling.infra.llm.offline.agent_ranking import Roster
-from starling.infra.llm.offline.tokenization import ORDERS, QUESTION, tokens
-from starling.infra.llm.offline.value_extraction import masked, of_kind, values
+from starling.infra.llm.offline.agent_ranking import AgentRanker
+from starling.infra.llm.offline.tokenization import IMPERATIVE_VERBS, QUESTION_WORDS, tokens
+from starling.infra.llm.offline.value_extraction import extract_values, mask_values, values_of_kind
 
 _BOUNDARY = re.compile(
     r"""(?P<end>[.!?]+(?=\s|$)|[;](?=\s|$)|[\u3002\uff01\uff1f\uff1b\n]+)
@@ -28,39 +28,39 @@ _MOST_CUTS = 60  # a text with more is a document, not a list of wishes
 
 
 @dataclass(slots=True)
-class Part:
+class RequestPart:
     """A part of a request; `follows` says that it needs the result of the part before it."""
 
     text: str
     follows: bool = False
 
 
-def refers_back(text: str) -> bool:
+def has_back_reference(text: str) -> bool:
     """Whether a text points at something that was said before it: "there", "its", "the same"."""
     return bool(_REFERS.search(text))
 
 
-def parts(request: str, roster: Roster) -> list[Part]:
+def split_request(request: str, roster: AgentRanker) -> list[RequestPart]:
     """Return the parts of a request in order, each with what it refers back to."""
-    found: list[Part] = []
+    found: list[RequestPart] = []
     waiting = ""
-    for piece, joined_by in _merged(request, roster):
+    for piece, joined_by in _merged_pieces(request, roster):
         text = f"{waiting} {piece}".strip()
-        if _only_context(text, roster):
+        if _is_context_only(text, roster):
             waiting = text
             continue
         waiting = ""
-        if roster.subject(text) or any(value.kind != "number" for value in values(text)):
-            found.append(_linked(text, joined_by, found))
+        if roster.subject_terms(text) or any(value.kind != "number" for value in extract_values(text)):
+            found.append(_resolve_references(text, joined_by, found))
     if waiting and found:
         found[-1].text += f" {waiting}"
-    return found or [Part(waiting or request.strip())]
+    return found or [RequestPart(waiting or request.strip())]
 
 
 def _pieces(request: str) -> Iterator[tuple[str, str, bool]]:
     """Yield `(text, boundary before it, hard)`; nothing is cut inside a value."""
     start, before, hard = 0, "", True
-    for match in islice(_BOUNDARY.finditer(masked(request)), _MOST_CUTS):
+    for match in islice(_BOUNDARY.finditer(mask_values(request)), _MOST_CUTS):
         end = match.end() if match.lastgroup == "end" else match.start()
         if request[start:end].strip():
             yield request[start:end].strip(), before, hard
@@ -70,7 +70,7 @@ def _pieces(request: str) -> Iterator[tuple[str, str, bool]]:
         yield request[start:].strip(), before, hard
 
 
-def _merged(request: str, roster: Roster) -> list[tuple[str, str]]:
+def _merged_pieces(request: str, roster: AgentRanker) -> list[tuple[str, str]]:
     merged: list[tuple[str, str]] = []
     for text, before, hard in _pieces(request):
         if merged and not hard and not _stands_alone(text, merged[-1][0], roster):
@@ -80,35 +80,35 @@ def _merged(request: str, roster: Roster) -> list[tuple[str, str]]:
     return merged
 
 
-def _stands_alone(text: str, earlier: str, roster: Roster) -> bool:
+def _stands_alone(text: str, earlier: str, roster: AgentRanker) -> bool:
     """Whether a piece asks for something itself: a question, an order, or another agent's business."""
     opening = tokens(_LEADING.sub("", text))[:1]
-    if not (QUESTION | ORDERS).isdisjoint(opening):
-        return bool(roster.subject(text)) or bool(values(text))
+    if not (QUESTION_WORDS | IMPERATIVE_VERBS).isdisjoint(opening):
+        return bool(roster.subject_terms(text)) or bool(extract_values(text))
     mine, other = roster.best(text), roster.best(earlier)
     return mine is not None and other is not None and mine.card is not other.card
 
 
-def _only_context(text: str, roster: Roster) -> bool:
+def _is_context_only(text: str, roster: AgentRanker) -> bool:
     """Whether a sentence asks for nothing, but tells what the next one may need."""
     words = tokens(_LEADING.sub("", text))
-    if not roster.subject(text):
-        return bool(of_kind(text, "path", "url", "zone", "name", "quoted"))
-    asks = text.endswith("?") or not (QUESTION | ORDERS).isdisjoint(words[:1])
-    return not asks and bool(values(text)) and roster.best(text) is None
+    if not roster.subject_terms(text):
+        return bool(values_of_kind(text, "path", "url", "zone", "name", "quoted"))
+    asks = text.endswith("?") or not (QUESTION_WORDS | IMPERATIVE_VERBS).isdisjoint(words[:1])
+    return not asks and bool(extract_values(text)) and roster.best(text) is None
 
 
-def _linked(text: str, joined_by: str, earlier: list[Part]) -> Part:
+def _resolve_references(text: str, joined_by: str, earlier: list[RequestPart]) -> RequestPart:
     """Return a part with the values that it refers back to, or marked as following the one before."""
     clean = _LEADING.sub("", text).strip(" ;,") or text
     if not earlier:
-        return Part(clean)
+        return RequestPart(clean)
     before = earlier[-1].text
     follows = bool(_FOLLOWS.search(f"{joined_by} {text}"))
-    if refers_back(clean) and not of_kind(clean, "path", "url", "zone", "name"):
-        referred = [value.text for value in of_kind(before, "path", "url", "zone", "quoted", "name")]
+    if has_back_reference(clean) and not values_of_kind(clean, "path", "url", "zone", "name"):
+        referred = [value.text for value in values_of_kind(before, "path", "url", "zone", "quoted", "name")]
         if referred:
             clean = f"{clean.rstrip('?.! ')} ({', '.join(dict.fromkeys(referred))})"
         else:
             follows = True
-    return Part(clean, follows)
+    return RequestPart(clean, follows)

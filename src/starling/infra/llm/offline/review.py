@@ -6,11 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from starling.infra.llm.offline.error_detection import fault, nothing
-from starling.infra.llm.offline.prompt_parsing import Element, Sections, elements, leaves, parsed, plain
-from starling.infra.llm.offline.tokenization import READING, STOP, content, fold, tokens
-from starling.infra.llm.offline.value_extraction import Kind, Value, clock, masked, of_kind, values
-from starling.infra.llm.offline.write_intent import changing, ordered
+from starling.infra.llm.offline.error_detection import error_line, is_empty
+from starling.infra.llm.offline.prompt_parsing import Element, PromptSections, elements, leaves, parse_json, values_text
+from starling.infra.llm.offline.tokenization import READING_VERBS, STOP_WORDS, content_words, normalize, tokens
+from starling.infra.llm.offline.value_extraction import (
+    Kind,
+    Value,
+    extract_values,
+    mask_values,
+    to_24_hour_time,
+    values_of_kind,
+)
+from starling.infra.llm.offline.write_intent import is_write_tool, requested_changes
 
 _FENCE = re.compile(r"\s*```\w*\n(.*?)\n?```\s*", re.DOTALL)
 _SUCCEEDED = ("succeeded", "success", "ok", "")
@@ -40,7 +47,7 @@ class _Call:
 
     @property
     def failed(self) -> bool:
-        return self.status.casefold() not in _SUCCEEDED or bool(fault(self.result))
+        return self.status.casefold() not in _SUCCEEDED or bool(error_line(self.result))
 
     @property
     def texts(self) -> list[str]:
@@ -57,26 +64,26 @@ class _Attempt:
     output: str
 
     @property
-    def good(self) -> list[_Call]:
+    def successful_calls(self) -> list[_Call]:
         return [call for call in self.calls if not call.failed]
 
     @property
-    def asked(self) -> str:
+    def allowed_sources(self) -> str:
         """What the arguments may come from."""
         return f"{self.task}\n{self.request}"
 
     @property
-    def about(self) -> frozenset[str]:
+    def subject(self) -> frozenset[str]:
         """The stems that say what the task is about."""
-        return frozenset(content(self.task)) - READING - ordered(self.task)
+        return frozenset(content_words(self.task)) - READING_VERBS - requested_changes(self.task)
 
     @property
-    def said(self) -> str:
+    def evidence_text(self) -> str:
         """What the calls are and returned."""
         return "\n".join(" ".join([call.name, *call.arguments, *call.texts, call.result]) for call in self.calls)
 
 
-def review(sections: Sections) -> dict[str, Any]:
+def review(sections: PromptSections) -> dict[str, Any]:
     """Return the verdict on an attempt, as its response schema wants it."""
     attempt = _Attempt(
         sections.text("task"),
@@ -90,10 +97,10 @@ def review(sections: Sections) -> dict[str, Any]:
         if objections:
             return _verdict("REJECTED", [reason for reason, _ in objections], [passage for _, passage in objections])
     fenced = _FENCE.fullmatch(attempt.output)
-    if fenced and parsed(fenced[1]) is not None:
+    if fenced and parse_json(fenced[1]) is not None:
         fixed = {"refined_output": fenced[1].strip(), "changed": ["removed the code fence"]}
         return _verdict("FIXED", ["The output answers the task inside a code fence."], []) | fixed
-    return _verdict("APPROVED", ["The output comes from the calls and fits the task."], _support(attempt))
+    return _verdict("APPROVED", ["The output comes from the calls and fits the task."], _supporting_lines(attempt))
 
 
 def _verdict(status: str, reasons: list[str], evidence: list[str]) -> dict[str, Any]:
@@ -102,25 +109,29 @@ def _verdict(status: str, reasons: list[str], evidence: list[str]) -> dict[str, 
 
 
 def _call(item: Element) -> _Call:
-    arguments = parsed(next((inner.text for inner in elements(item.raw, "arguments")), ""))
+    arguments = parse_json(next((inner.text for inner in elements(item.raw, "arguments")), ""))
     result = next((inner.text for inner in elements(item.raw, "result")), "")
     return _Call(item.get("name"), item.get("status"), arguments if isinstance(arguments, Mapping) else {}, result)
 
 
-def _errors(attempt: _Attempt) -> Iterator[tuple[str, str]]:
+def _check_errors(attempt: _Attempt) -> Iterator[tuple[str, str]]:
     """Object to errors that nothing made good, and to errors dressed as a result."""
-    shown = fault(attempt.output)
-    if nothing(attempt.output):
+    shown = error_line(attempt.output)
+    if is_empty(attempt.output):
         yield "The output is empty.", ""
     if shown:
         yield "The output is an error message, not a result.", shown
-    good = {call.name for call in attempt.good}
+    good = {call.name for call in attempt.successful_calls}
     for call in attempt.calls:
-        if call.failed and (call.name not in good or fold(call.result.strip()) in fold(attempt.output)) and not shown:
-            yield f"The call of {call.name} failed.", fault(call.result) or call.result
+        if (
+            call.failed
+            and (call.name not in good or normalize(call.result.strip()) in normalize(attempt.output))
+            and not shown
+        ):
+            yield f"The call of {call.name} failed.", error_line(call.result) or call.result
 
 
-def _unfounded(attempt: _Attempt) -> Iterator[tuple[str, str]]:
+def _check_unsupported_output(attempt: _Attempt) -> Iterator[tuple[str, str]]:
     """Object to what rests on no call: a specialist has nothing to say without one."""
     if attempt.calls:
         return
@@ -131,77 +142,87 @@ def _unfounded(attempt: _Attempt) -> Iterator[tuple[str, str]]:
         yield "No tool was called, so the output comes from nowhere.", attempt.output
 
 
-def _orders(attempt: _Attempt) -> Iterator[tuple[str, str]]:
+def _check_prompt_injection(attempt: _Attempt) -> Iterator[tuple[str, str]]:
     for text in (*(call.result for call in attempt.calls), attempt.output):
         order = _ORDERS_REVIEW.search(text)
-        if order and order[0] not in attempt.asked:
+        if order and order[0] not in attempt.allowed_sources:
             yield "A result tries to tell the reviewer what to decide.", order[0]
             return
 
 
-def _unasked(attempt: _Attempt) -> Iterator[tuple[str, str]]:
+def _check_unrequested_changes(attempt: _Attempt) -> Iterator[tuple[str, str]]:
     """Object to calls that change something for a task that orders no change."""
     for call in attempt.calls:
-        if changing(call.name) and not ordered(attempt.task):
+        if is_write_tool(call.name) and not requested_changes(attempt.task):
             yield f"{call.name} changes something, which the task doesn't order.", call.result
 
 
-def _contradictions(attempt: _Attempt) -> Iterator[tuple[str, str]]:
+def _check_arguments(attempt: _Attempt) -> Iterator[tuple[str, str]]:
     """Object to arguments from nowhere while the task names something that no call asked for."""
     texts = [text for call in attempt.calls for text in call.texts]
     for kind in _NAMED:
-        wanted = [value.text for value in of_kind(attempt.task, kind) if not _covered(value, texts)]
-        foreign = [text for text in texts if _foreign(text, kind, attempt.asked)]
+        wanted = [value.text for value in values_of_kind(attempt.task, kind) if not _is_covered(value, texts)]
+        foreign = [text for text in texts if _is_foreign(text, kind, attempt.allowed_sources)]
         if wanted and foreign:
             yield f"The task is about {', '.join(wanted)}, but a call asked for {foreign[0]}.", foreign[0]
 
 
-def _covered(value: Value, texts: Sequence[str]) -> bool:
+def _is_covered(value: Value, texts: Sequence[str]) -> bool:
     """Whether an argument names a value of the task."""
     if value.kind == "number":
         return any(value.value in (text, *re.findall(r"\d+", text)) for text in texts)
     if value.kind == "time":
-        return clock(value.value) in {clock(found.value) for text in texts for found in of_kind(text, "time")}
-    forms = {fold(value.value).rstrip("/"), fold(value.text).rstrip("/")}
-    return any(form in fold(text) for form in forms for text in texts)
+        return to_24_hour_time(value.value) in {
+            to_24_hour_time(found.value) for text in texts for found in values_of_kind(text, "time")
+        }
+    forms = {normalize(value.value).rstrip("/"), normalize(value.text).rstrip("/")}
+    return any(form in normalize(text) for form in forms for text in texts)
 
 
-def _foreign(text: str, kind: Kind, asked: str) -> bool:
+def _is_foreign(text: str, kind: Kind, asked: str) -> bool:
     """Whether an argument is of a kind and doesn't stand in what was asked."""
-    found = values(text)
+    found = extract_values(text)
     of_this = any(value.kind == kind for value in found) or (kind in ("name", "quoted") and not found)
-    known = {value.value for value in values(asked)}.union(content(asked))
-    return of_this and fold(text) not in fold(asked) and known.isdisjoint([*content(text), *(v.value for v in found)])
+    known = {value.value for value in extract_values(asked)}.union(content_words(asked))
+    return (
+        of_this
+        and normalize(text) not in normalize(asked)
+        and known.isdisjoint([*content_words(text), *(v.value for v in found)])
+    )
 
 
-def _places(attempt: _Attempt) -> Iterator[tuple[str, str]]:
+def _check_places(attempt: _Attempt) -> Iterator[tuple[str, str]]:
     """Object to results about other places than those of the task, and to places that no result is about."""
-    wanted = {value.value: value.text for value in of_kind(attempt.task, "zone")}
-    if not wanted or not attempt.good:
+    wanted = {value.value: value.text for value in values_of_kind(attempt.task, "zone")}
+    if not wanted or not attempt.successful_calls:
         return
-    text = "\n".join(plain(part) for part in (*(call.result for call in attempt.good), attempt.output))
-    asked = fold("\n".join(text for call in attempt.good for text in call.texts))
-    found = {value.value: value.text for value in (*of_kind(text, "zone"), *of_kind(attempt.output, "zone"))}
+    text = "\n".join(
+        values_text(part) for part in (*(call.result for call in attempt.successful_calls), attempt.output)
+    )
+    asked = normalize("\n".join(text for call in attempt.successful_calls for text in call.texts))
+    found = {
+        value.value: value.text for value in (*values_of_kind(text, "zone"), *values_of_kind(attempt.output, "zone"))
+    }
     others = [name for zone, name in found.items() if zone not in wanted and zone not in ("UTC", "GMT", "Etc/UTC")]
     for zone, name in wanted.items():
-        in_results = zone in found or fold(name) in fold(text)
-        if not in_results and (others or not (fold(zone) in asked or fold(name) in asked)):
+        in_results = zone in found or normalize(name) in normalize(text)
+        if not in_results and (others or not (normalize(zone) in asked or normalize(name) in asked)):
             yield f"Nothing in the results is about {name}.", others[0] if others else attempt.output
 
 
-def _counts(attempt: _Attempt) -> Iterator[tuple[str, str]]:
+def _check_counts(attempt: _Attempt) -> Iterator[tuple[str, str]]:
     """Object to more entries than "the last 3" asks for. Fewer may be all there are."""
-    numbers = [value for value in of_kind(attempt.task, "number") if _RANKED.search(attempt.task[: value.start])]
+    numbers = [value for value in values_of_kind(attempt.task, "number") if _RANKED.search(attempt.task[: value.start])]
     limits = [int(value.value) for value in numbers if value.value.isdigit()]
-    for call in attempt.good if len(limits) == 1 else []:
-        entries = _entries(call.result)
+    for call in attempt.successful_calls if len(limits) == 1 else []:
+        entries = _count_entries(call.result)
         if entries > limits[0]:
             yield f"The task asks for {limits[0]}, but the result has {entries} entries.", call.result
 
 
-def _entries(text: str) -> int:
+def _count_entries(text: str) -> int:
     """Return how many records a result has: items of a list, or the label that begins most records."""
-    data = parsed(text)
+    data = parse_json(text)
     if isinstance(data, Mapping):
         data = next(iter(data.values())) if len(data) == 1 else None
     if isinstance(data, list):
@@ -209,41 +230,51 @@ def _entries(text: str) -> int:
     return max(Counter(_RECORD.findall(text)).values(), default=0) if data is None else 0
 
 
-def _off_topic(attempt: _Attempt) -> Iterator[tuple[str, str]]:
+def _check_topic(attempt: _Attempt) -> Iterator[tuple[str, str]]:
     """Object to prose without a word of the task, and to what says nothing about "the last commit".
 
     Figures and data needn't repeat the words of a question: whoever chose the tool matched those.
     """
-    folded = fold(attempt.said)
+    folded = normalize(attempt.evidence_text)
     names = tuple(token for call in attempt.calls for token in tokens(call.name) if len(token) > 2)
-    prose = parsed(attempt.output) is None and not re.search(r"\d", attempt.output)
-    if not attempt.calls or not attempt.about:
+    prose = parse_json(attempt.output) is None and not re.search(r"\d", attempt.output)
+    if not attempt.calls or not attempt.subject:
         return
-    if prose and not any(word in folded or word.startswith(names) for word in attempt.about):
+    if prose and not any(word in folded or word.startswith(names) for word in attempt.subject):
         yield "Neither the calls nor their results have to do with the task.", attempt.output
-    for noun in _THE_LAST.findall(masked(attempt.task)):
+    for noun in _THE_LAST.findall(mask_values(attempt.task)):
         if not any(word in folded for word in tokens(noun)):
             yield f"Nothing in the calls or their results is about a {noun}.", attempt.output
 
 
-def _invented(attempt: _Attempt) -> Iterator[tuple[str, str]]:
+def _check_invented_values(attempt: _Attempt) -> Iterator[tuple[str, str]]:
     """Object to numbers, places and other values of the output that no result holds, as far as results are shown."""
     cut = any(len(call.result) >= _LONG_RESULT and call.result in attempt.output for call in attempt.calls)
     if not attempt.calls or cut:
         return
-    source = fold(f"{attempt.said}\n{attempt.asked}")
-    known = {*re.findall(r"\d+", source), *tokens(source), *STOP}
-    for value in values(plain(attempt.output)):
+    source = normalize(f"{attempt.evidence_text}\n{attempt.allowed_sources}")
+    known = {*re.findall(r"\d+", source), *tokens(source), *STOP_WORDS}
+    for value in extract_values(values_text(attempt.output)):
         parts = {*re.findall(r"\d+", value.value), *tokens(value.text)}
-        if fold(value.value) not in source and fold(value.text) not in source and not parts <= known:
+        if normalize(value.value) not in source and normalize(value.text) not in source and not parts <= known:
             yield "The output says what no call returned.", value.text
 
 
-def _support(attempt: _Attempt) -> list[str]:
+def _supporting_lines(attempt: _Attempt) -> list[str]:
     """Return lines of the output that have to do with the task."""
     lines = [line.strip() for line in attempt.output.splitlines() if line.strip()]
-    return ([line for line in lines if any(word in fold(line) for word in attempt.about)] or lines)[:2]
+    return ([line for line in lines if any(word in normalize(line) for word in attempt.subject)] or lines)[:2]
 
 
 # What can be wrong, the gravest first: each check yields `(reason, passage)`.
-_CHECKS = (_errors, _unfounded, _orders, _unasked, _contradictions, _places, _counts, _off_topic, _invented)
+_CHECKS = (
+    _check_errors,
+    _check_unsupported_output,
+    _check_prompt_injection,
+    _check_unrequested_changes,
+    _check_arguments,
+    _check_places,
+    _check_counts,
+    _check_topic,
+    _check_invented_values,
+)

@@ -4,11 +4,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from starling.infra.llm.offline.agent_ranking import Match, Roster, roster
-from starling.infra.llm.offline.prompt_parsing import Element, Sections, leaves, parsed
-from starling.infra.llm.offline.request_splitting import Part, parts
-from starling.infra.llm.offline.tokenization import QUESTION, STOP, tokens
-from starling.infra.llm.offline.value_extraction import of_kind, values
+from starling.infra.llm.offline.agent_ranking import AgentRanker, Match, agent_ranker
+from starling.infra.llm.offline.prompt_parsing import Element, PromptSections, leaves, parse_json
+from starling.infra.llm.offline.request_splitting import RequestPart, split_request
+from starling.infra.llm.offline.tokenization import QUESTION_WORDS, STOP_WORDS, tokens
+from starling.infra.llm.offline.value_extraction import extract_values, values_of_kind
 
 _DONE = ("approved", "succeeded")
 _FAILED = ("failed", "rejected")
@@ -21,71 +21,73 @@ _NO_MODEL = "offline:rules matches tools to requests and knows nothing else; no 
 
 
 @dataclass(slots=True)
-class _Draft:
+class _DecisionDraft:
     tasks: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     unserved: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
-    thoughts: list[str] = field(default_factory=list[str])
-    bounds: str = ""  # what the request's mode leaves out
+    reasons: list[str] = field(default_factory=list[str])
+    mode_hint: str = ""  # what the request's mode leaves out
 
-    def leave_out(self, part: str, reason: str) -> None:
+    def add_unserved(self, part: str, reason: str) -> None:
         self.unserved.append({"part": part, "reason": reason})
 
-    def assign(self, task_id: str, agent: str, task: str, depends_on: list[str]) -> None:
+    def add_task(self, task_id: str, agent: str, task: str, depends_on: list[str]) -> None:
         self.tasks.append({"task_id": task_id, "agent": agent, "task": task, "depends_on": depends_on})
 
 
-def decide(sections: Sections) -> dict[str, Any]:
+def decide(sections: PromptSections) -> dict[str, Any]:
     """Return the decision for a supervisor's request, as its response schema wants it."""
-    agents = roster(sections.element("agents").raw)
+    agents = agent_ranker(sections.element("agents").raw)
     state = sections.text("state_context")
     planned = [task for task in sections.children("current_plan", "task") if task.get("id") and task.text]
     if planned:
-        return _decide_again(planned, agents, _reasons(state))
+        return _decide_replan(planned, agents, _failure_reasons(state))
     said = sections.text("user_request")
-    request = _with_history(said, sections.children("session_history", "message"), agents)
+    request = _complete_from_history(said, sections.children("session_history", "message"), agents)
     if request is None:
-        return _decision(_Draft(), reply=f"It isn't clear to me what “{said}” asks for. {_ASK}")
-    if _small_talk(request, agents):
-        return _decision(_Draft(), reply=_introduction(agents))
-    draft = _Draft(bounds=_bounds(state))
-    for part in parts(request, agents):
-        _place(part, draft, agents)
+        return _decision(_DecisionDraft(), reply=f"It isn't clear to me what “{said}” asks for. {_ASK}")
+    if _is_small_talk(request, agents):
+        return _decision(_DecisionDraft(), reply=_introduction_text(agents))
+    draft = _DecisionDraft(mode_hint=_mode_hint(state))
+    for part in split_request(request, agents):
+        _assign_part(part, draft, agents)
     return _decision(draft, assumptions=_assumptions(draft))
 
 
-def _place(part: Part, draft: _Draft, agents: Roster) -> None:
+def _assign_part(part: RequestPart, draft: _DecisionDraft, agents: AgentRanker) -> None:
     """Give a part to the agent that fits it best, or say why nobody gets it."""
-    fitting = agents.fitting(part.text)
+    fitting = agents.relevant(part.text)
     ready = [match for match in fitting if match.card.ready]
     if not fitting:
-        draft.leave_out(part.text, f"No agent here has a tool for this ({_NO_MODEL}). {draft.bounds}".rstrip())
+        draft.add_unserved(part.text, f"No agent here has a tool for this ({_NO_MODEL}). {draft.mode_hint}".rstrip())
     elif not ready or ready[0].score < _ALTERNATIVE * fitting[0].score:
         card = fitting[0].card
-        draft.leave_out(part.text, f"{card.name} is {card.state}: {card.summary}")
+        draft.add_unserved(part.text, f"{card.name} is {card.state}: {card.summary}")
     else:
         follows = [draft.tasks[-1]["task_id"]] if part.follows and draft.tasks else []
-        draft.assign(f"t{len(draft.tasks) + 1}", ready[0].card.name, part.text, follows)
-        draft.thoughts.append(_because(ready[0], part.text))
+        draft.add_task(f"t{len(draft.tasks) + 1}", ready[0].card.name, part.text, follows)
+        draft.reasons.append(_match_reason(ready[0], part.text))
 
 
-def _because(match: Match, text: str) -> str:
+def _match_reason(match: Match, text: str) -> str:
     """Say by which words of a text, as they are written there, an agent fits; else by which values."""
-    words = [word for word in re.findall(r"[^\W_]+", text) if match.hits.intersection(tokens(word))]
-    return f"{match.card.name} fits by {', '.join(dict.fromkeys(words or [value.text for value in values(text)]))}"
+    words = [word for word in re.findall(r"[^\W_]+", text) if match.matched.intersection(tokens(word))]
+    return (
+        f"{match.card.name} fits by {', '.join(dict.fromkeys(words or [value.text for value in extract_values(text)]))}"
+    )
 
 
-def _bounds(state: str) -> str:
+def _mode_hint(state: str) -> str:
     """Return what governance says about the request's mode, the first sentence of it."""
-    hints = [str(leaf) for path, leaf in leaves(parsed(state)) if path == ("hint",)]
+    hints = [str(leaf) for path, leaf in leaves(parse_json(state)) if path == ("hint",)]
     found = _MODE.search(" ".join(hints))
     return found[0] if found else ""
 
 
-def _reasons(state: str) -> dict[str, str]:
+def _failure_reasons(state: str) -> dict[str, str]:
     """Return why tasks failed, by task id, as the results in the state say it."""
     reasons: dict[str, str] = {}
     task_id = ""
-    for path, leaf in leaves(parsed(state)):
+    for path, leaf in leaves(parse_json(state)):
         if path == ("results", "task_id"):
             task_id = str(leaf)
         elif path == ("results", "reason"):
@@ -93,25 +95,25 @@ def _reasons(state: str) -> dict[str, str]:
     return reasons
 
 
-def _decide_again(planned: list[Element], agents: Roster, reasons: dict[str, str]) -> dict[str, Any]:
+def _decide_replan(planned: list[Element], agents: AgentRanker, reasons: dict[str, str]) -> dict[str, Any]:
     """Return the decision over a plan that stands: another way once for what failed, then without it."""
-    draft, dropped = _Draft(), set[str]()
+    draft, dropped = _DecisionDraft(), set[str]()
     for task in planned:
         task_id, needs = task.get("id"), re.findall(r"[\w-]+", task.get("depends_on"))
         if task.get("status") in _DONE:
             continue
-        other = _other_way(task, agents) if task.get("status") in _FAILED else task.get("agent")
+        other = _alternative_agent(task, agents) if task.get("status") in _FAILED else task.get("agent")
         if other is None or dropped.intersection(needs):
             dropped.add(task_id)
-            draft.leave_out(task.text, reasons.get(task_id) or "No agent could do it, or it needs what failed.")
+            draft.add_unserved(task.text, reasons.get(task_id) or "No agent could do it, or it needs what failed.")
         else:
-            draft.assign(task_id, other, task.text, needs)
+            draft.add_task(task_id, other, task.text, needs)
     return _decision(draft, planned=planned)
 
 
-def _other_way(task: Element, agents: Roster) -> str | None:
+def _alternative_agent(task: Element, agents: AgentRanker) -> str | None:
     """Return another agent for a failed task: None if it was another way already, or if there is none."""
-    fitting = agents.fitting(task.text)
+    fitting = agents.relevant(task.text)
     if not fitting or fitting[0].card.name != task.get("agent"):
         return None
     enough = _ALTERNATIVE * fitting[0].score
@@ -119,13 +121,13 @@ def _other_way(task: Element, agents: Roster) -> str | None:
 
 
 def _decision(
-    draft: _Draft, reply: str = "", assumptions: list[str] | None = None, planned: list[Element] | None = None
+    draft: _DecisionDraft, reply: str = "", assumptions: list[str] | None = None, planned: list[Element] | None = None
 ) -> dict[str, Any]:
     statuses = [task.get("status") for task in planned or []]
     approved = sum(status in _DONE for status in statuses)
     texts = [task.text for task in planned or []] or [task["task"] for task in draft.tasks]
     return {
-        "thought_process": _thought(draft, reply),
+        "thought_process": _thought_process(draft, reply),
         "plan": texts,
         "selected_agents": draft.tasks,
         "reply": reply,
@@ -137,56 +139,58 @@ def _decision(
     }
 
 
-def _thought(draft: _Draft, reply: str) -> str:
+def _thought_process(draft: _DecisionDraft, reply: str) -> str:
     if reply:
         return "Nothing here asks for an agent."
-    placed = "; ".join(draft.thoughts) or f"{len(draft.tasks) or 'no'} tasks are left to give"
+    placed = "; ".join(draft.reasons) or f"{len(draft.tasks) or 'no'} tasks are left to give"
     return f"{placed}. {len(draft.unserved)} parts can't be served." if draft.unserved else f"{placed}."
 
 
-def _assumptions(draft: _Draft) -> list[str]:
+def _assumptions(draft: _DecisionDraft) -> list[str]:
     """Say how "this disk" or "my load" was read, where no value says which."""
-    unnamed = [task for task in draft.tasks if not values(task["task"])]
+    unnamed = [task for task in draft.tasks if not extract_values(task["task"])]
     pairs = [(match, task["agent"]) for task in unnamed for match in _DEMONSTRATIVE.finditer(task["task"])]
-    found = [f"“{match[0]}” is the one that {agent} sees." for match, agent in pairs if tokens(match[2])[0] not in STOP]
+    found = [
+        f"“{match[0]}” is the one that {agent} sees." for match, agent in pairs if tokens(match[2])[0] not in STOP_WORDS
+    ]
     return list(dict.fromkeys(found))
 
 
-def _small_talk(request: str, agents: Roster) -> bool:
+def _is_small_talk(request: str, agents: AgentRanker) -> bool:
     """Whether a request has no subject, or asks about the one that it talks to."""
     words = set(tokens(request))
-    subject = agents.subject(request)
+    subject = agents.subject_terms(request)
     if not subject:
-        return not any(value.kind != "name" for value in values(request))
+        return not any(value.kind != "name" for value in extract_values(request))
     if agents.best(request) is not None:
         return False
-    about_you = bool(words & {"you", "your"}) and bool(words & QUESTION)
+    about_you = bool(words & {"you", "your"}) and bool(words & QUESTION_WORDS)
     return len(subject) == 1 and (about_you or len(tokens(request)) == 1)
 
 
-def _introduction(agents: Roster) -> str:
+def _introduction_text(agents: AgentRanker) -> str:
     """Say who answers and what can be asked here."""
     known = [
         f"- {card.summary or ', '.join(card.tools[:3])}" + ("" if card.ready else " (not available now)")
-        for card in agents.working[:_NAMED_AGENTS]
+        for card in agents.selectable[:_NAMED_AGENTS]
     ]
-    more = [f"- and {len(agents.working) - len(known)} more"] * (len(agents.working) > len(known))
+    more = [f"- and {len(agents.selectable) - len(known)} more"] * (len(agents.selectable) > len(known))
     can = "These agents can work for you:" if known else "No agent is registered yet, so there is nothing I can do."
     hello = "Hello. I am Starling, running on offline:rules, which only matches requests to tools."
     return "\n".join([f"{hello} {can}", *known, *more])
 
 
-def _with_history(request: str, history: list[Element], agents: Roster) -> str | None:
+def _complete_from_history(request: str, history: list[Element], agents: AgentRanker) -> str | None:
     """Return a request; one that has only values ("and in Tokyo?") in the words of the last one that had such a value.
 
     None where there was something said before, but nothing that the values could stand for.
     """
-    new = of_kind(request, "zone", "path", "name")
+    new = values_of_kind(request, "zone", "path", "name")
     asked = [item.text for item in history if item.get("role") == "user"]
-    if agents.subject(request) or not new or not asked:
+    if agents.subject_terms(request) or not new or not asked:
         return request
     kinds = (new[0].kind, "zone") if new[0].kind == "name" else (new[0].kind,)
-    for part in reversed(parts(asked[-1], agents)):
-        for old in of_kind(part.text, *kinds):
+    for part in reversed(split_request(asked[-1], agents)):
+        for old in values_of_kind(part.text, *kinds):
             return f"{part.text[: old.start]}{' and '.join(value.text for value in new)}{part.text[old.end :]}"
     return None

@@ -38,7 +38,7 @@ _OTHER_ORDERS = "convert calculate translate compare summarize think draw"
 _FUNCTION = frozenset(f"{_FUNCTION_WORDS} {_GREETINGS}".split())
 
 
-def fold(text: str) -> str:
+def normalize(text: str) -> str:
     """Return text in lower case without accents, of the same meaning but not always the same length."""
     decomposed = unicodedata.normalize("NFKD", text)
     return "".join(char for char in decomposed if not unicodedata.combining(char)).casefold()
@@ -47,11 +47,11 @@ def fold(text: str) -> str:
 @lru_cache(maxsize=20_000)
 def stem(word: str) -> str:
     """Return a folded word without its common English endings."""
-    cut = _cut(word) if len(word) > 3 else word
+    cut = _strip_endings(word) if len(word) > 3 else word
     return word if word in _FUNCTION or cut in _FUNCTION else cut
 
 
-def _cut(word: str) -> str:
+def _strip_endings(word: str) -> str:
     if word.endswith("ies") and len(word) > 4:
         word = word[:-3] + "y"
     elif word.endswith(("sses", "xes", "ches", "shes", "zes")):
@@ -75,21 +75,23 @@ def _pieces(word: str) -> Iterable[str]:
 @lru_cache(maxsize=4_096)
 def tokens(text: str) -> tuple[str, ...]:
     """Return the stems of all words; names in camelCase and snake_case come apart, unspaced scripts in pairs."""
-    words = _WORD.findall(fold(_CAMEL.sub(" ", text)))
+    words = _WORD.findall(normalize(_CAMEL.sub(" ", text)))
     return tuple(stem(piece) for word in words for piece in _pieces(word))
 
 
-STOP = _FUNCTION
+STOP_WORDS = _FUNCTION
 GREETINGS = frozenset(_GREETINGS.split())
 CHANGE_WORDS = frozenset(f"{_CHANGING} {_VAGUE} {_OTHER_CHANGES}".split())
-READING = frozenset(tokens(_READING))
-CHANGES = frozenset(map(stem, CHANGE_WORDS))
-VAGUE = frozenset(tokens(_VAGUE))
-VERBS = READING.union(VAGUE, tokens(_CHANGING))
-ORDERS = VERBS.union(CHANGES, tokens(_OTHER_ORDERS))
-QUESTION = frozenset(tokens("what which who whose when where why how is are was were does did can could would will"))
+READING_VERBS = frozenset(tokens(_READING))
+CHANGE_STEMS = frozenset(map(stem, CHANGE_WORDS))
+VAGUE_VERBS = frozenset(tokens(_VAGUE))
+COMMON_VERBS = READING_VERBS.union(VAGUE_VERBS, tokens(_CHANGING))
+IMPERATIVE_VERBS = COMMON_VERBS.union(CHANGE_STEMS, tokens(_OTHER_ORDERS))
+QUESTION_WORDS = frozenset(
+    tokens("what which who whose when where why how is are was were does did can could would will")
+)
 
 
-def content(text: str) -> tuple[str, ...]:
+def content_words(text: str) -> tuple[str, ...]:
     """Return the stems that say what a text is about, in order: no function words, no single letters or digits."""
-    return tuple(token for token in tokens(text) if token not in STOP and not token.isdigit() and len(token) > 1)
+    return tuple(token for token in tokens(text) if token not in STOP_WORDS and not token.isdigit() and len(token) > 1)

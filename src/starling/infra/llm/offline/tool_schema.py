@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from starling.infra.llm.offline.tokenization import fold, tokens
+from starling.infra.llm.offline.tokenization import normalize, tokens
 
-type Wanted = Literal[
+type ValueKind = Literal[
     "zone", "path", "url", "email", "date", "time", "glob", "revision", "number", "boolean", "array", "object", "text"
 ]
 type Schema = Mapping[str, object]
 
 _DEPTH = 8
-_BY_NAME: tuple[tuple[Wanted, str], ...] = (
+_BY_NAME: tuple[tuple[ValueKind, str], ...] = (
     ("zone", "timezone tz zone"),
     ("url", "url uri link href"),
     ("email", "email mail"),
@@ -22,13 +22,19 @@ _BY_NAME: tuple[tuple[Wanted, str], ...] = (
     ("revision", "revision commit sha"),
     ("date", "date timestamp datetime"),
 )
-_BY_LAST: tuple[tuple[Wanted, str], ...] = (("path", "file repo repository"), ("time", "time"))
-_FORMATS: Mapping[object, Wanted] = {"uri": "url", "url": "url", "email": "email", "date": "date", "date-time": "date"}
+_BY_LAST: tuple[tuple[ValueKind, str], ...] = (("path", "file repo repository"), ("time", "time"))
+_FORMATS: Mapping[object, ValueKind] = {
+    "uri": "url",
+    "url": "url",
+    "email": "email",
+    "date": "date",
+    "date-time": "date",
+}
 _CHOICES = re.compile(r"""['"`]([\w-]+)['"`]""")
 _DEFAULT = re.compile(
     r"""use ['"`]([^'"`]+)['"`][^.]*\b(?:if no|when no|default|unless|not provided|omitted)""", re.IGNORECASE
 )
-_FREE = frozenset(
+_FREE_TEXT_NAMES = frozenset(
     tokens("query message text content thought prompt question topic input description body note search comment title")
 )
 
@@ -72,27 +78,27 @@ class Slot:
         return found[1] if found else None
 
     @property
-    def free(self) -> bool:
+    def is_free_text(self) -> bool:
         """Whether any text will do, as for a query or a message."""
-        return bool(self.words & _FREE)
+        return bool(self.words & _FREE_TEXT_NAMES)
 
     @property
-    def identifier(self) -> bool:
+    def is_identifier(self) -> bool:
         return bool(self.words & {"id", "sha", "key", "token", "hash", "revision", "uuid"})
 
     @property
-    def wanted(self) -> Wanted:
+    def value_kind(self) -> ValueKind:
         """What kind of value fits, by type, format, name and description."""
         for kind in self.types:
             if kind in ("integer", "number"):
                 return "number"
             if kind in ("boolean", "array", "object"):
-                return cast("Wanted", kind)
+                return cast("ValueKind", kind)
         if "properties" in self.schema:
             return "object"
         return self._text_kind()
 
-    def _text_kind(self) -> Wanted:
+    def _text_kind(self) -> ValueKind:
         by_format = _FORMATS.get(str(self.schema.get("format")))
         if by_format:
             return by_format
@@ -102,18 +108,18 @@ class Slot:
         for kind, names in _BY_LAST:
             if set(tokens(self.name)[-1:]).intersection(tokens(names)):
                 return kind
-        return "zone" if re.search(r"\btime ?zone\b|\biana\b", fold(self.description)) else "text"
+        return "zone" if re.search(r"\btime ?zone\b|\biana\b", normalize(self.description)) else "text"
 
     @property
     def item(self) -> "Slot":
         """The slot of one item of an array."""
-        return Slot(self.name, resolved(self.schema.get("items"), self.root), True, self.root)
+        return Slot(self.name, resolve_schema(self.schema.get("items"), self.root), True, self.root)
 
     @property
     def slots(self) -> "list[Slot]":
-        return slots(self.schema, self.root)
+        return schema_slots(self.schema, self.root)
 
-    def near(self, words: Sequence[str]) -> int:
+    def overlap(self, words: Sequence[str]) -> int:
         """Return how many of some stems belong to the name or the description."""
         about = self.words.union(tokens(self.description))
         return len(about.intersection(words))
@@ -123,7 +129,7 @@ def _mapping(value: object) -> Schema:
     return cast("Schema", value) if isinstance(value, Mapping) else {}
 
 
-def resolved(value: object, root: Schema, depth: int = 0) -> Schema:
+def resolve_schema(value: object, root: Schema, depth: int = 0) -> Schema:
     """Return a schema without references and alternatives: the first one that isn't null counts."""
     schema = _mapping(value)
     if depth > _DEPTH:
@@ -133,24 +139,28 @@ def resolved(value: object, root: Schema, depth: int = 0) -> Schema:
         target: object = root
         for step in reference.removeprefix("#/").split("/"):
             target = _mapping(target).get(step)
-        return {**resolved(target, root, depth + 1), **{key: item for key, item in schema.items() if key != "$ref"}}
+        return {
+            **resolve_schema(target, root, depth + 1),
+            **{key: item for key, item in schema.items() if key != "$ref"},
+        }
     for key in ("anyOf", "oneOf", "allOf"):
         options = schema.get(key)
         if isinstance(options, list):
-            several = [resolved(option, root, depth + 1) for option in cast("list[object]", options)[:_DEPTH]]
+            several = [resolve_schema(option, root, depth + 1) for option in cast("list[object]", options)[:_DEPTH]]
             chosen: Schema = next((option for option in several if option.get("type") != "null"), _mapping(None))
             return {**chosen, **{name: item for name, item in schema.items() if name != key}}
     return schema
 
 
-def slots(schema: object, root: Schema | None = None) -> list[Slot]:
+def schema_slots(schema: object, root: Schema | None = None) -> list[Slot]:
     """Return the slots of an object schema, required ones first."""
     base = _mapping(schema)
     root = base if root is None else root
-    base = resolved(base, root)
+    base = resolve_schema(base, root)
     required = base.get("required")
     names = set(map(str, cast("list[object]", required))) if isinstance(required, list) else set[str]()
     found = [
-        Slot(name, resolved(item, root), name in names, root) for name, item in _mapping(base.get("properties")).items()
+        Slot(name, resolve_schema(item, root), name in names, root)
+        for name, item in _mapping(base.get("properties")).items()
     ]
     return sorted(found, key=lambda slot: not slot.required)

@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 from typing import Literal
 from zoneinfo import available_timezones
 
-from starling.infra.llm.offline.tokenization import STOP, fold, tokens
+from starling.infra.llm.offline.tokenization import STOP_WORDS, normalize, tokens
 
 type Kind = Literal["quoted", "url", "email", "zone", "path", "glob", "date", "time", "revision", "number", "name"]
 
@@ -29,11 +29,11 @@ _SCAN = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _WORDS = re.compile(r"[^\W\d_][\w'’-]*")
-_COUNTED: dict[str, int] = {
+_NUMBER_WORDS: dict[str, int] = {
     "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6,
     "seven": 7, "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12,
 }  # fmt: skip
-_PLACED = ("in", "at", "for", "from", "to", "of", "and", "between")
+_PLACE_PREPOSITIONS = ("in", "at", "for", "from", "to", "of", "and", "between")
 _AREAS = ("Africa", "America", "Antarctica", "Arctic", "Asia", "Atlantic", "Australia", "Europe", "Indian", "Pacific")
 _NEWEST = "HEAD"  # what "the last commit" is called in revisions
 _LONGEST_PLACE = 4
@@ -53,42 +53,42 @@ class Value:
 
 
 @cache
-def _zones() -> frozenset[str]:
+def _zone_names() -> frozenset[str]:
     return frozenset(available_timezones())
 
 
 @cache
-def _places() -> dict[str, str]:
+def _zone_by_place() -> dict[str, str]:
     """Return zone names by folded place: the last part of the name, of two zones the one with the shorter name."""
     found: dict[str, str] = {}
-    for zone in sorted(_zones(), key=lambda name: (name.count("/"), name)):
+    for zone in sorted(_zone_names(), key=lambda name: (name.count("/"), name)):
         area, _, place = zone.rpartition("/")
         country = not area and zone.isalpha() and zone[1:].islower() and len(zone) > 3
         if country or area.split("/")[0] in _AREAS:
-            found.setdefault(fold(place.replace("_", " ")), zone)
+            found.setdefault(normalize(place.replace("_", " ")), zone)
     return found
 
 
 @lru_cache(maxsize=1_024)
-def values(text: str) -> tuple[Value, ...]:
+def extract_values(text: str) -> tuple[Value, ...]:
     """Return the values of a text in the order in which they stand; none overlaps another.
 
     Of a very long text, what comes first is read: a request names what it is about before it quotes pages.
     """
     read = text[:_READ_CHARS]
-    found = list(_scanned(read))
+    found = list(_pattern_values(read))
     taken = [False] * len(read)
     for value in found:
         taken[value.start : value.end] = [True] * (value.end - value.start)
     words = [match for match in _WORDS.finditer(read) if not taken[match.start()]]
-    found.extend(_words(read, words))
+    found.extend(_word_values(read, words))
     return tuple(sorted(found, key=lambda value: value.start)[:_MOST_VALUES])
 
 
-def _scanned(text: str) -> Iterator[Value]:
+def _pattern_values(text: str) -> Iterator[Value]:
     for match in _SCAN.finditer(text):
         kind, raw = match.lastgroup, match[0]
-        if kind == "zone" and raw not in _zones():
+        if kind == "zone" and raw not in _zone_names():
             kind = "path" if "/" in raw else None
         if kind == "quoted":
             yield Value("quoted", raw[1:-1], raw, *match.span())
@@ -101,13 +101,13 @@ def _scanned(text: str) -> Iterator[Value]:
             yield Value(kind, raw, raw, *match.span())
 
 
-def _words(text: str, words: list[re.Match[str]]) -> Iterator[Value]:
+def _word_values(text: str, words: list[re.Match[str]]) -> Iterator[Value]:
     """Yield places, number words and names, the longest first at each word."""
     index = 0
     while index < len(words):
-        found = _place(text, words, index) or _name(text, words, index)
+        found = _place_at(text, words, index) or _name_at(text, words, index)
         if found is None:
-            number = _COUNTED.get(words[index][0].casefold())
+            number = _NUMBER_WORDS.get(words[index][0].casefold())
             if number is not None:
                 yield Value("number", str(number), words[index][0], *words[index].span())
             index += 1
@@ -116,41 +116,41 @@ def _words(text: str, words: list[re.Match[str]]) -> Iterator[Value]:
         yield value
 
 
-def _run(text: str, words: list[re.Match[str]], first: int, last: int) -> str | None:
+def _adjacent_text(text: str, words: list[re.Match[str]], first: int, last: int) -> str | None:
     """Return the text from one word to another if only spaces stand between them."""
     run = text[words[first].start() : words[last].end()]
     gaps = (text[words[i].end() : words[i + 1].start()] for i in range(first, last))
     return run if all(gap and gap.isspace() for gap in gaps) else None
 
 
-def _place(text: str, words: list[re.Match[str]], index: int) -> tuple[Value, int] | None:
-    placed = index > 0 and words[index - 1][0].casefold() in _PLACED
+def _place_at(text: str, words: list[re.Match[str]], index: int) -> tuple[Value, int] | None:
+    placed = index > 0 and words[index - 1][0].casefold() in _PLACE_PREPOSITIONS
     if not (words[index][0][0].isupper() or placed):
         return None
     for last in range(min(index + _LONGEST_PLACE, len(words)) - 1, index - 1, -1):
-        run = _run(text, words, index, last)
+        run = _adjacent_text(text, words, index, last)
         name = re.sub(r"['’]s$", "", run) if run else ""
-        zone = _places().get(fold(name)) if name else None
+        zone = _zone_by_place().get(normalize(name)) if name else None
         if zone is not None:
             start = words[index].start()
             return Value("zone", zone, name, start, start + len(name)), last + 1
     return None
 
 
-def _name(text: str, words: list[re.Match[str]], index: int) -> tuple[Value, int] | None:
+def _name_at(text: str, words: list[re.Match[str]], index: int) -> tuple[Value, int] | None:
     """Return a run of capitalised words that isn't just the start of a sentence."""
-    if not _proper(words[index][0]) or _opens_sentence(text, words[index].start()):
+    if not _is_capitalized(words[index][0]) or _opens_sentence(text, words[index].start()):
         return None
     last = index
-    while last + 1 < len(words) and _proper(words[last + 1][0]) and _run(text, words, last, last + 1):
+    while last + 1 < len(words) and _is_capitalized(words[last + 1][0]) and _adjacent_text(text, words, last, last + 1):
         last += 1
     start = words[index].start()
     run = re.sub(r"['’]s$", "", text[start : words[last].end()])
     return Value("name", run, run, start, start + len(run)), last + 1
 
 
-def _proper(word: str) -> bool:
-    return word[0].isupper() and not STOP.issuperset(tokens(word))
+def _is_capitalized(word: str) -> bool:
+    return word[0].isupper() and not STOP_WORDS.issuperset(tokens(word))
 
 
 def _opens_sentence(text: str, position: int) -> bool:
@@ -159,21 +159,21 @@ def _opens_sentence(text: str, position: int) -> bool:
     return not said or said[-1] in ".?!:;\n" or "\n" in before[len(said) :]
 
 
-def of_kind(text: str, *kinds: Kind) -> list[Value]:
+def values_of_kind(text: str, *kinds: Kind) -> list[Value]:
     """Return the values of some kinds."""
-    return [value for value in values(text) if value.kind in kinds]
+    return [value for value in extract_values(text) if value.kind in kinds]
 
 
-def masked(text: str) -> str:
+def mask_values(text: str) -> str:
     """Return the text, of the same length, with everything but names blanked where a value stands."""
     chars = list(text)
-    for value in values(text):
+    for value in extract_values(text):
         if value.kind not in ("name", "zone", "revision"):
             chars[value.start : value.end] = "\ufffc" * (value.end - value.start)
     return "".join(chars)
 
 
-def clock(text: str) -> str:
+def to_24_hour_time(text: str) -> str:
     """Return a time of day as HH:MM."""
     match = re.match(r"(\d{1,2})(?::(\d\d))?(?::\d\d)?\s?([ap]m)?", text, re.IGNORECASE)
     if match is None:

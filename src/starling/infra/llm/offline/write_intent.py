@@ -2,8 +2,8 @@
 
 import re
 
-from starling.infra.llm.offline.tokenization import CHANGE_WORDS, CHANGES, READING, fold, stem, tokens
-from starling.infra.llm.offline.value_extraction import masked
+from starling.infra.llm.offline.tokenization import CHANGE_STEMS, CHANGE_WORDS, READING_VERBS, normalize, stem, tokens
+from starling.infra.llm.offline.value_extraction import mask_values
 
 _SENTENCE = re.compile(r"[^.!?;\n]+(?:[.!?;](?!\s|$)[^.!?;\n]*)*[.!?;]?")
 _WORD = re.compile(r"[^\W\d_]+")
@@ -14,26 +14,26 @@ _OPENING_VERBS = re.compile(r"\w+(?:(?:,? (?:or|and) |, |/)\w+)*")  # "Move or r
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-def ordered(task: str) -> frozenset[str]:
+def requested_changes(task: str) -> frozenset[str]:
     """Return the stems of the changes that a task orders: bare verbs that open a sentence, questions excepted."""
-    return frozenset(filter(None, map(_order, _SENTENCE.findall(masked(task)))))
+    return frozenset(filter(None, map(_change_verb, _SENTENCE.findall(mask_values(task)))))
 
 
-def changing(name: str, description: str = "") -> bool:
+def is_write_tool(name: str, description: str = "") -> bool:
     """Whether a tool changes something, by the first verb of its name, else by what opens its description."""
     words = _WORD.findall(_CAMEL.sub("_", name.rpartition(".")[2]).replace("_", " ").casefold())
-    verb = next((word for word in words if word in CHANGE_WORDS or stem(word) in READING), "")
-    return verb in CHANGE_WORDS if verb else not CHANGES.isdisjoint(tokens(description)[:1])
+    verb = next((word for word in words if word in CHANGE_WORDS or stem(word) in READING_VERBS), "")
+    return verb in CHANGE_WORDS if verb else not CHANGE_STEMS.isdisjoint(tokens(description)[:1])
 
 
-def makes(name: str, description: str, orders: frozenset[str]) -> bool:
+def performs(name: str, description: str, orders: frozenset[str]) -> bool:
     """Whether a tool says of itself that it does one of some orders."""
     opening = _OPENING_VERBS.match(description.strip())
     return not orders.isdisjoint({*tokens(name), *(tokens(opening[0]) if opening else ())})
 
 
-def _order(sentence: str) -> str:
-    said = fold(sentence)
+def _change_verb(sentence: str) -> str:
+    said = normalize(sentence)
     if said.rstrip().endswith("?") and not _ASKED_POLITELY.match(said):
         return ""
     first = next((word for word in _WORD.findall(_IN_A_PLACE.sub("", said)) if not _POLITE.fullmatch(word)), "")

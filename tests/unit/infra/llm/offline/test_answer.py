@@ -4,11 +4,11 @@ import json
 
 from brain.prompts import prompt
 from starling.core.llm import ModelRequest, ModelRole
-from tests.support.offline_requests import answer, compose
+from tests.support.offline_requests import answer, compose_answer
 
 
 def test_json_becomes_readable_with_its_source() -> None:
-    text = compose(
+    text = compose_answer(
         [
             '{"timezone": "America/Lima", "datetime": "2026-11-20T05:00:14-05:00", "is_dst": false}',
             '{"path": "/", "total_bytes": 270553174016, "percent": 22.6}',
@@ -22,13 +22,13 @@ def test_json_becomes_readable_with_its_source() -> None:
 
 
 def test_several_calls_of_one_task_stand_one_a_line() -> None:
-    text = compose(["fs.read {'path': '/a'}:\nhello\n\nfs.read {'path': '/b'}:\nbye"])
+    text = compose_answer(["fs.read {'path': '/a'}:\nhello\n\nfs.read {'path': '/b'}:\nbye"])
 
     assert text == "path: /a: hello\n  path: /b: bye [1]"
 
 
 def test_degraded_parts_and_assumptions_are_named() -> None:
-    text = compose(["5"], [("book a flight", "no agent can")], ["“this disk” is the root disk."])
+    text = compose_answer(["5"], [("book a flight", "no agent can")], ["“this disk” is the root disk."])
 
     assert (
         text == "5 [1]\n\nNot answered:\n- book a flight (no agent can)\n\nThis assumes: “this disk” is the root disk."
@@ -36,11 +36,11 @@ def test_degraded_parts_and_assumptions_are_named() -> None:
 
 
 def test_no_result_is_said() -> None:
-    assert compose([], [("book a flight", "no agent can")]).startswith("I couldn't get a result")
+    assert compose_answer([], [("book a flight", "no agent can")]).startswith("I couldn't get a result")
 
 
 def test_long_results_are_cut() -> None:
-    assert len(compose(["word " * 5_000])) < 1_500
+    assert len(compose_answer(["word " * 5_000])) < 1_500
 
 
 def alone(task: str, state: object) -> str:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from brain.planning.decision import DECISION, VERDICT, Decision, Verdict
 from starling.core.json import JsonObject
 from starling.core.llm import Message, ModelRequest, ModelRole, ResponseSchema, ToolSpec
-from tests.support.offline_requests import answer, compose, decide, review
+from tests.support.offline_requests import answer, compose_answer, decide, review
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
@@ -93,7 +93,7 @@ def test_any_request_gets_an_answer_that_fits_its_shape(tag: str, inner: str, sc
 def test_any_text_in_the_real_prompts_gets_an_answer(text: str, data: object) -> None:
     decide(text)
     review(text, [("t", {"a": [data]}, text, "succeeded")])
-    assert compose([text], [(text, text)], [text])
+    assert compose_answer([text], [(text, text)], [text])
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 
 from brain.agents.artifact_tool import READ_ARTIFACT_SPEC
 from starling.core.llm import Message, ToolSpec
-from starling.infra.llm.offline.write_intent import changing
-from tests.support.offline_requests import DATA, act, calls, tools_of
+from starling.infra.llm.offline.write_intent import is_write_tool
+from tests.support.offline_requests import DATA, calls, select_calls, tools_of
 
 LIMA_NOW = '{"timezone": "America/Lima", "datetime": "2026-11-20T05:00:14-05:00"}'
 
@@ -103,14 +103,14 @@ TASKS: list[tuple[str, str, list[tuple[str, Mapping[str, object]]]]] = [
     TASKS,
 )
 def test_a_task_becomes_calls(server: str, task: str, expected: list[tuple[str, Mapping[str, object]]]) -> None:
-    assert calls(act(tools_of(server), task)) == expected
+    assert calls(select_calls(tools_of(server), task)) == expected
 
 
 def test_renamed_and_shuffled_tools_are_found_by_what_they_say() -> None:
     time, convert = tools_of("time")
     tools = [replace(convert, name="b"), replace(time, name="clock_now")]
 
-    reply = act(tools, "what time is it in Lima")
+    reply = select_calls(tools, "what time is it in Lima")
 
     assert calls(reply) == [("clock_now", {"timezone": "America/Lima"})]
 
@@ -127,7 +127,7 @@ def test_renamed_and_shuffled_tools_are_found_by_what_they_say() -> None:
     ],
 )
 def test_what_is_missing_is_said_instead_of_guessed(server: str, task: str, missing: str) -> None:
-    reply = act(tools_of(server), task)
+    reply = select_calls(tools_of(server), task)
 
     assert reply.tool_calls == ()
     assert missing in reply.content
@@ -136,14 +136,16 @@ def test_what_is_missing_is_said_instead_of_guessed(server: str, task: str, miss
 def test_a_missing_argument_is_taken_from_an_earlier_result() -> None:
     state = json.dumps({"results": {"t1": LIMA_NOW}})
 
-    reply = act(tools_of("time"), "convert that time to Tokyo time", state=state)
+    reply = select_calls(tools_of("time"), "convert that time to Tokyo time", state=state)
 
     expected = {"source_timezone": "America/Lima", "time": "05:00", "target_timezone": "Asia/Tokyo"}
     assert calls(reply) == [("convert_time", expected)]
 
 
 def test_a_missing_path_is_taken_from_the_request() -> None:
-    reply = act(tools_of("git"), "list the last 3 commits", request="in /a/b: list the last 3 commits and the load")
+    reply = select_calls(
+        tools_of("git"), "list the last 3 commits", request="in /a/b: list the last 3 commits and the load"
+    )
 
     assert calls(reply) == [("git_log", {"repo_path": "/a/b", "max_count": 3})]
 
@@ -151,7 +153,7 @@ def test_a_missing_path_is_taken_from_the_request() -> None:
 def test_a_place_that_is_not_understood_is_not_replaced_by_one_of_another_part() -> None:
     task = "what time is it in Atlantis?"
 
-    reply = act(tools_of("time"), task, request=f"what time is it in Lima? {task}")
+    reply = select_calls(tools_of("time"), task, request=f"what time is it in Lima? {task}")
 
     assert reply.tool_calls == ()
     assert "Atlantis" in reply.content
@@ -160,15 +162,15 @@ def test_a_place_that_is_not_understood_is_not_replaced_by_one_of_another_part()
 def test_after_a_rejection_the_next_best_tool_is_tried_and_then_nothing() -> None:
     tools = tools_of("time")[:1]
     task = "what time is it in Lima"
-    first = act(tools, task)
+    first = select_calls(tools, task)
     rejected = [
         Message("assistant", "", first.tool_calls),
         Message("tool", "12", tool_call_id=first.tool_calls[0].id),
         Message("user", "<feedback>wrong place</feedback>"),
     ]
 
-    alone = act(tools, task, more=rejected)
-    with_another = act([*tools, replace(tools[0], name="zone_clock")], task, more=rejected)
+    alone = select_calls(tools, task, more=rejected)
+    with_another = select_calls([*tools, replace(tools[0], name="zone_clock")], task, more=rejected)
 
     assert alone.tool_calls == ()
     assert "tried" in alone.content
@@ -193,33 +195,33 @@ def test_nothing_is_changed_that_nobody_ordered_to_change(server: str, task: str
     tools = tools_of(server)
     made: list[Message] = []
     for attempt in range(len(tools)):
-        reply = act(tools, task, more=made)
+        reply = select_calls(tools, task, more=made)
         failed = [Message("tool", "Error: no", tool_call_id=call.id) for call in reply.tool_calls]
         made += [Message("assistant", "", reply.tool_calls), *failed]
         made.append(Message("user", f"<feedback>wrong {attempt}</feedback>"))
 
     called = {name for message in made for call in message.tool_calls for name in [call.name]}
 
-    assert not any(changing(tool.name, tool.description) for tool in tools if tool.name in called), called
+    assert not any(is_write_tool(tool.name, tool.description) for tool in tools if tool.name in called), called
 
 
 def test_after_a_rejection_no_other_change_is_tried() -> None:
     tools = tools_of("memory")
     task = "delete the entity Alice"
-    first = act(tools, task)
+    first = select_calls(tools, task)
     rejected = [Message("assistant", "", first.tool_calls), Message("user", "<feedback>no such entity</feedback>")]
 
-    second = act(tools, task, more=rejected)
+    second = select_calls(tools, task, more=rejected)
 
     assert [name for name, _ in calls(first)] == ["delete_entities"]
-    assert not any(changing(name) for name, _ in calls(second))
+    assert not any(is_write_tool(name) for name, _ in calls(second))
 
 
 @pytest.mark.parametrize(
     ("server", "task"), [("memory", "remove the entity Alice"), ("git", "Delete the last commit of /r")]
 )
 def test_a_change_that_no_tool_is_named_after_is_neither_guessed_nor_replaced(server: str, task: str) -> None:
-    reply = act(tools_of(server), task)
+    reply = select_calls(tools_of(server), task)
 
     assert reply.tool_calls == ()
     assert "can't tell" in reply.content
@@ -229,14 +231,14 @@ SAID = {"messages": [{"role": "user", "content": "How is Lima?"}, {"role": "assi
 
 
 def test_what_was_said_before_fills_no_argument() -> None:
-    reply = act(tools_of("time"), "What time is it in Lima?", state=json.dumps(SAID))
+    reply = select_calls(tools_of("time"), "What time is it in Lima?", state=json.dumps(SAID))
 
     assert calls(reply) == [("get_current_time", {"timezone": "America/Lima"})]
 
 
 def test_what_was_said_before_is_what_a_task_refers_back_to() -> None:
-    there = act(tools_of("time"), "What time is it there?", state=json.dumps(SAID))
-    here = act(tools_of("time"), "What time is it?", state=json.dumps(SAID))
+    there = select_calls(tools_of("time"), "What time is it there?", state=json.dumps(SAID))
+    here = select_calls(tools_of("time"), "What time is it?", state=json.dumps(SAID))
 
     assert calls(there) == [("get_current_time", {"timezone": "America/Lima"})]
     assert calls(here) != calls(there)
@@ -245,7 +247,7 @@ def test_what_was_said_before_is_what_a_task_refers_back_to() -> None:
 def test_a_part_of_a_request_leaves_the_values_of_the_others_alone() -> None:
     task = "What time is it in Lima"
 
-    reply = act(tools_of("time"), task, request=f"{task} and convert 16:30 from Tokyo to Paris")
+    reply = select_calls(tools_of("time"), task, request=f"{task} and convert 16:30 from Tokyo to Paris")
 
     assert calls(reply) == [("get_current_time", {"timezone": "America/Lima"})]
 
@@ -254,7 +256,7 @@ def test_the_built_in_reading_is_never_called() -> None:
     """`offline:rules` takes a result as it was cut: it has nobody to read on for."""
     state = '{"artifacts": [{"id": "b640bd42", "characters": 50000, "from": "git.git_log", "task_id": "t0"}]}'
 
-    reply = act(
+    reply = select_calls(
         [*tools_of("git"), READ_ARTIFACT_SPEC], "read the artifact b640bd42 on, and find a text in it", state=state
     )
 
@@ -264,7 +266,7 @@ def test_the_built_in_reading_is_never_called() -> None:
 def test_the_built_in_continue_is_never_called() -> None:
     tools = [ToolSpec("continue", "Call beside other tools to see the time in Lima.", {"type": "object"})]
 
-    assert act(tools, "what time is it in Lima").tool_calls == ()
+    assert select_calls(tools, "what time is it in Lima").tool_calls == ()
 
 
 @pytest.mark.parametrize("row", (DATA / "weird_schemas.jsonl").read_text("utf-8").splitlines())
@@ -272,7 +274,7 @@ def test_odd_schemas_are_survived(row: str) -> None:
     tool = json.loads(row)["tool"]
     spec = ToolSpec("odd", tool.get("description") or "", tool.get("inputSchema") or {})
 
-    reply = act([spec], f'{spec.description[:200]} 3 of /a/b in Lima "x"')
+    reply = select_calls([spec], f'{spec.description[:200]} 3 of /a/b in Lima "x"')
 
     assert reply.content or reply.tool_calls
 
@@ -281,6 +283,6 @@ def test_what_json_cannot_hold_never_leaves() -> None:
     schema = {"type": "object", "properties": {"a": {"const": float("nan")}, "query": {"type": "string"}}}
     tool = ToolSpec("search", "Search for words.", {**schema, "required": ["a", "query"]})
 
-    reply = act([tool], "search for words on pelicans \ud800")
+    reply = select_calls([tool], "search for words on pelicans \ud800")
 
     assert calls(reply) == [("search", {"a": "nan", "query": "pelicans �"})]
