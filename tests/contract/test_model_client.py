@@ -21,7 +21,7 @@ from starling.core.llm import (
     ToolSpec,
 )
 from starling.infra.llm.chat_model import ChatModel
-from starling.infra.llm.client import Models
+from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.langchain_model import LangChainModel
 from starling.infra.llm.openai_endpoint import Endpoint, EndpointModel, open_session
 from tests.support.http_chat_model import HttpChatModel
@@ -75,7 +75,9 @@ async def setting(request: pytest.FixtureRequest) -> AsyncGenerator[Setting]:
         endpoint = EndpointModel("local:small", "small", Endpoint(server.url), session)
         url = server.url
         langchain = LangChainModel("http:small", lambda t, m: HttpChatModel(base_url=url, temperature=t, max_tokens=m))
-        models = Models(dict.fromkeys(ModelRole, (endpoint,)), SystemClock(), lambda _: endpoint, lambda _: 0.0)
+        models = FallbackModelClient(
+            dict.fromkeys(ModelRole, (endpoint,)), SystemClock(), lambda _: endpoint, lambda _: 0.0
+        )
         client = {"endpoint": endpoint, "langchain": langchain, "models": models}[request.param]
         yield Setting(client, langchain.name if client is langchain else endpoint.name, server, rules)
 

@@ -38,7 +38,7 @@ from starling.core.artifacts import ArtifactStore
 from starling.core.clock import SystemClock
 from starling.core.settings import Limits, Settings, environment
 from starling.core.tools import ServerListing
-from starling.infra.llm.client import Models
+from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.factory import open_models
 from starling.infra.postgres.artifacts import PostgresArtifacts, Quota
 from starling.infra.postgres.audit import Actor
@@ -96,7 +96,7 @@ class WorkerRuntime:
     epoch_follower: EpochFollower
     brain: Brain
     worker: Worker
-    models: Models
+    models: FallbackModelClient
     listings: tuple[ServerListing, ...]
     epoch: int
 

@@ -1,4 +1,4 @@
-"""The context service: whoever keeps an audit trail outside of us."""
+"""Client of the context service, an external service that receives audit events."""
 
 import logging
 from typing import Final
@@ -10,32 +10,32 @@ from starling.core.errors import ConfigurationError
 from starling.infra.postgres.outbox import AuditEvent
 
 _SECONDS: Final = 5.0
-_NEVER_WILL: Final = (400, 413, 422)  # what was refused so once is refused always
+_PERMANENT_REFUSALS: Final = (400, 413, 422)
 _log = logging.getLogger(__name__)
 
 
 class ContextService:
-    """Takes audit events at `<url>/events`. Delivery is at least once; `Idempotency-Key` tells repetitions."""
+    """Sends audit events to `<url>/events`. Delivery is at least once; `Idempotency-Key` identifies repetitions."""
 
     def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
         self._url = _checked(url) / "events"
         self._session = session
 
-    async def tell(self, event: AuditEvent) -> str:
-        """Deliver an event. Returns why that failed; nothing where it didn't, or where it is no use to try again."""
+    async def deliver(self, event: AuditEvent) -> str:
+        """Send an event. Return the reason of a failure that can be retried, else an empty string."""
         headers = {"Idempotency-Key": event.id}
         limit = aiohttp.ClientTimeout(total=_SECONDS)
         try:
             async with self._session.post(self._url, json=event.document(), headers=headers, timeout=limit) as response:
                 return _failure(response.status, event)
         except TimeoutError:
-            return f"it didn't answer within {_SECONDS:g} s"
+            return f"it did not answer within {_SECONDS:g} s"
         except aiohttp.ClientError as error:
             return f"it can't be reached ({type(error).__name__})"
 
 
 def _failure(status: int, event: AuditEvent) -> str:
-    if status in _NEVER_WILL:
+    if status in _PERMANENT_REFUSALS:
         _log.warning("the context service refused audit event %s with HTTP %d", event.id, status)
         return ""
     return "" if 200 <= status < 300 else f"it answered with HTTP {status}"
@@ -47,7 +47,5 @@ def _checked(url: str) -> URL:
     except ValueError:
         parsed = URL()
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ConfigurationError(
-            "CONTEXT_SERVICE_URL is not an http(s) address.", "Write for example http://localhost:8001."
-        )
+        raise ConfigurationError("CONTEXT_SERVICE_URL is not an http(s) address.", "Example: http://localhost:8001.")
     return parsed

@@ -99,7 +99,7 @@ async def test_trouble_with_a_model_is_told_once_for_as_long_as_it_lasts(opened:
     assert stream.reply == "The disk is fine [1]."
     broken, skipped = (data["message"] for data in stream.of("warning"))
     assert broken.startswith("Model scripted:gone: the connection to ")
-    assert skipped == "Model scripted:gone is skipped for a while: it didn't answer lately."
+    assert skipped == "Model scripted:gone is skipped for a while because it did not answer recently."
 
 
 async def test_an_empty_answer_of_qa_is_none(platform: Platform, script: ScriptedModel) -> None:

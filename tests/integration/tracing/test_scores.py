@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from starling.infra.tracing.destination import Destination
-from starling.infra.tracing.export import delivering
+from starling.infra.tracing.export import open_span_tracer
 from tests.support.otlp_collector import Collector
 from tests.unit.infra.tracing.test_export import RUN
 
@@ -12,7 +12,7 @@ async def test_whatever_a_reviewer_writes_the_scores_that_follow_arrive(collecto
     langfuse = f"{collector.url}/api/public"
     run, there = replace(RUN, trace_id="2" * 32), Destination(f"{langfuse}/otel/v1/traces", scores=f"{langfuse}/scores")
 
-    async with delivering(there, with_content=True) as tracer:
+    async with open_span_tracer(there, with_content=True) as tracer:
         with tracer.segment(run):
             for comment in ("half a pair: \ud800", "x" * 5_000, "fine"):
                 tracer.score("verdict", 1.0, comment)

@@ -4,7 +4,7 @@ from brain.journaled_model import ModelWarnings
 from starling.core.llm import ModelRequest, ModelRole
 
 REVIEW, CALL = ModelRequest(ModelRole.REASONING, ()), ModelRequest(ModelRole.ROUTER, ())
-GONE, SKIPPED = "Model a: it can't be reached.", "Model a is skipped for a while: it didn't answer lately."
+GONE, SKIPPED = "Model a: it can't be reached.", "Model a is skipped for a while because it did not answer recently."
 
 
 def test_what_lasts_is_told_once_whoever_meets_it() -> None:

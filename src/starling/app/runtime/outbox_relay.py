@@ -44,7 +44,7 @@ class OutboxRelay:
         try:
             while events := await self.outbox.take(_AT_ONCE, lease_seconds=_LEASE_SECONDS):
                 told, failure = 0, ""
-                while told < len(events) and not (failure := await self.service.tell(events[told])):
+                while told < len(events) and not (failure := await self.service.deliver(events[told])):
                     told += 1
                 await self.outbox.settle(events[:told], events[told:])
                 if failure:

@@ -13,7 +13,7 @@ from starling.core.errors import ModelError
 from starling.core.llm import ModelReply, ModelRequest, ModelRole, TextDelta
 from starling.core.runs import RunResult
 from starling.core.tools import ServerListing, ToolCall, ToolGateway, ToolOutcome
-from starling.infra.llm.client import Models
+from starling.infra.llm.client import FallbackModelClient
 from starling.infra.postgres.runs.acceptance import Claim
 
 # Names that anybody may invent are no labels.
@@ -25,7 +25,7 @@ _OTHER_MODEL = "other"  # that a custom agent names
 class MeasuredModels:
     """Counts answers, failures and tokens of models."""
 
-    inner: Models
+    inner: FallbackModelClient
     metrics: Metrics
 
     async def respond(self, request: ModelRequest) -> ModelReply:

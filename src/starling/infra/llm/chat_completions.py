@@ -1,4 +1,4 @@
-"""Chat completions on the wire: from a `ModelRequest` to a body, from a body to a `ModelReply`."""
+"""Chat completions protocol: `ModelRequest` to request body, response body to `ModelReply`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,34 +17,34 @@ from starling.infra.llm.strict_schema import strict_form
 _CACHED = 4_096
 
 
-class Encoded[T]:
-    """JSON of values that come again and again, by identity: hashing a schema costs more than writing it."""
+class EncodingCache[T]:
+    """Caches the JSON of recurring values by identity, since hashing a schema costs more than encoding it."""
 
     def __init__(self, encode: Callable[[T], object]) -> None:
         self._encode = encode
-        self._known: dict[int, tuple[T, bytes]] = {}
+        self._cached: dict[int, tuple[T, bytes]] = {}
 
     def __call__(self, value: T) -> bytes:
-        known = self._known.get(id(value))
-        if known is not None and known[0] is value:
-            return known[1]
-        if len(self._known) >= _CACHED:
-            self._known.clear()
+        cached = self._cached.get(id(value))
+        if cached is not None and cached[0] is value:
+            return cached[1]
+        if len(self._cached) >= _CACHED:
+            self._cached.clear()
         encoded = dumps(self._encode(value))
-        self._known[id(value)] = (value, encoded)  # holding the value keeps its id from being used again
+        self._cached[id(value)] = (value, encoded)  # keeping a reference prevents reuse of the id
         return encoded
 
 
 class RequestWriter:
-    """Writes the bodies of requests to one model."""
+    """Encodes the bodies of requests to one model."""
 
     def __init__(self, model: str) -> None:
         self._model = model
-        self._tool = Encoded(_tool)
-        self._schema = Encoded(_json_schema)
+        self._tool = EncodingCache(_tool)
+        self._schema = EncodingCache(_json_schema)
 
     def write(self, request: ModelRequest, dialect: Dialect, *, stream: bool) -> bytes:
-        """Return the body of `request`, using nothing that is not in `dialect`."""
+        """Return the body of `request`, using only features of `dialect`."""
         messages = request.messages
         if request.response is not None and Feature.JSON_SCHEMA not in dialect:
             messages = with_schema_in_prompt(messages, request.response)
@@ -65,9 +65,9 @@ class RequestWriter:
 
 
 def read_reply(model: str, body: dict[str, Any]) -> ModelReply:
-    """Return what the body of a whole answer says.
+    """Return the reply in the body of a response without streaming.
 
-    Raises LLMServerError for an error object in it and LLMInvalidResponse where it isn't a chat completion.
+    Raises LLMServerError if it contains an error object, LLMInvalidResponse if it is not a chat completion.
     """
     raise_error_object(model, body)
     choice = first_choice(body)
@@ -85,7 +85,7 @@ def read_reply(model: str, body: dict[str, Any]) -> ModelReply:
 
 
 def raise_error_object(model: str, body: dict[str, Any]) -> None:
-    """Raise LLMServerError where the body of a success is an error after all."""
+    """Raise LLMServerError if the body of a successful response contains an error."""
     error = body.get("error")
     if error:
         code = as_count(as_object(error).get("code"))
@@ -94,58 +94,58 @@ def raise_error_object(model: str, body: dict[str, Any]) -> None:
 
 
 def error_text(body: dict[str, Any]) -> str:
-    """Return what the body of a refusal says, in the forms that endpoints use."""
+    """Return the error message of a refusal, in any of the forms that endpoints use."""
     error = body.get("error") or body.get("detail") or body.get("message") or body
-    said = as_object(error).get("message") or error
-    return shortened(said if isinstance(said, str) else dumps(said).decode())
+    text = as_object(error).get("message") or error
+    return shortened(text if isinstance(text, str) else dumps(text).decode())
 
 
 def first_choice(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the first choice, an empty one where there is none (the chunk that carries usage has none)."""
+    """Return the first choice, or an empty object: the chunk with the token usage has none."""
     choices = as_items(body.get("choices"))
     return as_object(choices[0]) if choices else {}
 
 
 def read_text(message: dict[str, Any]) -> str:
-    """Return the text of a message or a delta: a string, a list of parts, or why the model refuses."""
+    """Return the text of a message or delta: a string, a list of parts, or the refusal."""
     content = message.get("content")
     parts = [as_text(as_object(part).get("text")) for part in as_items(content)]
     return as_text(content) or "".join(parts) or as_text(message.get("refusal"))
 
 
 def read_usage(usage: object) -> TokenUsage:
-    """Return the tokens that an endpoint counted."""
+    """Return the token counts of an endpoint."""
     counted = as_object(usage)
     return TokenUsage(as_count(counted.get("prompt_tokens")), as_count(counted.get("completion_tokens")))
 
 
 def tool_call(model: str, identity: str, name: str, arguments: object) -> ModelToolCall:
-    """Return one call. Arguments that are no JSON object stay text, for the agent to tell the model."""
+    """Return one call. Arguments that are not a JSON object are kept as text for the error message to the model."""
     if not name:
-        raise LLMInvalidResponse(model, "a tool call names no tool.")
-    if parsed := as_object(arguments):  # some endpoints don't encode them
+        raise LLMInvalidResponse(model, "a tool call has no tool name.")
+    if parsed := as_object(arguments):  # some endpoints send an object
         return ModelToolCall(identity, name, parsed, dumps(parsed).decode())
     raw = as_text(arguments)
     return ModelToolCall(identity, name, loads_object(raw or "{}"), raw)
 
 
 def _read_call(model: str, call: dict[str, Any], index: int) -> ModelToolCall:
-    asked = as_object(call.get("function"))
+    function = as_object(call.get("function"))
     identity = as_text(call.get("id")) or f"call_{index}"
-    return tool_call(model, identity, as_text(asked.get("name")), asked.get("arguments"))
+    return tool_call(model, identity, as_text(function.get("name")), function.get("arguments"))
 
 
 def _message(message: Message) -> dict[str, object]:
     if message.tool_calls:
-        calls = [_asked_call(call) for call in message.tool_calls]
+        calls = [_encode_call(call) for call in message.tool_calls]
         return {"role": message.role, "content": message.content or None, "tool_calls": calls}
     if message.tool_call_id is not None:
         return {"role": message.role, "content": message.content, "tool_call_id": message.tool_call_id}
     return {"role": message.role, "content": message.content}
 
 
-def _asked_call(call: ModelToolCall) -> dict[str, object]:
-    # Endpoints parse what they are given back: text that is no JSON would make them refuse the conversation.
+def _encode_call(call: ModelToolCall) -> dict[str, object]:
+    # Endpoints parse the arguments again and refuse the conversation if they are not JSON.
     arguments = "{}" if call.arguments is None else call.raw_arguments or dumps(call.arguments).decode()
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 

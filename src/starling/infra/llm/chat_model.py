@@ -1,4 +1,4 @@
-"""What every adapter of one model offers, and what they share."""
+"""The interface of the model adapters, and functions that they share."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -12,7 +12,7 @@ type ReplyStream = AsyncGenerator[TextDelta | ModelReply, None]
 
 
 class ChatModel(Protocol):
-    """One model. Errors are the four `ModelError` classes; nothing is retried here."""
+    """One model. Raises the four `ModelError` classes; does not retry."""
 
     @property
     def name(self) -> str:
@@ -20,16 +20,16 @@ class ChatModel(Protocol):
         ...
 
     async def respond(self, request: ModelRequest) -> ModelReply:
-        """Return the whole answer within `request.timeout` seconds."""
+        """Return the complete answer within `request.timeout` seconds."""
         ...
 
     def stream_respond(self, request: ModelRequest) -> ReplyStream:
-        """Yield text as it comes, then the whole `ModelReply`, within `request.timeout` seconds."""
+        """Yield text as it arrives, then the complete `ModelReply`, within `request.timeout` seconds."""
         ...
 
 
 def with_schema_in_prompt(messages: tuple[Message, ...], response: ResponseSchema) -> tuple[Message, ...]:
-    """Return `messages` with the schema said in words, for models that can't be held to one."""
+    """Return `messages` with the schema in the system message, for models without structured output."""
     demand = (
         "Answer with exactly one JSON object and nothing else. It must fit this JSON schema:\n"
         f"{canonical(response.schema)}"
@@ -41,9 +41,9 @@ def with_schema_in_prompt(messages: tuple[Message, ...], response: ResponseSchem
 
 
 def checked_reply(reply: ModelReply, request: ModelRequest) -> ModelReply:
-    """Return `reply`, its JSON freed from a Markdown fence.
+    """Return `reply` without a Markdown fence around its JSON.
 
-    Raises LLMInvalidResponse where a JSON answer was asked for and is missing or was cut off by the token limit.
+    Raises LLMInvalidResponse if a JSON answer was requested and is empty or was cut off by the token limit.
     """
     if request.response is None or reply.tool_calls:
         return reply
@@ -55,12 +55,12 @@ def checked_reply(reply: ModelReply, request: ModelRequest) -> ModelReply:
         )
     content = without_fence(reply.content)
     if not content:
-        raise LLMInvalidResponse(reply.model, "the answer is empty where a JSON object was asked for.")
+        raise LLMInvalidResponse(reply.model, "the answer is empty although a JSON object was requested.")
     return reply if content == reply.content else replace(reply, content=content)
 
 
 def without_fence(text: str) -> str:
-    """Return the text inside a Markdown code fence, or the text itself where there is none."""
+    """Return the text inside a Markdown code fence, or the text itself if there is none."""
     stripped = text.strip()
     if not (stripped.startswith("```") and stripped.endswith("```")):
         return stripped

@@ -1,4 +1,4 @@
-"""The `ModelClient`: each role's models in order, with retries, fallbacks and one budget for all of them."""
+"""The `ModelClient`: the models of each role in order, with retries, fallbacks and one time limit for all of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -7,78 +7,78 @@ from starling.core.clock import Clock
 from starling.core.errors import ModelError
 from starling.core.llm import ModelReply, ModelRequest, ModelRole, TextDelta
 from starling.infra.llm.chat_model import ChatModel, ReplyStream
-from starling.infra.llm.fallback import Backoff, Candidate, Course, Health, jittered
+from starling.infra.llm.fallback import Backoff, Candidate, FallbackChain, ModelHealth, jittered_backoff
 
-type Named = Callable[[str], ChatModel]
-"""Gives the model of a name, at once the second time."""
+type ResolveModel = Callable[[str], ChatModel]
+"""Returns the model of a name; results are cached."""
 
 
-class Models:
-    """Asks the models of a role until one answers within the request's time; before them, one that a request names.
+class FallbackModelClient:
+    """Tries the models of a role until one answers within the time limit; a model named by the request comes first.
 
-    Connection and server errors: at most two more tries, then the role's next model, at last the router's
-    models. A timeout goes to the next model at once. An invalid response is the caller's to deal with.
+    After connection and server errors: at most two retries, then the next model of the role, finally the models of
+    the router. After a timeout: the next model at once. Invalid responses are raised to the caller.
     """
 
     def __init__(
         self,
         chains: Mapping[ModelRole, Sequence[ChatModel]],
         clock: Clock,
-        named: Named,
-        backoff: Backoff = jittered,
+        resolve_model: ResolveModel,
+        backoff: Backoff = jittered_backoff,
     ) -> None:
-        self._named = named
+        self._resolve_model = resolve_model
         self._candidates = {role: _candidates(role, chains) for role in ModelRole}
-        self.names = frozenset(model.name for chain in chains.values() for model in chain)  # that the settings choose
+        self.names = frozenset(model.name for chain in chains.values() for model in chain)  # chosen by the settings
         self._clock = clock
         self._backoff = backoff
-        self._health = Health(clock)
+        self._health = ModelHealth(clock)
 
     async def respond(self, request: ModelRequest) -> ModelReply:
-        """Return the whole answer. `warnings` says what went wrong on the way to it."""
-        course = self._course(request)
+        """Return the complete answer with warnings about retries and fallbacks."""
+        chain = self._fallback_chain(request)
         while True:
             try:
-                return course.answered(await course.model.respond(course.request()))
+                return chain.with_warnings(await chain.model.respond(chain.request()))
             except ModelError as error:
-                await course.recover(error)
+                await chain.recover(error)
 
     async def stream_respond(self, request: ModelRequest) -> ReplyStream:
-        """Yield text as it comes, then the whole reply. `restart` comes before the text of another attempt."""
-        course = self._course(request)
-        spoken = False
+        """Yield text as it arrives, then the complete reply. `restart` precedes the text of a further attempt."""
+        chain = self._fallback_chain(request)
+        text_was_sent = False
         while True:
             try:
-                async with aclosing(course.model.stream_respond(course.request())) as items:
+                async with aclosing(chain.model.stream_respond(chain.request())) as items:
                     async for item in items:
                         if isinstance(item, ModelReply):
-                            yield course.answered(item)
+                            yield chain.with_warnings(item)
                             return
-                        spoken = True
+                        text_was_sent = True
                         yield item
             except ModelError as error:
-                await course.recover(error)
-            if spoken:
+                await chain.recover(error)
+            if text_was_sent:
                 yield TextDelta("", restart=True)
-                spoken = False
+                text_was_sent = False
 
     def describe(self, role: ModelRole) -> str:
-        """Return `provider:model` of the model that a role asks first."""
+        """Return `provider:model` of the first model of a role."""
         return self._candidates[role][0].model.name
 
-    def _course(self, request: ModelRequest) -> Course:
-        return Course(self._candidates_for(request), request, self._health, self._clock, self._backoff)
+    def _fallback_chain(self, request: ModelRequest) -> FallbackChain:
+        return FallbackChain(self._candidates_for(request), request, self._health, self._clock, self._backoff)
 
     def _candidates_for(self, request: ModelRequest) -> Sequence[Candidate]:
         fallbacks = self._candidates[request.role]
         if request.model is None:
             return fallbacks
-        named = self._named(request.model)
+        named = self._resolve_model(request.model)
         return (Candidate(named), *(other for other in fallbacks if other.model.name != named.name))
 
 
 def _candidates(role: ModelRole, chains: Mapping[ModelRole, Sequence[ChatModel]]) -> tuple[Candidate, ...]:
     own = chains[role]
     names = {model.name for model in own}
-    lesser = [model for model in chains[ModelRole.ROUTER] if model.name not in names]
-    return (*(Candidate(model) for model in own), *(Candidate(model, downgraded=True) for model in lesser))
+    router_models = [model for model in chains[ModelRole.ROUTER] if model.name not in names]
+    return (*(Candidate(model) for model in own), *(Candidate(model, downgraded=True) for model in router_models))

@@ -1,4 +1,4 @@
-"""What an endpoint understands of the chat completions protocol, learned from what it refuses."""
+"""Features of the chat completions protocol that an endpoint supports, learned from its refusals."""
 
 from enum import Enum
 
@@ -6,16 +6,16 @@ from starling.core.llm import ModelRequest
 
 
 class Feature(Enum):
-    """A part of a request that some endpoints refuse; its value is what their refusals say."""
+    """A part of a request that some endpoints refuse; the value lists words that name it in refusals."""
 
     STREAM_USAGE = ("stream_options", "include_usage")
-    TOKEN_LIMIT = ("max_tokens",)  # newer models want `max_completion_tokens`
+    TOKEN_LIMIT = ("max_tokens",)  # newer models need `max_completion_tokens`
     TEMPERATURE = ("temperature",)
     JSON_SCHEMA = ("json_schema", "response_format", "schema", "strict")
     JSON_OBJECT = ("json_object", "response_format")
 
 
-# What an endpoint may stumble over without naming it.
+# Features that endpoints refuse without naming them.
 _DOUBTFUL = (Feature.JSON_SCHEMA, Feature.STREAM_USAGE)
 
 type Dialect = frozenset[Feature]
@@ -24,7 +24,7 @@ EVERYTHING: Dialect = frozenset(Feature)
 
 
 def used_features(dialect: Dialect, request: ModelRequest, *, stream: bool) -> list[Feature]:
-    """Return the features that this request makes use of in this dialect."""
+    """Return the features that this request uses in this dialect."""
     uses = {
         Feature.STREAM_USAGE: stream,
         Feature.TOKEN_LIMIT: request.max_tokens is not None,
@@ -36,13 +36,13 @@ def used_features(dialect: Dialect, request: ModelRequest, *, stream: bool) -> l
 
 
 def without_refused(dialect: Dialect, used: list[Feature], refusal: str) -> Dialect | None:
-    """Return the dialect to try next after a 400 with the text `refusal`.
+    """Return the dialect to try after a refusal with the text `refusal`.
 
-    None where another form of the same request wouldn't help.
+    None if the refusal is not about a feature.
     """
-    said = refusal.lower()
-    if "context_length" in said or "context length" in said:
+    text = refusal.lower()
+    if "context_length" in text or "context length" in text:
         return None
-    named = [feature for feature in used if any(word in said for word in feature.value)]
+    named = [feature for feature in used if any(word in text for word in feature.value)]
     doubtful = named or [feature for feature in _DOUBTFUL if feature in used]
     return dialect - {doubtful[0]} if doubtful else None

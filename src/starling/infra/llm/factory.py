@@ -1,19 +1,20 @@
-"""Builds the models that the settings name, once, and closes what they hold."""
+"""Builds the models that the settings name, and closes their HTTP session."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Never
 from urllib.request import getproxies
 
 import aiohttp
 
 from starling.core.clock import Clock, SystemClock
-from starling.core.errors import ConfigurationError
-from starling.core.llm import ModelRole
+from starling.core.errors import ConfigurationError, LLMServerError
+from starling.core.llm import ModelReply, ModelRequest, ModelRole
 from starling.core.settings import Settings
-from starling.infra.llm.chat_model import ChatModel
-from starling.infra.llm.client import Models
+from starling.infra.llm.chat_model import ChatModel, ReplyStream
+from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.model_selection import (
     OFFLINE,
     ModelName,
@@ -27,39 +28,38 @@ from starling.infra.llm.model_selection import (
 from starling.infra.llm.offline import OfflineRules
 from starling.infra.llm.offline_model import OfflineModel
 from starling.infra.llm.openai_endpoint import Endpoint, EndpointModel, open_session
-from starling.infra.llm.unavailable_model import AbsentModel
 
 _OFFLINE_PROVIDER = "offline"
 _log = logging.getLogger(__name__)
 
 
 def check_models(settings: Settings) -> None:
-    """Raise ConfigurationError for a named model that there can't be. Asks nobody."""
+    """Raise ConfigurationError for an invalid model in the settings. Makes no request."""
     known = endpoints(settings)
     for name in named_models(settings):
         _check(name, known, settings)
 
 
 def check_model(name: str, settings: Settings) -> None:
-    """Raise ConfigurationError where there can't be a model of this name. Asks nobody."""
+    """Raise ConfigurationError for an invalid model name. Makes no request."""
     _check(parse_model_name(name), endpoints(settings), settings)
 
 
 @asynccontextmanager
-async def open_models(settings: Settings, clock: Clock | None = None) -> AsyncGenerator[Models]:
-    """Give the models of all roles. Raises ConfigurationError for a model that there can't be."""
-    # Looking for a proxy at each request costs more than the request: ask once whether there is any.
+async def open_models(settings: Settings, clock: Clock | None = None) -> AsyncGenerator[FallbackModelClient]:
+    """Yield a client for the models of all roles. Raises ConfigurationError for an invalid model."""
+    # Looking up proxies for each request costs more than the request, so find out once whether there are any.
     async with open_session(trust_env=bool(getproxies())) as session:
-        builder = _Builder(settings, endpoints(settings), session)
+        factory = _ModelFactory(settings, endpoints(settings), session)
         named = await names_by_role(settings, session)
-        chains = {role: [builder.model(name) for name in names] for role, names in named.items()}
+        chains = {role: [factory.model(name) for name in names] for role, names in named.items()}
         _log.debug("models: %s", ", ".join(f"{role} {chains[role][0].name}" for role in ModelRole))
-        yield Models(chains, clock or SystemClock(), builder.named)
+        yield FallbackModelClient(chains, clock or SystemClock(), factory.resolve)
 
 
 @dataclass(slots=True)
-class _Builder:
-    """Makes each named model once."""
+class _ModelFactory:
+    """Builds each model once."""
 
     settings: Settings
     endpoints: Mapping[str, Endpoint]
@@ -71,12 +71,12 @@ class _Builder:
             self._built[name] = self._build(name)
         return self._built[name]
 
-    def named(self, text: str) -> ChatModel:
-        """Return the model of a name, or one that refuses where the settings don't know of it any more."""
+    def resolve(self, text: str) -> ChatModel:
+        """Return the model of a name; a model that is no longer configured refuses every request."""
         try:
             return self.model(parse_model_name(text))
         except ConfigurationError as error:
-            return AbsentModel(text, error.message, error.remedy)
+            return UnavailableModel(text, error.message, error.remedy)
 
     def _build(self, name: ModelName) -> ChatModel:
         other = _check(name, self.endpoints, self.settings)
@@ -88,10 +88,10 @@ class _Builder:
 
 
 def _check(name: ModelName, known: Mapping[str, Endpoint], settings: Settings) -> ChatModel | None:
-    """Raise ConfigurationError where there is no such model; return those of LangChain, known only by being made."""
+    """Raise ConfigurationError for an invalid model. Return models of LangChain, which must be built to be checked."""
     if name.provider == _OFFLINE_PROVIDER:
         if str(name) != OFFLINE:
-            raise ConfigurationError(f"There is no model {name}.", f"Possible are {possible_names(settings)}.")
+            raise ConfigurationError(f"There is no model {name}.", f"Possible models: {possible_names(settings)}.")
         return None
     endpoint = known.get(name.provider)
     if endpoint is None:
@@ -104,3 +104,22 @@ def _langchain_opener() -> Callable[[ModelName, str], ChatModel]:
     from starling.infra.llm.langchain_model import open_langchain_model  # noqa: PLC0415 - langchain is heavy
 
     return open_langchain_model
+
+
+@dataclass(frozen=True, slots=True)
+class UnavailableModel:
+    """A configured model that can't be used: refuses each request, so that the next model of its role is tried."""
+
+    name: str
+    reason: str
+    remedy: str
+
+    async def respond(self, request: ModelRequest) -> ModelReply:
+        del request
+        self._refuse()
+
+    async def stream_respond(self, request: ModelRequest) -> ReplyStream:
+        yield await self.respond(request)
+
+    def _refuse(self) -> Never:
+        raise LLMServerError(self.name, self.reason, self.remedy, status=404)

@@ -1,4 +1,4 @@
-"""The way of one request through the models that may answer it."""
+"""Fallback, retries and time limits for one request over several models."""
 
 import asyncio
 import random
@@ -12,80 +12,86 @@ from starling.infra.llm.chat_model import ChatModel
 
 _RETRIES = 2
 _DEGRADED_SECONDS = 60.0
-_SHARE = 2 / 3  # of the time that is left, for a model that isn't the last
-_PATIENCE_SECONDS = 5.0  # how long an endpoint may make us wait while another model could answer
+_SHARE = 2 / 3  # of the remaining time, for each model but the last
+_MAX_RETRY_WAIT_SECONDS = 5.0  # while another model is available
 
-type Backoff = Callable[[int], float]  # from the number of the retry, from 1, to seconds
+type Backoff = Callable[[int], float]
+"""Returns the seconds to wait before retry number 1, 2, …"""
 
 
-def jittered(retry: int) -> float:
-    """Return a random wait of up to 0.2 s, 0.4 s and so on: clients that failed together don't return together."""
-    return random.uniform(0.0, 0.1 * 2**retry)  # noqa: S311 - nothing secret
+def jittered_backoff(retry: int) -> float:
+    """Return a random wait of up to 0.2 s, 0.4 s and so on, so that clients do not all retry at once."""
+    return random.uniform(0.0, 0.1 * 2**retry)  # noqa: S311 - not for cryptography
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A model that may answer; `downgraded` where it is the router's, standing in for a stronger one."""
+    """A model to try; `downgraded` if it is the router's model in place of a stronger one."""
 
     model: ChatModel
     downgraded: bool = False
 
 
-class Health:
-    """Which models timed out or couldn't be reached lately."""
+class ModelHealth:
+    """Models that recently timed out or could not be reached."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._degraded_until: dict[str, float] = {}
 
     def degrade(self, model: str) -> None:
-        """Have `model` skipped for a while where another one can answer."""
+        """Skip `model` for 60 s if another model is available."""
         self._degraded_until[model] = self._clock.monotonic() + _DEGRADED_SECONDS
 
     def restore(self, model: str) -> None:
-        """Forget that `model` failed."""
+        """Stop skipping `model`."""
         self._degraded_until.pop(model, None)
 
     def is_degraded(self, model: str) -> bool:
-        """Return whether `model` failed so lately."""
+        """Return whether `model` is to be skipped."""
         until = self._degraded_until.get(model)
         return until is not None and self._clock.monotonic() < until
 
 
-class Course:
-    """Knows which model is asked now and for how long, and after a failure whether and when another try follows.
+class FallbackChain:
+    """Selects the model of each attempt and decides after a failure whether to retry, fall back or give up.
 
-    Each model but the last gets two thirds of the time that is left, its retries included.
+    Each model but the last gets two thirds of the remaining time, including its retries.
     """
 
     def __init__(
-        self, candidates: Sequence[Candidate], request: ModelRequest, health: Health, clock: Clock, backoff: Backoff
+        self,
+        candidates: Sequence[Candidate],
+        request: ModelRequest,
+        health: ModelHealth,
+        clock: Clock,
+        backoff: Backoff,
     ) -> None:
         self._request = request
         self._health = health
         self._clock = clock
         self._backoff = backoff
         self._deadline = Deadline(clock, request.timeout)
-        self._warnings: dict[str, None] = {}  # in order, each text once
-        self._ahead = self._healthy(candidates)
-        self._begin(self._ahead.pop(0))
+        self._warnings: dict[str, None] = {}  # in order, without duplicates
+        self._remaining = self._without_degraded(candidates)
+        self._select(self._remaining.pop(0))
 
     @property
     def model(self) -> ChatModel:
-        """The model to ask now."""
+        """The model of the current attempt."""
         return self._candidate.model
 
     def request(self) -> ModelRequest:
-        """Return the request with the time that this attempt has."""
+        """Return the request with the time limit of the current attempt."""
         return replace(self._request, timeout=self._window.remaining())
 
-    def answered(self, reply: ModelReply) -> ModelReply:
-        """Return the reply with everything that went wrong before it."""
+    def with_warnings(self, reply: ModelReply) -> ModelReply:
+        """Return the reply with the warnings of the attempts before it."""
         self._health.restore(self.model.name)
         return replace(reply, warnings=(*self._warnings, *reply.warnings)) if self._warnings else reply
 
     async def recover(self, error: ModelError) -> None:
-        """Make ready for another attempt after `error`, waiting where it has to; raise it where none follows."""
+        """Prepare the next attempt after `error`, with a wait if needed; raise `error` if there is none."""
         if isinstance(error, LLMInvalidResponse):
             raise error
         if isinstance(error, LLMTimeout):
@@ -98,7 +104,7 @@ class Course:
             return
         if isinstance(error, LLMConnectionError):
             self._health.degrade(self.model.name)
-        if not self._moves_on():
+        if not self._select_next():
             raise error
 
     def _warn(self, text: str) -> None:
@@ -110,29 +116,29 @@ class Course:
 
     def _can_wait(self, seconds: float) -> bool:
         left = self._window.remaining()
-        return seconds < (min(left, _PATIENCE_SECONDS) if self._ahead else left)
+        return seconds < (min(left, _MAX_RETRY_WAIT_SECONDS) if self._remaining else left)
 
-    def _moves_on(self) -> bool:
-        if not self._ahead or self._deadline.passed:
+    def _select_next(self) -> bool:
+        if not self._remaining or self._deadline.passed:
             return False
-        self._begin(self._ahead.pop(0))
+        self._select(self._remaining.pop(0))
         return True
 
-    def _begin(self, candidate: Candidate) -> None:
+    def _select(self, candidate: Candidate) -> None:
         self._candidate = candidate
         self._retries = 0
         left = self._deadline.remaining()
-        self._window = Deadline(self._clock, left * _SHARE if self._ahead else left)
+        self._window = Deadline(self._clock, left * _SHARE if self._remaining else left)
         if candidate.downgraded:
-            self._warn(f"{candidate.model.name} stands in for the model of role {self._request.role}.")
+            self._warn(f"{candidate.model.name} is used instead of the model of role {self._request.role}.")
 
-    def _healthy(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def _without_degraded(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         healthy = [candidate for candidate in candidates if not self._health.is_degraded(candidate.model.name)]
         if not healthy or len(healthy) == len(candidates):
             return list(candidates)
         for candidate in candidates:
             if candidate not in healthy:
-                self._warn(f"Model {candidate.model.name} is skipped for a while: it didn't answer lately.")
+                self._warn(f"Model {candidate.model.name} is skipped for a while because it did not answer recently.")
         return healthy
 
 

@@ -1,4 +1,4 @@
-"""Models of every other provider, through LangChain. Imported only where one is configured: it is heavy."""
+"""Models of all other providers, through LangChain. Imported only if one is configured: the import is slow."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -25,21 +25,20 @@ from starling.infra.llm.error_mapping import shortened, status_failure
 from starling.infra.llm.lenient_json import as_object, as_text, loads_object
 from starling.infra.llm.model_selection import ModelName
 
-# Makes the provider's model for a temperature and a token limit: LangChain takes both when it builds one.
+# Builds the provider's model for a temperature and a token limit, which LangChain takes at construction.
 type Build = Callable[[float, int | None], BaseChatModel]
 
-# Bases of what providers' packages and the HTTP libraries under them raise.
+# Base classes of connection errors in providers' packages and their HTTP libraries.
 _CONNECTION_ERRORS = frozenset({"OSError", "TransportError", "ClientConnectionError", "APIConnectionError"})
-_KEYS = ("_API_KEY", "_API_TOKEN")  # among the variables that a provider's package names
-_MAYBE_ANOTHER_FORM = (400, 422)
+_KEYS = ("_API_KEY", "_API_TOKEN")  # suffixes of the variables with keys
+_FEATURE_REFUSALS = (400, 422)
 _CUT_OFF = frozenset({"length", "max_tokens", "MAX_TOKENS"})
 
 
 def open_langchain_model(name: ModelName, possible: str) -> "LangChainModel":
-    """Return the model of a provider that LangChain knows.
+    """Return the model of a provider that LangChain supports.
 
-    Raises ConfigurationError where it doesn't, where the provider's package is missing (and says which) or
-    where the package needs a setting.
+    Raises ConfigurationError if it does not, if the provider's package is missing or if the package needs a setting.
     """
 
     def build(temperature: float, max_tokens: int | None) -> BaseChatModel:
@@ -51,10 +50,10 @@ def open_langchain_model(name: ModelName, possible: str) -> "LangChainModel":
     try:
         build(0.0, None)
     except ImportError as error:
-        raise ConfigurationError(f"The model {name} can't be used: {error}.", f"Or use another: {possible}.") from error
+        raise ConfigurationError(f"The model {name} can't be used: {error}.", f"Other models: {possible}.") from error
     except Exception as error:  # each provider's package has errors of its own
         raise ConfigurationError(
-            f"The model {name} can't be set up: {_said(error)}", f"Possible: {possible}."
+            f"The model {name} can't be set up: {_error_text(error)}", f"Possible models: {possible}."
         ) from error
     return LangChainModel(str(name), build)
 
@@ -66,10 +65,10 @@ class LangChainModel:
         self.name = name
         self._build = build
         self._built: dict[tuple[float, int | None], BaseChatModel] = {}
-        self._structures_answers = True
+        self._supports_structured_output = True
 
     async def respond(self, request: ModelRequest) -> ModelReply:
-        """Return the whole answer within `request.timeout` seconds."""
+        """Return the complete answer within `request.timeout` seconds."""
         try:
             async with asyncio.timeout(request.timeout):
                 reply = await self._answer(request)
@@ -78,7 +77,7 @@ class LangChainModel:
         return checked_reply(reply, request)
 
     async def stream_respond(self, request: ModelRequest) -> ReplyStream:
-        """Yield text as it comes, then the whole reply, within `request.timeout` seconds."""
+        """Yield text as it arrives, then the complete reply, within `request.timeout` seconds."""
         deadline = asyncio.get_running_loop().time() + request.timeout
         stream: Any = self._prepared(request).astream(_messages(request))
         whole: AIMessageChunk | None = None
@@ -95,17 +94,17 @@ class LangChainModel:
         except Exception as error:  # as above
             raise self._failure(error) from error
         if whole is None:
-            raise LLMInvalidResponse(self.name, "the stream carried no answer.")
+            raise LLMInvalidResponse(self.name, "the stream contained no answer.")
         yield checked_reply(self._reply(whole), request)
 
     async def _answer(self, request: ModelRequest) -> ModelReply:
-        if request.response is not None and not request.tools and self._structures_answers:
+        if request.response is not None and not request.tools and self._supports_structured_output:
             try:
                 return await self._structured(request, request.response)
             except NotImplementedError:
-                self._structures_answers = False
+                self._supports_structured_output = False
             except Exception as error:  # as above
-                if _status([*_causes(error)]) not in _MAYBE_ANOTHER_FORM:
+                if _status([*_causes(error)]) not in _FEATURE_REFUSALS:
                     raise
         return self._reply(await self._prepared(request).ainvoke(_messages(request)))
 
@@ -148,36 +147,36 @@ class LangChainModel:
         )
 
     def _failure(self, error: Exception) -> ModelError:
-        """Return the class that fits an error of any provider's package."""
+        """Return the model error for an error of any provider's package."""
         if isinstance(error, ModelError):
             return error
         causes = list(_causes(error))
         kinds = {kind.__name__ for cause in causes for kind in type(cause).__mro__}
         if any("Timeout" in kind for kind in kinds):
-            return LLMTimeout(self.name, "no whole answer in time.")
+            return LLMTimeout(self.name, "no complete answer in time.")
         status = _status(causes)
         if status is not None:
-            return status_failure(self.name, status, _said(error), _retry_after(causes))
+            return status_failure(self.name, status, _error_text(error), _retry_after(causes))
         if not _CONNECTION_ERRORS.isdisjoint(kinds):
             reason = f"the connection to the provider failed: {self._reasons(causes)}."
             return LLMConnectionError(self.name, reason, self._missing_keys())
         if isinstance(error, (ValueError, KeyError, TypeError)) or any("FinishReason" in kind for kind in kinds):
-            return LLMInvalidResponse(self.name, f"the answer can't be read: {_said(error)}")
-        return LLMServerError(self.name, f"{type(error).__name__}: {_said(error)}")
+            return LLMInvalidResponse(self.name, f"the answer can't be read: {_error_text(error)}")
+        return LLMServerError(self.name, f"{type(error).__name__}: {_error_text(error)}")
 
     def _reasons(self, causes: list[BaseException]) -> str:
-        """Return what each cause says, outermost first; a header that can't be sent would say the key itself."""
-        said = "; ".join(dict.fromkeys(str(cause).strip().rstrip(".") or type(cause).__name__ for cause in causes))
+        """Return the texts of all causes, outermost first, without keys: an invalid header is quoted in its error."""
+        text = "; ".join(dict.fromkeys(str(cause).strip().rstrip(".") or type(cause).__name__ for cause in causes))
         for key in filter(None, self._keys().values()):
-            said = said.replace(key, "…")
-        return shortened(said)
+            text = text.replace(key, "…")
+        return shortened(text)
 
     def _missing_keys(self) -> str:
         missing = [variable for variable, key in self._keys().items() if not key and variable.endswith(_KEYS)]
         return f"Set {' or '.join(missing)}." if missing else ""
 
     def _keys(self) -> dict[str, str]:
-        """Return the secrets that the provider's package knows of, by variable; empty where one isn't set."""
+        """Return the secrets of the provider's package by variable; empty strings for unset ones."""
         model = next(iter(self._built.values()), None)
         if model is None:
             return {}
@@ -219,7 +218,7 @@ def _text(message: AIMessage) -> str:
 
 
 def _calls(answer: AIMessage) -> Iterator[ModelToolCall]:
-    # LangChain completes what a stream left incomplete, which would turn broken arguments into others.
+    # LangChain completes truncated JSON of a stream, which would change broken arguments.
     if isinstance(answer, AIMessageChunk) and answer.tool_call_chunks:
         for index, chunk in enumerate(answer.tool_call_chunks):
             yield _call(chunk["id"], chunk["name"], chunk["args"], index)
@@ -236,8 +235,8 @@ def _call(identity: str | None, name: str | None, arguments: str | None, index: 
 
 
 def _finish_reason(answer: AIMessage) -> str:
-    said = as_object(answer.response_metadata)
-    reason = as_text(said.get("finish_reason")) or as_text(said.get("stop_reason")) or "stop"
+    metadata = as_object(answer.response_metadata)
+    reason = as_text(metadata.get("finish_reason")) or as_text(metadata.get("stop_reason")) or "stop"
     return "length" if reason in _CUT_OFF else reason
 
 
@@ -249,7 +248,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _status(causes: list[BaseException]) -> int | None:
-    """Return the HTTP status that an SDK's error carries; they agree on little but the name."""
+    """Return the HTTP status of an SDK's error, which has one of several attribute names."""
     holders = [holder for cause in causes for holder in (cause, getattr(cause, "response", None))]
     for holder in holders:
         for attribute in ("status_code", "code", "status"):
@@ -267,8 +266,8 @@ def _retry_after(causes: list[BaseException]) -> str | None:
     return None
 
 
-def _said(error: Exception) -> str:
-    """Return what an error says, without the values that pydantic quotes: one may be a key."""
+def _error_text(error: Exception) -> str:
+    """Return the text of an error without the values that pydantic quotes, since one may be a key."""
     if isinstance(error, ValidationError):
         return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
     return shortened(str(error))

@@ -1,4 +1,4 @@
-"""Which models there are: names, endpoints, and what each role asks when the settings say nothing."""
+"""Model names, endpoints, and the default model of each role."""
 
 import logging
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ OFFLINE = "offline:rules"
 _DEFAULT_OPENAI = "openai:gpt-4.1-mini"
 _DEFAULT_OLLAMA_MODEL = "llama3.2:3b"
 _OPENAI_HOST = "api.openai.com"
-_PROBE = aiohttp.ClientTimeout(total=3.0, sock_connect=1.0)  # a machine that starts does much at once
+_PROBE = aiohttp.ClientTimeout(total=3.0, sock_connect=1.0)  # slow while the machine starts
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelName:
-    """A model as the settings name it. The model's own part may contain colons and slashes."""
+    """A model name in the settings. The part after the provider may contain colons and slashes."""
 
     provider: str
     model: str
@@ -35,7 +35,7 @@ class ModelName:
 
 
 def parse_model_name(text: str) -> ModelName:
-    """Read `provider:model` or `provider/model`. Raises ConfigurationError where it is neither."""
+    """Parse `provider:model` or `provider/model`. Raises ConfigurationError."""
     cuts = [position for position in (text.find(":"), text.find("/")) if position >= 0]
     cut = min(cuts, default=-1)
     provider, model = text[:cut].strip().lower(), text[cut + 1 :].strip()
@@ -48,13 +48,13 @@ def parse_model_name(text: str) -> ModelName:
 
 
 def possible_names(settings: Settings) -> str:
-    """Return what a model name may be under these settings, for messages."""
+    """Return the possible forms of a model name, for messages."""
     own = "".join(f"{provider}:<model>, " for provider in endpoints(settings))
     return f"{OFFLINE}, {own}or a provider of LangChain's init_chat_model whose package is installed"
 
 
 def endpoints(settings: Settings) -> Mapping[str, Endpoint]:
-    """Return the OpenAI-compatible endpoints by provider. Raises ConfigurationError for a URL that is none."""
+    """Return the OpenAI-compatible endpoints by provider. Raises ConfigurationError for an invalid URL."""
     ollama = settings.ollama_base_url.rstrip("/").removesuffix("/v1")
     known = {
         "openai": Endpoint(
@@ -69,20 +69,20 @@ def endpoints(settings: Settings) -> Mapping[str, Endpoint]:
 
 
 def check_key(name: ModelName, endpoint: Endpoint) -> None:
-    """Raise ConfigurationError where OpenAI itself is to be asked without a key."""
+    """Raise ConfigurationError if OpenAI itself is configured without a key."""
     if URL(endpoint.base_url).host == _OPENAI_HOST and not endpoint.api_key:
         raise ConfigurationError(f"The model {name} needs an API key.", "Set OPENAI_API_KEY.")
 
 
 async def names_by_role(settings: Settings, session: aiohttp.ClientSession) -> dict[ModelRole, tuple[ModelName, ...]]:
-    """Return each role's model and its fallbacks: the role's own setting, else `model`, else the default."""
+    """Return the model and fallbacks of each role: its own setting, else `model`, else the default."""
     chosen = _chosen(settings)
     default = () if all(chosen.values()) else (await _default(settings, session),)
     return {role: tuple(parse_model_name(name) for name in names or default) for role, names in chosen.items()}
 
 
 def named_models(settings: Settings) -> frozenset[ModelName]:
-    """Return every model that the settings name. Raises ConfigurationError for a name that is none."""
+    """Return all models in the settings. Raises ConfigurationError for an invalid name."""
     return frozenset(parse_model_name(name) for names in _chosen(settings).values() for name in names)
 
 
@@ -103,14 +103,14 @@ async def _default(settings: Settings, session: aiohttp.ClientSession) -> str:
     if _DEFAULT_OLLAMA_MODEL in pulled:
         return f"ollama:{_DEFAULT_OLLAMA_MODEL}"
     _log.warning(
-        "An Ollama answers at %s but has no %s: `ollama pull %s` makes it the default. Until then: %s.",
+        "Ollama at %s does not have %s. `ollama pull %s` makes it the default model. Until then the model is %s.",
         settings.ollama_base_url, _DEFAULT_OLLAMA_MODEL, _DEFAULT_OLLAMA_MODEL, OFFLINE,
     )  # fmt: skip
     return OFFLINE
 
 
 async def _pulled_models(base_url: str, session: aiohttp.ClientSession) -> frozenset[str] | None:
-    """Return the names of the models that an Ollama holds, None where none answers."""
+    """Return the names of the models in an Ollama, or None if it does not answer."""
     url = f"{base_url.rstrip('/').removesuffix('/v1')}/api/tags"
     try:
         async with session.get(url, timeout=_PROBE) as response:
@@ -124,8 +124,10 @@ async def _pulled_models(base_url: str, session: aiohttp.ClientSession) -> froze
 
 def _key(setting: str, secret: SecretStr | None) -> str:
     key = secret.get_secret_value().strip() if secret is not None else ""
-    if not (key.isascii() and key.isprintable()):  # or it would break the header that carries it
-        raise ConfigurationError(f"{setting} has characters that no API key has.", "Copy the key again.")
+    if not (key.isascii() and key.isprintable()):  # it must fit into an HTTP header
+        raise ConfigurationError(
+            f"{setting} contains characters that are not allowed in an API key.", "Copy the key again."
+        )
     return key
 
 

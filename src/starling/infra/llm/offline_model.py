@@ -1,4 +1,4 @@
-"""`offline:rules` as one more model."""
+"""Adapter of `offline:rules`, the rule-based model."""
 
 import re
 from dataclasses import replace
@@ -12,7 +12,7 @@ _WORD_GROUP = re.compile(r"\s*(?:\S+\s*){1,4}")
 
 
 class OfflineModel:
-    """Answers by rules, with no network; its text streams in groups of words."""
+    """Answers by rules, without network access; its text is streamed in groups of words."""
 
     name = OFFLINE
 

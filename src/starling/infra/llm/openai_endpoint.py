@@ -1,4 +1,4 @@
-"""The lean path: models behind OpenAI-compatible endpoints, over one shared aiohttp session."""
+"""Models behind OpenAI-compatible endpoints, over one shared aiohttp session and without an SDK."""
 
 import asyncio
 import contextlib
@@ -20,20 +20,20 @@ _BODY_LIMIT = 16 * 1024 * 1024
 _ERROR_BODY_LIMIT = 64 * 1024
 _CONNECT_SECONDS = 10.0
 _DRAIN_SECONDS = 0.1
-_KEY_LENGTH = 16  # what is shorter is a placeholder like "ollama", which texts may well contain
-_MAYBE_ANOTHER_FORM = (400, 422)
+_KEY_LENGTH = 16  # a shorter one is a placeholder such as "ollama", which may also occur in texts
+_FEATURE_REFUSALS = (400, 422)
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where chat completions are served; `base_url` is what `/chat/completions` is appended to."""
+    """A chat completions endpoint; `/chat/completions` is appended to `base_url`."""
 
     base_url: str
     api_key: str = ""
 
 
 class EndpointModel:
-    """One model behind an OpenAI-compatible endpoint. The first refusals teach it the endpoint's dialect."""
+    """One model behind an OpenAI-compatible endpoint. Learns from refusals which features the endpoint supports."""
 
     def __init__(self, name: str, model: str, endpoint: Endpoint, session: aiohttp.ClientSession) -> None:
         self.name = name
@@ -48,7 +48,7 @@ class EndpointModel:
         self._dialect = EVERYTHING
 
     async def respond(self, request: ModelRequest) -> ModelReply:
-        """Return the whole answer within `request.timeout` seconds."""
+        """Return the complete answer within `request.timeout` seconds."""
         deadline = _deadline(request)
         try:
             async with await self._send(request, deadline, stream=False) as response:
@@ -57,7 +57,7 @@ class EndpointModel:
             raise self._failure(request, error) from error
 
     async def stream_respond(self, request: ModelRequest) -> ReplyStream:
-        """Yield text as it comes, then the whole reply, within `request.timeout` seconds."""
+        """Yield text as it arrives, then the complete reply, within `request.timeout` seconds."""
         deadline = _deadline(request)
         try:
             async with await self._send(request, deadline, stream=True) as response:
@@ -68,7 +68,7 @@ class EndpointModel:
                             yield TextDelta(text)
                     await _drain(response)
                     yield checked_reply(answer.reply(), request)
-                else:  # an endpoint that can't stream, or something that is no endpoint
+                else:  # an endpoint without streaming, or not an endpoint at all
                     reply = await self._whole(response, request, deadline)
                     if reply.content:
                         yield TextDelta(reply.content)
@@ -77,7 +77,7 @@ class EndpointModel:
             raise self._failure(request, error) from error
 
     async def _send(self, request: ModelRequest, deadline: float, *, stream: bool) -> aiohttp.ClientResponse:
-        """Return the response of a success; what the endpoint refuses is left out and, if that helps, remembered."""
+        """Return the successful response; omit refused features, and remember them if this helps."""
         dialect = self._dialect
         while True:
             body = self._writer.write(request, dialect, stream=stream)
@@ -95,7 +95,7 @@ class EndpointModel:
             raise LLMInvalidResponse(self.name, f"the answer is longer than {_BODY_LIMIT} bytes.")
         body = loads_object(data)
         if body is None:
-            reason = f"the answer ({response.content_type}) is no JSON object: {excerpt(data)!r}"
+            reason = f"the answer ({response.content_type}) is not a JSON object: {excerpt(data)!r}"
             raise LLMInvalidResponse(self.name, reason)
         return checked_reply(read_reply(self.name, body), request)
 
@@ -103,20 +103,20 @@ class EndpointModel:
         async with response:
             data = await self._body(response, _ERROR_BODY_LIMIT, deadline) or b""
         body = loads_object(data)
-        said = error_text(body) if body is not None else excerpt(data)
-        return status_failure(self.name, response.status, said, response.headers.get(aiohttp.hdrs.RETRY_AFTER))
+        text = error_text(body) if body is not None else excerpt(data)
+        return status_failure(self.name, response.status, text, response.headers.get(aiohttp.hdrs.RETRY_AFTER))
 
     def _failure(self, request: ModelRequest, error: Exception) -> ModelError:
         return transport_failure(self.name, self._host, request.timeout, error)
 
     async def _next_bytes(self, response: aiohttp.ClientResponse, deadline: float) -> bytes:
-        """Return what has come, nothing at the end. The key never comes back in, whoever echoes it."""
+        """Return the next bytes, empty at the end, with the API key masked in case it is echoed."""
         async with asyncio.timeout_at(deadline):
             data = await response.content.readany()
         return data.replace(self._key, b"***") if self._key else data
 
     async def _body(self, response: aiohttp.ClientResponse, limit: int, deadline: float) -> bytes | None:
-        """Return the whole body, None where it is longer than `limit` bytes."""
+        """Return the whole body, or None if it is longer than `limit` bytes."""
         data = b""
         while chunk := await self._next_bytes(response, deadline):
             data += chunk
@@ -126,7 +126,7 @@ class EndpointModel:
 
 
 def open_session(*, trust_env: bool) -> aiohttp.ClientSession:
-    """Return the session that all endpoints share; closing it is the caller's part."""
+    """Return the session shared by all endpoints; the caller closes it."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
@@ -141,8 +141,8 @@ def _deadline(request: ModelRequest) -> float:
 
 
 def _reduced(dialect: Dialect, request: ModelRequest, refusal: LLMServerError, *, stream: bool) -> Dialect:
-    """Return the dialect to try after `refusal`, or raise it where another form wouldn't help."""
-    if refusal.status not in _MAYBE_ANOTHER_FORM:
+    """Return the dialect to try after `refusal`; raise it if the refusal is not about a feature."""
+    if refusal.status not in _FEATURE_REFUSALS:
         raise refusal
     reduced = without_refused(dialect, used_features(dialect, request, stream=stream), refusal.reason)
     if reduced is None:
@@ -151,7 +151,7 @@ def _reduced(dialect: Dialect, request: ModelRequest, refusal: LLMServerError, *
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Read to the end, which follows at once, so that the connection can be used again."""
+    """Read the rest of the stream, so that the connection can be reused."""
     with contextlib.suppress(TimeoutError, aiohttp.ClientError):
         async with asyncio.timeout(_DRAIN_SECONDS):
             while await response.content.readany():

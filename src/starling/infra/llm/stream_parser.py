@@ -1,4 +1,4 @@
-"""A streamed answer, put together from its server-sent events."""
+"""Parser for streamed answers (server-sent events)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ class _CallParts:
 
 
 class StreamedAnswer:
-    """Takes the bytes of a stream as they come and gives the text in them, in the end the whole reply."""
+    """Parses the bytes of a stream into pieces of text and, at the end, the complete reply."""
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -42,12 +42,12 @@ class StreamedAnswer:
         return [text for line in lines if (text := self._line(line))]
 
     def reply(self) -> ModelReply:
-        """Return the whole answer. Raises LLMConnectionError where the stream ended before it did."""
+        """Return the complete answer. Raises LLMConnectionError if the stream ended early."""
         self._line(self._rest)
         if not self.done and not self._finish_reason:
-            raise LLMConnectionError(self._model, "the stream ended before the answer did.")
+            raise LLMConnectionError(self._model, "the stream ended before the answer was complete.")
         if not (self._finish_reason or self._text or self._calls):
-            raise LLMInvalidResponse(self._model, "the stream carried no answer.")
+            raise LLMInvalidResponse(self._model, "the stream contained no answer.")
         return ModelReply(
             content="".join(self._text),
             tool_calls=tuple(tool_call(self._model, call.identity, call.name, call.arguments) for call in self._calls),
@@ -57,7 +57,7 @@ class StreamedAnswer:
         )
 
     def _line(self, line: bytes) -> str:
-        if not line.startswith(b"data:"):  # comments, event names and ids say nothing here
+        if not line.startswith(b"data:"):  # comments, event names and ids are not used
             return ""
         data = line[5:].strip()
         if data == b"[DONE]":
@@ -65,7 +65,7 @@ class StreamedAnswer:
             return ""
         chunk = loads_object(data)
         if chunk is None:
-            raise LLMInvalidResponse(self._model, f"a stream event is no JSON object: {excerpt(data)}")
+            raise LLMInvalidResponse(self._model, f"a stream event is not a JSON object: {excerpt(data)}")
         return self._chunk(chunk)
 
     def _chunk(self, chunk: dict[str, Any]) -> str:
@@ -87,7 +87,7 @@ class StreamedAnswer:
         function = as_object(part.get("function"))
         identity, name = as_text(part.get("id")), as_text(function.get("name"))
         call = self._current.get(index)
-        # Some endpoints number every call 0: another id with a name begins another call.
+        # Some endpoints give every call the index 0: a new id with a name starts a new call.
         if call is None or (name and identity and call.identity != identity):
             call = self._current[index] = _CallParts(identity or f"call_{len(self._calls)}", name, "")
             self._calls.append(call)

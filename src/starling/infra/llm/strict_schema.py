@@ -1,11 +1,11 @@
-"""Which JSON schemas can be enforced while a model writes ("strict"), and in which form."""
+"""Conversion of JSON schemas for structured output in `strict` mode."""
 
 from collections.abc import Mapping
 from typing import cast
 
 from starling.core.json import Json, JsonObject
 
-# What strict decoding doesn't check; whoever reads the answer validates it against the whole schema.
+# Ignored by strict decoding; the reader of the answer validates it against the full schema.
 _UNCHECKED = frozenset(
     {"minLength", "maxLength", "uniqueItems", "default", "examples", "minProperties", "maxProperties"}
 )
@@ -24,7 +24,7 @@ class _NotStrict(Exception):  # noqa: N818 - a signal inside this module
 def strict_form(schema: JsonObject) -> JsonObject | None:
     """Return `schema` without the keywords that strict decoding ignores.
 
-    None where it can't be strict: an object is open, a property optional, or a keyword unsupported.
+    None if it can't be strict: an object is open, a property is optional, or a keyword is unsupported.
     """
     if schema.get("type") != "object":
         return None

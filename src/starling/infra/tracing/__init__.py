@@ -1,1 +1,1 @@
-"""Traces over OTLP, to Langfuse or to any collector. The only home of opentelemetry."""
+"""Traces over OTLP, to Langfuse or any collector. The only package that imports opentelemetry."""

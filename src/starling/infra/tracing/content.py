@@ -1,4 +1,4 @@
-"""What of inputs and outputs is shown in a trace: the beginning of each text."""
+"""Inputs and outputs in spans: converted to text and shortened."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,23 +11,23 @@ _ALL_CHARS = 40_000
 _DEPTH = 20
 
 
-def shown(value: object) -> str:
-    """Return a text as it is, anything else as JSON, with long texts cut. Whatever it is, it can be sent."""
+def content_text(value: object) -> str:
+    """Return a string unchanged and any other value as JSON, with long strings cut; the result is valid UTF-8."""
     if isinstance(value, str):
         return storable_text(_cut(value, _TEXT_CHARS))
-    text = json.dumps(_shortened(value), default=str, ensure_ascii=False)
+    text = json.dumps(_shorten(value), default=str, ensure_ascii=False)
     return storable_text(_cut(text, _ALL_CHARS))
 
 
-def _shortened(value: object, depth: int = _DEPTH) -> object:
+def _shorten(value: object, depth: int = _DEPTH) -> object:
     if isinstance(value, str):
         return _cut(value, _TEXT_CHARS)
     if depth == 0 and isinstance(value, Mapping | Sequence):
         return "…"
     if isinstance(value, Mapping):
-        return {str(key): _shortened(item, depth - 1) for key, item in cast("Mapping[object, object]", value).items()}
+        return {str(key): _shorten(item, depth - 1) for key, item in cast("Mapping[object, object]", value).items()}
     if isinstance(value, Sequence):
-        return [_shortened(item, depth - 1) for item in cast("Sequence[object]", value)]
+        return [_shorten(item, depth - 1) for item in cast("Sequence[object]", value)]
     return value
 
 

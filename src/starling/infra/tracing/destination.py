@@ -1,4 +1,4 @@
-"""Where traces go: to Langfuse, else to a collector, else nowhere."""
+"""Destination of traces: Langfuse, else an OTLP collector, else none."""
 
 from base64 import b64encode
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from starling.core.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """An OTLP/HTTP endpoint and what it asks for. `scores` is Langfuse's endpoint for scores, else empty."""
+    """An OTLP/HTTP endpoint and its headers. `scores` is Langfuse's endpoint for scores, else empty."""
 
     traces: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -20,9 +20,9 @@ class Destination:
 
 
 def destination_of(settings: Settings) -> Destination | None:
-    """Return where the settings send traces, None where they don't say.
+    """Return the destination in the settings, or None.
 
-    Raises ConfigurationError where that is no address: nobody would notice later that nothing arrives.
+    Raises ConfigurationError for an invalid address, because lost traces would not be noticed later.
     """
     if settings.langfuse_public_key and settings.langfuse_secret_key:
         return _langfuse(settings, settings.langfuse_public_key, settings.langfuse_secret_key.get_secret_value())
@@ -46,11 +46,11 @@ def _checked(setting: str, url: str, example: str) -> str:
     except ValueError:
         parsed = URL()
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ConfigurationError(f"{setting} is not an http(s) address.", f"Write for example {example}.")
+        raise ConfigurationError(f"{setting} is not an http(s) address.", f"Example: {example}.")
     return url.rstrip("/")
 
 
 def _headers(text: str) -> dict[str, str]:
-    """Read `name=value,name=value`, as OpenTelemetry writes headers."""
+    """Parse `name=value,name=value`, the form of OpenTelemetry's variables."""
     pairs = (part.partition("=") for part in text.split(",") if "=" in part)
     return {name.strip().lower(): value.strip() for name, _, value in pairs}

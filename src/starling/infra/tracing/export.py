@@ -1,4 +1,4 @@
-"""Sends spans from a thread of its own. A collector that is away costs a run nothing and one warning."""
+"""Export of spans in a thread of its own. An unreachable collector does not delay runs and causes one warning."""
 
 import asyncio
 import logging
@@ -28,11 +28,11 @@ _NOISY: Final = ("opentelemetry.exporter.otlp", "opentelemetry.sdk._shared_inter
 _log = logging.getLogger(__name__)
 
 
-class Watched(SpanExporter):
-    """Warns once when spans can't be delivered, and says when they can again.
+class OutageLoggingExporter(SpanExporter):
+    """Logs one warning when spans can't be delivered, and one line when they can be again.
 
-    Writing spans down for the wire costs more than making them, so while the collector is away they are dropped as
-    they are, and it is tried again every ten seconds.
+    Encoding spans costs more than recording them, so during an outage they are dropped without being encoded, and
+    delivery is retried every ten seconds.
     """
 
     def __init__(self, inner: SpanExporter, endpoint: str, clock: Clock) -> None:
@@ -40,19 +40,21 @@ class Watched(SpanExporter):
         self._endpoint = endpoint
         self._clock = clock
         self._pause = Deadline(clock, 0)
-        self._away = False
+        self._unavailable = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         if not self._pause.passed:
             return SpanExportResult.FAILURE
         result = self._inner.export(spans)
-        away = result is not SpanExportResult.SUCCESS
-        if away and not self._away:
-            _log.warning("traces can't be delivered to %s; runs go on, their spans are dropped", self._endpoint)
-        elif self._away and not away:
+        unavailable = result is not SpanExportResult.SUCCESS
+        if unavailable and not self._unavailable:
+            _log.warning(
+                "traces can't be delivered to %s; spans are dropped until they can, runs continue", self._endpoint
+            )
+        elif self._unavailable and not unavailable:
             _log.info("traces are delivered to %s again", self._endpoint)
-        self._away = away
-        self._pause = Deadline(self._clock, _PAUSE_SECONDS if away else 0)
+        self._unavailable = unavailable
+        self._pause = Deadline(self._clock, _PAUSE_SECONDS if unavailable else 0)
         return result
 
     def shutdown(self) -> None:
@@ -60,32 +62,32 @@ class Watched(SpanExporter):
 
 
 @asynccontextmanager
-async def delivering(destination: Destination, *, with_content: bool) -> AsyncGenerator[SpanTracer]:
-    """Yield a tracer whose spans are sent there. At the end waits two seconds for what is still to be sent."""
+async def open_span_tracer(destination: Destination, *, with_content: bool) -> AsyncGenerator[SpanTracer]:
+    """Yield a tracer that exports to the destination. At the end wait up to two seconds for unsent spans."""
     for name in _NOISY:
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # they report each batch; we report once
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # they log each failed batch
     processor = _processor(destination)
     resource = Resource.create({SERVICE_NAME: "starling", SERVICE_VERSION: version("starling-swarm")})
     scores = ScoreSender(destination, timeout=_SEND_SECONDS) if destination.scores else None
     try:
         yield SpanTracer(processor, resource, scores.send if scores else None, with_content=with_content)
     finally:
-        await _within_time(processor.shutdown, *([scores.close] if scores else []))
+        await _run_with_time_limit(processor.shutdown, *([scores.close] if scores else []))
 
 
 def _processor(destination: Destination) -> BatchSpanProcessor:
     exporter = OTLPSpanExporter(
         destination.traces, headers=destination.headers, timeout=_SEND_SECONDS, compression=Compression.Gzip
     )
-    watched = Watched(exporter, destination.traces, SystemClock())
+    logging_exporter = OutageLoggingExporter(exporter, destination.traces, SystemClock())
     return BatchSpanProcessor(
-        watched, max_queue_size=_QUEUE, schedule_delay_millis=_WAIT_MS, max_export_batch_size=_BATCH
+        logging_exporter, max_queue_size=_QUEUE, schedule_delay_millis=_WAIT_MS, max_export_batch_size=_BATCH
     )
 
 
-async def _within_time(*endings: Callable[[], None]) -> None:
-    """Run these side by side in threads that nothing waits for once the time is up."""
-    threads = [threading.Thread(target=ending, daemon=True, name="end-tracing") for ending in endings]
+async def _run_with_time_limit(*functions: Callable[[], None]) -> None:
+    """Run functions in parallel daemon threads and stop waiting after two seconds."""
+    threads = [threading.Thread(target=function, daemon=True, name="end-tracing") for function in functions]
     for thread in threads:
         thread.start()
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Opens what traces, where there is somewhere to send traces to. Otherwise opentelemetry isn't even imported."""
+"""Opens the tracer. Without a destination opentelemetry is not imported."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -10,12 +10,12 @@ from starling.infra.tracing.destination import destination_of
 
 @asynccontextmanager
 async def open_tracer(settings: Settings) -> AsyncGenerator[Tracer]:
-    """Yield the tracer; at the end, what it still holds is sent, for two seconds at most."""
+    """Yield the tracer; at the end unsent spans are sent, for at most two seconds."""
     destination = destination_of(settings)
     if destination is None:
         yield NOOP_TRACER
         return
-    from starling.infra.tracing.export import delivering  # noqa: PLC0415 - 0.1 s that only tracing pays
+    from starling.infra.tracing.export import open_span_tracer  # noqa: PLC0415 - an import of 0.1 s, needed for tracing only
 
-    async with delivering(destination, with_content=settings.trace_content) as tracer:
+    async with open_span_tracer(destination, with_content=settings.trace_content) as tracer:
         yield tracer

@@ -1,4 +1,4 @@
-"""The tracer over opentelemetry: our spans, under its names and Langfuse's."""
+"""The tracer on opentelemetry, with attribute names of OpenTelemetry and Langfuse."""
 
 import asyncio
 import hashlib
@@ -20,7 +20,7 @@ from starling.core.errors import SuspendedError
 from starling.core.json import storable_text
 from starling.core.runs import Run
 from starling.core.tracing import NOOP_SPAN, Attributes, Describe, NoopSpan, SpanKind
-from starling.infra.tracing.content import shown
+from starling.infra.tracing.content import content_text
 
 SEGMENT: Final = "run.segment"
 _CONTENT: Final = {"input": "langfuse.observation.input", "output": "langfuse.observation.output"}
@@ -33,7 +33,7 @@ _LEVEL, _MESSAGE = "langfuse.observation.level", "langfuse.observation.status_me
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A score of one span. Ids are hexadecimal, as Langfuse wants them."""
+    """A score of one span, with hexadecimal ids for Langfuse."""
 
     trace_id: str
     span_id: str
@@ -46,9 +46,9 @@ type SendScore = Callable[[Score], None]
 
 
 class OpenSpan:
-    """A span and its block. It isn't opentelemetry's current span, so other libraries' spans stay out.
+    """An open span. It is not opentelemetry's current span, so spans of other libraries are not its children.
 
-    Made of the SDK's own parts but its `Span`, whose locks, samplers and limits cost more than all else here.
+    Uses the classes of the SDK except `Span`, whose locks, samplers and limits would cost more than all the rest.
     """
 
     __slots__ = (
@@ -86,11 +86,11 @@ class OpenSpan:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        _CURRENT.set(self._outer)  # not by token: an abandoned stream is closed in another context than its own
+        _CURRENT.set(self._outer)  # not by token: an abandoned stream is closed in a different context
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
             self._attributes |= {"starling.interrupted": True, _LEVEL: "WARNING"}
         elif isinstance(error, SuspendedError):
-            self._attributes["starling.waiting"] = True  # no failure: the run's next life goes on from there
+            self._attributes["starling.waiting"] = True  # not a failure: the next claim of the run continues here
         elif error is not None:
             self._attributes["error.type"] = getattr(error, "code", type(error).__qualname__)
             self.fail(str(error))
@@ -100,22 +100,22 @@ class OpenSpan:
         self.write(describe())
 
     def fail(self, reason: str) -> None:
-        """Mark it as failed. The reason may quote what was asked or answered, so it counts as content."""
-        reason = shown(reason) if self._to.with_content else ""
+        """Mark the span as failed. The reason may quote inputs and outputs, so it counts as content."""
+        reason = content_text(reason) if self._to.with_content else ""
         self._status = Status(StatusCode.ERROR, reason)
         self._attributes |= {_LEVEL: "ERROR", _MESSAGE: reason}
 
     def write(self, attributes: Attributes) -> None:
-        """Add attributes under the names that they are sent under."""
+        """Add attributes, with content and tags under the names of Langfuse."""
         for name, value in attributes.items():
             if name in _CONTENT:
                 if self._to.with_content:
-                    self._attributes[_CONTENT[name]] = shown(value)
+                    self._attributes[_CONTENT[name]] = content_text(value)
             elif value is not None:
-                self._attributes[_TAGS if name == "tags" else name] = _sendable(value)
+                self._attributes[_TAGS if name == "tags" else name] = _utf8_safe(value)
 
-    def tell(self, name: str, attributes: Mapping[str, AttributeValue]) -> None:
-        """Add an event."""
+    def add_event(self, name: str, attributes: Mapping[str, AttributeValue]) -> None:
+        """Add an event to the span."""
         self._events.append(Event(name, attributes, time_ns()))
 
     def child(self, name: str) -> "OpenSpan":
@@ -144,7 +144,7 @@ _CURRENT: ContextVar[OpenSpan | None] = ContextVar("starling_span", default=None
 
 
 class SpanTracer:
-    """Hands ended spans to a processor. What isn't part of a run's segment isn't traced."""
+    """Passes ended spans to a processor. Spans outside of a run segment are not recorded."""
 
     def __init__(
         self, processor: SpanProcessor, resource: Resource, send_score: SendScore | None, *, with_content: bool
@@ -155,8 +155,8 @@ class SpanTracer:
         self._send_score = send_score
 
     def segment(self, run: Run) -> OpenSpan:
-        segment = OpenSpan(self, SEGMENT, segment_of(run, run.fence), None, _former(run))
-        segment.write(_about(run))
+        segment = OpenSpan(self, SEGMENT, segment_of(run, run.fence), None, _previous_segment_link(run))
+        segment.write(_segment_attributes(run))
         return segment
 
     def span(self, name: str, kind: SpanKind, describe: Describe) -> OpenSpan | NoopSpan:
@@ -172,12 +172,12 @@ class SpanTracer:
         current = _CURRENT.get()
         if current is None:
             return
-        comment = shown(comment) if self.with_content else ""
+        comment = content_text(comment) if self.with_content else ""
         if self._send_score is not None:
             of = current.context
             self._send_score(Score(f"{of.trace_id:032x}", f"{of.span_id:016x}", name, value, comment))
             return
-        current.tell(
+        current.add_event(
             "gen_ai.evaluation.result",
             {
                 "gen_ai.evaluation.name": name,
@@ -187,8 +187,8 @@ class SpanTracer:
         )
 
 
-def _sendable(value: object) -> AttributeValue:
-    """Return a value without what UTF-8 can't hold: it would cost the whole batch that it is sent in."""
+def _utf8_safe(value: object) -> AttributeValue:
+    """Return a value without characters that UTF-8 can't encode, which would fail the whole batch."""
     if isinstance(value, str):
         return storable_text(value)
     if isinstance(value, list):
@@ -197,18 +197,18 @@ def _sendable(value: object) -> AttributeValue:
 
 
 def segment_of(run: Run, fence: int) -> SpanContext:
-    """Return the ids of the root span of a run's life under this fence: the same ones in every process."""
+    """Return the ids of the root span of a run's claim, computed from run and fence alone."""
     digest = hashlib.sha256(f"{run.id}/{fence}".encode()).digest()
     span_id = int.from_bytes(digest[:8]) or 1
     return SpanContext(int(run.trace_id, 16), span_id, is_remote=fence != run.fence, trace_flags=_SAMPLED)
 
 
-def _former(run: Run) -> Sequence[Link]:
-    """Return the link to the life before this one, which may have died before it could send its own span."""
+def _previous_segment_link(run: Run) -> Sequence[Link]:
+    """Return the link to the segment of the previous claim, whose span may have been lost in a crash."""
     return [Link(segment_of(run, run.fence - 1), {"starling.link": "former_segment"})] if run.fence > 1 else []
 
 
-def _about(run: Run) -> Attributes:
+def _segment_attributes(run: Run) -> Attributes:
     return {
         _TYPE: SpanKind.AGENT.value,
         "langfuse.session.id": run.thread_id,

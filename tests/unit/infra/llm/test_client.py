@@ -9,7 +9,7 @@ import pytest
 
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError, LLMTimeout
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, TextDelta
-from starling.infra.llm.client import Models
+from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.openai_endpoint import Endpoint, EndpointModel, open_session
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
@@ -49,10 +49,10 @@ class Setting:
     def answers(self, model: str, answer: Answer, nth: int | None = None) -> None:
         self.rules.append(Rule(answer, When(model=model, nth=nth)))
 
-    def models(self, *fallbacks: EndpointModel, router: EndpointModel | None = None) -> Models:
+    def models(self, *fallbacks: EndpointModel, router: EndpointModel | None = None) -> FallbackModelClient:
         chain = (self.first, *fallbacks)
         chains = dict.fromkeys(ModelRole, chain) | {ModelRole.ROUTER: (router,) if router else chain}
-        return Models(chains, self.clock, self.named, backoff=at_once)
+        return FallbackModelClient(chains, self.clock, self.named, backoff=at_once)
 
     def named(self, name: str) -> EndpointModel:
         return {model.name: model for model in (self.first, self.second)}[name]
@@ -131,7 +131,7 @@ async def test_the_routers_model_stands_in_as_the_last_resort(setting: Setting) 
     reply = await setting.models(router=setting.second).respond(CODE)
 
     assert reply.model == "local:second"
-    assert reply.warnings[-1] == "local:second stands in for the model of role coding."
+    assert reply.warnings[-1] == "local:second is used instead of the model of role coding."
 
 
 async def test_a_wait_that_does_not_fit_the_budget_is_not_begun(setting: Setting) -> None:
@@ -159,7 +159,7 @@ async def test_a_hanging_model_leaves_time_for_its_fallback(setting: Setting) ->
     reply = await setting.models(setting.second).respond(replace(ASKED, timeout=0.5))
 
     assert reply.model == "local:second"
-    assert reply.warnings == ("Model local:first: no whole answer within 0.333 s.",)
+    assert reply.warnings == ("Model local:first: no complete answer within 0.333 s.",)
 
 
 async def test_a_model_that_timed_out_is_skipped_for_a_minute(setting: Setting) -> None:
@@ -174,7 +174,7 @@ async def test_a_model_that_timed_out_is_skipped_for_a_minute(setting: Setting) 
     back = await models.respond(ASKED)
 
     assert (skipping.content, back.content) == ("Second.", "First.")
-    assert skipping.warnings == ("Model local:first is skipped for a while: it didn't answer lately.",)
+    assert skipping.warnings == ("Model local:first is skipped for a while because it did not answer recently.",)
     assert back.warnings == ()
 
 
@@ -182,7 +182,9 @@ async def test_a_model_that_cant_be_reached_is_skipped_for_a_minute(setting: Set
     async with open_session(trust_env=False) as session:
         gone = EndpointModel("local:gone", "gone", Endpoint("http://127.0.0.1:9/v1"), session)
         setting.answers("first", Answer("First."))
-        models = Models(dict.fromkeys(ModelRole, (gone, setting.first)), setting.clock, setting.named, backoff=at_once)
+        models = FallbackModelClient(
+            dict.fromkeys(ModelRole, (gone, setting.first)), setting.clock, setting.named, backoff=at_once
+        )
 
         trying = await models.respond(ASKED)
         skipping = await models.respond(ASKED)
@@ -190,7 +192,7 @@ async def test_a_model_that_cant_be_reached_is_skipped_for_a_minute(setting: Set
         again = await models.respond(ASKED)
 
     assert trying.warnings == again.warnings == ("Model local:gone: 127.0.0.1:9 can't be reached.",)
-    assert skipping.warnings == ("Model local:gone is skipped for a while: it didn't answer lately.",)
+    assert skipping.warnings == ("Model local:gone is skipped for a while because it did not answer recently.",)
 
 
 async def test_a_model_that_timed_out_is_asked_where_there_is_no_other(setting: Setting) -> None:

@@ -4,21 +4,21 @@ import json
 
 import pytest
 
-from starling.infra.tracing.content import shown
+from starling.infra.tracing.content import content_text
 
 
 def test_a_text_is_shown_as_it_is() -> None:
-    assert shown("How is the disk?") == "How is the disk?"
+    assert content_text("How is the disk?") == "How is the disk?"
 
 
 def test_long_texts_are_cut_wherever_they_stand() -> None:
-    found = json.loads(shown([{"role": "user", "content": "x" * 5_000}]))
+    found = json.loads(content_text([{"role": "user", "content": "x" * 5_000}]))
 
     assert found[0]["content"] == "x" * 4_000 + "… [5,000 characters]"
 
 
 def test_all_of_it_is_bounded() -> None:
-    assert len(shown(["x" * 3_000] * 100)) < 40_100
+    assert len(content_text(["x" * 3_000] * 100)) < 40_100
 
 
 def nested(depth: int) -> object:
@@ -36,4 +36,4 @@ def nested(depth: int) -> object:
     ],
 )
 def test_anything_can_be_sent(value: object) -> None:
-    assert shown(value).encode()
+    assert content_text(value).encode()

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from starling.core.runs import Run, RunConfig
 from starling.core.tracing import SpanKind
 from starling.infra.tracing.destination import Destination
-from starling.infra.tracing.export import Watched, delivering
+from starling.infra.tracing.export import OutageLoggingExporter, open_span_tracer
 
 SUCCESS, FAILURE = SpanExportResult.SUCCESS, SpanExportResult.FAILURE
 RUN = Run(
@@ -60,11 +60,11 @@ class Exporter(SpanExporter):
 
 def test_a_collector_that_is_away_is_left_alone_for_a_while(caplog: pytest.LogCaptureFixture) -> None:
     exporter, clock = Exporter(FAILURE, FAILURE, SUCCESS, SUCCESS), SetClock()
-    watched = Watched(exporter, "http://collector", clock)
+    exporter_with_log = OutageLoggingExporter(exporter, "http://collector", clock)
 
     with caplog.at_level(logging.INFO):
         for clock.seconds in (0, 5, 9.9, 10, 15, 20, 21):
-            watched.export(())
+            exporter_with_log.export(())
 
     assert exporter.results == []
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
@@ -74,6 +74,6 @@ async def test_a_collector_that_never_answers_holds_up_nobody() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         async with asyncio.timeout(10):  # it may take two seconds
-            async with delivering(Destination(url, scores=url), with_content=True) as tracer:
+            async with open_span_tracer(Destination(url, scores=url), with_content=True) as tracer:
                 with tracer.segment(RUN), tracer.span("reflection", SpanKind.EVALUATOR, dict):
                     tracer.score("verdict", 1, "")

@@ -1,4 +1,10 @@
-"""`offline:rules`: a rule-based model, so that everything can be tried with no key and no network."""
+"""`offline:rules`: a rule-based model for use without API key and network.
+
+Pipeline: `prompt_parsing` reads the sections of the prompt; `supervisor` splits the request (`request_splitting`) and
+ranks the agents for each part by TF-IDF (`agent_ranking`); `tool_selection` ranks tools and fills their arguments
+(`arguments`, slot filling by JSON schema); `review` and `answer` check and format results. Shared text processing:
+`tokenization` (stems, stop words), `value_extraction` (paths, numbers, dates, places), `write_intent` (imperatives).
+"""
 
 from collections.abc import Mapping
 
@@ -14,30 +20,29 @@ MODEL = "offline:rules"
 
 
 class OfflineRules:
-    """Answers the same requests that a language model gets, by the words and the shape of them.
+    """Answers the prompts that a language model gets, by rules.
 
-    It plans by matching tools to the request, fills arguments by schema, reviews by comparing, and says what it
-    can't do. The same request always gets the same answer; nothing is kept but caches.
+    Deterministic: the same request always gets the same answer. The only state is caches.
     """
 
     async def answer(self, request: ModelRequest) -> ModelReply:
-        """Return the whole answer. Never raises, whatever the request says."""
-        reply = _answered(request)
+        """Return the complete answer. Never raises."""
+        reply = _reply(request)
         return ModelReply(
             reply.content, reply.tool_calls, model=MODEL, finish_reason="tool_calls" if reply.tool_calls else "stop"
         )
 
 
-def _answered(request: ModelRequest) -> ModelReply:
+def _reply(request: ModelRequest) -> ModelReply:
     sections = PromptSections(request.messages)
     properties = request.response.schema.get("properties") if request.response else None
-    wanted = frozenset(map(str, properties)) if isinstance(properties, Mapping) else frozenset[str]()
-    if "selected_agents" in wanted:
+    fields = frozenset(map(str, properties)) if isinstance(properties, Mapping) else frozenset[str]()
+    if "selected_agents" in fields:
         return ModelReply(canonical(decide(sections)))
-    if {"status", "reasons"} <= wanted:
+    if {"status", "reasons"} <= fields:
         return ModelReply(canonical(review(sections)))
     if request.response is not None:
-        return ModelReply("{}", warnings=(f"{MODEL} doesn't know the document {request.response.name!r}.",))
+        return ModelReply("{}", warnings=(f"{MODEL} does not support the response schema {request.response.name!r}.",))
     if request.tools:
         return select_calls(sections, request.messages, request.tools)
     return ModelReply(compose_answer(sections) if "results" in sections else answer_without_tools(sections))

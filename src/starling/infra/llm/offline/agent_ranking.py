@@ -1,4 +1,4 @@
-"""Agents as the supervisor sees them, and which of them a text is about."""
+"""Ranking of agents for a text, by TF-IDF over their cards."""
 
 import math
 import re
@@ -12,18 +12,18 @@ from starling.infra.llm.offline.tokenization import COMMON_VERBS, content_words,
 from starling.infra.llm.offline.value_extraction import extract_values
 
 _TOOL = re.compile(r"([\w./:-]+)(?:\s\((.*?)\))?(?=,\s|\.?\s*$)", re.DOTALL)
-_NAME_WEIGHT = 2.0  # a word of a name counts like two of a description
-_LATE_WEIGHT = 0.7  # what comes first in a description says what it is about
-_VERB_WEIGHT = 0.3  # most tools get or list something: what, tells them apart
-_PIVOT = 0.7  # how far a document's length is drawn to the usual one, so that a mere name doesn't win by being short
-_SHARE_NEEDED = 0.2  # of what a text is about, by weight, that an agent's words have to cover
+_NAME_WEIGHT = 2.0  # of a word in a name, compared with one in a description
+_LATE_WEIGHT = 0.7  # lower limit for words late in a description
+_VERB_WEIGHT = 0.3  # verbs such as get and list hardly distinguish tools
+_PIVOT = 0.7  # pivoted length normalization, so that very short documents are not preferred
+_SHARE_NEEDED = 0.2  # minimum coverage of the text, by weight
 _SCORE_NEEDED = 0.18, 0.1  # or a cosine like this, with at least this coverage of a longer text
 _BUILTIN = "builtin"
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """An agent: `documents` are its description and each of its tools, as weighted stems."""
+    """The card of an agent; `documents` are the weighted stems of its description and of each tool."""
 
     name: str
     kind: str
@@ -39,7 +39,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """How well a card fits a text: `score` ranks, `coverage` is what it covers of the text's weight."""
+    """How well a card matches a text: `score` is for ranking, `coverage` is what it covers of the text's weight."""
 
     card: Card
     score: float
@@ -57,7 +57,7 @@ def _card(name: str, kind: str, state: str, text: str) -> Card:
 
 
 def term_weights(name: str, description: str) -> Mapping[str, float]:
-    """Return the weights of the stems of something that has a name and a description."""
+    """Return the term weights of a name with a description."""
     weights = defaultdict[str, float](float, dict.fromkeys(content_words(name), _NAME_WEIGHT))
     for position, word in enumerate(content_words(description)):
         weights[word] += max(_LATE_WEIGHT, 1.0 - position / 20)
@@ -65,7 +65,7 @@ def term_weights(name: str, description: str) -> Mapping[str, float]:
 
 
 def _is_relevant(match: Match) -> bool:
-    """Whether two things have more in common than verbs, and enough of it."""
+    """Return whether a match is strong enough and based on more than common verbs."""
     score, coverage = _SCORE_NEEDED
     enough = match.coverage >= _SHARE_NEEDED or (match.score >= score and match.coverage >= coverage)
     return enough and bool(match.matched - COMMON_VERBS)
@@ -98,7 +98,7 @@ class TfidfIndex:
                 self._postings[word].append((number, weight / pivoted))
 
     def weight(self, word: str) -> float:
-        """Return how much a word tells: its inverse document frequency, less for common verbs."""
+        """Return the inverse document frequency of a word, reduced for common verbs."""
         rarity = 1.0 + math.log((self._owners + 1) / (self._document_frequency.get(word, 0) + 1))
         return rarity * (_VERB_WEIGHT if word in self._low_weight else 1.0)
 
@@ -106,7 +106,7 @@ class TfidfIndex:
         return word in self._document_frequency
 
     def scores(self, words: Mapping[str, float]) -> dict[int, float]:
-        """Return the cosine of each document with a text, where it isn't 0."""
+        """Return the cosine similarity of each document with the words, where it is not 0."""
         query = {word: count * self.weight(word) for word, count in words.items()}
         length = math.sqrt(sum(weight * weight for weight in query.values())) or 1.0
         found: defaultdict[int, float] = defaultdict(float)
@@ -116,7 +116,7 @@ class TfidfIndex:
         return found
 
     def owner_scores(self, words: Mapping[str, float]) -> dict[int, float]:
-        """Return for each owner the best of its documents, and a little of what the others add."""
+        """Return for each owner the score of its best document plus a fraction of the others."""
         best: defaultdict[int, list[float]] = defaultdict(list)
         for number, score in self.scores(words).items():
             best[self._owner_of[number]].append(score)
@@ -133,7 +133,7 @@ def subject_terms(text: str, index: TfidfIndex) -> Counter[str]:
 
 
 def implied_terms(text: str) -> frozenset[str]:
-    """Return the words that values stand for: `read /a/b.txt` is about a file."""
+    """Return words implied by values, such as `file` for the path in `read /a/b.txt`."""
     paths = [value.value for value in extract_values(text) if value.kind == "path"]
     folders = any("." not in path.rsplit("/", 1)[-1] for path in paths)
     links = any(value.kind == "url" for value in extract_values(text))
@@ -141,7 +141,7 @@ def implied_terms(text: str) -> frozenset[str]:
 
 
 class AgentRanker:
-    """The agents of one request. Order doesn't matter: equal scores go by name."""
+    """Ranks the agents of one request. Equal scores are ordered by name."""
 
     def __init__(self, cards: Sequence[Card]) -> None:
         self.cards = tuple(sorted(cards, key=lambda card: card.name))
@@ -153,11 +153,11 @@ class AgentRanker:
         self._vocabulary = [frozenset().union(*card.documents) for card in self.selectable]
 
     def subject_terms(self, text: str) -> Counter[str]:
-        """Return what a text is about: its content words that aren't mere values of it."""
+        """Return the content words of a text without its values."""
         return subject_terms(text, self._index)
 
     def rank(self, text: str) -> list[Match]:
-        """Return the cards that have something to do with a text, best first."""
+        """Return the cards that share words with a text, best first."""
         words = self._query(text)
         total = sum(self._index.weight(word) for word in words)
         found: list[Match] = []
@@ -168,16 +168,16 @@ class AgentRanker:
         return sorted(found, key=lambda match: (-match.score, match.card.name))
 
     def _query(self, text: str) -> Counter[str]:
-        """Return the words to look for: the subject, or with none ("read /a/b") what its values are."""
+        """Return the query terms: the subject, or the words implied by values if there is none (as in "read /a/b")."""
         words = Counter({word: count for word, count in self.subject_terms(text).items() if word not in self._shared})
         if not words.keys() - COMMON_VERBS:
             words.update(word for word in implied_terms(text) if self._index.contains(word))
         elif next(iter(words)) not in COMMON_VERBS:
-            words[next(iter(words))] += 1  # what comes first is what is asked for
+            words[next(iter(words))] += 1  # the first word is usually the subject of the request
         return words
 
     def relevant(self, text: str) -> list[Match]:
-        """Return the cards that can be expected to serve a text, best first: more than verbs in common."""
+        """Return the relevant cards, best first."""
         return [match for match in self.rank(text) if _is_relevant(match)]
 
     def best(self, text: str) -> Match | None:
@@ -190,6 +190,6 @@ def _cached_ranker(cards: tuple[tuple[str, str, str, str], ...]) -> AgentRanker:
 
 
 def agent_ranker(section: str) -> AgentRanker:
-    """Return the roster of an `<agents>` section, in whatever order it names them."""
+    """Return the ranker for an `<agents>` section; the order in the section does not matter."""
     listed = ((item.get("name"), item.get("kind"), item.get("state"), item.text) for item in elements(section, "agent"))
     return _cached_ranker(tuple(sorted(listed)))

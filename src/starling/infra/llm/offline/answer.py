@@ -1,4 +1,4 @@
-"""The final answer: the results as short readable text, each with its source."""
+"""The final answer: results as short text, with citations."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ _STEP = 1000
 
 
 def compose_answer(sections: PromptSections) -> str:
-    """Return the answer from the results, naming what is missing and what was assumed."""
+    """Return the answer with the results, missing parts and assumptions."""
     results = [(item.text, item.get("citation")) for item in sections.children("results", "result")]
     told = [f"{readable(text)} [{citation}]" for text, citation in results if text]
     answer = told[0] if len(told) == 1 else "\n".join(f"- {one}" for one in told)
@@ -36,7 +36,7 @@ def compose_answer(sections: PromptSections) -> str:
 
 
 def answer_without_tools(sections: PromptSections) -> str:
-    """Return what can be said to a task without tools: what earlier results hold, else why nothing can be."""
+    """Answer a task without tools from earlier results; otherwise explain why it can't be answered."""
     wanted = set(content_words(sections.text("task")))
     held = [text for path, text in leaves(parse_json(sections.text("state_context"))) if path[:1] == ("results",)]
     told = [readable(str(text)) for text in held if wanted.intersection(content_words(str(text)))]
@@ -44,7 +44,7 @@ def answer_without_tools(sections: PromptSections) -> str:
 
 
 def readable(text: str) -> str:
-    """Return a result as text for a person: JSON as `name: value`, long texts cut, several calls one a line."""
+    """Return a result as readable text: JSON as `name: value`, long texts shortened, one line per call."""
     calls = list(_CALL.finditer(text))
     if not calls or calls[0].start() > 0:
         return _result_text(text)
@@ -60,7 +60,7 @@ def _result_text(text: str) -> str:
 
 
 def _answered(arguments: str, result: str) -> str:
-    """Return the result of one of several calls after what was asked for, where it doesn't say that itself."""
+    """Return the result of one of several calls, after its arguments if the result does not contain them."""
     asked = re.sub(r"[{}'\"]", "", arguments).strip()
     said = _result_text(result)
     told = all(value.strip() in said for value in re.findall(r": ([^,]*)", asked))
@@ -68,7 +68,7 @@ def _answered(arguments: str, result: str) -> str:
 
 
 def _pairs(label: str, value: object, depth: int = 0) -> Iterator[str]:
-    """Yield `name: value` for what a JSON value holds, its inner names joined by spaces."""
+    """Yield `name: value` for each scalar in a JSON value, with nested names joined by spaces."""
     if isinstance(value, Mapping) and depth < _MOST_ITEMS:
         for key, inner in cast("Mapping[str, object]", value).items():
             yield from _pairs(f"{label} {_words_of(key)}".strip(), inner, depth + 1)

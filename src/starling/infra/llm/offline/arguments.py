@@ -1,4 +1,4 @@
-"""Filling a tool's arguments from a text, by schema. What isn't in the text is missing, never made up."""
+"""Slot filling: takes a tool's arguments from a text, by JSON schema. Values that are not in the text are missing."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _TEXT_SCORES: Mapping[str, float] = {"quoted": 1.0, "name": 0.6, "zone": 0.5, "p
     _EXACT_KINDS, 0.3
 )
 _MOST_CALLS = 8
-_WINDOW = 60  # characters around a value that may say what it is for
+_WINDOW = 60  # characters before and after a value that are its context
 _WORD = re.compile(r"[^\W_][\w'’-]*")
 _INTRODUCTION = re.compile(r"\s*(?:(?:named|called|is|of)\s+|[:=]\s*)?")
 _IDENTIFIER = re.compile(r"[\w./@~^-]+")
@@ -32,22 +32,22 @@ _IDENTIFIER = re.compile(r"[\w./@~^-]+")
 
 @dataclass(slots=True)
 class FilledArguments:
-    """Arguments for one call, or for several where a text names several values for one slot."""
+    """Arguments for one call, or for several calls if the text has several values for one slot."""
 
     arguments: list[dict[str, Json]]
     missing: list[Slot]
-    used: int  # values of the task
+    used: int  # number of values of the task that were used
     from_context: int  # arguments that only the context texts name
-    unmatched_names: list[str]  # names that no slot takes
+    unmatched_names: list[str]  # names in the task that fit no slot
 
 
 def fill_arguments(
     schema: object, task: str, context: Sequence[str], about: str, *, no_free_text: bool = False
 ) -> FilledArguments:
-    """Fill arguments from the task; what is required and not there, from `context` texts, the nearest first.
+    """Fill arguments from the task, and required ones that are missing there from the `context` texts in order.
 
-    `about` is the tool's name and description, whose words aren't values. `no_free_text` says that no free text may be
-    what is left of the task.
+    `about` is the tool's name and description, whose words are not taken as values. `no_free_text`: do not use the
+    rest of the task as a free-text argument.
     """
     return _ArgumentFiller(
         schema_slots(schema), task, context, frozenset(content_words(about)), no_free_text, list(extract_values(task))
@@ -84,7 +84,7 @@ class _ArgumentFiller:
         self._assign_values()
 
     def _fill_choices(self) -> None:
-        """Fill what the schema limits to choices or to yes and no."""
+        """Fill slots with enumerated choices and boolean slots."""
         words = tokens(self.task)
         for slot in self.slots:
             if slot.choices:
@@ -102,7 +102,7 @@ class _ArgumentFiller:
                     self.given[slot.name] = [bool(mentioned) and not negated]
 
     def _fill_named_texts(self) -> None:
-        """Fill the texts that the task calls by a name of their own: `of type person`."""
+        """Fill text slots whose name is followed by a value in the task, as in `of type person`."""
         for slot in self.slots:
             if slot.value_kind != "text" or slot.is_free_text or slot.choices or slot.name in self.given:
                 continue
@@ -113,7 +113,7 @@ class _ArgumentFiller:
                 self.unused = [value for value in self.unused if not value.start <= start < value.end]
 
     def _assign_values(self) -> None:
-        """Give the values of the task to the slots that they fit best."""
+        """Assign the values of the task to the slots with the best scores."""
         wanting = [slot for slot in self.slots if slot.name not in self.given and not slot.choices]
         pairs = [(self._score(slot, value), slot, value) for slot in wanting for value in self.unused]
         for fit, slot, value in sorted(pairs, key=lambda pair: -pair[0]):
@@ -122,7 +122,7 @@ class _ArgumentFiller:
                 self.unused.remove(value)
 
     def _assign_repeated(self) -> None:
-        """Let the one slot of a kind take the further values of that kind, in a call of their own each."""
+        """Assign further values of a kind to its only slot; each becomes a separate call."""
         for slot in self.slots:
             alone = sum(slot.value_kind in (other.value_kind, other.item.value_kind) for other in self.slots) == 1
             if slot.name not in self.given or not alone or slot.value_kind not in _REPEATABLE or slot.choices:
@@ -137,7 +137,7 @@ class _ArgumentFiller:
             self.unused = [value for value in self.unused if value not in more]
 
     def derive(self, slot: Slot) -> bool:
-        """Fill a required slot from what isn't a value by itself; whether that worked."""
+        """Fill a required slot from other text or the context. Return whether this succeeded."""
         found: object = None
         if slot.value_kind == "array":
             found = self.items(slot)
@@ -181,7 +181,7 @@ class _ArgumentFiller:
         return {name: given[0] for name, given in inner.given.items() if given}
 
     def _text_after_name(self, slot: Slot, names: frozenset[str]) -> tuple[int, str] | None:
-        """Return where and what stands after one of a slot's names in the task: `type person`, `message: fix it`."""
+        """Return position and text after a name of the slot in the task, as in `type person` or `message: fix it`."""
         for match in _WORD.finditer(self.task):
             if names.isdisjoint(tokens(match[0])):
                 continue
@@ -209,7 +209,7 @@ class _ArgumentFiller:
         return None
 
     def _remainder(self, slot: Slot) -> str | None:
-        """Return what a free text is about: the task without the words that only name the tool."""
+        """Return the task without leading words that only name the tool, for a free-text slot."""
         if slot.value_kind != "text" or not slot.is_free_text or self.no_free_text:
             return None
         skipped = self.about.union(STOP_WORDS - GREETINGS, IMPERATIVE_VERBS, slot.words)
@@ -219,13 +219,13 @@ class _ArgumentFiller:
         return None
 
     def _default(self, slot: Slot) -> object:
-        """Return the default of the description, unless the task names something that isn't understood."""
+        """Return the default in the description, unless the task contains an unused value for this slot."""
         if any(value.kind in ("name", slot.value_kind) for value in self.unused):
             return None
         return slot.default
 
     def _score(self, slot: Slot, value: Value) -> float:
-        """Return how well a value fits a slot: 0 not at all, about 1 by kind, more with words around it."""
+        """Return the score of a value for a slot: 0 if it does not fit, about 1 by kind, more by context."""
         base = _kind_score(slot, value)
         before = list(tokens(self.task[max(0, value.start - _WINDOW) : value.start])[-3:])
         affinity = _context_score(slot, value, self.task, before, self.about) if base else 0.0
@@ -250,7 +250,7 @@ def _kind_score(slot: Slot, value: Value) -> float:
 
 
 def _context_score(slot: Slot, value: Value, task: str, before: list[str], about: frozenset[str]) -> float:
-    """Return what the words around a value say about its slot."""
+    """Return the score of a value for a slot by the words around it."""
     if value.kind == "number":
         after = [word for word in tokens(task[value.end : value.end + _WINDOW])[:2] if word not in STOP_WORDS]
         amount = bool(slot.words & _AMOUNT) and (
@@ -274,7 +274,7 @@ def _context_score(slot: Slot, value: Value, task: str, before: list[str], about
 
 
 def _convert(slot: Slot, value: Value) -> object:
-    """Return a value as the slot's type wants it; None where a number can't be."""
+    """Convert a value to the type of the slot; None for an invalid number."""
     if slot.value_kind == "number":
         return _parse_number(slot, value.value)
     if slot.value_kind == "time" and re.search(r"HH:MM|24", slot.description):

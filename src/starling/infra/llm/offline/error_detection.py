@@ -1,4 +1,4 @@
-"""Telling an error from a result by its shape: where it starts and which keys it has, not by words inside it."""
+"""Detects errors in results by their first words and JSON keys, not by words inside the text."""
 
 import re
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ _LINE_CHARS = 300
 
 
 def error_line(text: str) -> str:
-    """Return the line that makes a result an error, or an empty string."""
+    """Return the line that identifies a result as an error, or an empty string."""
     data = parse_json(text)
     if isinstance(data, Mapping):
         return _json_error(cast("Mapping[str, object]", data))
@@ -42,7 +42,7 @@ def error_line(text: str) -> str:
 
 
 def is_empty(text: str) -> bool:
-    """Whether a text says nothing at all. An empty list is an answer."""
+    """Return whether a text has no content. An empty JSON list counts as content."""
     return text.strip().casefold() in _EMPTY
 
 

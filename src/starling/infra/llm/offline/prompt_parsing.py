@@ -1,4 +1,4 @@
-"""Reading a request: the XML sections of its messages, as any model sees them."""
+"""Parser for the XML sections of prompts."""
 
 import html
 import json
@@ -15,7 +15,7 @@ _ATTRIBUTE = re.compile(r"""([\w:.-]+)=("[^"]*"|'[^']*')""")
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One element: its attributes, and its inner text as it stands (`raw`) and unescaped (`text`)."""
+    """An XML element: attributes, inner text (`raw`) and unescaped inner text (`text`)."""
 
     attributes: Mapping[str, str]
     raw: str
@@ -29,14 +29,14 @@ class Element:
 
 
 def elements(text: str, tag: str) -> Iterator[Element]:
-    """Yield the elements of a tag. Data is escaped, so that no text can pretend to be one."""
+    """Yield the elements with a tag. Data in prompts is escaped and can't contain elements."""
     for match in re.finditer(rf"<{tag}((?:\s[^<>]*)?)>(.*?)</{tag}>", text, re.DOTALL):
         pairs = {name: html.unescape(value[1:-1]) for name, value in _ATTRIBUTE.findall(match[1])}
         yield Element(pairs, match[2])
 
 
 class PromptSections:
-    """The sections of all user messages; of a section that comes twice, the last counts."""
+    """The sections of all user messages; of a repeated section the last one is used."""
 
     def __init__(self, messages: tuple[Message, ...]) -> None:
         self._text = "\n".join(message.content for message in messages if message.role == "user")
@@ -45,7 +45,7 @@ class PromptSections:
         return f"<{tag}>" in self._text or f"<{tag} " in self._text
 
     def element(self, tag: str) -> Element:
-        """Return a section, empty where the request has none."""
+        """Return a section, or an empty element."""
         found = Element({}, "")
         for item in elements(self._text, tag):
             found = item
@@ -61,7 +61,7 @@ class PromptSections:
 
 
 def parse_json(text: str) -> Json:
-    """Return the JSON object or array that a text is, else None."""
+    """Return the JSON object or array in a text, else None."""
     stripped = text.strip()
     if not stripped.startswith(("{", "[")):
         return None
@@ -86,7 +86,7 @@ def leaves(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
 
 
 def values_text(data: object) -> str:
-    """Return the values in a JSON value one a line, also of JSON in its texts."""
+    """Return all scalars of a JSON value, one per line, including those of JSON in strings."""
     texts = (str(leaf) for _, leaf in leaves(data))
     inner = ((text, parse_json(text)) for text in texts)
     return "\n".join(text if found is None else values_text(found) for text, found in inner)

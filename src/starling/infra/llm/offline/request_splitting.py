@@ -1,4 +1,4 @@
-"""Splitting a request into the parts that can be asked of different agents."""
+"""Splits a request into parts for different agents, with back-references resolved."""
 
 import re
 from collections.abc import Iterator
@@ -24,24 +24,24 @@ _FOLLOWS = re.compile(
     re.IGNORECASE,
 )
 _LEADING = re.compile(r"^(?:(?:and|but|then|also|please|finally|first|next|so)\b[\s,]*)+", re.IGNORECASE)
-_MOST_CUTS = 60  # a text with more is a document, not a list of wishes
+_MOST_CUTS = 60  # more means that the text is a document
 
 
 @dataclass(slots=True)
 class RequestPart:
-    """A part of a request; `follows` says that it needs the result of the part before it."""
+    """A part of a request; `follows`: it needs the result of the previous part."""
 
     text: str
     follows: bool = False
 
 
 def has_back_reference(text: str) -> bool:
-    """Whether a text points at something that was said before it: "there", "its", "the same"."""
+    """Return whether a text contains a back-reference, such as "there", "its" or "the same"."""
     return bool(_REFERS.search(text))
 
 
 def split_request(request: str, roster: AgentRanker) -> list[RequestPart]:
-    """Return the parts of a request in order, each with what it refers back to."""
+    """Return the parts of a request in order, with back-references resolved."""
     found: list[RequestPart] = []
     waiting = ""
     for piece, joined_by in _merged_pieces(request, roster):
@@ -58,7 +58,7 @@ def split_request(request: str, roster: AgentRanker) -> list[RequestPart]:
 
 
 def _pieces(request: str) -> Iterator[tuple[str, str, bool]]:
-    """Yield `(text, boundary before it, hard)`; nothing is cut inside a value."""
+    """Yield `(text, boundary before it, hard)`; values are never split."""
     start, before, hard = 0, "", True
     for match in islice(_BOUNDARY.finditer(mask_values(request)), _MOST_CUTS):
         end = match.end() if match.lastgroup == "end" else match.start()
@@ -81,7 +81,7 @@ def _merged_pieces(request: str, roster: AgentRanker) -> list[tuple[str, str]]:
 
 
 def _stands_alone(text: str, earlier: str, roster: AgentRanker) -> bool:
-    """Whether a piece asks for something itself: a question, an order, or another agent's business."""
+    """Return whether a piece is a request of its own: a question, an imperative, or a match for a different agent."""
     opening = tokens(_LEADING.sub("", text))[:1]
     if not (QUESTION_WORDS | IMPERATIVE_VERBS).isdisjoint(opening):
         return bool(roster.subject_terms(text)) or bool(extract_values(text))
@@ -90,7 +90,7 @@ def _stands_alone(text: str, earlier: str, roster: AgentRanker) -> bool:
 
 
 def _is_context_only(text: str, roster: AgentRanker) -> bool:
-    """Whether a sentence asks for nothing, but tells what the next one may need."""
+    """Return whether a sentence requests nothing but gives context for the next one."""
     words = tokens(_LEADING.sub("", text))
     if not roster.subject_terms(text):
         return bool(values_of_kind(text, "path", "url", "zone", "name", "quoted"))
@@ -99,7 +99,7 @@ def _is_context_only(text: str, roster: AgentRanker) -> bool:
 
 
 def _resolve_references(text: str, joined_by: str, earlier: list[RequestPart]) -> RequestPart:
-    """Return a part with the values that it refers back to, or marked as following the one before."""
+    """Return a part with the values that it refers to, or marked as dependent on the previous part."""
     clean = _LEADING.sub("", text).strip(" ;,") or text
     if not earlier:
         return RequestPart(clean)

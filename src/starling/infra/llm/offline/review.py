@@ -1,4 +1,4 @@
-"""The review of one attempt: does the output do what the task asks, going by what the tools returned?"""
+"""Review of an attempt: checks the output against the task and the results of the tool calls."""
 
 import re
 from collections import Counter
@@ -35,7 +35,7 @@ _NAMED: tuple[Kind, ...] = ("zone", "path", "url", "email", "quoted", "number", 
 _RECORD = re.compile(r"^([A-Z][\w ]{1,30}):(?= )", re.MULTILINE)
 _SPECIALIST = "mcp_agent_"
 _EVIDENCE_CHARS = 200
-_LONG_RESULT = 2_000  # from here on a prompt may show less of a result than of the output
+_LONG_RESULT = 2_000  # longer results may be shortened in the prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class _Call:
 
     @property
     def texts(self) -> list[str]:
-        """Return the arguments' scalars as texts."""
+        """The scalars in the arguments, as strings."""
         return [str(leaf) for _, leaf in leaves(dict(self.arguments)) if not isinstance(leaf, bool | None)]
 
 
@@ -69,22 +69,22 @@ class _Attempt:
 
     @property
     def allowed_sources(self) -> str:
-        """What the arguments may come from."""
+        """The texts from which arguments may be taken."""
         return f"{self.task}\n{self.request}"
 
     @property
     def subject(self) -> frozenset[str]:
-        """The stems that say what the task is about."""
+        """The content words of the task without verbs."""
         return frozenset(content_words(self.task)) - READING_VERBS - requested_changes(self.task)
 
     @property
     def evidence_text(self) -> str:
-        """What the calls are and returned."""
+        """Names, arguments and results of all calls."""
         return "\n".join(" ".join([call.name, *call.arguments, *call.texts, call.result]) for call in self.calls)
 
 
 def review(sections: PromptSections) -> dict[str, Any]:
-    """Return the verdict on an attempt, as its response schema wants it."""
+    """Return the verdict on an attempt, in the form of its response schema."""
     attempt = _Attempt(
         sections.text("task"),
         sections.text("user_request"),
@@ -115,7 +115,7 @@ def _call(item: Element) -> _Call:
 
 
 def _check_errors(attempt: _Attempt) -> Iterator[tuple[str, str]]:
-    """Object to errors that nothing made good, and to errors dressed as a result."""
+    """Report failed calls without a later success, and error messages given as the output."""
     shown = error_line(attempt.output)
     if is_empty(attempt.output):
         yield "The output is empty.", ""
@@ -132,33 +132,33 @@ def _check_errors(attempt: _Attempt) -> Iterator[tuple[str, str]]:
 
 
 def _check_unsupported_output(attempt: _Attempt) -> Iterator[tuple[str, str]]:
-    """Object to what rests on no call: a specialist has nothing to say without one."""
+    """Report output without tool calls, if the agent is a specialist or did not do the task."""
     if attempt.calls:
         return
     unable = _UNABLE.match(attempt.output)
     if unable:
         yield f"The task was not done: {attempt.output[:_EVIDENCE_CHARS]}", unable[0]
     elif attempt.agent.startswith(_SPECIALIST):
-        yield "No tool was called, so the output comes from nowhere.", attempt.output
+        yield "No tool was called, so nothing supports the output.", attempt.output
 
 
 def _check_prompt_injection(attempt: _Attempt) -> Iterator[tuple[str, str]]:
     for text in (*(call.result for call in attempt.calls), attempt.output):
         order = _ORDERS_REVIEW.search(text)
         if order and order[0] not in attempt.allowed_sources:
-            yield "A result tries to tell the reviewer what to decide.", order[0]
+            yield "A result contains instructions to the reviewer.", order[0]
             return
 
 
 def _check_unrequested_changes(attempt: _Attempt) -> Iterator[tuple[str, str]]:
-    """Object to calls that change something for a task that orders no change."""
+    """Report calls of write tools for a task that requests no change."""
     for call in attempt.calls:
         if is_write_tool(call.name) and not requested_changes(attempt.task):
-            yield f"{call.name} changes something, which the task doesn't order.", call.result
+            yield f"{call.name} changes something, which the task does not request.", call.result
 
 
 def _check_arguments(attempt: _Attempt) -> Iterator[tuple[str, str]]:
-    """Object to arguments from nowhere while the task names something that no call asked for."""
+    """Report arguments that are not in the task, if a value of the task was used in no call."""
     texts = [text for call in attempt.calls for text in call.texts]
     for kind in _NAMED:
         wanted = [value.text for value in values_of_kind(attempt.task, kind) if not _is_covered(value, texts)]
@@ -168,7 +168,7 @@ def _check_arguments(attempt: _Attempt) -> Iterator[tuple[str, str]]:
 
 
 def _is_covered(value: Value, texts: Sequence[str]) -> bool:
-    """Whether an argument names a value of the task."""
+    """Return whether an argument contains a value of the task."""
     if value.kind == "number":
         return any(value.value in (text, *re.findall(r"\d+", text)) for text in texts)
     if value.kind == "time":
@@ -180,7 +180,7 @@ def _is_covered(value: Value, texts: Sequence[str]) -> bool:
 
 
 def _is_foreign(text: str, kind: Kind, asked: str) -> bool:
-    """Whether an argument is of a kind and doesn't stand in what was asked."""
+    """Return whether an argument is of a kind and does not occur in the task or request."""
     found = extract_values(text)
     of_this = any(value.kind == kind for value in found) or (kind in ("name", "quoted") and not found)
     known = {value.value for value in extract_values(asked)}.union(content_words(asked))
@@ -192,7 +192,7 @@ def _is_foreign(text: str, kind: Kind, asked: str) -> bool:
 
 
 def _check_places(attempt: _Attempt) -> Iterator[tuple[str, str]]:
-    """Object to results about other places than those of the task, and to places that no result is about."""
+    """Report results about places other than those of the task, and places without a result."""
     wanted = {value.value: value.text for value in values_of_kind(attempt.task, "zone")}
     if not wanted or not attempt.successful_calls:
         return
@@ -211,7 +211,7 @@ def _check_places(attempt: _Attempt) -> Iterator[tuple[str, str]]:
 
 
 def _check_counts(attempt: _Attempt) -> Iterator[tuple[str, str]]:
-    """Object to more entries than "the last 3" asks for. Fewer may be all there are."""
+    """Report more entries than requested, as by "the last 3". Fewer entries may be all that exist."""
     numbers = [value for value in values_of_kind(attempt.task, "number") if _RANKED.search(attempt.task[: value.start])]
     limits = [int(value.value) for value in numbers if value.value.isdigit()]
     for call in attempt.successful_calls if len(limits) == 1 else []:
@@ -221,7 +221,7 @@ def _check_counts(attempt: _Attempt) -> Iterator[tuple[str, str]]:
 
 
 def _count_entries(text: str) -> int:
-    """Return how many records a result has: items of a list, or the label that begins most records."""
+    """Return the number of records in a result: list items, or occurrences of the most frequent line label."""
     data = parse_json(text)
     if isinstance(data, Mapping):
         data = next(iter(data.values())) if len(data) == 1 else None
@@ -231,9 +231,9 @@ def _count_entries(text: str) -> int:
 
 
 def _check_topic(attempt: _Attempt) -> Iterator[tuple[str, str]]:
-    """Object to prose without a word of the task, and to what says nothing about "the last commit".
+    """Report prose without any word of the task, and results without the noun of phrases like "the last commit".
 
-    Figures and data needn't repeat the words of a question: whoever chose the tool matched those.
+    Numbers and data need not repeat words of the task; these were matched when the tool was selected.
     """
     folded = normalize(attempt.evidence_text)
     names = tuple(token for call in attempt.calls for token in tokens(call.name) if len(token) > 2)
@@ -248,7 +248,7 @@ def _check_topic(attempt: _Attempt) -> Iterator[tuple[str, str]]:
 
 
 def _check_invented_values(attempt: _Attempt) -> Iterator[tuple[str, str]]:
-    """Object to numbers, places and other values of the output that no result holds, as far as results are shown."""
+    """Report values in the output that occur in no result, if the results are complete in the prompt."""
     cut = any(len(call.result) >= _LONG_RESULT and call.result in attempt.output for call in attempt.calls)
     if not attempt.calls or cut:
         return
@@ -257,16 +257,16 @@ def _check_invented_values(attempt: _Attempt) -> Iterator[tuple[str, str]]:
     for value in extract_values(values_text(attempt.output)):
         parts = {*re.findall(r"\d+", value.value), *tokens(value.text)}
         if normalize(value.value) not in source and normalize(value.text) not in source and not parts <= known:
-            yield "The output says what no call returned.", value.text
+            yield "The output contains a value that no call returned.", value.text
 
 
 def _supporting_lines(attempt: _Attempt) -> list[str]:
-    """Return lines of the output that have to do with the task."""
+    """Return lines of the output that share words with the task."""
     lines = [line.strip() for line in attempt.output.splitlines() if line.strip()]
     return ([line for line in lines if any(word in normalize(line) for word in attempt.subject)] or lines)[:2]
 
 
-# What can be wrong, the gravest first: each check yields `(reason, passage)`.
+# In order of severity; each check yields `(reason, passage)`.
 _CHECKS = (
     _check_errors,
     _check_unsupported_output,

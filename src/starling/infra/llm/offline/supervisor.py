@@ -1,4 +1,4 @@
-"""The supervisor's decision: which agent gets which part of the request."""
+"""The supervisor's decision: assigns the parts of a request to agents."""
 
 import re
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from starling.infra.llm.offline.value_extraction import extract_values, values_o
 
 _DONE = ("approved", "succeeded")
 _FAILED = ("failed", "rejected")
-_ALTERNATIVE = 0.5  # of the best agent's score: below it another agent is no other way but a guess
+_ALTERNATIVE = 0.5  # minimum score of an alternative agent, relative to the best one
 _NAMED_AGENTS = 12
 _DEMONSTRATIVE = re.compile(r"\b(this|my|our) ([^\W\d_]+)", re.IGNORECASE)
 _MODE = re.compile(r"Mode [A-Z]+: [^.]*\.")
@@ -25,7 +25,7 @@ class _DecisionDraft:
     tasks: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     unserved: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     reasons: list[str] = field(default_factory=list[str])
-    mode_hint: str = ""  # what the request's mode leaves out
+    mode_hint: str = ""  # tools excluded by the mode of the request
 
     def add_unserved(self, part: str, reason: str) -> None:
         self.unserved.append({"part": part, "reason": reason})
@@ -35,7 +35,7 @@ class _DecisionDraft:
 
 
 def decide(sections: PromptSections) -> dict[str, Any]:
-    """Return the decision for a supervisor's request, as its response schema wants it."""
+    """Return the decision for a supervisor prompt, in the form of its response schema."""
     agents = agent_ranker(sections.element("agents").raw)
     state = sections.text("state_context")
     planned = [task for task in sections.children("current_plan", "task") if task.get("id") and task.text]
@@ -54,7 +54,7 @@ def decide(sections: PromptSections) -> dict[str, Any]:
 
 
 def _assign_part(part: RequestPart, draft: _DecisionDraft, agents: AgentRanker) -> None:
-    """Give a part to the agent that fits it best, or say why nobody gets it."""
+    """Assign a part to the best agent, or record why no agent can do it."""
     fitting = agents.relevant(part.text)
     ready = [match for match in fitting if match.card.ready]
     if not fitting:
@@ -69,7 +69,7 @@ def _assign_part(part: RequestPart, draft: _DecisionDraft, agents: AgentRanker) 
 
 
 def _match_reason(match: Match, text: str) -> str:
-    """Say by which words of a text, as they are written there, an agent fits; else by which values."""
+    """Name the words of a text that match the agent, or else its values."""
     words = [word for word in re.findall(r"[^\W_]+", text) if match.matched.intersection(tokens(word))]
     return (
         f"{match.card.name} fits by {', '.join(dict.fromkeys(words or [value.text for value in extract_values(text)]))}"
@@ -77,14 +77,14 @@ def _match_reason(match: Match, text: str) -> str:
 
 
 def _mode_hint(state: str) -> str:
-    """Return what governance says about the request's mode, the first sentence of it."""
+    """Return the first sentence about the mode of the request."""
     hints = [str(leaf) for path, leaf in leaves(parse_json(state)) if path == ("hint",)]
     found = _MODE.search(" ".join(hints))
     return found[0] if found else ""
 
 
 def _failure_reasons(state: str) -> dict[str, str]:
-    """Return why tasks failed, by task id, as the results in the state say it."""
+    """Return the failure reasons in the state by task id."""
     reasons: dict[str, str] = {}
     task_id = ""
     for path, leaf in leaves(parse_json(state)):
@@ -96,7 +96,7 @@ def _failure_reasons(state: str) -> dict[str, str]:
 
 
 def _decide_replan(planned: list[Element], agents: AgentRanker, reasons: dict[str, str]) -> dict[str, Any]:
-    """Return the decision over a plan that stands: another way once for what failed, then without it."""
+    """Return the decision for an existing plan: try one alternative agent for a failed task, then drop it."""
     draft, dropped = _DecisionDraft(), set[str]()
     for task in planned:
         task_id, needs = task.get("id"), re.findall(r"[\w-]+", task.get("depends_on"))
@@ -112,7 +112,7 @@ def _decide_replan(planned: list[Element], agents: AgentRanker, reasons: dict[st
 
 
 def _alternative_agent(task: Element, agents: AgentRanker) -> str | None:
-    """Return another agent for a failed task: None if it was another way already, or if there is none."""
+    """Return an alternative agent for a failed task; None if there is none or if one was tried already."""
     fitting = agents.relevant(task.text)
     if not fitting or fitting[0].card.name != task.get("agent"):
         return None
@@ -147,7 +147,7 @@ def _thought_process(draft: _DecisionDraft, reply: str) -> str:
 
 
 def _assumptions(draft: _DecisionDraft) -> list[str]:
-    """Say how "this disk" or "my load" was read, where no value says which."""
+    """Return the assumptions about phrases such as "this disk" or "my load" in tasks without values."""
     unnamed = [task for task in draft.tasks if not extract_values(task["task"])]
     pairs = [(match, task["agent"]) for task in unnamed for match in _DEMONSTRATIVE.finditer(task["task"])]
     found = [
@@ -157,7 +157,7 @@ def _assumptions(draft: _DecisionDraft) -> list[str]:
 
 
 def _is_small_talk(request: str, agents: AgentRanker) -> bool:
-    """Whether a request has no subject, or asks about the one that it talks to."""
+    """Return whether a request has no subject or is about the assistant itself."""
     words = set(tokens(request))
     subject = agents.subject_terms(request)
     if not subject:
@@ -169,7 +169,7 @@ def _is_small_talk(request: str, agents: AgentRanker) -> bool:
 
 
 def _introduction_text(agents: AgentRanker) -> str:
-    """Say who answers and what can be asked here."""
+    """Return a greeting with the available agents."""
     known = [
         f"- {card.summary or ', '.join(card.tools[:3])}" + ("" if card.ready else " (not available now)")
         for card in agents.selectable[:_NAMED_AGENTS]
@@ -181,9 +181,9 @@ def _introduction_text(agents: AgentRanker) -> str:
 
 
 def _complete_from_history(request: str, history: list[Element], agents: AgentRanker) -> str | None:
-    """Return a request; one that has only values ("and in Tokyo?") in the words of the last one that had such a value.
+    """Return the request; complete one with values only ("and in Tokyo?") by the wording of the previous request.
 
-    None where there was something said before, but nothing that the values could stand for.
+    None if the previous request has no value of the same kind.
     """
     new = values_of_kind(request, "zone", "path", "name")
     asked = [item.text for item in history if item.get("role") == "user"]

@@ -1,4 +1,4 @@
-"""Words: tokens of any script, light stems, and the words that say nothing about the subject."""
+"""Tokenization: words of any script, light stemming, stop words and verb lists."""
 
 import re
 import unicodedata
@@ -22,13 +22,13 @@ still already once last first latest next previous
 _GREETINGS = """
 hello hi hey thanks thank bye ok okay yes sorry welcome good great nice morning evening afternoon night
 """
-# What nearly every tool does with something: it tells requests from statements, but hardly one tool from another.
+# Verbs of nearly all tools: they identify requests but hardly distinguish tools.
 _READING = """
 tell show give get list read find fetch search look check see display print return retrieve explain describe provide
 compute count query view report recommend suggest
 """
 _CHANGING = "create add write set update change edit delete remove"
-_VAGUE = "make generate run execute open send put"  # what they do, only their object says
+_VAGUE = "make generate run execute open send put"  # the meaning depends on the object
 _OTHER_CHANGES = """
 copy move rename download upload switch start stop commit reset toggle trigger install cancel kill restart insert drop
 checkout stage unstage push pull merge revert restore replace append overwrite clear modify save post publish submit
@@ -39,14 +39,14 @@ _FUNCTION = frozenset(f"{_FUNCTION_WORDS} {_GREETINGS}".split())
 
 
 def normalize(text: str) -> str:
-    """Return text in lower case without accents, of the same meaning but not always the same length."""
+    """Return text in lower case without accents. The length may differ."""
     decomposed = unicodedata.normalize("NFKD", text)
     return "".join(char for char in decomposed if not unicodedata.combining(char)).casefold()
 
 
 @lru_cache(maxsize=20_000)
 def stem(word: str) -> str:
-    """Return a folded word without its common English endings."""
+    """Return a normalized word without common English endings."""
     cut = _strip_endings(word) if len(word) > 3 else word
     return word if word in _FUNCTION or cut in _FUNCTION else cut
 
@@ -74,7 +74,7 @@ def _pieces(word: str) -> Iterable[str]:
 
 @lru_cache(maxsize=4_096)
 def tokens(text: str) -> tuple[str, ...]:
-    """Return the stems of all words; names in camelCase and snake_case come apart, unspaced scripts in pairs."""
+    """Return the stems of all words; camelCase and snake_case are split, scripts without spaces give bigrams."""
     words = _WORD.findall(normalize(_CAMEL.sub(" ", text)))
     return tuple(stem(piece) for word in words for piece in _pieces(word))
 
@@ -93,5 +93,5 @@ QUESTION_WORDS = frozenset(
 
 
 def content_words(text: str) -> tuple[str, ...]:
-    """Return the stems that say what a text is about, in order: no function words, no single letters or digits."""
+    """Return the stems in order, without stop words, single letters and numbers."""
     return tuple(token for token in tokens(text) if token not in STOP_WORDS and not token.isdigit() and len(token) > 1)

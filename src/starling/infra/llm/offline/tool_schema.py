@@ -1,4 +1,4 @@
-"""Tool schemas, seen as slots that a value has to be found for."""
+"""JSON schemas of tools as slots to be filled."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ _FREE_TEXT_NAMES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One property of a tool's arguments. `choices` are the values that it is limited to, if any."""
+    """A property of a tool's arguments. `choices` are its allowed values, if limited."""
 
     name: str
     schema: Schema
@@ -73,13 +73,13 @@ class Slot:
 
     @property
     def default(self) -> str | None:
-        """What the description says to use where nothing is given."""
+        """The default value named in the description."""
         found = _DEFAULT.search(self.description)
         return found[1] if found else None
 
     @property
     def is_free_text(self) -> bool:
-        """Whether any text will do, as for a query or a message."""
+        """Whether any text is valid, as for a query or a message."""
         return bool(self.words & _FREE_TEXT_NAMES)
 
     @property
@@ -88,7 +88,7 @@ class Slot:
 
     @property
     def value_kind(self) -> ValueKind:
-        """What kind of value fits, by type, format, name and description."""
+        """The kind of value, by type, format, name and description."""
         for kind in self.types:
             if kind in ("integer", "number"):
                 return "number"
@@ -120,7 +120,7 @@ class Slot:
         return schema_slots(self.schema, self.root)
 
     def overlap(self, words: Sequence[str]) -> int:
-        """Return how many of some stems belong to the name or the description."""
+        """Return how many of the stems occur in name or description."""
         about = self.words.union(tokens(self.description))
         return len(about.intersection(words))
 
@@ -130,7 +130,7 @@ def _mapping(value: object) -> Schema:
 
 
 def resolve_schema(value: object, root: Schema, depth: int = 0) -> Schema:
-    """Return a schema without references and alternatives: the first one that isn't null counts."""
+    """Return a schema with references resolved and the first alternative that is not null."""
     schema = _mapping(value)
     if depth > _DEPTH:
         return {}

@@ -1,4 +1,4 @@
-"""A specialist's turn: which tools to call, with which arguments."""
+"""A specialist's turn: selects tools and their arguments."""
 
 import re
 from collections import Counter
@@ -21,7 +21,7 @@ from starling.infra.llm.offline.write_intent import is_write_tool, performs, req
 
 _BUILT_IN = ("continue", READ_ARTIFACT)
 _OTHER_CHANGE_FACTOR = 0.6  # what a tool is score that isn't named after the change that is asked for
-_CONTEXT_FACTOR = 0.9  # and one, for each argument that the task itself doesn't name
+_CONTEXT_FACTOR = 0.9  # for each argument that is not in the task itself
 _COMPARABLE_SCORE = 0.7  # of the best tool's score: below it, rather say what the best one misses
 _DESCRIPTION_CHARS = 600
 _MOST_TOOLS = 4
@@ -31,7 +31,7 @@ _AND = re.compile(r",?\s+and\s+|,\s+|\s*&\s+", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class _ToolCandidate:
-    """A tool for a task. `changes` says that it changes something, `requested` that the task orders just that."""
+    """A candidate tool for a task. `changes`: it is a write tool; `requested`: the task requests this change."""
 
     tool: ToolSpec
     score: float
@@ -42,7 +42,7 @@ class _ToolCandidate:
 
 
 def select_calls(sections: PromptSections, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> ModelReply:
-    """Return the calls for a task, or in words what is missing for them."""
+    """Return the calls for a task, or a text that names what is missing."""
     earlier = [(call.name, canonical(storable(call.arguments))) for message in messages for call in message.tool_calls]
     results = [message.content for message in messages if message.role == "tool"]
     if results and not sections.text("feedback") and not error_line(results[-1]):
@@ -59,7 +59,7 @@ def select_calls(sections: PromptSections, messages: Sequence[Message], tools: S
 
 
 def _context_texts(task: str, state: str) -> list[str]:
-    """Return what earlier tasks found; where the task refers back, the conversation too, the newest first."""
+    """Return the results of earlier tasks and, if the task has back-references, the conversation, newest first."""
     data = parse_json(state)
     if not isinstance(data, Mapping):
         return []
@@ -83,12 +83,12 @@ def _index(texts: tuple[tuple[str, str], ...]) -> TfidfIndex:
 
 
 def _tool_text(tool: ToolSpec) -> str:
-    """Return what describes a tool: the beginning of its description, and its parameters' names."""
+    """Return the beginning of a tool's description with its parameter names."""
     return f"{tool.description[:_DESCRIPTION_CHARS]} {' '.join(slot.name for slot in schema_slots(tool.parameters))}"
 
 
 def _rank_tools(task: str, context: Sequence[str], tools: Sequence[ToolSpec]) -> list[_ToolCandidate]:
-    """Return the tools that share words with a task, the worthiest first."""
+    """Return the tools that share words with a task, best first."""
     index = _index(tuple((tool.name, tool.description[:_DESCRIPTION_CHARS]) for tool in tools))
     words = subject_terms(task, index)
     if not words.keys() - COMMON_VERBS:
@@ -111,9 +111,9 @@ def _candidate(tool: ToolSpec, score: float, words: Counter[str], task: str, con
 def _choose_tools(
     task: str, context: Sequence[str], tools: Sequence[ToolSpec], earlier: list[tuple[str, str]]
 ) -> list[_ToolCandidate] | str:
-    """Return the tools to call: the best, or one for each thing that the task lists; or what is missing.
+    """Return the tools to call: the best one, or one for each item of a list; or an explanation.
 
-    What changes something is never tried for a task that orders no change, nor after another try.
+    Write tools are never used for a task that requests no change, nor after an earlier call.
     """
     ranked = [option for option in _rank_tools(task, context, tools) if _is_relevant(option, task)]
     new = [option for option in ranked if not _was_called(option, earlier) and not (earlier and option.changes)]
@@ -130,7 +130,7 @@ def _choose_tools(
 
 
 def _tools_of_list(task: str, context: Sequence[str], tools: Sequence[ToolSpec]) -> list[_ToolCandidate]:
-    """Return the tools for "disk and memory", where each thing has one of its own, else none."""
+    """Return the tools for lists such as "disk and memory" if each item has its own tool, else none."""
     found: dict[str, _ToolCandidate] = {}
     for segment in _segments(task):
         best = next(iter(_rank_tools(segment, [task, *context], tools)), None)
@@ -151,14 +151,14 @@ def _was_called(option: _ToolCandidate, earlier: list[tuple[str, str]]) -> bool:
 
 
 def _is_relevant(option: _ToolCandidate, task: str) -> bool:
-    """Whether a tool shares a thing with the task; with a task that only names values, the verb."""
+    """Return whether a tool shares a noun with the task; for a task with values only, a verb is enough."""
     things = set(content_words(mask_values(task))) - COMMON_VERBS
     return bool(option.matched - COMMON_VERBS) if things else bool(option.matched)
 
 
 def _explain_failure(task: str, options: list[_ToolCandidate], tried: bool) -> str:
     if tried:
-        return "I tried what fits this task; no other tool here can do it."
+        return "All tools that fit this task were tried."
     lacking = [
         option for option in options if option.filled.missing and option.score >= _COMPARABLE_SCORE * options[0].score
     ]

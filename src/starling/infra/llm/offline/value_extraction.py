@@ -1,4 +1,4 @@
-"""Values in a text: paths, quoted strings, numbers, times, places and names, each with where it stands."""
+"""Extracts values from a text: paths, quoted strings, numbers, times, places and names, with their positions."""
 
 import re
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ _NUMBER_WORDS: dict[str, int] = {
 }  # fmt: skip
 _PLACE_PREPOSITIONS = ("in", "at", "for", "from", "to", "of", "and", "between")
 _AREAS = ("Africa", "America", "Antarctica", "Arctic", "Asia", "Atlantic", "Australia", "Europe", "Indian", "Pacific")
-_NEWEST = "HEAD"  # what "the last commit" is called in revisions
+_NEWEST = "HEAD"  # the revision meant by "the last commit"
 _LONGEST_PLACE = 4
 _READ_CHARS = 20_000
 _MOST_VALUES = 200
@@ -43,7 +43,7 @@ _MOST_VALUES = 200
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value and where it stands. `value` is what a tool gets (`America/Lima`), `text` what was written (`Lima`)."""
+    """A value with its position. `value` is the normalized form (`America/Lima`), `text` the original (`Lima`)."""
 
     kind: Kind
     value: str
@@ -59,7 +59,7 @@ def _zone_names() -> frozenset[str]:
 
 @cache
 def _zone_by_place() -> dict[str, str]:
-    """Return zone names by folded place: the last part of the name, of two zones the one with the shorter name."""
+    """Return time zones by normalized place name; if several match, the one with the shortest name."""
     found: dict[str, str] = {}
     for zone in sorted(_zone_names(), key=lambda name: (name.count("/"), name)):
         area, _, place = zone.rpartition("/")
@@ -71,10 +71,7 @@ def _zone_by_place() -> dict[str, str]:
 
 @lru_cache(maxsize=1_024)
 def extract_values(text: str) -> tuple[Value, ...]:
-    """Return the values of a text in the order in which they stand; none overlaps another.
-
-    Of a very long text, what comes first is read: a request names what it is about before it quotes pages.
-    """
+    """Return the values of a text in order, without overlaps. Only the beginning of a very long text is read."""
     read = text[:_READ_CHARS]
     found = list(_pattern_values(read))
     taken = [False] * len(read)
@@ -102,7 +99,7 @@ def _pattern_values(text: str) -> Iterator[Value]:
 
 
 def _word_values(text: str, words: list[re.Match[str]]) -> Iterator[Value]:
-    """Yield places, number words and names, the longest first at each word."""
+    """Yield places, number words and names, the longest match first."""
     index = 0
     while index < len(words):
         found = _place_at(text, words, index) or _name_at(text, words, index)
@@ -117,7 +114,7 @@ def _word_values(text: str, words: list[re.Match[str]]) -> Iterator[Value]:
 
 
 def _adjacent_text(text: str, words: list[re.Match[str]], first: int, last: int) -> str | None:
-    """Return the text from one word to another if only spaces stand between them."""
+    """Return the text from one word to another if only spaces are between the words."""
     run = text[words[first].start() : words[last].end()]
     gaps = (text[words[i].end() : words[i + 1].start()] for i in range(first, last))
     return run if all(gap and gap.isspace() for gap in gaps) else None
@@ -138,7 +135,7 @@ def _place_at(text: str, words: list[re.Match[str]], index: int) -> tuple[Value,
 
 
 def _name_at(text: str, words: list[re.Match[str]], index: int) -> tuple[Value, int] | None:
-    """Return a run of capitalised words that isn't just the start of a sentence."""
+    """Return a sequence of capitalized words that is not at the start of a sentence."""
     if not _is_capitalized(words[index][0]) or _opens_sentence(text, words[index].start()):
         return None
     last = index
@@ -160,12 +157,12 @@ def _opens_sentence(text: str, position: int) -> bool:
 
 
 def values_of_kind(text: str, *kinds: Kind) -> list[Value]:
-    """Return the values of some kinds."""
+    """Return the values of the given kinds."""
     return [value for value in extract_values(text) if value.kind in kinds]
 
 
 def mask_values(text: str) -> str:
-    """Return the text, of the same length, with everything but names blanked where a value stands."""
+    """Return the text with its values masked, except names, places and revisions; the length is unchanged."""
     chars = list(text)
     for value in extract_values(text):
         if value.kind not in ("name", "zone", "revision"):
