@@ -209,7 +209,7 @@ async def test_a_change_that_may_have_happened_is_neither_tried_nor_ordered_agai
     assert workbench.done().count("wait too long") == 1
     assert len(stream.of("task_result")) == 1
     assert (stream.status, stream.codes) == ("failed", ["outcome_unknown"])
-    assert missing["do t1"].startswith("It isn't done again. The call of shop.wait was cut off")
+    assert missing["do t1"].startswith("It isn't done again. The call of shop.wait was interrupted")
     assert "Check what the tool changed" in missing["do t1"]
     second = platform.requests_containing("You are the supervisor")[1]["messages"][1]["content"]
     assert "outcome_unknown&quot;: true" in second
