@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos check format lock bench environment servers
+.PHONY: help demo quick test soak chaos check format lock bench environment servers
 bin := .venv/bin
 
 help: ## what there is
@@ -14,9 +14,15 @@ servers: environment ## environments of the MCP servers that the demo uses, .too
 demo: servers ## starts the platform, sends it a request, shows what happens, stops
 	@$(bin)/python examples/demo/run.py
 
-test: servers ## all tests
+quick: environment ## unit and contract tests, in less than a minute
+	$(bin)/python -m pytest -n auto tests/unit tests/contract
+
+test: servers ## all tests, but for soak tests and long chaos rounds
 	@scripts/node-servers
 	$(bin)/python -m pytest -n auto --dist worksteal
+
+soak: servers ## tests of races and outages again, with many rounds and real waiting times
+	$(bin)/python -m pytest -n auto --dist worksteal -m soak --timeout 900
 
 chaos: environment ## breaks everything 200 times in 10 minutes; CHAOS="--seed 7 --minutes 1 --faults 20" says otherwise
 	@$(bin)/python -m tests.chaos $(CHAOS)

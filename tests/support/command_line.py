@@ -1,4 +1,8 @@
-"""The `starling` command as a user runs it: real processes, with an environment of their own."""
+"""The `starling` command as a user runs it: processes with an environment of their own.
+
+A command that runs to its end is a fork of the command server; a service, or a command that a test sends signals to or
+reads along with, is the installed program.
+"""
 
 import json
 import os
@@ -12,6 +16,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import psutil
+
+from tests.support.command_server import command_server
 
 STARLING = Path(sys.executable).with_name("starling")
 _SECONDS = 50
@@ -34,15 +40,8 @@ class CliWorkspace:
 
     def starling(self, *arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        return subprocess.run(
-            [STARLING, *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            cwd=self.folder,
-            env=self.environment,
-            timeout=_SECONDS,
-            check=False,
+        return command_server().run(
+            arguments, folder=self.folder, environment=self.environment, stdin=stdin, seconds=_SECONDS
         )
 
     def json(self, *arguments: str | Path) -> Any:

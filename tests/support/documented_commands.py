@@ -13,6 +13,7 @@ PAGES: Final = ("README.md", *sorted(str(page.relative_to(ROOT)) for page in ROO
 
 NOT_RUN: Final = {
     "make test": "it runs the tests, and a test that runs it",
+    "make quick": "a part of `make test`",
     "make check": "CI runs it beside the tests",
     "make bench": "it takes minutes, and a machine with nothing else to do",
     ".venv/bin/python -m bench.run": "a part of `make bench`",

@@ -17,6 +17,7 @@ from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import Platform, ScriptedModel, decision, open_platform, task, verdict
 from tests.support.postgres_faults import frozen, terminate_backends
+from tests.support.soak import rounds
 
 _LEASE = 3.0
 _MANY = 20
@@ -76,32 +77,32 @@ async def test_a_run_goes_on_after_an_outage_and_asks_nothing_again(outage: Outa
     assert decisions(outage.model) == 1
 
 
-@pytest.mark.timeout(300)
-async def test_twenty_runs_in_flight_all_go_on_after_an_outage_of_a_minute(outage: Outage) -> None:
+@rounds(2, soak=60, name="seconds")
+async def test_twenty_runs_in_flight_all_go_on_after_an_outage(outage: Outage, seconds: int) -> None:
     keys = [await outage.platform.accept("hello", thread=f"thread {number}") for number in range(_MANY)]
     await outage.model.received(2 * _MANY)
 
     outage.postgres.stop()
-    await asyncio.sleep(60)  # nothing else would be an outage of a minute
+    await asyncio.sleep(seconds)  # the outage itself: nothing happens that could be waited for
     outage.model.release("outage")
     outage.postgres.start()
-    stream = [await outage.platform.stream(key) for key in keys]
+    streams = [await outage.platform.stream(key) for key in keys]
 
-    assert [run.status for run in stream] == ["succeeded"] * _MANY
+    assert [run.status for run in streams] == ["succeeded"] * _MANY
     assert decisions(outage.model) == _MANY
 
 
-@pytest.mark.timeout(300)
-async def test_runs_go_on_when_postgres_was_frozen_for_half_a_minute(outage: Outage) -> None:
+@rounds(2, soak=30, name="seconds")
+async def test_runs_go_on_when_postgres_was_frozen(outage: Outage, seconds: int) -> None:
     keys = [await outage.platform.accept("hello", thread=f"thread {number}") for number in range(5)]
     await outage.model.received(2 * len(keys))
 
     with frozen(outage.postgres.pid):
         outage.model.release("outage")
-        await asyncio.sleep(30)
-    stream = [await outage.platform.stream(key) for key in keys]
+        await asyncio.sleep(seconds)
+    streams = [await outage.platform.stream(key) for key in keys]
 
-    assert [run.status for run in stream] == ["succeeded"] * len(keys)
+    assert [run.status for run in streams] == ["succeeded"] * len(keys)
     assert decisions(outage.model) == len(keys)
 
 
@@ -111,9 +112,9 @@ async def test_runs_go_on_when_all_connections_were_terminated(outage: Outage) -
 
     await terminate_backends(outage.postgres.url)
     outage.model.release("outage")
-    stream = [await outage.platform.stream(key) for key in keys]
+    streams = [await outage.platform.stream(key) for key in keys]
 
-    assert [run.status for run in stream] == ["succeeded"] * len(keys)
+    assert [run.status for run in streams] == ["succeeded"] * len(keys)
     assert decisions(outage.model) == len(keys)
 
 

@@ -22,6 +22,7 @@ from tests.support.effect_recorder import AGENT, EffectRecorder
 from tests.support.interrupted_runs import execute_run, open_interrupts
 from tests.support.model_script import Answer
 from tests.support.platform import Platform, ScriptedModel, calls, decision, task, verdict
+from tests.support.soak import rounds
 
 YES: dict[str, Any] = {"approved": True}
 CHARGE = calls(("charge", {"what": "a"}))
@@ -293,16 +294,16 @@ async def test_a_run_that_waited_for_a_year_goes_on_although_all_that_is_old_was
     assert len(platform.model.requests) == 4
 
 
-@pytest.mark.timeout(180)
-async def test_fifty_approvals_are_fifty_effects(
-    platform: Platform, script: ScriptedModel, effects: EffectRecorder
+@rounds(5, soak=50)
+async def test_each_approval_given_three_times_at_once_is_one_effect(
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder, rounds: int
 ) -> None:
     script.supervisor(decision(task("t1", AGENT)))
-    script.agent("t1", *(calls(("charge", {"what": f"{number}"})) for number in range(50)))
+    script.agent("t1", *(calls(("charge", {"what": f"{number}"})) for number in range(rounds)))
     script.reviewer(verdict("APPROVED"))
     script.qa(Answer("Done [1]."))
 
-    for number in range(50):
+    for number in range(rounds):
         key = await platform.accept("Do it.", thread=f"thread-{number}")
         await execute_run(platform, key)
         [question] = await open_interrupts(platform, key)
@@ -310,5 +311,5 @@ async def test_fifty_approvals_are_fifty_effects(
         await asyncio.gather(*said)
         assert (await platform.finish(key)).status == "succeeded"
 
-    assert sorted(effects.done()) == sorted(f"charge {number}" for number in range(50))
-    assert len({line["key"] for line in effects.lines("done")}) == 50
+    assert sorted(effects.done()) == sorted(f"charge {number}" for number in range(rounds))
+    assert len({line["key"] for line in effects.lines("done")}) == rounds

@@ -28,9 +28,9 @@ from tests.support.platform import (
     task,
     verdict,
 )
+from tests.support.soak import rounds
 
 CANCELLED = RunStatus.CANCELLED
-RACES = 200
 QUESTION = decision(question="Which disk?", options=["the first", "the second"])
 
 
@@ -330,9 +330,9 @@ async def test_many_who_cancel_one_run_end_it_once(platform: Platform) -> None:
     assert (await platform.stream(key)).kinds == ["run_started", "done"]
 
 
-@pytest.mark.timeout(300)
+@rounds(20, soak=200)
 async def test_cancelling_races_with_the_end_in_every_way(
-    platform: Platform, script: ScriptedModel, workbench: Workbench, database_url: str
+    platform: Platform, script: ScriptedModel, workbench: Workbench, database_url: str, rounds: int
 ) -> None:
     dice = random.Random(7)
     script.supervisor(decision(task("t1", SHOP)))
@@ -352,25 +352,25 @@ async def test_cancelling_races_with_the_end_in_every_way(
         return await platform.stream(key)
 
     async with working(platform.worker_runtime.worker):
-        outcomes = [await race() for _ in range(RACES)]
+        outcomes = [await race() for _ in range(rounds)]
 
     assert "cancelled" in {stream.status for stream in outcomes} <= {"succeeded", "cancelled"}
-    assert [stream.kinds.count("done") for stream in outcomes] == [1] * RACES
-    assert [degraded_lines(stream) for stream in outcomes] == [set()] * RACES
+    assert [stream.kinds.count("done") for stream in outcomes] == [1] * rounds
+    assert [degraded_lines(stream) for stream in outcomes] == [set()] * rounds
     assert await rows(database_url, "SELECT count(*) FROM runs WHERE ended_at IS NULL") == [(0,)]
     left = await rows(database_url, "SELECT key FROM ledger WHERE state <> 'intended'")
     assert len(workbench.done()) <= len(left)
     line = await rows(database_url, "SELECT position, t, run_id FROM states ORDER BY position")
     assert [position for position, *_ in line] == list(range(1, len(line) + 1))
-    assert [kind for _, kind, _ in line].count("FinishedState") == RACES + 2
+    assert [kind for _, kind, _ in line].count("FinishedState") == rounds + 2
     script.rules.clear()
     script.supervisor(decision(reply="Here I am."))
     assert (await platform.ask("And now?")).reply == "Here I am."
 
 
-@pytest.mark.timeout(300)
+@rounds(10, soak=60)
 async def test_cancelling_races_with_a_question_and_with_its_answer(
-    platform: Platform, script: ScriptedModel, database_url: str
+    platform: Platform, script: ScriptedModel, database_url: str, rounds: int
 ) -> None:
     dice = random.Random(7)
     script.rules.append(Rule(decision(reply="Fine."), When(schema="supervisor_decision", contains="the blue one")))
@@ -391,9 +391,9 @@ async def test_cancelling_races_with_a_question_and_with_its_answer(
         return await platform.stream(key)
 
     async with working(platform.worker_runtime.worker):
-        outcomes = [await race(f"t{number}") for number in range(60)]
+        outcomes = [await race(f"t{number}") for number in range(rounds)]
 
     assert {stream.status for stream in outcomes} <= {"cancelled", "succeeded"}
-    assert [stream.kinds.count("done") for stream in outcomes] == [1] * 60
+    assert [stream.kinds.count("done") for stream in outcomes] == [1] * rounds
     assert await rows(database_url, "SELECT state FROM interrupts WHERE state = 'open'") == []
     assert await rows(database_url, "SELECT status FROM runs WHERE ended_at IS NULL") == []

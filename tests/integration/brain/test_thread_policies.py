@@ -30,9 +30,9 @@ async def test_without_a_word_runs_of_a_thread_wait_for_each_other(platform: Pla
     script.supervisor(decision(reply="Hello."))
     keys = [await platform.accept("Hi.") for _ in range(3)]
 
-    stream = [await platform.finish(key) for key in keys]
+    streams = [await platform.finish(key) for key in keys]
 
-    assert [item.status for item in stream] == ["succeeded"] * 3
+    assert [item.status for item in streams] == ["succeeded"] * 3
 
 
 async def test_a_run_is_rejected_beside_an_unfinished_one(
@@ -94,8 +94,8 @@ async def test_many_that_interrupt_each_other_all_end_and_the_last_one_is_answer
     script.supervisor(decision(reply="Hello."))
     async with working(platform.worker_runtime.worker):
         keys = await asyncio.gather(*(accept(platform, "interrupt") for _ in range(10)))
-        stream = [await platform.stream(key) for key in keys]
+        streams = [await platform.stream(key) for key in keys]
 
-    assert {item.status for item in stream} <= {"succeeded", "cancelled"}
+    assert {item.status for item in streams} <= {"succeeded", "cancelled"}
     found = await statuses(database_url)
     assert (len(found), found[-1]) == (10, "succeeded")

@@ -25,9 +25,8 @@ from tests.support.effect_recorder import AGENT, EffectRecorder
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import ScriptedModel, calls, decision, task, verdict
+from tests.support.soak import rounds
 from tests.support.sse import Event, read_events
-
-pytestmark = pytest.mark.timeout(180)  # fifty races take half a minute where much else runs
 
 QUESTION = decision(question="Which disk?", options=["the first", "the second"])
 type Body = dict[str, Any]
@@ -296,11 +295,11 @@ async def test_a_run_that_stands_behind_one_that_waits_names_it(desk: Desk, scri
     assert [run["behind"] for run in ended] == [None, None]
 
 
-@pytest.mark.timeout(180)
-async def test_of_many_different_answers_at_once_one_counts_fifty_times(desk: Desk, script: ScriptedModel) -> None:
-    script.supervisor(*[QUESTION, decision(reply="Fine.")] * 50)
+@rounds(5, soak=50)
+async def test_of_many_different_answers_at_once_one_counts(desk: Desk, script: ScriptedModel, rounds: int) -> None:
+    script.supervisor(*[QUESTION, decision(reply="Fine.")] * rounds)
 
-    for number in range(50):
+    for number in range(rounds):
         run_id = await desk.begin(thread=f"t-{number}")
         [asked] = await desk.waiting(run_id=run_id)
         path = f"/v1/runs/{run_id}/resume"
@@ -312,14 +311,14 @@ async def test_of_many_different_answers_at_once_one_counts_fifty_times(desk: De
         assert statuses == [202, 409, 409, 409]
 
 
-@pytest.mark.timeout(180)
+@rounds(5, soak=50)
 @pytest.mark.parametrize("way", ["resume", "message"])
-async def test_answers_race_with_the_runs_coming_to_rest_fifty_times(
-    desk: Desk, script: ScriptedModel, way: str
+async def test_answers_that_race_with_the_run_becoming_idle_are_taken(
+    desk: Desk, script: ScriptedModel, way: str, rounds: int
 ) -> None:
-    script.supervisor(*[QUESTION, decision(reply="Fine.")] * 50)
+    script.supervisor(*[QUESTION, decision(reply="Fine.")] * rounds)
 
-    for number in range(50):
+    for number in range(rounds):
         body = {"input": "Is the disk fine?", "thread_id": f"t-{number}"}
         async with desk.client.post("/v1/agent/run", json=body) as response:
             run_id, events = response.headers["X-Run-Id"], read_events(response)

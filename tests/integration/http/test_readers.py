@@ -29,6 +29,7 @@ from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.writer import RunWriter
 from tests.support.platform import CALLER
 from tests.support.run_factories import claimed
+from tests.support.soak import rounds
 from tests.support.sse import Event, read_events
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -165,7 +166,7 @@ async def _write_much(quiet: Quiet, key: RunKey) -> None:
     await quiet.end(writer)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@rounds([0], soak=[1, 2], name="seed")
 async def test_pieces_read_at_two_apis_are_the_whole_stream_once(quiet: Quiet, seed: int) -> None:
     """One API shares the process of the writer, the other one only hears NOTIFY; connections break at any event."""
     chance = random.Random(seed)

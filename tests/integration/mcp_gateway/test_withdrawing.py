@@ -8,8 +8,7 @@ import pytest
 from mcp_gateway.config import ServerConfig
 from starling.core.tools import NoHalts, ToolCall
 from tests.support.gateway_harness import GatewayHarness, call, listed
-
-CALLS = 150
+from tests.support.soak import rounds
 
 
 class Switch(NoHalts):
@@ -21,9 +20,10 @@ class Switch(NoHalts):
         return f"The server {call.tool.server} is switched off: Smoke." if self.off else ""
 
 
+@rounds(20, soak=150)
 @pytest.mark.parametrize("over", ["stdio", "http"])
 async def test_calls_that_are_cut_off_just_as_they_are_answered_end_no_session(
-    harness: GatewayHarness, http_recording: ServerConfig, over: str
+    harness: GatewayHarness, http_recording: ServerConfig, over: str, rounds: int
 ) -> None:
     dice = random.Random(7)
     async with harness.gateway() as gateway:
@@ -35,7 +35,7 @@ async def test_calls_that_are_cut_off_just_as_they_are_answered_end_no_session(
         seconds = 1.5 * (clock() - begun)
         sessions = harness.recorded().count("started")
 
-        for number in range(CALLS):
+        for number in range(rounds):
             going = asyncio.get_running_loop().create_task(call(gateway, server, "record", text=str(number)))
             staying = asyncio.get_running_loop().create_task(call(gateway, server, "record", text=f"stays {number}"))
             await asyncio.sleep(dice.uniform(0, seconds))

@@ -21,6 +21,7 @@ from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.writer import RunWriter
 from tests.support.run_factories import claimed, defer_nothing, new_run
+from tests.support.soak import rounds
 from tests.support.tcp_proxy import proxied
 
 RECONNECTS = 30
@@ -75,7 +76,7 @@ def told(events: Sequence[StoredEvent]) -> list[tuple[int, str]]:
     return [(event.seq, event.type) for event in events]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@rounds([0], soak=[1, 2, 3, 4], name="seed")
 async def test_pieces_read_at_two_processes_are_the_whole_stream_once(
     writing: Writing, engine: AsyncEngine, database_url: str, seed: int
 ) -> None:

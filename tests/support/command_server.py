@@ -1,0 +1,205 @@
+"""Runs `starling` commands in forks of one process that has imported everything: starting one takes milliseconds.
+
+Each command is a process of its own, with its own arguments, environment, folder and streams, and it ends with the
+exit code that the installed command has. What is saved is the interpreter's start and the imports, about a second of
+processor time a command. Tests of signals, of terminals, of what is left running and of the installed program itself
+start `command_line.STARLING` instead.
+
+The server is `python -m tests.support.command_server SOCKET`. A request is JSON with three file descriptors; the answer
+is the process id and, once the command has ended, the exit code, in four bytes each.
+"""
+
+import atexit
+import contextlib
+import gc
+import importlib
+import io
+import json
+import os
+import pkgutil
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any, Final
+
+_ROOT: Final = Path(__file__).parents[2]
+_START_SECONDS: Final = 60
+_REQUEST_BYTES: Final = 1 << 20
+_STREAMS: Final = 3  # stdin, stdout, stderr
+_NUMBER: Final = struct.Struct("!i")
+
+
+class CommandServer:
+    """The client's side: starts the server and sends it commands."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="starling-commands-")
+        self._address = f"{self._folder.name}/socket"
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, self._address], cwd=_ROOT, stdin=subprocess.PIPE
+        )
+        atexit.register(self.stop)
+
+    def stop(self) -> None:
+        """End the server. Commands that still run are left alone."""
+        with self._process as process:  # closes its input, which ends it
+            process.terminate()
+        self._folder.cleanup()
+
+    def run(
+        self,
+        arguments: Sequence[str | Path],
+        *,
+        folder: Path,
+        environment: Mapping[str, str],
+        stdin: str,
+        seconds: float,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end. Raises TimeoutError after so many seconds."""
+        words = ["starling", *map(str, arguments)]
+        request = json.dumps({"arguments": words, "folder": str(folder), "environment": dict(environment)}).encode()
+        with (
+            tempfile.TemporaryFile() as source,
+            tempfile.TemporaryFile() as out,
+            tempfile.TemporaryFile() as errors,
+            self._connected() as connection,
+        ):
+            source.write(stdin.encode())
+            source.seek(0)
+            connection.settimeout(seconds)
+            socket.send_fds(connection, [request], [source.fileno(), out.fileno(), errors.fileno()])
+            pid = _received(connection)
+            try:
+                code = _received(connection)
+            except TimeoutError:
+                os.kill(pid, signal.SIGKILL)
+                raise
+            return subprocess.CompletedProcess(words, code, _content(out), _content(errors))
+
+    def _connected(self) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                connection.connect(self._address)
+            except (FileNotFoundError, ConnectionRefusedError):  # it is still importing
+                assert self._process.poll() is None, f"the command server ended with {self._process.returncode}"
+                assert time.monotonic() < deadline, "the command server doesn't start"
+                time.sleep(0.02)
+            else:
+                return connection
+
+
+@cache
+def command_server() -> CommandServer:
+    """Return the server of this test process; it starts with the first command."""
+    return CommandServer()
+
+
+def _received(connection: socket.socket) -> int:
+    answer = connection.recv(_NUMBER.size, socket.MSG_WAITALL)
+    assert answer, "the command server ended"
+    return _NUMBER.unpack(answer)[0]
+
+
+def _content(file: IO[bytes]) -> str:
+    file.seek(0)
+    return io.TextIOWrapper(io.BytesIO(file.read()), "utf-8").read()  # with universal newlines, as a pipe of text has
+
+
+class _Forks:
+    """The server's side: listens, and forks a child for each request."""
+
+    def __init__(self, address: str) -> None:
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(address)
+        self._listener.listen(16)
+        self._running: dict[int, socket.socket] = {}
+        self._ended, self._waker = socket.socketpair()
+        self._waker.setblocking(False)
+        signal.signal(signal.SIGCHLD, _wake)
+        signal.set_wakeup_fd(self._waker.fileno())
+
+    def serve(self) -> Callable[[], None] | None:
+        """Return the command, in a child; return None in the server, when its input ends."""
+        with selectors.DefaultSelector() as selector:
+            for source in (sys.stdin, self._ended, self._listener):
+                selector.register(source, selectors.EVENT_READ)
+            while True:
+                ready = {key.fileobj for key, _ in selector.select()}
+                if sys.stdin in ready:
+                    return None
+                if self._ended in ready:
+                    self._ended.recv(4096)
+                    self._answer_ended()
+                if self._listener in ready:
+                    connection = self._listener.accept()[0]
+                    if (pid := os.fork()) == 0:
+                        self._close()
+                        return _prepared(connection)
+                    connection.send(_NUMBER.pack(pid))
+                    self._running[pid] = connection
+
+    def _answer_ended(self) -> None:
+        """Send the exit codes of the children that have ended."""
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                pid, status = found
+                with self._running.pop(pid) as connection, contextlib.suppress(OSError):
+                    connection.send(_NUMBER.pack(os.waitstatus_to_exitcode(status)))
+
+    def _close(self) -> None:
+        """Close what is the server's, in a child."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for opened in (self._listener, self._ended, self._waker, *self._running.values()):
+            opened.close()
+
+
+def _wake(_: int, __: FrameType | None) -> None:
+    """Handle SIGCHLD; a handler is needed for the wake-up file descriptor to be written to."""
+
+
+def _prepared(connection: socket.socket) -> Callable[[], None]:
+    """Make this process what a newly started command is, but for its modules; return the command."""
+    with connection:
+        content, streams, _, _ = socket.recv_fds(connection, _REQUEST_BYTES, _STREAMS)
+    request: dict[str, Any] = json.loads(content)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8")
+    sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8")
+    errors = io.BufferedWriter(io.FileIO(2, "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(errors, "utf-8", "backslashreplace", line_buffering=True)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    sys.argv = request["arguments"]
+    sys.modules["__main__"].__package__ = None  # or messages call the program `python -m ...`
+    return importlib.import_module("starling.app.cli").main
+
+
+def _import_commands() -> None:
+    """Import the command line with the modules of all its commands."""
+    package = importlib.import_module("starling.app.cli")
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
+    assert threading.active_count() == 1, "a process with threads can't be forked safely"
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    _import_commands()
+    if command := _Forks(sys.argv[1]).serve():
+        command()
