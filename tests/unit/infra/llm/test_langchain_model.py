@@ -115,5 +115,5 @@ def test_a_missing_package_is_named() -> None:
 
 
 def test_an_unknown_provider_is_refused_with_what_is_possible() -> None:
-    with pytest.raises(ConfigurationError, match="Possible: offline:rules"):
+    with pytest.raises(ConfigurationError, match="Possible models: offline:rules"):
         open_langchain_model(ModelName("nonsense", "small"), "offline:rules")

@@ -41,7 +41,7 @@ def events(*data: str) -> Answer:
         (Answer(body='{"choices": []}'), LLMInvalidResponse, "no choice"),
         (Answer(body='{"choices": [null]}'), LLMInvalidResponse, "no choice"),
         (Answer(body='{"choices": [{"message": "text"}]}'), LLMInvalidResponse, "no choice"),
-        (Answer(body='{"choices": [{"message": {"tool_calls": [7]}}]}'), LLMInvalidResponse, "names no tool"),
+        (Answer(body='{"choices": [{"message": {"tool_calls": [7]}}]}'), LLMInvalidResponse, "has no tool name"),
         (Answer(body="x" * (17 * 1024**2)), LLMInvalidResponse, "longer than"),
         (
             Answer(body="\x00\x01 garbage \ufffd", content_type="application/octet-stream"),
