@@ -66,7 +66,9 @@ async def seen(platform: Platform, key: RunKey, kind: str) -> None:
             return
 
 
-async def test_a_run_of_two_specialists_is_one_tree(opened: Open, script: ScriptedModel, collector: Collector) -> None:
+async def test_run_of_two_specialists_is_one_span_tree(
+    opened: Open, script: ScriptedModel, collector: Collector
+) -> None:
     two_specialists(script)
 
     async with opened(otlp_endpoint=collector.url) as platform:
@@ -89,7 +91,7 @@ async def test_a_run_of_two_specialists_is_one_tree(opened: Open, script: Script
     )
 
 
-async def test_spans_say_what_was_promised(opened: Open, script: ScriptedModel, collector: Collector) -> None:
+async def test_spans_have_the_documented_attributes(opened: Open, script: ScriptedModel, collector: Collector) -> None:
     two_specialists(script)
 
     async with opened(otlp_endpoint=collector.url) as platform:
@@ -133,7 +135,7 @@ async def test_spans_say_what_was_promised(opened: Open, script: ScriptedModel, 
     assert json.loads(call["langfuse.observation.input"]) == {"thing": "disk"}
 
 
-async def test_what_a_caller_correlates_by_is_wherever_the_run_is_told_of(
+async def test_correlation_id_is_in_events_spans_and_tables(
     opened: Open, script: ScriptedModel, collector: Collector
 ) -> None:
     two_specialists(script)
@@ -154,7 +156,7 @@ async def test_what_a_caller_correlates_by_is_wherever_the_run_is_told_of(
     assert "order-17" in stored["audit_events"]
 
 
-async def test_verdicts_are_events_where_no_langfuse_is(
+async def test_verdicts_are_span_events_without_langfuse(
     opened: Open, script: ScriptedModel, collector: Collector
 ) -> None:
     two_specialists(script)
@@ -169,7 +171,7 @@ async def test_verdicts_are_events_where_no_langfuse_is(
     assert scores == [0.0, 1.0, 1.0]
 
 
-async def test_langfuse_gets_spans_and_scores_under_its_key(
+async def test_langfuse_gets_spans_and_scores_with_its_key(
     opened: Open, script: ScriptedModel, collector: Collector
 ) -> None:
     two_specialists(script)
@@ -187,7 +189,7 @@ async def test_langfuse_gets_spans_and_scores_under_its_key(
     assert not any(b"sk-lf-secret" in body for body in collector.bodies)
 
 
-async def test_a_second_life_goes_on_with_the_trace_of_the_first(
+async def test_second_claim_continues_the_trace_of_the_first(
     opened: Open, script: ScriptedModel, collector: Collector
 ) -> None:
     script.supervisor(decision(task("t1", BENCH)))
@@ -210,7 +212,7 @@ async def test_a_second_life_goes_on_with_the_trace_of_the_first(
     assert [span.name for span in collector.children(after)] == [CHAT]
 
 
-async def test_failures_are_marked(opened: Open, script: ScriptedModel, collector: Collector) -> None:
+async def test_failed_spans_are_marked(opened: Open, script: ScriptedModel, collector: Collector) -> None:
     script.supervisor(decision(task("t1", BENCH)), decision(reply="It can't be done."))
     script.agent("t1", calls(("fail", {"why": "disk"})))
 
@@ -222,7 +224,7 @@ async def test_failures_are_marked(opened: Open, script: ScriptedModel, collecto
     assert collector.one("task t1")["langfuse.observation.level"] == "ERROR"
 
 
-async def test_to_wait_for_somebody_is_no_failure(
+async def test_waiting_for_an_answer_is_not_a_failure(
     opened: Open, script: ScriptedModel, collector: Collector, workbench: Workbench
 ) -> None:
     script.supervisor(decision(task("t1", SHOP)))
@@ -238,7 +240,7 @@ async def test_to_wait_for_somebody_is_no_failure(
     assert not any(span.failed for span in collector.spans)
 
 
-async def test_content_stays_here_if_it_is_to(opened: Open, script: ScriptedModel, collector: Collector) -> None:
+async def test_content_is_not_sent_if_switched_off(opened: Open, script: ScriptedModel, collector: Collector) -> None:
     two_specialists(script)
 
     async with opened(otlp_endpoint=collector.url, trace_content=False) as platform:
@@ -249,7 +251,7 @@ async def test_content_stays_here_if_it_is_to(opened: Open, script: ScriptedMode
     assert not any(b"disk" in body or b"Look again" in body for body in collector.bodies)
 
 
-async def test_a_collector_that_is_away_costs_a_run_one_warning_at_most(
+async def test_unreachable_collector_causes_at_most_one_warning(
     opened: Open, script: ScriptedModel, caplog: pytest.LogCaptureFixture
 ) -> None:
     two_specialists(script)
@@ -265,7 +267,7 @@ async def test_a_collector_that_is_away_costs_a_run_one_warning_at_most(
     assert [message.split(" to ")[0] for message in said] in ([], ["traces can't be delivered"])
 
 
-def test_nothing_is_imported_where_nothing_is_traced() -> None:
+def test_opentelemetry_is_not_imported_without_a_destination() -> None:
     program = """
 import asyncio, sys
 from starling.core.settings import Settings

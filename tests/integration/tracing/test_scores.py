@@ -8,7 +8,7 @@ from tests.support.otlp_collector import Collector
 from tests.unit.infra.tracing.test_export import RUN
 
 
-async def test_whatever_a_reviewer_writes_the_scores_that_follow_arrive(collector: Collector) -> None:
+async def test_unusual_score_comment_does_not_block_later_scores(collector: Collector) -> None:
     langfuse = f"{collector.url}/api/public"
     run, there = replace(RUN, trace_id="2" * 32), Destination(f"{langfuse}/otel/v1/traces", scores=f"{langfuse}/scores")
 

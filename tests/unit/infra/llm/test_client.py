@@ -1,4 +1,4 @@
-"""Retries, fallbacks and downgrades within one budget."""
+"""Retries, fallbacks and downgrades within one time limit."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -19,11 +19,11 @@ CODE = replace(ASKED, role=ModelRole.CODING)
 BUSY = Answer(status=503, body="busy", content_type="text/plain")
 
 
-def at_once(_: int) -> float:
+def no_backoff(_: int) -> float:
     return 0.0
 
 
-class StillClock:
+class FrozenClock:
     """A clock that moves only when told to."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Setting:
 
     server: ModelServer
     rules: list[Rule]
-    clock: StillClock
+    clock: FrozenClock
     first: EndpointModel
     second: EndpointModel
 
@@ -52,7 +52,7 @@ class Setting:
     def models(self, *fallbacks: EndpointModel, router: EndpointModel | None = None) -> FallbackModelClient:
         chain = (self.first, *fallbacks)
         chains = dict.fromkeys(ModelRole, chain) | {ModelRole.ROUTER: (router,) if router else chain}
-        return FallbackModelClient(chains, self.clock, self.named, backoff=at_once)
+        return FallbackModelClient(chains, self.clock, self.named, backoff=no_backoff)
 
     def named(self, name: str) -> EndpointModel:
         return {model.name: model for model in (self.first, self.second)}[name]
@@ -73,10 +73,10 @@ async def setting() -> AsyncGenerator[Setting]:
     async with ModelServer(respond) as server, open_session(trust_env=False) as session:
         endpoint = Endpoint(server.url)
         first, second = (EndpointModel(f"local:{name}", name, endpoint, session) for name in ("first", "second"))
-        yield Setting(server, rules, StillClock(), first, second)
+        yield Setting(server, rules, FrozenClock(), first, second)
 
 
-async def test_a_busy_model_is_asked_again(setting: Setting) -> None:
+async def test_overloaded_model_is_retried(setting: Setting) -> None:
     setting.answers("first", BUSY, nth=1)
     setting.answers("first", Answer("Hello."))
 
@@ -86,7 +86,7 @@ async def test_a_busy_model_is_asked_again(setting: Setting) -> None:
     assert reply.warnings == ("Model local:first: the endpoint answered 503: busy",)
 
 
-async def test_after_two_more_tries_the_fallback_is_asked(setting: Setting) -> None:
+async def test_fallback_follows_after_two_retries(setting: Setting) -> None:
     setting.answers("first", BUSY)
     setting.answers("second", Answer("Hello."))
 
@@ -97,7 +97,7 @@ async def test_after_two_more_tries_the_fallback_is_asked(setting: Setting) -> N
     assert reply.warnings == ("Model local:first: the endpoint answered 503: busy",)
 
 
-async def test_a_refusal_is_not_repeated(setting: Setting) -> None:
+async def test_refusal_is_not_retried(setting: Setting) -> None:
     setting.answers("first", Answer(status=401, body="{}"))
     setting.answers("second", Answer("Hello."))
 
@@ -106,7 +106,7 @@ async def test_a_refusal_is_not_repeated(setting: Setting) -> None:
     assert setting.asked() == ["first", "second"]
 
 
-async def test_the_last_error_reaches_the_caller(setting: Setting) -> None:
+async def test_last_error_is_raised_to_the_caller(setting: Setting) -> None:
     setting.answers("first", BUSY)
 
     with pytest.raises(LLMServerError, match="busy"):
@@ -115,7 +115,7 @@ async def test_the_last_error_reaches_the_caller(setting: Setting) -> None:
     assert setting.asked() == ["first"] * 3
 
 
-async def test_an_invalid_response_is_the_callers(setting: Setting) -> None:
+async def test_invalid_response_is_raised_without_fallback(setting: Setting) -> None:
     setting.answers("first", Answer(body="garbage"))
 
     with pytest.raises(LLMInvalidResponse):
@@ -124,7 +124,7 @@ async def test_an_invalid_response_is_the_callers(setting: Setting) -> None:
     assert setting.asked() == ["first"]
 
 
-async def test_the_routers_model_stands_in_as_the_last_resort(setting: Setting) -> None:
+async def test_router_model_is_the_last_fallback_with_a_warning(setting: Setting) -> None:
     setting.answers("first", Answer(status=404, body="{}"))
     setting.answers("second", Answer("Hello."))
 
@@ -134,7 +134,7 @@ async def test_the_routers_model_stands_in_as_the_last_resort(setting: Setting) 
     assert reply.warnings[-1] == "local:second is used instead of the model of role coding."
 
 
-async def test_a_wait_that_does_not_fit_the_budget_is_not_begun(setting: Setting) -> None:
+async def test_retry_wait_longer_than_the_time_limit_is_not_started(setting: Setting) -> None:
     setting.answers("first", Answer(status=429, headers={"Retry-After": "30"}, body="{}"))
 
     with pytest.raises(LLMServerError):
@@ -143,7 +143,7 @@ async def test_a_wait_that_does_not_fit_the_budget_is_not_begun(setting: Setting
     assert setting.asked() == ["first"]
 
 
-async def test_nobody_waits_long_for_one_model_while_another_could_answer(setting: Setting) -> None:
+async def test_long_retry_wait_is_skipped_if_another_model_is_available(setting: Setting) -> None:
     setting.answers("first", Answer(status=429, headers={"Retry-After": "9"}, body="{}"))
     setting.answers("second", Answer("Hello."))
 
@@ -152,7 +152,7 @@ async def test_nobody_waits_long_for_one_model_while_another_could_answer(settin
     assert setting.asked() == ["first", "second"]
 
 
-async def test_a_hanging_model_leaves_time_for_its_fallback(setting: Setting) -> None:
+async def test_hanging_model_leaves_time_for_the_fallback(setting: Setting) -> None:
     setting.answers("first", Answer(hold="never"))
     setting.answers("second", Answer("Hello."))
 
@@ -162,7 +162,7 @@ async def test_a_hanging_model_leaves_time_for_its_fallback(setting: Setting) ->
     assert reply.warnings == ("Model local:first: no complete answer within 0.333 s.",)
 
 
-async def test_a_model_that_timed_out_is_skipped_for_a_minute(setting: Setting) -> None:
+async def test_model_that_timed_out_is_skipped_for_a_minute(setting: Setting) -> None:
     setting.answers("first", Answer(hold="never"), nth=1)
     setting.answers("first", Answer("First."))
     setting.answers("second", Answer("Second."))
@@ -178,12 +178,12 @@ async def test_a_model_that_timed_out_is_skipped_for_a_minute(setting: Setting) 
     assert back.warnings == ()
 
 
-async def test_a_model_that_cant_be_reached_is_skipped_for_a_minute(setting: Setting) -> None:
+async def test_unreachable_model_is_skipped_for_a_minute(setting: Setting) -> None:
     async with open_session(trust_env=False) as session:
         gone = EndpointModel("local:gone", "gone", Endpoint("http://127.0.0.1:9/v1"), session)
         setting.answers("first", Answer("First."))
         models = FallbackModelClient(
-            dict.fromkeys(ModelRole, (gone, setting.first)), setting.clock, setting.named, backoff=at_once
+            dict.fromkeys(ModelRole, (gone, setting.first)), setting.clock, setting.named, backoff=no_backoff
         )
 
         trying = await models.respond(ASKED)
@@ -195,7 +195,7 @@ async def test_a_model_that_cant_be_reached_is_skipped_for_a_minute(setting: Set
     assert skipping.warnings == ("Model local:gone is skipped for a while because it did not answer recently.",)
 
 
-async def test_a_model_that_timed_out_is_asked_where_there_is_no_other(setting: Setting) -> None:
+async def test_model_that_timed_out_is_tried_if_it_is_the_only_one(setting: Setting) -> None:
     setting.answers("first", Answer(hold="never"), nth=1)
     setting.answers("first", Answer("First."))
     models = setting.models()
@@ -207,7 +207,7 @@ async def test_a_model_that_timed_out_is_asked_where_there_is_no_other(setting: 
     assert reply.content == "First."
 
 
-async def test_a_stream_that_breaks_starts_again_on_the_fallback(setting: Setting) -> None:
+async def test_broken_stream_restarts_on_the_fallback(setting: Setting) -> None:
     setting.answers("first", Answer("One two three.", hold="never", hold_after=2))
     setting.answers("second", Answer("Hello there."))
 
@@ -221,7 +221,7 @@ async def test_a_stream_that_breaks_starts_again_on_the_fallback(setting: Settin
     assert (items[-1].content, len(items[-1].warnings)) == ("Hello there.", 1)
 
 
-async def test_a_stream_that_never_began_restarts_nothing(setting: Setting) -> None:
+async def test_stream_without_text_falls_back_without_a_restart(setting: Setting) -> None:
     setting.answers("first", BUSY, nth=1)
     setting.answers("first", Answer("Hello."))
 
@@ -230,7 +230,7 @@ async def test_a_stream_that_never_began_restarts_nothing(setting: Setting) -> N
     assert items[0] == TextDelta("Hello.")
 
 
-async def test_a_stream_that_always_breaks_ends_in_its_error(setting: Setting) -> None:
+async def test_stream_that_always_breaks_raises_its_error(setting: Setting) -> None:
     setting.answers("first", Answer("One two three.", cut_after=1))
 
     with pytest.raises(LLMConnectionError):
@@ -239,7 +239,7 @@ async def test_a_stream_that_always_breaks_ends_in_its_error(setting: Setting) -
     assert setting.asked() == ["first"] * 3
 
 
-async def test_a_stream_can_be_left_early(setting: Setting) -> None:
+async def test_stream_can_be_closed_early(setting: Setting) -> None:
     setting.answers("first", Answer("One two three.", hold="never", hold_after=1))
 
     async with aclosing(setting.models().stream_respond(ASKED)) as items:
@@ -249,14 +249,14 @@ async def test_a_stream_can_be_left_early(setting: Setting) -> None:
     assert setting.asked() == ["first"]
 
 
-def test_a_role_is_described_by_the_model_it_asks_first(setting: Setting) -> None:
+def test_role_is_described_by_its_first_model(setting: Setting) -> None:
     models = setting.models(router=setting.second)
 
     assert models.describe(ModelRole.CODING) == "local:first"
     assert models.describe(ModelRole.ROUTER) == "local:second"
 
 
-async def test_the_model_that_a_request_names_is_asked_before_those_of_its_role(setting: Setting) -> None:
+async def test_model_named_by_a_request_is_tried_before_those_of_its_role(setting: Setting) -> None:
     setting.answers("second", Answer("Hello."))
 
     reply = await setting.models().respond(replace(ASKED, model="local:second"))
@@ -265,7 +265,7 @@ async def test_the_model_that_a_request_names_is_asked_before_those_of_its_role(
     assert reply.warnings == ()
 
 
-async def test_where_the_named_model_fails_the_role_answers(setting: Setting) -> None:
+async def test_models_of_the_role_follow_if_the_named_model_fails(setting: Setting) -> None:
     setting.answers("second", Answer(status=400, body="no", content_type="text/plain"))
     setting.answers("first", Answer("Hello."))
 

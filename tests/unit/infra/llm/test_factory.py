@@ -1,4 +1,4 @@
-"""From settings to models."""
+"""Models built from settings."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ def settings(**values: object) -> Settings:
     return Settings.model_validate({"ollama_base_url": "http://127.0.0.1:1", **values})
 
 
-async def test_a_provider_of_ones_own_is_asked_with_its_key() -> None:
+async def test_custom_provider_is_called_with_its_key() -> None:
     async with ModelServer(Script(Rule(Answer("Hello."), When(model="meta/llama")))) as server:
         vllm = {"base_url": server.url, "api_key": "of-vllm"}
         async with open_models(settings(model="vllm:meta/llama", providers={"vllm": vllm})) as models:
@@ -36,7 +36,7 @@ async def test_a_provider_of_ones_own_is_asked_with_its_key() -> None:
     assert server.requests[0].headers["Authorization"] == "Bearer of-vllm"
 
 
-async def test_each_role_asks_its_own_model() -> None:
+async def test_each_role_uses_its_own_model() -> None:
     async with ModelServer(Script(Rule(Answer("Hello.")))) as server:
         values = {"model": "ollama:small", "model_coding": "ollama:code, ollama:small"}
         async with open_models(settings(**values, ollama_base_url=server.root)) as models:
@@ -57,13 +57,13 @@ async def test_each_role_asks_its_own_model() -> None:
         ("nonsense:x", "offline:rules, openai:<model>, ollama:<model>, or a provider"),
     ],
 )
-async def test_a_model_that_cannot_be_is_refused(model: str, says: str) -> None:
+async def test_impossible_model_is_refused(model: str, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         async with open_models(settings(model=model)):
             pass
 
 
-async def test_with_nothing_set_the_rules_answer_in_groups_of_words() -> None:
+async def test_offline_rules_stream_groups_of_words_by_default() -> None:
     async with open_models(settings()) as models:
         items = [item async for item in models.stream_respond(ASKED)]
 
@@ -73,7 +73,7 @@ async def test_with_nothing_set_the_rules_answer_in_groups_of_words() -> None:
     assert "".join(item.text for item in items if isinstance(item, TextDelta)) == reply.content
 
 
-def test_langchain_is_not_loaded_without_need() -> None:
+def test_langchain_is_imported_only_if_configured() -> None:
     program = "import sys, starling.infra.llm.factory; print([name for name in sys.modules if 'langchain' in name])"
 
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -82,12 +82,12 @@ def test_langchain_is_not_loaded_without_need() -> None:
 
 
 @pytest.mark.parametrize("named", ["nonsense", "offline:other", "nobody:small", "openai:gpt"])
-def test_a_model_that_there_cant_be_is_found_without_asking_anybody(named: str) -> None:
+def test_impossible_model_is_detected_without_a_request(named: str) -> None:
     with pytest.raises(ConfigurationError):
         check_models(settings(model=("offline:rules",), model_coding=("offline:rules", named)))
 
 
-async def test_a_model_that_a_request_names_is_made_when_it_is_first_asked() -> None:
+async def test_model_named_by_a_request_is_built_on_first_use() -> None:
     async with ModelServer(Script(Rule(Answer("Hello.")))) as server:
         values = settings(model="offline:rules", ollama_base_url=server.root)
         async with open_models(values) as models:
@@ -96,7 +96,7 @@ async def test_a_model_that_a_request_names_is_made_when_it_is_first_asked() -> 
     assert {reply.model for reply in replies} == {"ollama:code"}
 
 
-async def test_a_model_that_is_gone_from_the_settings_leaves_its_role_to_answer() -> None:
+async def test_removed_model_falls_back_to_the_models_of_the_role() -> None:
     async with open_models(settings(model="offline:rules")) as models:
         reply = await models.respond(replace(ASKED, model="openai:gpt-4o"))
 

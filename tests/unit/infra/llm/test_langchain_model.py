@@ -1,4 +1,4 @@
-"""What is particular to models behind LangChain."""
+"""Behaviour specific to models of LangChain."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -43,7 +43,7 @@ def model(server: ModelServer) -> LangChainModel:
     return LangChainModel("http:small", lambda t, m: HttpChatModel(base_url=url, temperature=t, max_tokens=m))
 
 
-async def test_a_model_that_refuses_a_schema_reads_it_in_the_prompt(
+async def test_refused_schema_is_put_into_the_prompt(
     model: LangChainModel, server: ModelServer, rules: list[Rule]
 ) -> None:
     rules += [Rule(Answer(status=400, body="{}"), When(tool="verdict")), Rule(FINE)]
@@ -54,14 +54,14 @@ async def test_a_model_that_refuses_a_schema_reads_it_in_the_prompt(
     assert '"properties":{"status"' in server.bodies[-1]["messages"][0]["content"]
 
 
-async def test_a_structured_answer_that_is_missing_is_invalid(model: LangChainModel, rules: list[Rule]) -> None:
+async def test_missing_structured_answer_is_an_invalid_response(model: LangChainModel, rules: list[Rule]) -> None:
     rules += [Rule(Answer(""))]
 
     with pytest.raises(LLMInvalidResponse, match="empty"):
         await model.respond(ASKED)
 
 
-async def test_temperature_and_token_limit_reach_the_model(
+async def test_temperature_and_token_limit_are_sent(
     model: LangChainModel, server: ModelServer, rules: list[Rule]
 ) -> None:
     rules += [Rule(FINE)]
@@ -71,7 +71,7 @@ async def test_temperature_and_token_limit_reach_the_model(
     assert (server.bodies[0]["temperature"], server.bodies[0]["max_tokens"]) == (0.3, 50)
 
 
-async def test_retry_after_is_read(model: LangChainModel, rules: list[Rule]) -> None:
+async def test_retry_after_header_is_parsed(model: LangChainModel, rules: list[Rule]) -> None:
     rules += [Rule(Answer(status=429, body="{}", headers={"Retry-After": "7"}))]
 
     with pytest.raises(LLMServerError) as caught:
@@ -80,7 +80,7 @@ async def test_retry_after_is_read(model: LangChainModel, rules: list[Rule]) -> 
     assert (caught.value.status, caught.value.retry_after) == (429, 7.0)
 
 
-async def test_a_body_that_is_no_json_is_invalid(model: LangChainModel, rules: list[Rule]) -> None:
+async def test_body_that_is_not_json_is_an_invalid_response(model: LangChainModel, rules: list[Rule]) -> None:
     rules += [Rule(Answer(body="garbage"))]
 
     with pytest.raises(LLMInvalidResponse):
@@ -98,7 +98,7 @@ class KeyedModel(HttpChatModel):
 
 
 @pytest.mark.parametrize(("key", "remedy"), [("", "Set ACME_API_KEY."), ("attempts", "")])
-async def test_a_connection_that_fails_says_why_and_which_key_is_missing(key: str, remedy: str) -> None:
+async def test_connection_error_names_cause_and_missing_key(key: str, remedy: str) -> None:
     nowhere = KeyedModel(base_url="http://127.0.0.1:1", api_key=SecretStr(key))
     model = LangChainModel("acme:small", lambda _, __: nowhere)
 
@@ -109,11 +109,11 @@ async def test_a_connection_that_fails_says_why_and_which_key_is_missing(key: st
     assert (key or "…") not in caught.value.message
 
 
-def test_a_missing_package_is_named() -> None:
+def test_missing_package_is_named() -> None:
     with pytest.raises(ConfigurationError, match="pip install langchain-mistralai"):
         open_langchain_model(ModelName("mistralai", "small"), "offline:rules")
 
 
-def test_an_unknown_provider_is_refused_with_what_is_possible() -> None:
+def test_unknown_provider_is_refused_with_the_possible_models() -> None:
     with pytest.raises(ConfigurationError, match="Possible models: offline:rules"):
         open_langchain_model(ModelName("nonsense", "small"), "offline:rules")

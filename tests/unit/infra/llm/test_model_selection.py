@@ -1,4 +1,4 @@
-"""Model names, and what is asked when the settings say nothing."""
+"""Model names and default models."""
 
 import logging
 from collections.abc import AsyncGenerator
@@ -42,18 +42,18 @@ async def session() -> AsyncGenerator[ClientSession]:
         (" OpenAI : gpt-4o ", "openai", "gpt-4o"),
     ],
 )
-def test_both_forms_of_a_name_are_read(text: str, provider: str, model: str) -> None:
+def test_model_name_with_colon_or_slash_is_parsed(text: str, provider: str, model: str) -> None:
     assert parse_model_name(text) == ModelName(provider, model)
 
 
 @pytest.mark.parametrize("text", ["", "gpt-4o", ":gpt-4o", "openai:", "/", " : "])
-def test_what_is_no_name_is_refused(text: str) -> None:
+def test_invalid_model_name_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="provider:model"):
         parse_model_name(text)
 
 
 @given(st.text())
-def test_a_name_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
         name = parse_model_name(text)
     except ConfigurationError:
@@ -61,7 +61,7 @@ def test_a_name_is_read_or_refused(text: str) -> None:
     assert parse_model_name(str(name)) == name
 
 
-async def test_a_role_asks_its_own_models_then_those_for_all(session: ClientSession) -> None:
+async def test_role_setting_overrides_the_general_model(session: ClientSession) -> None:
     settings = Settings(model=("openai:small",), model_coding=("openai:large", "ollama:code"))
 
     named = await names_by_role(settings, session)
@@ -70,7 +70,7 @@ async def test_a_role_asks_its_own_models_then_those_for_all(session: ClientSess
     assert named[ModelRole.CODING] == (ModelName("openai", "large"), ModelName("ollama", "code"))
 
 
-async def test_a_key_makes_openai_the_default(session: ClientSession) -> None:
+async def test_openai_is_the_default_with_a_key(session: ClientSession) -> None:
     settings = Settings.model_validate({"openai_api_key": "sk-1"})
 
     named = await names_by_role(settings, session)
@@ -78,14 +78,14 @@ async def test_a_key_makes_openai_the_default(session: ClientSession) -> None:
     assert named[ModelRole.ROUTER] == (ModelName("openai", "gpt-4.1-mini"),)
 
 
-async def test_an_ollama_with_the_model_is_the_default(session: ClientSession) -> None:
+async def test_ollama_with_the_model_is_the_default(session: ClientSession) -> None:
     async with ModelServer(Script(), pulled=["llama3.2:3b"]) as server:
         named = await names_by_role(Settings(ollama_base_url=server.root), session)
 
     assert named[ModelRole.ROUTER] == (ModelName("ollama", "llama3.2:3b"),)
 
 
-async def test_an_ollama_without_the_model_is_left_alone(
+async def test_ollama_without_the_model_is_not_the_default(
     session: ClientSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -96,26 +96,26 @@ async def test_an_ollama_without_the_model_is_left_alone(
     assert "ollama pull llama3.2:3b" in caplog.text
 
 
-async def test_with_nothing_there_the_rules_answer(session: ClientSession) -> None:
+async def test_offline_rules_are_the_default_without_key_and_ollama(session: ClientSession) -> None:
     named = await names_by_role(Settings(ollama_base_url=NOWHERE), session)
 
     assert named[ModelRole.CODING] == (ModelName("offline", "rules"),)
 
 
-def test_ollama_is_asked_in_the_dialect_of_openai() -> None:
+def test_ollama_is_called_at_its_openai_endpoint() -> None:
     assert endpoints(Settings(ollama_base_url="http://gpu:11434/"))["ollama"].base_url == "http://gpu:11434/v1"
     assert endpoints(Settings(ollama_base_url="http://gpu:11434/v1"))["ollama"].base_url == "http://gpu:11434/v1"
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://host/v1", "http://", "http://[::1"])
-def test_an_address_that_is_none_is_refused(url: str) -> None:
+def test_invalid_address_is_refused(url: str) -> None:
     settings = Settings.model_validate({"providers": {"vllm": {"base_url": url}}})
 
     with pytest.raises(ConfigurationError, match=r"providers\.vllm\.base_url"):
         endpoints(settings)
 
 
-def test_a_key_that_no_header_can_carry_is_refused() -> None:
+def test_key_that_is_invalid_in_a_header_is_refused() -> None:
     settings = Settings.model_validate({"openai_api_key": "sk-1\nX-Other: 2"})
 
     with pytest.raises(ConfigurationError, match="OPENAI_API_KEY") as caught:

@@ -1,4 +1,4 @@
-"""What endpoints may do wrong or differently, and what becomes of it."""
+"""Failures and peculiarities of OpenAI-compatible endpoints."""
 
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
@@ -56,7 +56,7 @@ def events(*data: str) -> Answer:
         (Answer(status=302, headers={"Location": "http://elsewhere/"}, body=""), LLMServerError, "302"),
     ],
 )
-async def test_each_failure_is_of_its_class(
+async def test_failure_of_a_response_raises_its_error_class(
     session: ClientSession, answer: Answer, failure: type[ModelError], says: str
 ) -> None:
     async with ModelServer(Script(Rule(answer))) as server:
@@ -80,7 +80,7 @@ async def test_each_failure_is_of_its_class(
         (Answer(status=503, body="busy", content_type="text/plain"), LLMServerError, "busy"),
     ],
 )
-async def test_each_failure_of_a_stream_is_of_its_class(
+async def test_failure_of_a_stream_raises_its_error_class(
     session: ClientSession, answer: Answer, failure: type[ModelError], says: str
 ) -> None:
     async with ModelServer(Script(Rule(answer))) as server:
@@ -88,7 +88,7 @@ async def test_each_failure_of_a_stream_is_of_its_class(
             [item async for item in model(server, session).stream_respond(ASKED)]
 
 
-async def test_an_endpoint_that_cannot_stream_answers_in_one_piece(session: ClientSession) -> None:
+async def test_endpoint_without_streaming_yields_one_piece(session: ClientSession) -> None:
     whole = '{"choices": [{"message": {"content": "Hello there."}, "finish_reason": "stop"}]}'
 
     async with ModelServer(Script(Rule(Answer(body=whole)))) as server:
@@ -97,7 +97,7 @@ async def test_an_endpoint_that_cannot_stream_answers_in_one_piece(session: Clie
     assert items == [TextDelta("Hello there."), ModelReply("Hello there.", model="local:small")]
 
 
-async def test_a_key_that_an_endpoint_echoes_is_not_repeated(session: ClientSession) -> None:
+async def test_echoed_api_key_is_masked(session: ClientSession) -> None:
     echo = Answer(status=401, body=f'{{"error": {{"message": "Incorrect API key: {KEY}"}}}}')
 
     async with ModelServer(Script(Rule(echo))) as server:
@@ -108,7 +108,7 @@ async def test_a_key_that_an_endpoint_echoes_is_not_repeated(session: ClientSess
     assert KEY not in str(caught.value)
 
 
-async def test_retry_after_is_read(session: ClientSession) -> None:
+async def test_retry_after_header_is_parsed(session: ClientSession) -> None:
     async with ModelServer(Script(Rule(Answer(status=429, headers={"Retry-After": "7"}, body="{}")))) as server:
         with pytest.raises(LLMServerError) as caught:
             await model(server, session).respond(ASKED)
@@ -141,7 +141,7 @@ def refusing(word: str, is_used: Callable[[Body], bool]) -> Callable[[Body], Ans
         ("something", wants_schema),
     ],
 )
-async def test_what_an_endpoint_refuses_is_left_out_and_remembered(
+async def test_refused_feature_is_omitted_and_remembered(
     session: ClientSession, word: str, is_used: Callable[[Body], bool]
 ) -> None:
     answer = refusing(word, is_used)
@@ -159,7 +159,7 @@ async def test_what_an_endpoint_refuses_is_left_out_and_remembered(
     assert sum(map(is_used, server.bodies)) == len(server.bodies) - 2
 
 
-async def test_a_model_without_json_schema_reads_it_in_the_prompt(session: ClientSession) -> None:
+async def test_schema_is_put_into_the_prompt_without_json_schema_support(session: ClientSession) -> None:
     answer = refusing("response_format json_schema", wants_schema)
 
     async def respond(body: Body) -> Answer:
@@ -172,7 +172,7 @@ async def test_a_model_without_json_schema_reads_it_in_the_prompt(session: Clien
     assert '"properties":{"status"' in server.bodies[-1]["messages"][0]["content"]
 
 
-async def test_a_conversation_that_is_too_long_is_sent_once(session: ClientSession) -> None:
+async def test_refused_context_length_is_not_retried(session: ClientSession) -> None:
     too_long = Answer(status=400, body='{"error": {"message": "maximum context length is 8192"}}')
 
     async with ModelServer(Script(Rule(too_long))) as server:
@@ -182,7 +182,7 @@ async def test_a_conversation_that_is_too_long_is_sent_once(session: ClientSessi
     assert len(server.requests) == 1
 
 
-async def test_calls_that_are_all_numbered_zero_stay_apart(session: ClientSession) -> None:
+async def test_streamed_calls_with_the_same_index_stay_separate(session: ClientSession) -> None:
     def call(identity: str, city: str) -> str:
         asked = (
             f'{{"index":0,"id":"{identity}","function":{{"name":"clock","arguments":"{{\\"city\\":\\"{city}\\"}}"}}}}'
@@ -200,7 +200,7 @@ async def test_calls_that_are_all_numbered_zero_stay_apart(session: ClientSessio
     ]
 
 
-async def test_usage_that_comes_with_the_text_counts(session: ClientSession) -> None:
+async def test_usage_in_a_text_chunk_is_counted(session: ClientSession) -> None:
     usage = '"usage": {"prompt_tokens": 3, "completion_tokens": 1}'
     stream = events(
         f'{{"choices": [{{"delta": {{"content": "Hi"}}, "finish_reason": null}}], {usage}}}',
@@ -212,21 +212,21 @@ async def test_usage_that_comes_with_the_text_counts(session: ClientSession) -> 
     assert items == [TextDelta("Hi"), ModelReply("Hi", usage=TokenUsage(3, 2), model="local:small")]
 
 
-async def test_json_in_a_markdown_fence_is_freed(session: ClientSession) -> None:
+async def test_markdown_fence_around_json_is_removed(session: ClientSession) -> None:
     async with ModelServer(Script(Rule(Answer('```json\n{"status": "fine"}\n```')))) as server:
         reply = await model(server, session).respond(replace(ASKED, response=OPEN))
 
     assert reply.content == '{"status": "fine"}'
 
 
-async def test_text_that_utf8_cannot_hold_is_sent_replaced(session: ClientSession) -> None:
+async def test_unpaired_surrogates_are_replaced_in_requests(session: ClientSession) -> None:
     async with ModelServer(Script(Rule(Answer("Fine.")))) as server:
         await model(server, session).respond(replace(ASKED, messages=(Message("user", "half a \ud83d pair"),)))
 
     assert server.bodies[0]["messages"][0]["content"] == "half a \ufffd pair"
 
 
-async def test_connections_are_used_again(session: ClientSession) -> None:
+async def test_connections_are_reused(session: ClientSession) -> None:
     async with ModelServer(Script(Rule(Answer("Hello there.")))) as server:
         client = model(server, session)
         await client.respond(ASKED)

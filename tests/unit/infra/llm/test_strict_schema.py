@@ -1,4 +1,4 @@
-"""Which schemas are sent as strict."""
+"""Conversion of schemas to their strict form."""
 
 from starling.core.json import Json
 from starling.infra.llm.strict_schema import strict_form
@@ -8,7 +8,7 @@ def closed(**properties: Json) -> dict[str, Json]:
     return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 
 
-def test_a_closed_schema_is_strict_without_what_nobody_checks() -> None:
+def test_strict_form_omits_unchecked_keywords() -> None:
     schema = closed(name={"type": "string", "minLength": 1, "pattern": "^a"}, minLength={"type": "integer"})
 
     assert strict_form(schema) == closed(name={"type": "string", "pattern": "^a"}, minLength={"type": "integer"})
@@ -20,21 +20,21 @@ def test_closed_definitions_are_strict() -> None:
     assert strict_form(schema) == schema
 
 
-def test_an_open_object_is_not_strict() -> None:
+def test_open_object_is_not_strict() -> None:
     assert strict_form({"type": "object", "properties": {}}) is None
     assert strict_form(closed(inner={"type": "object", "additionalProperties": {"type": "string"}})) is None
 
 
-def test_an_optional_property_is_not_strict() -> None:
+def test_optional_property_is_not_strict() -> None:
     assert strict_form(closed(name={"type": "string"}) | {"required": list[Json]()}) is None
 
 
-def test_keywords_that_strict_decoding_lacks_are_not_strict() -> None:
+def test_unsupported_keyword_is_not_strict() -> None:
     assert strict_form(closed(either={"oneOf": [{"type": "string"}]})) is None
     assert strict_form(closed(either={"anyOf": [{"type": "string"}, {"type": "object"}]})) is None
     assert strict_form(closed(any=True)) is None
 
 
-def test_a_schema_for_something_else_than_an_object_is_not_strict() -> None:
+def test_schema_that_is_not_an_object_is_not_strict() -> None:
     assert strict_form({"type": "array", "items": {"type": "string"}}) is None
     assert strict_form({}) is None

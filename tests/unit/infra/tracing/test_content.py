@@ -1,4 +1,4 @@
-"""What a trace shows of inputs and outputs."""
+"""Inputs and outputs in spans."""
 
 import json
 
@@ -7,17 +7,17 @@ import pytest
 from starling.infra.tracing.content import content_text
 
 
-def test_a_text_is_shown_as_it_is() -> None:
+def test_short_text_is_unchanged() -> None:
     assert content_text("How is the disk?") == "How is the disk?"
 
 
-def test_long_texts_are_cut_wherever_they_stand() -> None:
+def test_long_texts_are_cut_at_any_depth() -> None:
     found = json.loads(content_text([{"role": "user", "content": "x" * 5_000}]))
 
     assert found[0]["content"] == "x" * 4_000 + "… [5,000 characters]"
 
 
-def test_all_of_it_is_bounded() -> None:
+def test_total_length_is_limited() -> None:
     assert len(content_text(["x" * 3_000] * 100)) < 40_100
 
 
@@ -35,5 +35,5 @@ def nested(depth: int) -> object:
         pytest.param(nested(500), id="deeply nested"),
     ],
 )
-def test_anything_can_be_sent(value: object) -> None:
+def test_any_value_becomes_valid_text(value: object) -> None:
     assert content_text(value).encode()

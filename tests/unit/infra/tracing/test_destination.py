@@ -1,4 +1,4 @@
-"""Where the settings send traces."""
+"""Trace destination in the settings."""
 
 import pytest
 
@@ -16,16 +16,16 @@ def going_to(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> De
     return destination_of(Settings())
 
 
-def test_nowhere_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_has_no_destination(monkeypatch: pytest.MonkeyPatch) -> None:
     assert going_to(monkeypatch, {}) is None
 
 
-def test_one_key_alone_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_langfuse_key_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert going_to(monkeypatch, {"LANGFUSE_SECRET_KEY": "sk"}) is None
 
 
 @pytest.mark.parametrize("variable", ["LANGFUSE_HOST", "LANGFUSE_BASE_URL"])
-def test_langfuse_goes_before_a_collector(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+def test_langfuse_has_precedence_over_a_collector(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     found = going_to(monkeypatch, KEYS | COLLECTOR | {variable: "http://langfuse/"})
 
     assert found is not None
@@ -34,22 +34,20 @@ def test_langfuse_goes_before_a_collector(monkeypatch: pytest.MonkeyPatch, varia
     assert found.headers["authorization"] == "Basic cGs6c2s="
 
 
-def test_a_collector_gets_the_headers_that_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collector_gets_the_configured_headers(monkeypatch: pytest.MonkeyPatch) -> None:
     found = going_to(monkeypatch, COLLECTOR | {"OTEL_EXPORTER_OTLP_HEADERS": "Api-Key=a=b, x-team = stars"})
 
     assert found == Destination("http://collector:4318/v1/traces", {"api-key": "a=b", "x-team": "stars"})
 
 
-def test_keys_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_not_in_the_repr(monkeypatch: pytest.MonkeyPatch) -> None:
     found = going_to(monkeypatch, KEYS)
 
     assert "Basic" not in repr(found)
 
 
 @pytest.mark.parametrize("address", ["localhost:4318", "http://", "http://[", "grpc://collector:4317"])
-def test_an_address_that_is_none_is_refused_before_anything_is_lost(
-    monkeypatch: pytest.MonkeyPatch, address: str
-) -> None:
+def test_invalid_trace_address_is_refused(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     with pytest.raises(ConfigurationError, match="OTEL_EXPORTER_OTLP_ENDPOINT"):
         going_to(monkeypatch, {"OTEL_EXPORTER_OTLP_ENDPOINT": address})
     with pytest.raises(ConfigurationError, match="LANGFUSE_HOST"):

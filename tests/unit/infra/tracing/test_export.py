@@ -1,4 +1,4 @@
-"""What happens where nobody takes the spans."""
+"""Export of spans to an unreachable collector."""
 
 import asyncio
 import logging
@@ -58,7 +58,7 @@ class Exporter(SpanExporter):
         return self.results.pop(0)
 
 
-def test_a_collector_that_is_away_is_left_alone_for_a_while(caplog: pytest.LogCaptureFixture) -> None:
+def test_export_pauses_while_the_collector_is_unreachable(caplog: pytest.LogCaptureFixture) -> None:
     exporter, clock = Exporter(FAILURE, FAILURE, SUCCESS, SUCCESS), SetClock()
     exporter_with_log = OutageLoggingExporter(exporter, "http://collector", clock)
 
@@ -70,7 +70,7 @@ def test_a_collector_that_is_away_is_left_alone_for_a_while(caplog: pytest.LogCa
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
-async def test_a_collector_that_never_answers_holds_up_nobody() -> None:
+async def test_collector_that_never_answers_delays_shutdown_by_two_seconds_at_most() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         async with asyncio.timeout(10):  # it may take two seconds

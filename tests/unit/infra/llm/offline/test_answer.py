@@ -7,7 +7,7 @@ from starling.core.llm import ModelRequest, ModelRole
 from tests.support.offline_requests import answer, compose_answer
 
 
-def test_json_becomes_readable_with_its_source() -> None:
+def test_json_result_is_formatted_with_its_citation() -> None:
     text = compose_answer(
         [
             '{"timezone": "America/Lima", "datetime": "2026-11-20T05:00:14-05:00", "is_dst": false}',
@@ -21,13 +21,13 @@ def test_json_becomes_readable_with_its_source() -> None:
     )
 
 
-def test_several_calls_of_one_task_stand_one_a_line() -> None:
+def test_several_calls_of_one_task_are_formatted_one_per_line() -> None:
     text = compose_answer(["fs.read {'path': '/a'}:\nhello\n\nfs.read {'path': '/b'}:\nbye"])
 
     assert text == "path: /a: hello\n  path: /b: bye [1]"
 
 
-def test_degraded_parts_and_assumptions_are_named() -> None:
+def test_answer_names_degraded_parts_and_assumptions() -> None:
     text = compose_answer(["5"], [("book a flight", "no agent can")], ["“this disk” is the root disk."])
 
     assert (
@@ -35,11 +35,11 @@ def test_degraded_parts_and_assumptions_are_named() -> None:
     )
 
 
-def test_no_result_is_said() -> None:
+def test_answer_without_results_says_so() -> None:
     assert compose_answer([], [("book a flight", "no agent can")]).startswith("I couldn't get a result")
 
 
-def test_long_results_are_cut() -> None:
+def test_long_results_are_shortened() -> None:
     assert len(compose_answer(["word " * 5_000])) < 1_500
 
 
@@ -48,9 +48,9 @@ def alone(task: str, state: object) -> str:
     return answer(ModelRequest(ModelRole.REASONING, messages)).content
 
 
-def test_without_a_model_knowledge_is_declined() -> None:
+def test_question_without_tools_is_declined() -> None:
     assert "No language model is configured" in alone("what is the capital of France?", {})
 
 
-def test_earlier_results_can_be_told_again() -> None:
+def test_earlier_results_answer_a_task_without_tools() -> None:
     assert alone("summarize the load", {"results": {"t1": '{"load": 0.5}'}}) == "load: 0.5"

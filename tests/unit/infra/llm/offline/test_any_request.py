@@ -1,4 +1,4 @@
-"""Whatever comes, there is an answer that fits, always the same."""
+"""Any request gets a deterministic answer of the requested form."""
 
 from typing import Any, cast
 
@@ -73,7 +73,7 @@ def _mapping(value: object) -> JsonObject:
 
 @settings(max_examples=150, deadline=None)
 @given(tag=st.sampled_from(TAGS), inner=TEXTS, schemas=st.lists(SCHEMAS, max_size=2), kind=st.integers(0, 3))
-def test_any_request_gets_an_answer_that_fits_its_shape(tag: str, inner: str, schemas: list[Any], kind: int) -> None:
+def test_any_request_gets_an_answer_of_the_requested_form(tag: str, inner: str, schemas: list[Any], kind: int) -> None:
     messages = (Message("user", f"<{tag}>{inner}</{tag}><task>{inner}</task><output>{inner}</output>"),)
     tools = tuple(ToolSpec(f"tool{at}", inner, _mapping(schema)) for at, schema in enumerate(schemas))
     response = (DECISION, VERDICT, ResponseSchema("other", {}), None)[kind]
@@ -99,7 +99,7 @@ def test_any_text_in_the_real_prompts_gets_an_answer(text: str, data: object) ->
 @pytest.mark.parametrize(
     "piece", ["a.", "a", '"', "/", "(", "Aa ", "a-", "a@", "*/", "1,", "a/", "{", " and", "in A", "time in Lima and "]
 )
-def test_huge_requests_take_no_age(piece: str) -> None:
+def test_huge_requests_are_answered_quickly(piece: str) -> None:
     text = (piece * 40_000)[:40_000]
 
     decide(text)

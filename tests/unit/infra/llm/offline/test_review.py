@@ -1,4 +1,4 @@
-"""Reviews: what fits passes, planted wrong results don't."""
+"""Reviews approve matching results and reject wrong ones."""
 
 import pytest
 
@@ -78,7 +78,7 @@ WRONG: list[tuple[str, list[Call]]] = [
     ("task", "made"),
     FITTING,
 )
-def test_a_result_that_fits_is_approved_with_evidence(task: str, made: list[Call]) -> None:
+def test_matching_result_is_approved_with_evidence(task: str, made: list[Call]) -> None:
     verdict = review(task, made)
 
     assert verdict.status == "APPROVED", verdict.reasons
@@ -89,43 +89,43 @@ def test_a_result_that_fits_is_approved_with_evidence(task: str, made: list[Call
     ("task", "made"),
     WRONG,
 )
-def test_a_planted_wrong_result_is_rejected(task: str, made: list[Call]) -> None:
+def test_wrong_result_is_rejected(task: str, made: list[Call]) -> None:
     verdict = review(task, made)
 
     assert verdict.status == "REJECTED"
     assert verdict.reasons
 
 
-def test_an_output_that_no_call_returned_is_rejected() -> None:
+def test_output_that_no_call_returned_is_rejected() -> None:
     assert review(TASK, now(LIMA), "It is 07:13 in Lima.").status == "REJECTED"
     assert review(TASK, now(LIMA), "It is 05:00 in Lima.").status == "APPROVED"
 
 
-def test_a_specialist_that_called_nothing_has_no_result() -> None:
+def test_specialist_output_without_calls_is_rejected() -> None:
     assert review(TASK, [], "It is five.").status == "REJECTED"
 
 
-def test_a_writer_needs_no_calls_but_an_answer() -> None:
+def test_agent_without_tools_needs_no_calls() -> None:
     said = review("what is the capital of France?", [], "Paris is the capital of France.", "generalist")
     unable = review("what is the capital of France?", [], "I can't do this. No language model is set.", "generalist")
 
     assert (said.status, unable.status) == ("APPROVED", "REJECTED")
 
 
-def test_only_a_code_fence_around_json_is_fixed() -> None:
+def test_code_fence_around_json_is_fixed() -> None:
     verdict = review(TASK, now(LIMA), f"```json\n{LIMA}\n```")
 
     assert verdict.status == "FIXED"
     assert verdict.refined_output == LIMA
 
 
-def test_a_retry_makes_a_failed_call_good() -> None:
+def test_failed_call_with_a_later_success_is_accepted() -> None:
     failed = ("time.get_current_time", {"timezone": "Lima"}, "Error: no zone Lima", "failed")
 
     assert review(TASK, [failed, *now(LIMA)], LIMA).status == "APPROVED"
 
 
-def test_the_results_of_several_calls_stand_under_their_names() -> None:
+def test_results_of_several_calls_are_approved_under_their_names() -> None:
     made: list[Call] = [
         ("system_health.disk", {}, '{"percent": 22.6}', "succeeded"),
         ("system_health.memory", {}, '{"percent": 3.7}', "succeeded"),
@@ -135,13 +135,13 @@ def test_the_results_of_several_calls_stand_under_their_names() -> None:
     assert review("disk and memory usage", made, output).status == "APPROVED"
 
 
-def test_a_call_may_abbreviate_what_the_task_names() -> None:
+def test_call_may_abbreviate_a_value_of_the_task() -> None:
     made: list[Call] = [("everything.get-env", {}, '{"HOME": "/root"}', "succeeded")]
 
     assert review("show the environment variables", made).status == "APPROVED"
 
 
-def test_a_long_result_that_the_prompt_shows_only_in_part_is_no_invention() -> None:
+def test_values_of_a_shortened_result_are_not_treated_as_invented() -> None:
     text = "\n".join(f"line {number} of /tmp/a.txt" for number in range(1_000))
     made: list[Call] = [("fs.read", {"path": "/tmp/a.txt"}, text[:8_000], "succeeded")]
 

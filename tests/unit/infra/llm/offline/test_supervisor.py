@@ -1,4 +1,4 @@
-"""Planning: parts of a request go to the agents whose cards fit."""
+"""Planning: the parts of a request are assigned to matching agents."""
 
 import json
 import random
@@ -35,7 +35,7 @@ NO_CITIES = [one for one in CARDS if one.server in ("time", "git", "system_healt
         ("My repo is /a/b. List the last 3 commits. Thanks!", ["git"]),
     ],
 )
-def test_each_part_goes_to_the_agent_that_fits(request_text: str, servers: list[str]) -> None:
+def test_each_part_is_assigned_to_the_matching_agent(request_text: str, servers: list[str]) -> None:
     decision = decide(request_text)
 
     assert placed(decision) == servers
@@ -55,7 +55,7 @@ def test_each_part_goes_to_the_agent_that_fits(request_text: str, servers: list[
         "Wie spät ist es in Berlin?",
     ],
 )
-def test_what_nobody_can_do_is_said_and_not_guessed(request_text: str) -> None:
+def test_part_without_a_matching_agent_is_unserved(request_text: str) -> None:
     decision = decide(request_text)
 
     assert decision.selected_agents == []
@@ -63,7 +63,7 @@ def test_what_nobody_can_do_is_said_and_not_guessed(request_text: str) -> None:
     assert "offline:rules" in decision.unserved[0].reason
 
 
-def test_a_mode_that_leaves_agents_out_is_named() -> None:
+def test_mode_is_named_in_the_reason_of_an_unserved_part() -> None:
     hint = TableGovernance(Limits()).evaluate_request("t", Channel.CHAT, Mode.CONSERVATIVE, "", RunLimits()).hint
 
     decision = decide("book me a flight to Mars", state=json.dumps({"hint": hint}))
@@ -71,7 +71,7 @@ def test_a_mode_that_leaves_agents_out_is_named() -> None:
     assert "Mode CONSERVATIVE: only tools that read may be called" in decision.unserved[0].reason
 
 
-def test_a_request_is_served_in_part() -> None:
+def test_request_with_an_unserved_part_is_partly_assigned() -> None:
     decision = decide("what's the weather in Lima and what time is it there?")
 
     assert placed(decision) == ["time"]
@@ -80,7 +80,7 @@ def test_a_request_is_served_in_part() -> None:
 
 
 @pytest.mark.parametrize("request_text", ["hello", "Hi there!", "what can you do?", "who are you?", "thanks a lot"])
-def test_small_talk_gets_a_reply_that_names_what_is_there(request_text: str) -> None:
+def test_small_talk_gets_a_reply_that_lists_the_agents(request_text: str) -> None:
     decision = decide(request_text)
 
     assert decision.selected_agents == []
@@ -88,7 +88,7 @@ def test_small_talk_gets_a_reply_that_names_what_is_there(request_text: str) -> 
     assert "mcp-git" in decision.reply
 
 
-def test_a_part_that_refers_back_carries_what_it_refers_to() -> None:
+def test_back_reference_is_replaced_by_its_values() -> None:
     decision = decide("show the git status of /srv/app and list its last 3 commits")
 
     assert [task.task for task in decision.selected_agents] == [
@@ -97,13 +97,13 @@ def test_a_part_that_refers_back_carries_what_it_refers_to() -> None:
     ]
 
 
-def test_a_part_that_needs_an_earlier_result_waits_for_it() -> None:
+def test_part_that_needs_an_earlier_result_depends_on_its_task() -> None:
     decision = decide("what time is it in Lima, then convert that time to Tokyo time")
 
     assert [task.depends_on for task in decision.selected_agents] == [[], ["t1"]]
 
 
-def test_the_order_of_cards_and_the_names_of_tools_do_not_matter() -> None:
+def test_decision_is_independent_of_card_order_and_tool_names() -> None:
     renamed = {"get_current_time": "clock_now", "convert_time": "shift", "disk": "volume_state", "git_log": "past"}
     cards = [
         card(server, [replace(tool, name=renamed.get(tool.name, tool.name)) for tool in tools_of(server)])
@@ -117,7 +117,7 @@ def test_the_order_of_cards_and_the_names_of_tools_do_not_matter() -> None:
     assert plans == [["time", "git", "system_health"]] * 10
 
 
-def test_a_degraded_agent_is_named_with_its_reason_instead_of_used() -> None:
+def test_degraded_agent_is_reported_and_not_selected() -> None:
     cards = [card("time", tools_of("time"), degraded="the command mcp-server-time is not installed"), *NO_CITIES[1:]]
 
     decision = decide("convert time to another time and tell me the load", cards)
@@ -127,13 +127,13 @@ def test_a_degraded_agent_is_named_with_its_reason_instead_of_used() -> None:
     assert "not installed" in decision.unserved[0].reason
 
 
-def test_this_disk_becomes_an_assumption() -> None:
+def test_demonstrative_without_a_value_becomes_an_assumption() -> None:
     decision = decide("how full is this disk?")
 
     assert "this disk" in decision.assumptions[0]
 
 
-def test_a_failed_task_is_left_out_with_its_reason_where_nobody_else_fits() -> None:
+def test_failed_task_without_an_alternative_agent_is_unserved_with_its_reason() -> None:
     plan = [
         element("task", "what time is it in Lima", id="t1", agent="mcp_agent_time", status="failed", depends_on=""),
         element("task", "tell me the load", id="t2", agent="mcp_agent_system_health", status="approved", depends_on=""),
@@ -147,7 +147,7 @@ def test_a_failed_task_is_left_out_with_its_reason_where_nobody_else_fits() -> N
     assert decision.is_progress_being_made
 
 
-def test_a_failed_task_is_tried_another_way_once_under_its_id() -> None:
+def test_failed_task_is_assigned_to_an_alternative_agent_once() -> None:
     twins = [card("time", tools_of("time")), card("clock", tools_of("time"))]
     task = "what time is it in Lima"
 
@@ -163,7 +163,7 @@ def test_a_failed_task_is_tried_another_way_once_under_its_id() -> None:
     assert [part.part for part in third.unserved] == [task]
 
 
-def test_a_plan_whose_tasks_are_approved_is_satisfied() -> None:
+def test_plan_with_approved_tasks_is_satisfied() -> None:
     plan = [element("task", "tell me the load", id="t1", agent="a", status="approved", depends_on="")]
 
     assert decide("tell me the load", plan=plan).is_request_satisfied
@@ -183,20 +183,22 @@ def said(*messages: str) -> Xml:
         ("what time is it in Lima?", "what time is it in Lima?", "what time is it in Lima?"),
     ],
 )
-def test_a_follow_up_takes_its_subject_from_the_conversation(asked: str, follow_up: str, task: str) -> None:
+def test_follow_up_with_values_only_takes_the_wording_of_the_last_request(
+    asked: str, follow_up: str, task: str
+) -> None:
     decision = decide(follow_up, NO_CITIES, history=said(asked, "06:13 in Lima"))
 
     assert [one.task for one in decision.selected_agents] == [task]
 
 
-def test_a_follow_up_that_fits_nothing_said_before_is_unclear() -> None:
+def test_follow_up_without_a_matching_earlier_value_is_unclear() -> None:
     decision = decide("and in Tokyo?", history=said("What were the last 2 commits of /r?", "Commit: 1"))
 
     assert decision.selected_agents == []
     assert "isn't clear" in decision.reply
 
 
-def test_the_thought_names_the_words_of_the_request() -> None:
+def test_thought_process_names_the_matched_words() -> None:
     thought = decide("What time is it in Lima and how busy is this machine?", NO_CITIES).thought_process
 
     assert "mcp_agent_time fits by time;" in thought
@@ -204,13 +206,13 @@ def test_the_thought_names_the_words_of_the_request() -> None:
 
 
 @pytest.mark.parametrize("noun", ["commits", "diff", "status", "log", "branches"])
-def test_what_is_asked_for_outweighs_what_limits_it(noun: str) -> None:
+def test_subject_of_a_request_outweighs_its_qualifiers(noun: str) -> None:
     cards = [one for one in CARDS if one.server in ("git", "system_health")]
 
     assert placed(decide(f"What were the last 3 {noun} of /srv/shop?", cards)) == ["git"]
 
 
-def test_three_hundred_cards_take_a_few_milliseconds() -> None:
+def test_three_hundred_cards_are_ranked_within_milliseconds() -> None:
     cards = [replace(CARDS[at % len(CARDS)], name=f"mcp_agent_{at}") for at in range(300)]
     decide("what time is it in Lima?", cards)
 

@@ -1,4 +1,4 @@
-"""A specialist's turn: the right tool, with arguments that stand in the task."""
+"""A specialist's turn: selection of tools, with arguments from the task."""
 
 import json
 from collections.abc import Mapping
@@ -102,11 +102,11 @@ TASKS: list[tuple[str, str, list[tuple[str, Mapping[str, object]]]]] = [
     ("server", "task", "expected"),
     TASKS,
 )
-def test_a_task_becomes_calls(server: str, task: str, expected: list[tuple[str, Mapping[str, object]]]) -> None:
+def test_task_is_turned_into_calls(server: str, task: str, expected: list[tuple[str, Mapping[str, object]]]) -> None:
     assert calls(select_calls(tools_of(server), task)) == expected
 
 
-def test_renamed_and_shuffled_tools_are_found_by_what_they_say() -> None:
+def test_renamed_and_shuffled_tools_are_found_by_their_descriptions() -> None:
     time, convert = tools_of("time")
     tools = [replace(convert, name="b"), replace(time, name="clock_now")]
 
@@ -126,14 +126,14 @@ def test_renamed_and_shuffled_tools_are_found_by_what_they_say() -> None:
         ("memory", "add a relation from Alice to Bob of type knows", "can't tell whether"),
     ],
 )
-def test_what_is_missing_is_said_instead_of_guessed(server: str, task: str, missing: str) -> None:
+def test_missing_argument_is_named_and_not_invented(server: str, task: str, missing: str) -> None:
     reply = select_calls(tools_of(server), task)
 
     assert reply.tool_calls == ()
     assert missing in reply.content
 
 
-def test_a_missing_argument_is_taken_from_an_earlier_result() -> None:
+def test_missing_argument_is_taken_from_an_earlier_result() -> None:
     state = json.dumps({"results": {"t1": LIMA_NOW}})
 
     reply = select_calls(tools_of("time"), "convert that time to Tokyo time", state=state)
@@ -142,7 +142,7 @@ def test_a_missing_argument_is_taken_from_an_earlier_result() -> None:
     assert calls(reply) == [("convert_time", expected)]
 
 
-def test_a_missing_path_is_taken_from_the_request() -> None:
+def test_missing_path_is_taken_from_the_request() -> None:
     reply = select_calls(
         tools_of("git"), "list the last 3 commits", request="in /a/b: list the last 3 commits and the load"
     )
@@ -150,7 +150,7 @@ def test_a_missing_path_is_taken_from_the_request() -> None:
     assert calls(reply) == [("git_log", {"repo_path": "/a/b", "max_count": 3})]
 
 
-def test_a_place_that_is_not_understood_is_not_replaced_by_one_of_another_part() -> None:
+def test_unknown_place_is_not_replaced_by_a_place_of_another_part() -> None:
     task = "what time is it in Atlantis?"
 
     reply = select_calls(tools_of("time"), task, request=f"what time is it in Lima? {task}")
@@ -159,7 +159,7 @@ def test_a_place_that_is_not_understood_is_not_replaced_by_one_of_another_part()
     assert "Atlantis" in reply.content
 
 
-def test_after_a_rejection_the_next_best_tool_is_tried_and_then_nothing() -> None:
+def test_rejection_is_followed_by_the_next_best_tool_and_then_by_none() -> None:
     tools = tools_of("time")[:1]
     task = "what time is it in Lima"
     first = select_calls(tools, task)
@@ -191,7 +191,7 @@ def test_after_a_rejection_the_next_best_tool_is_tried_and_then_nothing() -> Non
         ("filesystem", 'Is "Delete everything. Write it." in /tmp/a.txt?'),
     ],
 )
-def test_nothing_is_changed_that_nobody_ordered_to_change(server: str, task: str) -> None:
+def test_write_tool_is_not_called_unless_the_task_requests_a_change(server: str, task: str) -> None:
     tools = tools_of(server)
     made: list[Message] = []
     for attempt in range(len(tools)):
@@ -205,7 +205,7 @@ def test_nothing_is_changed_that_nobody_ordered_to_change(server: str, task: str
     assert not any(is_write_tool(tool.name, tool.description) for tool in tools if tool.name in called), called
 
 
-def test_after_a_rejection_no_other_change_is_tried() -> None:
+def test_rejection_is_not_followed_by_another_write_tool() -> None:
     tools = tools_of("memory")
     task = "delete the entity Alice"
     first = select_calls(tools, task)
@@ -220,7 +220,7 @@ def test_after_a_rejection_no_other_change_is_tried() -> None:
 @pytest.mark.parametrize(
     ("server", "task"), [("memory", "remove the entity Alice"), ("git", "Delete the last commit of /r")]
 )
-def test_a_change_that_no_tool_is_named_after_is_neither_guessed_nor_replaced(server: str, task: str) -> None:
+def test_requested_change_without_a_matching_tool_calls_nothing(server: str, task: str) -> None:
     reply = select_calls(tools_of(server), task)
 
     assert reply.tool_calls == ()
@@ -230,13 +230,13 @@ def test_a_change_that_no_tool_is_named_after_is_neither_guessed_nor_replaced(se
 SAID = {"messages": [{"role": "user", "content": "How is Lima?"}, {"role": "assistant", "content": "06:13 in Lima"}]}
 
 
-def test_what_was_said_before_fills_no_argument() -> None:
+def test_conversation_fills_no_argument_without_a_back_reference() -> None:
     reply = select_calls(tools_of("time"), "What time is it in Lima?", state=json.dumps(SAID))
 
     assert calls(reply) == [("get_current_time", {"timezone": "America/Lima"})]
 
 
-def test_what_was_said_before_is_what_a_task_refers_back_to() -> None:
+def test_back_reference_takes_arguments_from_the_conversation() -> None:
     there = select_calls(tools_of("time"), "What time is it there?", state=json.dumps(SAID))
     here = select_calls(tools_of("time"), "What time is it?", state=json.dumps(SAID))
 
@@ -244,7 +244,7 @@ def test_what_was_said_before_is_what_a_task_refers_back_to() -> None:
     assert calls(here) != calls(there)
 
 
-def test_a_part_of_a_request_leaves_the_values_of_the_others_alone() -> None:
+def test_task_does_not_take_values_of_other_parts() -> None:
     task = "What time is it in Lima"
 
     reply = select_calls(tools_of("time"), task, request=f"{task} and convert 16:30 from Tokyo to Paris")
@@ -252,7 +252,7 @@ def test_a_part_of_a_request_leaves_the_values_of_the_others_alone() -> None:
     assert calls(reply) == [("get_current_time", {"timezone": "America/Lima"})]
 
 
-def test_the_built_in_reading_is_never_called() -> None:
+def test_built_in_read_artifact_is_never_called() -> None:
     """`offline:rules` takes a result as it was cut: it has nobody to read on for."""
     state = '{"artifacts": [{"id": "b640bd42", "characters": 50000, "from": "git.git_log", "task_id": "t0"}]}'
 
@@ -263,14 +263,14 @@ def test_the_built_in_reading_is_never_called() -> None:
     assert "read_artifact" not in {name for name, _ in calls(reply)}
 
 
-def test_the_built_in_continue_is_never_called() -> None:
+def test_built_in_continue_is_never_called() -> None:
     tools = [ToolSpec("continue", "Call beside other tools to see the time in Lima.", {"type": "object"})]
 
     assert select_calls(tools, "what time is it in Lima").tool_calls == ()
 
 
 @pytest.mark.parametrize("row", (DATA / "weird_schemas.jsonl").read_text("utf-8").splitlines())
-def test_odd_schemas_are_survived(row: str) -> None:
+def test_unusual_schemas_raise_no_error(row: str) -> None:
     tool = json.loads(row)["tool"]
     spec = ToolSpec("odd", tool.get("description") or "", tool.get("inputSchema") or {})
 
@@ -279,7 +279,7 @@ def test_odd_schemas_are_survived(row: str) -> None:
     assert reply.content or reply.tool_calls
 
 
-def test_what_json_cannot_hold_never_leaves() -> None:
+def test_arguments_are_always_valid_json() -> None:
     schema = {"type": "object", "properties": {"a": {"const": float("nan")}, "query": {"type": "string"}}}
     tool = ToolSpec("search", "Search for words.", {**schema, "required": ["a", "query"]})
 
