@@ -24,6 +24,7 @@ from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.runs import RunResult
 from starling.core.settings import Limits, ProviderSettings, Settings
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
+from tests.support import model_documents
 from tests.support.gateway_harness import SERVERS, free_port
 from tests.support.model_script import Answer, Body, Rule, Script, When
 from tests.support.model_server import ModelServer
@@ -72,37 +73,17 @@ def _listens(port: int) -> bool:
     return True
 
 
-def task(task_id: str, agent: str, text: str = "", after: Sequence[str] = ()) -> dict[str, Any]:
-    """A task in a decision."""
-    return {"task_id": task_id, "agent": agent, "task": text or f"do {task_id}", "depends_on": list(after)}
+task = model_documents.task
 
 
 def decision(*tasks: dict[str, Any], **fields: Any) -> Answer:
-    """The supervisor's answer that gives these tasks; `fields` replace what else it says."""
-    document = {
-        "thought_process": "because",
-        "plan": [item["task"] for item in tasks],
-        "selected_agents": tasks,
-        "reply": "",
-        "assumptions": [],
-        "unserved": [],
-        "is_request_satisfied": False,
-        "is_in_loop": False,
-        "is_progress_being_made": True,
-    }
-    return Answer(json.dumps(document | fields))
+    """The supervisor's answer that gives these tasks; `fields` replace the rest of it."""
+    return Answer(model_documents.decision_json(*tasks, **fields))
 
 
 def verdict(status: str, *reasons: str, refined: str = "") -> Answer:
-    """The reflector's answer."""
-    document: dict[str, Any] = {
-        "status": status,
-        "refined_output": refined,
-        "reasons": reasons,
-        "evidence": [],
-        "changed": [],
-    }
-    return Answer(json.dumps(document))
+    """The reviewer's answer."""
+    return Answer(model_documents.verdict_json(status, *reasons, refined=refined))
 
 
 def calls(*asked: tuple[str, dict[str, Any] | str]) -> Answer:

@@ -38,34 +38,6 @@ async def test_qa_streams_while_it_writes(platform: Platform, script: ScriptedMo
     assert typed(stream) == stream.reply == "The disk is fine [1]."
 
 
-async def test_qa_sees_results_with_their_citation_and_what_is_missing(
-    platform: Platform, script: ScriptedModel
-) -> None:
-    script.supervisor(decision(task("t1", BENCH), task("t2", BENCH), assumptions=["<any> disk"]), decision())
-    script.agent("t1", Answer("I can't."))
-    script.agent("t2", LOOK)
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("Fine [1]."))
-
-    await platform.ask("How is the disk?")
-
-    (asked,) = platform.requests_containing("You write the final answer")
-    prompt = asked["messages"][1]["content"]
-    assert f'<result task_id="t2" agent="{BENCH}" status="approved" citation="1">the disk is fine</result>' in prompt
-    assert '<part reason="I can\'t.">do t1</part>' in prompt
-    assert "<assumption>&lt;any&gt; disk</assumption>" in prompt
-
-
-async def test_without_qa_the_results_are_the_answer(platform: Platform, script: ScriptedModel) -> None:
-    plan_one_look(script)
-    script.qa(Answer(status=401, body="{}"))
-
-    stream = await platform.ask("How is the disk?")
-
-    assert (stream.status, stream.reply, stream.codes) == ("succeeded", "the disk is fine [1]", ["llm_server_error"])
-    assert typed(stream) == stream.reply
-
-
 async def test_the_plain_answer_replaces_what_was_typed_before(opened: Open, script: ScriptedModel) -> None:
     plan_one_look(script)
     script.qa(Answer("The disk is on fire", hold="for ever", hold_after=3))
@@ -102,15 +74,6 @@ async def test_trouble_with_a_model_is_told_once_for_as_long_as_it_lasts(opened:
     assert skipped == "Model scripted:gone is skipped for a while because it did not answer recently."
 
 
-async def test_an_empty_answer_of_qa_is_none(platform: Platform, script: ScriptedModel) -> None:
-    plan_one_look(script)
-    script.qa(Answer("  "))
-
-    stream = await platform.ask("How is the disk?")
-
-    assert (stream.reply, stream.codes) == ("the disk is fine [1]", ["llm_invalid_response"])
-
-
 async def test_one_written_task_streams_and_skips_qa(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", "coder", "write it")))
     script.agent("t1", Answer("print(1)", hold="rest", hold_after=1))
@@ -127,39 +90,6 @@ async def test_one_written_task_streams_and_skips_qa(platform: Platform, script:
     stream = await platform.stream(key)
     assert typed(stream) == stream.reply == "print(1)"
     assert platform.requests_containing("You write the final answer") == []
-
-
-async def test_a_rejected_draft_is_replaced_by_the_next_one(platform: Platform, script: ScriptedModel) -> None:
-    script.supervisor(decision(task("t1", "generalist", "say it")))
-    script.agent("t1", Answer("A bad draft."), Answer("A good one."))
-    script.reviewer(verdict("REJECTED", "It is bad."), verdict("APPROVED"))
-
-    stream = await platform.ask("Say it.")
-
-    assert len({part["message_id"] for part in stream.of("thinking")}) == 2
-    assert typed(stream) == stream.reply == "A good one."
-
-
-async def test_what_the_review_fixed_is_typed_out(platform: Platform, script: ScriptedModel) -> None:
-    script.supervisor(decision(task("t1", "generalist", "say it")))
-    script.agent("t1", Answer("A bda text."))
-    script.reviewer(verdict("FIXED", "A letter.", refined="A bad text."), verdict("APPROVED"))
-
-    stream = await platform.ask("Say it.")
-
-    assert typed(stream) == stream.reply == "A bad text."
-
-
-async def test_one_of_several_written_tasks_is_not_typed_out(platform: Platform, script: ScriptedModel) -> None:
-    script.supervisor(decision(task("t1", "generalist"), task("t2", "generalist")))
-    script.agent("t1", Answer("One."))
-    script.agent("t2", Answer("Two."))
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("One and two [1][2]."))
-
-    stream = await platform.ask("Say both.")
-
-    assert {part["content"] for part in stream.of("thinking")} == {"One and two [1][2]."}
 
 
 async def test_usage_counts_all_that_was_asked(platform: Platform, script: ScriptedModel) -> None:

@@ -155,18 +155,6 @@ async def test_a_question_that_nobody_answers_becomes_an_assumption(
     assert "Which disk?" in assumed
 
 
-async def test_a_run_whose_caller_can_not_answer_is_not_offered_to_ask(
-    platform: Platform, script: ScriptedModel
-) -> None:
-    script.supervisor(decision(reply="Fine."))
-
-    ended = await platform.ask("Is the disk fine?", limits={"max_clarifications": 0})
-
-    assert ended.status == "succeeded"
-    assert "question" not in str(platform.model.bodies[0]["response_format"])
-    assert "You can't ask the user" in str(platform.model.bodies[0]["messages"])
-
-
 async def test_a_plain_message_is_the_answer_and_of_two_at_once_one_is(
     platform: Platform, script: ScriptedModel
 ) -> None:

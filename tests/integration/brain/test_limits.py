@@ -59,38 +59,6 @@ async def test_a_chain_that_takes_exactly_the_steps_there_are_runs(opened: Open,
     assert (stream.status, stream.codes, len(stream.of("task_result"))) == ("succeeded", [], 3)
 
 
-async def test_a_chain_that_takes_more_steps_is_sent_back_and_then_cut(opened: Open, script: ScriptedModel) -> None:
-    plan_chain(script, 4)
-
-    async with opened(graph_steps=9) as platform:
-        stream = await platform.ask("Do four things.")
-        missing = await reasons(platform, stream)
-
-    assert "t3: Its turn would come too late: only 3 more rounds" in platform.model.bodies[1]["messages"][-1]["content"]
-    assert (stream.status, stream.codes, len(stream.of("task_result"))) == ("succeeded", ["llm_invalid_response"], 3)
-    assert "limits.graph_steps" in missing["do t3"]
-
-
-async def test_a_second_try_that_leaves_no_room_for_the_rest_ends_with_what_there_is(
-    opened: Open, script: ScriptedModel
-) -> None:
-    script.supervisor(
-        decision(task("t1", BENCH), task("t2", BENCH), task("t3", "generalist", after=["t1"])),
-        decision(task("t1", SHOP)),
-    )
-    script.agent("t1", Answer("I can't."), LOOK)
-    script.agent("t2", LOOK)
-    script.reviewer(verdict("APPROVED"))
-    script.qa(Answer("Fine [1][2]."))
-
-    async with opened(graph_steps=7) as platform:
-        stream = await platform.ask("How is the disk?")
-        missing = await reasons(platform, stream)
-
-    assert (stream.status, stream.codes) == ("succeeded", ["limit_reached"])
-    assert list(missing) == ["do t3"]
-
-
 async def test_a_run_ends_at_its_deadline(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(NEVER)
 

@@ -1,0 +1,203 @@
+"""One execution of a run without a database, for unit tests of nodes, agents and the star.
+
+Journal, interrupts, ledger and budget are the real ones; they write to a `MemorySink`.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from brain.context import RunContext
+from brain.durability.journal import Journal
+from brain.durability.ledger import Ledger
+from brain.governance import Allowance, TableGovernance
+from brain.interrupts.budget import Meter, RunBudget
+from brain.interrupts.requests import Interrupts
+from brain.journaled_model import JournaledModel
+from brain.recorder import RunRecorder
+from brain.registry.cards import BUILTINS, AgentCard, Roster
+from brain.state import ConversationMessage
+from starling.core.clock import Deadline, SystemClock
+from starling.core.events import AnyEvent
+from starling.core.llm import ModelReply, ModelRequest, ModelRole, ModelToolCall, TextDelta, TokenUsage
+from starling.core.runs import Channel, Mode, Run, RunConfig, RunLimits, Step
+from starling.core.settings import Limits
+from starling.infra.postgres.runs.interrupts import StoredInterrupt
+from starling.infra.postgres.runs.writer import JournalEntry, Source
+
+MODEL = "scripted:small"
+
+type ScriptedAnswer = str | ModelReply | Exception
+
+
+def tool_calls(*calls: tuple[str, Mapping[str, Any]]) -> ModelReply:
+    """An answer that asks for these tools."""
+    asked = (ModelToolCall(f"call{n}", name, dict(arguments)) for n, (name, arguments) in enumerate(calls))
+    return ModelReply("", tool_calls=tuple(asked))
+
+
+@dataclass(slots=True)
+class ScriptedModelClient:
+    """A model client that gives one answer after another; an exception is raised."""
+
+    answers: list[ScriptedAnswer]
+    usage: TokenUsage = TokenUsage(11, 7)
+    requests: list[ModelRequest] = field(default_factory=list[ModelRequest])
+
+    async def respond(self, request: ModelRequest) -> ModelReply:
+        self.requests.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        reply = ModelReply(answer) if isinstance(answer, str) else answer
+        return replace(reply, usage=self.usage, model=MODEL)
+
+    async def stream_respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
+        reply = await self.respond(request)
+        for word in reply.content.split(" "):
+            yield TextDelta(f"{word} ")
+        yield reply
+
+    def describe(self, role: ModelRole) -> str:
+        del role
+        return MODEL
+
+    @property
+    def prompts(self) -> list[str]:
+        """The last message of each request."""
+        return [request.messages[-1].content for request in self.requests]
+
+
+@dataclass(slots=True)
+class MemorySink:
+    """What one execution of a run wrote."""
+
+    run: Run
+    events: list[AnyEvent] = field(default_factory=list[AnyEvent])
+    steps: list[Step] = field(default_factory=list[Step])
+    entries: list[JournalEntry] = field(default_factory=list[JournalEntry])
+    proven_seconds: float = 0.0
+    sources: list[Source] = field(default_factory=list[Source])
+
+    def emit(self, event: AnyEvent) -> None:
+        self.events.append(event)
+
+    def step(self, step: Step) -> None:
+        self.steps.append(step)
+
+    def record(self, entry: JournalEntry) -> None:
+        self.entries.append(entry)
+
+    def add(self, source: Source) -> None:
+        self.sources.append(source)
+
+    async def flush(self) -> None:
+        for source in self.sources:
+            source()
+        self.sources.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One execution of a run: its context, its model and what it wrote."""
+
+    context: RunContext
+    model: ScriptedModelClient
+    sink: MemorySink
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        """The data of the events of a type, in order."""
+        return [event.model_dump() for event in self.sink.events if event.type == kind]
+
+    @property
+    def kinds(self) -> list[str]:
+        return [event.type for event in self.sink.events]
+
+    @property
+    def warnings(self) -> list[str]:
+        """The codes of warnings, in order."""
+        return [event["code"] for event in self.events("warning")]
+
+    @property
+    def text(self) -> str:
+        """The text that was streamed, each message replacing the one before."""
+        parts = self.events("thinking")
+        return "".join(part["content"] for part in parts if part["message_id"] == parts[-1]["message_id"])
+
+
+def make_run(text: str = "Hi.", *, fence: int = 1, **limits: Any) -> Run:
+    """A claimed run; `limits` are its own."""
+    return Run(
+        tenant="default",
+        id="018f0000-0000-7000-8000-000000000001",
+        thread_id="thread",
+        branch_id="018f0000-0000-7000-8000-000000000002",
+        epoch=1,
+        graph_version=1,
+        input=text,
+        config=RunConfig(limits=RunLimits(**limits)),
+        correlation_id="correlation",
+        trace_id="0" * 32,
+        fence=fence,
+        crashes=0,
+        remaining_seconds=60.0,
+        claimed_at=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+
+
+def make_execution(
+    *answers: ScriptedAnswer,
+    run: Run | None = None,
+    limits: Limits | None = None,
+    agents: Sequence[AgentCard] = (),
+    history: Sequence[ConversationMessage] = (),
+    seconds: float = 60.0,
+    interrupts: Sequence[StoredInterrupt] = (),
+    after: Execution | None = None,
+) -> Execution:
+    """Begin an execution in which the model gives these answers; `after` an earlier one, whose journal it knows."""
+    run, limits = run or make_run(), limits or Limits()
+    sink, clock, model = MemorySink(run), SystemClock(), ScriptedModelClient(list(answers))
+    recorder, journal = RunRecorder(sink), Journal(sink, after.sink.entries if after else ())
+    questions = Interrupts(sink, clock, 60.0, interrupts)
+    budget = RunBudget(Deadline(clock, seconds), Meter(), questions, run.config.limits.tokens)
+    context = RunContext(
+        run=run,
+        allowance=allowance(run, limits),
+        roster=Roster({card.name: card for card in (*BUILTINS, *agents)}),
+        history=tuple(history),
+        recorder=recorder,
+        journal=journal,
+        model=JournaledModel(model, journal, recorder, budget, limits.model_call_seconds),
+        budget=budget,
+        interrupts=questions,
+        ledger=Ledger(sink, questions, clock, 60.0),
+    )
+    return Execution(context, model, sink)
+
+
+def allowance(run: Run, limits: Limits) -> Allowance:
+    return TableGovernance(limits).evaluate_request(
+        run.thread_id, Channel.CHAT, Mode.MODERATE, run.input, run.config.limits
+    )
+
+
+def stored_interrupt(asked: Mapping[str, Any], kind: Any, key: str, **fields: Any) -> StoredInterrupt:
+    """An interrupt as a later execution finds it, from its event's data; `fields` say how it was answered."""
+    values: dict[str, Any] = {
+        "id": asked["id"],
+        "run_id": make_run().id,
+        "key": key,
+        "kind": kind,
+        "path": "",
+        "reason": asked["reason"],
+        "message": asked["message"],
+        "response_schema": {},
+        "call": None,
+        "state": "resolved",
+        "payload": {},
+        "created_at": datetime(2026, 1, 1, tzinfo=UTC),
+        "expires_at": datetime(2026, 1, 2, tzinfo=UTC),
+    }
+    return StoredInterrupt(**(values | fields))

@@ -1,0 +1,88 @@
+"""Reviews: whose verdict counts, with which prompt and model, and that it is reported once."""
+
+from brain.agents.reflection import Reviewer
+from brain.agents.runtime import AttemptOutput, TaskExecution, ToolUse
+from brain.prompts import prompt
+from brain.registry.cards import AgentCard
+from brain.state import Dispatch, TaskRecord
+from starling.core.agents import LLMAgentConfig
+from starling.core.tools import ToolOutcome
+from starling.core.tracing import NOOP_TRACER
+from tests.support.in_memory_run import Execution, make_execution
+from tests.support.model_documents import verdict_json
+
+CARD = AgentCard("bench", "specialist", "Looks.", server="bench")
+REVIEWER = Reviewer(prompt("reflection"), prompt("reviewer"), NOOP_TRACER)
+APPROVED = verdict_json("APPROVED", "Fine.")
+
+
+def task_of(begun: Execution, card: AgentCard = CARD) -> TaskExecution:
+    task = TaskRecord(id="t1", agent=card.name, task="look", depends_on=[], status="running")
+    sent = Dispatch(
+        input_request="How is the disk?",
+        path="t1",
+        messages=[],
+        task=task,
+        whole_plan=True,
+        needed=[],
+        global_state={},
+    )
+    return TaskExecution(begun.context, card, sent, "t1")
+
+
+async def test_prompt_shows_calls_with_arguments_and_results() -> None:
+    begun = make_execution(APPROVED)
+    use = ToolUse("bench.look", {"thing": "disk"}, ToolOutcome("succeeded", "the disk is <fine>"))
+
+    result = await REVIEWER.review(task_of(begun), AttemptOutput("the disk is <fine>", (use,)), attempt=1)
+
+    [asked] = begun.model.prompts
+    assert '<call name="bench.look" status="succeeded"><arguments>{&quot;thing&quot;' in asked
+    assert "<result>the disk is &lt;fine&gt;</result>" in asked
+    assert (result.approved, result.output) == (True, "the disk is <fine>")
+
+
+async def test_prompt_says_that_a_cut_result_is_longer() -> None:
+    begun = make_execution(APPROVED)
+    outcome = ToolOutcome("succeeded", "the beginning", truncated=True, artifact="a1", characters=50_000)
+
+    await REVIEWER.review(
+        task_of(begun), AttemptOutput("the beginning", (ToolUse("bench.look", {}, outcome),)), attempt=1
+    )
+
+    assert 'shown="the beginning of 50,000 characters"' in begun.model.prompts[0]
+
+
+async def test_reviewing_agent_gives_its_instruction_and_its_model() -> None:
+    config = LLMAgentConfig(id="strict", behavior_template="Accept nothing vague.", llm_model="scripted:large")
+    card = AgentCard("writer", "custom", "Writes.", reviewer=config)
+    begun = make_execution(APPROVED)
+
+    await REVIEWER.review(task_of(begun, card), AttemptOutput("text"), attempt=1)
+
+    [request] = begun.model.requests
+    assert request.model == "scripted:large"
+    assert "Accept nothing vague." in request.messages[0].content
+    assert request.prompt == prompt("reflection").used
+
+
+async def test_verdicts_of_two_attempts_have_places_of_their_own_in_the_journal() -> None:
+    begun = make_execution("garbage", verdict_json("REJECTED", "No."), APPROVED)
+    execution = task_of(begun)
+
+    first = await REVIEWER.review(execution, AttemptOutput("one"), attempt=1)
+    second = await REVIEWER.review(execution, AttemptOutput("two"), attempt=2)
+
+    assert (first.approved, second.approved) == (False, True)
+    assert [entry.position for entry in begun.sink.entries if entry.kind == "answer"] == [0, 1, 4]
+
+
+async def test_replayed_verdict_is_not_reported_again() -> None:
+    first = make_execution(APPROVED)
+    await REVIEWER.review(task_of(first), AttemptOutput("text"), attempt=1)
+    second = make_execution(after=first)
+
+    result = await REVIEWER.review(task_of(second), AttemptOutput("text"), attempt=1)
+
+    assert (result.approved, result.reasons) == (True, ("Fine.",))
+    assert (second.kinds, second.model.requests) == ([], [])

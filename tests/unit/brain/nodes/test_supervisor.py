@@ -1,0 +1,374 @@
+"""The supervisor node: what it decides without a model, what it asks one, and when it stops asking."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from langgraph.graph import END, START, StateGraph
+from langgraph.runtime import Runtime
+
+from brain.context import RunContext
+from brain.interrupts.budget import OUT_OF_TIME, OUT_OF_TOKENS
+from brain.nodes.supervisor import Supervisor
+from brain.planning.plan_validation import UNREACHED
+from brain.prompts import prompt
+from brain.registry.cards import AgentCard
+from brain.state import GraphState, TaskOutcome, TaskRecord, Update, after, initial_state
+from starling.core.errors import LLMConnectionError, LLMInvalidResponse
+from starling.core.settings import Limits
+from starling.core.tracing import NOOP_TRACER
+from tests.support.in_memory_run import Execution, make_execution, make_run, stored_interrupt
+from tests.support.model_documents import decision_json, task
+
+BENCH = AgentCard("bench", "specialist", "Looks at things.", server="bench")
+AGENTS = (BENCH, AgentCard("away", "specialist", "Is away.", server="away", degraded="The server is away."))
+GARBAGE = '{"plan": "none"}'
+QUESTION = decision_json(question="Which disk?", options=["the first", "the second"])
+
+
+class Sessions:
+    """Remembers which servers were warmed."""
+
+    def __init__(self) -> None:
+        self.warmed: list[str] = []
+
+    def warm(self, server: str) -> None:
+        self.warmed.append(server)
+
+
+def supervisor(sessions: Sessions | None = None, **limits: Any) -> Supervisor:
+    return Supervisor(prompt("supervisor"), Limits(**limits), sessions or Sessions(), NOOP_TRACER)
+
+
+async def step(node: Supervisor, state: GraphState, execution: Execution) -> Update:
+    return await node(state, Runtime(context=execution.context))
+
+
+async def suspended(node: Supervisor, state: GraphState, execution: Execution) -> list[str]:
+    """Run the node in a graph of its own and return the ids of the interrupts that it waits for."""
+    graph: StateGraph[GraphState, RunContext, GraphState, GraphState] = StateGraph(GraphState, RunContext)
+    graph.add_node("supervisor", node)
+    graph.add_edge(START, "supervisor")
+    graph.add_edge("supervisor", END)
+    reached = await graph.compile().ainvoke(state, context=execution.context)
+    return [key for item in reached["__interrupt__"] for key in item.value]
+
+
+def record(task_id: str, status: Any = "pending", *after: str) -> TaskRecord:
+    return TaskRecord(id=task_id, agent="bench", task=f"do {task_id}", depends_on=list(after), status=status)
+
+
+def outcome(task_id: str, status: Any = "approved", **fields: Any) -> TaskOutcome:
+    output, reason = ("fine", "") if status == "approved" else ("", "It broke.")
+    return TaskOutcome(
+        task_id=task_id, agent="bench", status=status, output=output, reason=reason, attempts=1, tools=[], **fields
+    )
+
+
+def planned(*tasks: TaskRecord, results: list[TaskOutcome] | None = None, **routing: Any) -> GraphState:
+    """The state after one decision that planned these tasks."""
+    begun = initial_state("How is the disk?")
+    update = {"tasks": list(tasks), "results": results or [], "plan": ["look"]}
+    return after(begun, update | {"routing": begun["routing"] | {"decisions": 1, "plan_version": 1} | routing})
+
+
+FAILED = planned(record("t1", "failed"), results=[outcome("t1", "failed")])
+
+
+async def test_direct_reply_finishes_after_one_call() -> None:
+    execution = make_execution(decision_json(reply=" Hello! "))
+
+    update = await step(supervisor(), initial_state("Hi."), execution)
+
+    assert (update["reply"], update["next_step"], update["routing"]["direct"]) == ("Hello!", [], True)
+    assert len(execution.model.requests) == 1
+
+
+async def test_direct_reply_keeps_the_parts_that_it_leaves_unserved() -> None:
+    unserved = [{"part": "book a flight", "reason": "no agent books flights"}]
+    execution = make_execution(decision_json(reply="Hello!", unserved=unserved))
+
+    update = await step(supervisor(), initial_state("Hi. Book a flight."), execution)
+
+    assert update["degraded"] == unserved
+
+
+async def test_plan_dispatches_ready_tasks_only_and_warms_their_servers() -> None:
+    sessions, execution = (
+        Sessions(),
+        make_execution(
+            decision_json(task("t1", "bench"), task("t2", "generalist"), task("t3", "bench", after=["t1"])),
+            agents=AGENTS,
+        ),
+    )
+
+    update = await step(supervisor(sessions), initial_state("How is the disk?"), execution)
+
+    assert update["next_step"] == ["t1", "t2"]
+    assert {item["id"]: item["status"] for item in update["tasks"]} == {
+        "t1": "running", "t2": "running", "t3": "pending",
+    }  # fmt: skip
+    assert sessions.warmed == ["bench"]
+    assert execution.kinds == ["plan", "route"]
+
+
+async def test_dispatch_is_limited_to_the_parallel_tasks() -> None:
+    execution = make_execution(decision_json(*(task(f"t{n}", "generalist") for n in range(3))))
+
+    update = await step(supervisor(parallel_tasks=2), initial_state("Do three things."), execution)
+
+    assert update["next_step"] == ["t0", "t1"]
+
+
+async def test_ready_task_of_a_sound_plan_is_dispatched_without_a_model() -> None:
+    execution = make_execution(agents=AGENTS)
+    state = planned(record("t1", "approved"), record("t2", "pending", "t1"), results=[outcome("t1")])
+
+    update = await step(supervisor(), state, execution)
+
+    assert (update["next_step"], execution.model.requests) == (["t2"], [])
+
+
+async def test_finished_plan_goes_to_qa_without_a_model() -> None:
+    execution = make_execution(agents=AGENTS)
+
+    update = await step(supervisor(), planned(record("t1", "approved"), results=[outcome("t1")]), execution)
+
+    assert (update, execution.model.requests) == ({"next_step": [], "degraded": []}, [])
+
+
+async def test_failed_task_is_decided_again_with_its_reason_in_the_prompt() -> None:
+    execution = make_execution(decision_json(task("t1", "generalist")), agents=AGENTS)
+
+    update = await step(supervisor(), FAILED, execution)
+
+    assert (update["next_step"], update["routing"]["decisions"]) == (["t1"], 2)
+    assert "It broke." in execution.model.prompts[0]
+
+
+async def test_uncertain_outcome_is_marked_in_the_prompt() -> None:
+    execution = make_execution(decision_json(is_request_satisfied=True), agents=AGENTS)
+    state = planned(record("t1", "failed"), results=[outcome("t1", "failed", unknown=True)])
+
+    await step(supervisor(), state, execution)
+
+    assert "outcome_unknown&quot;: true" in execution.model.prompts[0]
+
+
+async def test_same_failure_is_not_decided_twice() -> None:
+    execution = make_execution(agents=AGENTS)
+    state = planned(record("t1", "failed"), results=[outcome("t1", "failed")], failures_seen=1)
+
+    update = await step(supervisor(), state, execution)
+
+    assert [part["reason"] for part in update["degraded"]] == ["It broke."]
+    assert execution.model.requests == []
+
+
+async def test_satisfied_decision_finishes_and_names_failed_tasks() -> None:
+    execution = make_execution(decision_json(is_request_satisfied=True), agents=AGENTS)
+    state = planned(record("t1", "failed"), record("t2", "approved"), results=[outcome("t1", "failed"), outcome("t2")])
+
+    update = await step(supervisor(), state, execution)
+
+    assert update["next_step"] == []
+    assert [(part["part"], part["reason"]) for part in update["degraded"]] == [("do t1", "It broke.")]
+
+
+async def test_limit_of_decisions_ends_planning_with_a_warning() -> None:
+    execution = make_execution(agents=AGENTS, run=make_run(supervisor_calls=1))
+
+    update = await step(supervisor(), FAILED, execution)
+
+    assert (update["next_step"], execution.warnings, execution.model.requests) == ([], ["limit_reached"], [])
+
+
+async def test_limit_of_graph_steps_ends_dispatching_with_a_warning() -> None:
+    execution = make_execution(agents=AGENTS)
+
+    update = await step(supervisor(graph_steps=7), planned(record("t1"), rounds=2), execution)
+
+    assert (update["next_step"], execution.warnings) == ([], ["limit_reached"])
+    assert [part["reason"] for part in update["degraded"]] == [UNREACHED]
+
+
+async def test_plan_longer_than_the_steps_is_sent_back_and_then_cut() -> None:
+    chain = decision_json(*(task(f"t{n}", "generalist", after=[f"t{n - 1}"] if n else []) for n in range(4)))
+    execution = make_execution(chain, chain)
+
+    update = await step(supervisor(graph_steps=9), initial_state("Do four things."), execution)
+
+    assert "t3: Its turn would come too late: only 3 more rounds" in execution.model.prompts[1]
+    assert [item["id"] for item in update["tasks"]] == ["t0", "t1", "t2"]
+    assert "limits.graph_steps" in update["degraded"][0]["reason"]
+
+
+async def test_circuit_breaker_stops_at_the_second_repeat_without_progress() -> None:
+    again = decision_json(task("t1", "bench"), plan=["look"])
+    state, execution = initial_state("How is the disk?"), make_execution(again, again, again, agents=AGENTS)
+    dispatched: list[list[str]] = []
+
+    for number in range(1, 4):
+        update = await step(supervisor(), state, execution)
+        dispatched.append(update["next_step"])
+        failed = [outcome("t1", "failed")] * number
+        state = after(state, update | {"tasks": [record("t1", "failed")], "results": failed})
+
+    assert dispatched == [["t1"], ["t1"], []]
+    assert execution.warnings == ["circuit_breaker"]
+
+
+async def test_nothing_is_decided_after_the_deadline() -> None:
+    execution = make_execution(agents=AGENTS, seconds=0.0)
+
+    update = await step(supervisor(), planned(record("t1")), execution)
+
+    assert [part["reason"] for part in update["degraded"]] == [OUT_OF_TIME]
+
+
+async def test_nothing_is_decided_without_budget() -> None:
+    execution = make_execution(agents=AGENTS)
+    execution.context.budget.meter.exhausted = True
+
+    update = await step(supervisor(), planned(record("t1")), execution)
+
+    assert [part["reason"] for part in update["degraded"]] == [OUT_OF_TOKENS]
+
+
+@pytest.mark.parametrize("wrong", [GARBAGE, "", "certainly!", decision_json(task("t1", "a"), task("t1", "b"))])
+async def test_invalid_decision_is_repaired_once(wrong: str) -> None:
+    execution = make_execution(wrong, decision_json(reply="Hello."))
+
+    update = await step(supervisor(), initial_state("Hi."), execution)
+
+    repair = execution.model.requests[1].messages
+    assert [message.role for message in repair] == ["system", "user", "assistant", "user"]
+    assert "<validation_error>" in repair[-1].content
+    assert (update["reply"], execution.warnings) == ("Hello.", ["llm_invalid_response"])
+
+
+async def test_unreadable_decision_is_sent_back_with_its_fault() -> None:
+    cut = LLMInvalidResponse("scripted:small", "the answer was cut off at the token limit")
+    execution = make_execution(cut, decision_json(reply="Hello."))
+
+    update = await step(supervisor(), initial_state("Hi."), execution)
+
+    assert "<validation_error>the answer was cut off at the token limit" in execution.model.prompts[1]
+    assert update["reply"] == "Hello."
+
+
+async def test_unreachable_model_is_a_failure_with_its_reason() -> None:
+    execution = make_execution(LLMConnectionError("scripted:small", "not today"))
+
+    update = await step(supervisor(), initial_state("Hi."), execution)
+
+    assert (execution.warnings, update["next_step"]) == (["llm_connection_error"], [])
+    assert "not today" in update["failure"]
+
+
+async def test_two_invalid_decisions_are_given_up_as_a_failure() -> None:
+    execution = make_execution(GARBAGE, GARBAGE)
+
+    update = await step(supervisor(), initial_state("Hi."), execution)
+
+    assert update["failure"].startswith("The request couldn't be planned. Model scripted:small: two answers in a row")
+    assert execution.warnings == ["llm_invalid_response"] * 2
+
+
+async def test_failed_decision_with_approved_results_is_no_failure() -> None:
+    execution = make_execution(LLMConnectionError("scripted:small", "it is away"), agents=AGENTS)
+    state = planned(record("t1", "approved"), record("t2", "failed"), results=[outcome("t1"), outcome("t2", "failed")])
+
+    update = await step(supervisor(), state, execution)
+
+    assert (update["failure"], execution.warnings) == ("", ["llm_connection_error"])
+
+
+async def test_unknown_names_are_sent_back_and_the_rest_counts_if_the_repair_fails() -> None:
+    wrong = decision_json(task("t1", "nobody", "book a flight"), task("t2", "bench"))
+    execution = make_execution(wrong, "", agents=AGENTS)
+
+    update = await step(supervisor(), initial_state("Book a flight, and how is the disk?"), execution)
+
+    assert "There is no agent 'nobody'. The agents are: away, bench, coder, generalist." in execution.model.prompts[1]
+    assert (update["next_step"], [part["part"] for part in update["degraded"]]) == (["t2"], ["book a flight"])
+
+
+async def test_task_for_a_degraded_agent_is_named_with_its_reason() -> None:
+    execution = make_execution(decision_json(task("t1", "away"), task("t2", "bench")), agents=AGENTS)
+
+    update = await step(supervisor(), initial_state("Look at both."), execution)
+
+    assert update["degraded"] == [{"part": "do t1", "reason": "The server is away.", "task_id": "t1"}]
+
+
+async def test_part_that_is_served_later_is_not_degraded_any_more() -> None:
+    execution = make_execution(decision_json(task("t1", "bench")), agents=AGENTS)
+    known = [{"part": "do t1", "reason": "There is no agent 'nobody'.", "task_id": "t1"}]
+
+    update = await step(supervisor(), after(FAILED, {"degraded": known}), execution)
+
+    assert (update["next_step"], update["degraded"]) == (["t1"], [])
+
+
+async def test_replayed_decision_is_asked_and_reported_once() -> None:
+    first = make_execution(decision_json(task("t1", "bench")), agents=AGENTS)
+    before = await step(supervisor(), initial_state("How is the disk?"), first)
+    second = make_execution(agents=(replace(BENCH, degraded="The server is away."),), after=first)
+
+    update = await step(supervisor(), initial_state("How is the disk?"), second)
+
+    assert update["plan"] == before["plan"]
+    assert (second.model.requests, second.kinds) == ([], [])
+
+
+async def test_question_suspends_and_is_asked_once() -> None:
+    execution = make_execution(QUESTION)
+
+    waits = await suspended(supervisor(), initial_state("Is the disk fine?"), execution)
+
+    [asked] = execution.events("clarification")
+    assert (asked["message"], waits) == ("Which disk?", [asked["id"]])
+    again = make_execution(after=execution, interrupts=[stored_interrupt(asked, "clarification", KEY, state="open")])
+    assert await suspended(supervisor(), initial_state("Is the disk fine?"), again) == waits
+    assert (again.kinds, again.model.requests) == ([], [])
+
+
+async def test_answer_leads_to_a_decision_that_may_not_ask_again() -> None:
+    first = make_execution(QUESTION)
+    await suspended(supervisor(), initial_state("Is the disk fine?"), first)
+    [asked] = first.events("clarification")
+    answered = stored_interrupt(asked, "clarification", KEY, payload={"answer": "the second"})
+    second = make_execution(decision_json(reply="It is fine."), after=first, interrupts=[answered])
+
+    update = await step(supervisor(), initial_state("Is the disk fine?"), second)
+
+    [request] = second.model.requests
+    assert (update["reply"], update["messages"][1]["content"]) == ("It is fine.", "the second")
+    assert "the second" in request.messages[1].content
+    assert "question" not in str(request.response)
+
+
+async def test_unanswered_question_becomes_an_assumption() -> None:
+    first = make_execution(QUESTION)
+    await suspended(supervisor(), initial_state("Is the disk fine?"), first)
+    [asked] = first.events("clarification")
+    expired = stored_interrupt(asked, "clarification", KEY, state="expired")
+    second = make_execution(decision_json(reply="It is fine."), after=first, interrupts=[expired])
+
+    update = await step(supervisor(), initial_state("Is the disk fine?"), second)
+
+    assert "Which disk?" in update["assumptions"][0]
+
+
+async def test_caller_that_allows_no_questions_is_not_asked() -> None:
+    execution = make_execution(decision_json(reply="Fine."), run=make_run(max_clarifications=0))
+
+    await step(supervisor(), initial_state("Is the disk fine?"), execution)
+
+    [request] = execution.model.requests
+    assert "question" not in str(request.response)
+    assert "You can't ask the user" in str(request.messages)
+
+
+KEY = "clarification/supervisor/1"
