@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from starling.app.access.keys import KeyService, KeySpec
-from starling.app.runtime.retention import prune
+from starling.app.container.admin import open_admin
 from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
 from starling.core.principal import Scope
@@ -92,7 +92,8 @@ class Admin:
 
         async def pruned() -> Forgotten:
             age = max(self.promises.prune_age, time() - self.books.sent_since + _PRUNE_SECONDS)
-            return await prune(settings, Selection(timedelta(seconds=age)), dry_run=False)
+            async with open_admin(settings) as admin:
+                return await admin.retention.prune(Selection(timedelta(seconds=age)), _ACTOR)
 
         return (await _patiently(pruned)).total
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 import aiohttp
 import pytest
 
-from starling.app.container import open_services
+from starling.app.container.services import open_services
 from starling.app.runs.acceptance import RunRequest
 from starling.app.runtime.database import Database
 from starling.core.settings import Settings

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.app.container import Services, open_services
+from starling.app.container.services import Services, open_services
 from starling.app.runs.acceptance import RunRequest
 from starling.app.runtime.database import Database
 from starling.core.events import StoredEvent

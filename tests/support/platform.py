@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from brain.executor import Brain
-from starling.app.container import Services, WorkerRuntime, open_services, open_worker_runtime
+from starling.app.container.services import Services, open_services
+from starling.app.container.worker_runtime import WorkerRuntime, open_worker_runtime
 from starling.app.runs.acceptance import RunRequest
 from starling.app.runtime.database import Database
 from starling.core.events import StoredEvent

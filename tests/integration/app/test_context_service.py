@@ -13,7 +13,8 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.app.access.keys import KeySpec
-from starling.app.container import Services, open_services, open_worker_runtime
+from starling.app.container.services import Services, open_services
+from starling.app.container.worker_runtime import open_worker_runtime
 from starling.app.runs.acceptance import RunRequest
 from starling.app.runtime.database import Database
 from starling.app.worker.worker import working

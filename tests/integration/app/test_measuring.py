@@ -77,7 +77,7 @@ async def test_the_database_is_asked_once_in_a_while() -> None:
     async def epoch() -> int:
         return 7
 
-    metrics_exporter = MetricsExporter.of(Metrics(), backlog, epoch)
+    metrics_exporter = MetricsExporter(Metrics(), backlog, epoch)
     texts = [await metrics_exporter.text() for _ in range(3)]
 
     assert asked == 1
@@ -93,4 +93,4 @@ async def test_without_a_database_there_are_metrics_all_the_same() -> None:
     async def epoch() -> int:
         return 7
 
-    assert b"starling_database_up 0.0" in await MetricsExporter.of(Metrics(), away, epoch).text()
+    assert b"starling_database_up 0.0" in await MetricsExporter(Metrics(), away, epoch).text()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from starling.app.runtime.retention import prune
+from starling.app.container.admin import open_admin
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.retention import Selection
 from tests.support.model_server import ModelServer
@@ -26,7 +26,8 @@ async def test_what_was_pruned_stands_in_the_audit_trail(platform: Platform, dat
     await platform.ask("How are you?")
     settings = platform.settings.model_copy(update={"database_url": SecretStr(database_url)})
 
-    forgotten = await prune(settings, Selection(timedelta(microseconds=1)), dry_run=False)
+    async with open_admin(settings) as admin:
+        forgotten = await admin.retention.prune(Selection(timedelta(microseconds=1)), Actor.local("cli"))
 
     actor = Actor.local("cli")
     (entry,) = await latest(platform.services.engine, actor.tenant, limit=1)

@@ -246,7 +246,7 @@ async def test_every_change_says_who_made_it_and_from_where(
     assert {entry.actor for entry in entries} == {ADMIN}
     assert entries[0].deed.detail["servers"]["removed"] == ["extra"]
     assert (start.actor, start.deed.action) == (Actor.local("start"), "registry.start")
-    assert [(record.number, record.actor, record.origin) for record in await registry.latest(2)] == [
+    assert [(record.number, record.actor, record.origin) for record in await platform.services.epochs.latest(2)] == [
         (4, "key-1", "192.0.2.7"),
         (3, "key-1", "192.0.2.7"),
     ]
@@ -345,10 +345,10 @@ async def test_epochs_that_runs_hold_stay_open(
         key = await platform.accept("Hello.")
         await platform.services.registry.reload(make(bench={}), ADMIN)
         await platform.worker_runtime.epoch_follower.tidy()
-        held = {record.number: (record.runs, record.closed_at) for record in await platform.services.registry.latest(5)}
+        held = {record.number: (record.runs, record.closed_at) for record in await platform.services.epochs.latest(5)}
         await platform.finish(key)
         await platform.worker_runtime.epoch_follower.tidy()
-        left = {record.number: record for record in await platform.services.registry.latest(5)}
+        left = {record.number: record for record in await platform.services.epochs.latest(5)}
 
     assert held[1] == (1, None)
     assert left[1].closed_at is not None

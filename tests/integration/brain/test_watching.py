@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from brain.registry.repository import EpochRepository
+from starling.app.container.services import build_registry
 from starling.app.registry.file_watcher import watching
-from starling.app.registry.service import RegistryService
 from starling.core.principal import SHARED
 from starling.infra.postgres.audit import latest
 from starling.infra.postgres.engine import open_engine
@@ -76,7 +75,7 @@ async def test_a_file_that_changes_while_postgres_is_away_is_reloaded_when_it_is
     assert file is not None
     async with proxied(database_url) as database:
         engine, port = open_engine(database.url), database.proxy.port
-        registry = RegistryService(engine, EpochRepository(engine), settings.limits)
+        registry = build_registry(engine, settings.limits)
         async with watching(settings, registry):
             await database.proxy.stop()
             write(file, extra=workbench.as_server("read"))

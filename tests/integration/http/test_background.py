@@ -8,10 +8,11 @@ import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
-from starling.app.container import Database, open_services
+from starling.app.container.services import open_services
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.uvicorn_server import bind, serving
+from starling.app.runtime.database import Database
 from starling.core.ids import new_id
 from starling.core.settings import Settings
 from tests.integration.http.conftest import LiveApi

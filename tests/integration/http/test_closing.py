@@ -11,11 +11,12 @@ from fastapi import FastAPI
 from pydantic import SecretStr
 from sqlalchemy import QueuePool
 
-from starling.app.container import Database, Services, open_services
+from starling.app.container.services import Services, open_services
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.dependencies import drain
 from starling.app.http.uvicorn_server import bind, serving
+from starling.app.runtime.database import Database
 from starling.core.settings import Settings
 from tests.support.sse import read_events
 from tests.support.tcp_proxy import proxied

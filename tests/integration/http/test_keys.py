@@ -16,11 +16,12 @@ from sqlalchemy import func, select, update
 
 from mcp_gateway.config import server_of
 from starling.app.access.keys import KeySpec
-from starling.app.container import Database, Services, open_services
+from starling.app.container.services import Services, open_services
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.loopback_policy import refuse_open_binding
 from starling.app.http.uvicorn_server import bind, serving
+from starling.app.runtime.database import Database
 from starling.core.clock import SystemClock
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from starling.core.ids import new_id

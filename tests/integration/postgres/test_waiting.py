@@ -24,7 +24,7 @@ async def test_more_interrupts_than_are_read_at_once_are_all_listed(engine: Asyn
     answering = InterruptService(InterruptRepository(engine, runs))
 
     listed = await answering.all_waiting(new.key.tenant)
-    at_once = await answering.waiting(new.key.tenant)
+    at_once = await answering.repository.waiting(new.key.tenant)
 
     assert (len(listed), len(at_once)) == (MOST + 1, MOST)
     assert [item.id for item in listed] == sorted({item.id for item in listed})

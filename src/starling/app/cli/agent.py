@@ -12,7 +12,8 @@ from pydantic import BaseModel, ValidationError
 from starling.app.cli.command_settings import settings_of
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import print_json, print_line, print_table
-from starling.app.registry.agents import Agent, AgentService, open_agents
+from starling.app.container.admin import open_admin
+from starling.app.registry.agents import Agent, AgentService
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
@@ -122,8 +123,8 @@ def _with[T: BaseModel](context: typer.Context, do: Callable[[AgentService], Awa
 
 
 async def _done[T](settings: Settings, do: Callable[[AgentService], Awaitable[T]]) -> T:
-    async with open_agents(settings) as agents:
-        return await do(agents)
+    async with open_admin(settings) as admin:
+        return await do(admin.agents)
 
 
 def _owner(tenant: str) -> Principal:

@@ -9,8 +9,11 @@ from starling.app.cli.command_settings import settings_of
 from starling.app.cli.durations import parse_duration
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import print_json, print_line, print_table, progress
+from starling.app.container.admin import open_admin
 from starling.app.runtime.database import find_database
-from starling.app.runtime.retention import prune as prune_database
+from starling.app.runtime.retention import STATEMENT_SECONDS
+from starling.core.settings import Settings
+from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.retention import Forgotten, Selection
 from starling.infra.postgres.schema import upgrade as upgrade_schema
 
@@ -49,7 +52,7 @@ def prune(
     """Remove what ended runs left, beside runs that go on. Results, last events and conversations stay."""
     which = Selection(parse_duration(older_than), tenant, audit)
     with progress("Looking …" if dry_run else "Removing …"):
-        forgotten = run_until_stopped(prune_database(settings_of(context), which, dry_run=dry_run))
+        forgotten = run_until_stopped(_prune(settings_of(context), which, dry_run=dry_run))
     if as_json:
         print_json(_document(forgotten, dry_run=dry_run))
         return
@@ -61,6 +64,11 @@ def prune(
         print_line(f"Nothing to remove. {_why_nothing(forgotten)}")
     if forgotten.unsettled:
         print_line(f"{forgotten.unsettled} calls stay: nobody knows yet whether they were made.")
+
+
+async def _prune(settings: Settings, which: Selection, *, dry_run: bool) -> Forgotten:
+    async with open_admin(settings, statement_seconds=STATEMENT_SECONDS) as admin:
+        return await admin.retention.prune(which, Actor.local("cli"), dry_run=dry_run)
 
 
 def _document(forgotten: Forgotten, *, dry_run: bool) -> dict[str, object]:

@@ -7,18 +7,16 @@ from typing import Annotated, Any
 import typer
 
 from mcp_gateway.repository import ServerRow
-from starling.app.access.keys import KeyService, KeySpec
+from starling.app.access.keys import KeySpec
 from starling.app.cli.command_settings import settings_of
 from starling.app.cli.durations import parse_duration
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import diagnostics, print_json, print_line, print_table, write
-from starling.app.runs.records import open_records
-from starling.core.clock import SystemClock
+from starling.app.container.admin import open_admin
 from starling.core.principal import DEFAULT_TENANT, Grant, Scope
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.engine import Engine
-from starling.infra.postgres.keys import KeyRepository, StoredKey
+from starling.infra.postgres.keys import StoredKey
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -94,15 +92,11 @@ def revoke(
         print_line(f"{row.name}'s key {row.id} is revoked.")
 
 
-def _keys(engine: Engine) -> KeyService:
-    return KeyService(KeyRepository(engine), SystemClock())
-
-
 async def _create(settings: Settings, spec: KeySpec) -> tuple[StoredKey, str, Sequence[str]]:
     """Return the row, the key, and which servers and tools of its grant aren't there."""
-    async with open_records(settings) as records:
-        row, key = await _keys(records.engine).create(spec, Actor.local("cli"))
-        return row, key, _unknown(spec.grant, await records.servers.servers())
+    async with open_admin(settings) as admin:
+        row, key = await admin.keys.create(spec, Actor.local("cli"))
+        return row, key, _unknown(spec.grant, await admin.servers.servers())
 
 
 def _unknown(grant: Grant | None, rows: Iterable[ServerRow]) -> Sequence[str]:
@@ -113,13 +107,13 @@ def _unknown(grant: Grant | None, rows: Iterable[ServerRow]) -> Sequence[str]:
 
 
 async def _list(settings: Settings, tenant: str | None) -> Sequence[StoredKey]:
-    async with open_records(settings) as records:
-        return await _keys(records.engine).every(tenant)
+    async with open_admin(settings) as admin:
+        return await admin.keys.every(tenant)
 
 
 async def _revoke(settings: Settings, key: str) -> StoredKey:
-    async with open_records(settings) as records:
-        return await _keys(records.engine).revoke(key, Actor.local("cli"))
+    async with open_admin(settings) as admin:
+        return await admin.keys.revoke(key, Actor.local("cli"))
 
 
 def _document(row: StoredKey) -> dict[str, Any]:

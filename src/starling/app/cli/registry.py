@@ -14,7 +14,9 @@ from mcp_gateway.config import McpConfig, read_config
 from starling.app.cli.command_settings import settings_of, with_servers_found_here
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import print_json, print_line, print_table, progress
-from starling.app.registry.service import RegistryService, Report, open_registry
+from starling.app.container.services import Services, open_services
+from starling.app.registry.service import Report
+from starling.app.runtime.database import find_database
 from starling.core.errors import ConfigurationError
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor
@@ -42,7 +44,7 @@ def list_epochs(
     as_json: _AsJson = False,
 ) -> None:
     """List the epochs: when and by whom each was made, what changed, and how many runs hold it."""
-    found = run_until_stopped(_with(settings_of(context), lambda registry: registry.latest(limit)))
+    found = run_until_stopped(_with(settings_of(context), lambda services: services.epochs.latest(limit)))
     if as_json:
         print_json([_document(record) for record in found])
     elif found:
@@ -61,7 +63,7 @@ def plan(context: typer.Context, mcp_config: _File = None, relist: _Relist = Fal
     settings = settings_of(context)
     config = _config(settings, mcp_config)
     with progress("Listing new and changed servers …"):
-        report = run_until_stopped(_with(settings, lambda registry: registry.plan(config, relist=relist)))
+        report = run_until_stopped(_with(settings, lambda services: services.registry.plan(config, relist=relist)))
     _tell(report, f"A reload would make of epoch {report.epoch}:", as_json=as_json)
     if report.changes:
         raise typer.Exit(CHANGES)
@@ -76,7 +78,9 @@ def reload(context: typer.Context, mcp_config: _File = None, relist: _Relist = F
     settings = settings_of(context)
     config, actor = _config(settings, mcp_config), Actor.local("cli")
     with progress("Listing new and changed servers …"):
-        report = run_until_stopped(_with(settings, lambda registry: registry.reload(config, actor, relist=relist)))
+        report = run_until_stopped(
+            _with(settings, lambda services: services.registry.reload(config, actor, relist=relist))
+        )
     _tell(report, f"Epoch {report.epoch} is active:", as_json=as_json)
 
 
@@ -94,14 +98,14 @@ def rollback(
     A file that names other servers wins again when it is read: at the next start or reload.
     """
     actor = Actor.local("cli")
-    report = run_until_stopped(_with(settings_of(context), lambda registry: registry.rollback(number, actor)))
+    report = run_until_stopped(_with(settings_of(context), lambda services: services.registry.rollback(number, actor)))
     _tell(report, f"Epoch {report.epoch} is active:", as_json=as_json)
 
 
-async def _with[Found](settings: Settings, ask: Callable[[RegistryService], Awaitable[Found]]) -> Found:
+async def _with[Found](settings: Settings, ask: Callable[[Services], Awaitable[Found]]) -> Found:
     logging.getLogger("mcp_gateway.catalog").setLevel(logging.ERROR)  # what it warns of, reports say
-    async with open_registry(settings) as registry:
-        return await ask(registry)
+    async with open_services(settings, find_database(settings)) as services:
+        return await ask(services)
 
 
 def _config(settings: Settings, given: Path | None) -> McpConfig:

@@ -24,7 +24,7 @@ _EXIT_CODES = {
 _COMMANDS = {
     "up": Lazy("starling.app.cli.up", "Start everything in one process: database, servers, worker, API."),
     "ask": Lazy("starling.app.cli.ask", "Send a request to a running Starling and read along."),
-    "run": Lazy("starling.app.cli.run.queries", "List, show, tail, answer and cancel runs, read their artifacts."),
+    "run": Lazy("starling.app.cli.run", "List, show, tail, answer and cancel runs, read their artifacts."),
     "server": Lazy("starling.app.cli.server", "Manage MCP servers: list, show, test, add, remove."),
     "agent": Lazy("starling.app.cli.agent", "Manage agents of your own: create, list, show, archive."),
     "key": Lazy("starling.app.cli.key", "Manage the keys that the API is called with: create, list, revoke."),

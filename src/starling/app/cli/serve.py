@@ -11,7 +11,7 @@ from uvicorn.loops.auto import auto_loop_factory
 from starling.app.cli.command_settings import service_settings_of
 from starling.app.cli.signals import run_until_stopped, treat_sigterm_as_success
 from starling.app.cli.terminal.output import print_json, print_line
-from starling.app.container import open_services
+from starling.app.container.services import open_services
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.uvicorn_server import bind, serving

@@ -6,15 +6,15 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from starling.app.access.switch_targets import MissingTarget, SwitchTargets
+from starling.app.access.switch_targets import MissingTarget
 from starling.app.cli.command_settings import settings_of
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import print_json, print_line, print_table
-from starling.app.runs.records import open_records
+from starling.app.container.admin import open_admin
 from starling.core.principal import SHARED
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.kill_switches import Switch, SwitchRepository, Target
+from starling.infra.postgres.kill_switches import Switch, Target
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -87,20 +87,20 @@ def on(context: typer.Context, kind: _Kind, name: _Name, tenant: _Tenant = SHARE
 
 
 async def _every(settings: Settings) -> Sequence[Switch]:
-    async with open_records(settings) as records:
-        return await SwitchRepository(records.engine).every()
+    async with open_admin(settings) as admin:
+        return await admin.switches.every()
 
 
 async def _off(settings: Settings, target: Target, reason: str) -> tuple[Switch, MissingTarget | None]:
     """Return the switch, and what there isn't now of what it is about."""
-    async with open_records(settings) as records:
-        switch = await SwitchRepository(records.engine).off(target, reason, Actor.local("cli"))
-        return switch, await SwitchTargets(records.engine).missing(target)
+    async with open_admin(settings) as admin:
+        switch = await admin.switches.off(target, reason, Actor.local("cli"))
+        return switch, await admin.switch_targets.missing(target)
 
 
 async def _on(settings: Settings, target: Target) -> None:
-    async with open_records(settings) as records:
-        await SwitchRepository(records.engine).on(target, Actor.local("cli"))
+    async with open_admin(settings) as admin:
+        await admin.switches.on(target, Actor.local("cli"))
 
 
 def _document(switch: Switch) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from starling.app.cli.command_settings import service_settings_of, with_servers_
 from starling.app.cli.signals import drain_on_sigterm, run_until_stopped, treat_sigterm_as_success
 from starling.app.cli.terminal.output import progress
 from starling.app.cli.terminal.startup_report import Started, report
-from starling.app.container import WorkerRuntime, open_services, open_worker_runtime
+from starling.app.container.services import open_services
+from starling.app.container.worker_runtime import WorkerRuntime, open_worker_runtime
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.dependencies import drain

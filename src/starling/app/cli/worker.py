@@ -9,7 +9,8 @@ from uvicorn.loops.auto import auto_loop_factory
 from starling.app.cli.command_settings import service_settings_of
 from starling.app.cli.signals import drain_on_sigterm, run_until_stopped, treat_sigterm_as_success
 from starling.app.cli.terminal.output import print_json, print_line, progress
-from starling.app.container import open_services, open_worker_runtime
+from starling.app.container.services import open_services
+from starling.app.container.worker_runtime import open_worker_runtime
 from starling.app.http.worker_health import serve_worker_health
 from starling.app.runtime.configuration_check import check_configuration
 from starling.app.runtime.database import Database, find_database, wait_for_database

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from mcp_gateway.config import McpConfig, ServerOptions, read_config, server_of
 from mcp_gateway.discovery import Listed
 from mcp_gateway.probe import try_servers
+from starling.app.container.admin import open_admin
 from starling.app.doctor.finding import Finding, ok, problem
-from starling.app.runs.records import open_records
 from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError, ServerUnavailableError
 from starling.core.settings import Settings, environment
 
@@ -33,7 +33,7 @@ def _finding(name: str, options: ServerOptions, answer: Listed | ServerUnavailab
 
 async def _known(settings: Settings) -> McpConfig:
     try:
-        async with open_records(settings) as records:
-            return {row.name: server_of(row.config) for row in await records.servers.servers()}
+        async with open_admin(settings) as admin:
+            return {row.name: server_of(row.config) for row in await admin.servers.servers()}
     except (DatabaseUnavailableError, DatabaseUnsuitableError):  # which is a finding of another check
         return {}

@@ -3,7 +3,7 @@
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
-from starling.app.container import Services
+from starling.app.container.services import Services
 from starling.app.http import problems
 from starling.app.http.authentication import AccessControl, AuthenticationMiddleware
 from starling.app.http.body_limit import BodyLimitMiddleware, largest_body

@@ -5,7 +5,7 @@ from typing import Annotated, cast
 
 from fastapi import Depends, FastAPI, Header, Request
 
-from starling.app.container import Services
+from starling.app.container.services import Services
 from starling.app.http.authentication import RequireScope, optional_caller
 from starling.core.principal import Principal, Scope
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from fastapi import FastAPI
 
-from starling.app.container import Services
+from starling.app.container.services import Services
 from starling.app.http import problems
 from starling.app.http.authentication import AccessControl, AuthenticationMiddleware, open_access_control
 from starling.app.http.dependencies import AppState, drain

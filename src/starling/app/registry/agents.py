@@ -1,8 +1,7 @@
 """The agents of a tenant, and changes to those that it makes itself."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -14,21 +13,18 @@ from pydantic import BaseModel, ConfigDict
 from brain.registry.cards import AgentCard, AgentKind, Roster
 from brain.registry.custom_agents.binding import described
 from brain.registry.custom_agents.repository import AgentRepository, AgentVersion
-from brain.registry.custom_agents.service import CustomAgents, pinned_agents, with_agent, without_agent
+from brain.registry.custom_agents.service import pinned_agents, with_agent, without_agent
 from brain.registry.custom_agents.validation import checked, granted
 from brain.registry.manifest import AgentPin, Manifest
 from brain.registry.repository import Activation, EpochRepository
 from brain.registry.service import Registry, with_servers
 from mcp_gateway.repository import ServerRepository
-from starling.app.runs.records import open_records
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from starling.core.principal import Principal
-from starling.core.settings import Settings
 from starling.core.tool_calls import Effect
-from starling.infra.llm.factory import check_model
 from starling.infra.postgres.audit import Actor, Deed, record
-from starling.infra.postgres.engine import Engine, EngineConnection
+from starling.infra.postgres.engine import EngineConnection
 
 _REMEDY = "`starling agent list` shows which there are."
 _VERSION = "3f1c7a52d8e94b06a7c5f2e1d0b98a76543210fedcba98765432100123456789"
@@ -145,15 +141,6 @@ class Archived(BaseModel):
     epoch: int
 
 
-@asynccontextmanager
-async def open_agents(settings: Settings) -> AsyncGenerator["AgentService"]:
-    """Connect to the database that there is. Raises DatabaseUnavailableError, DatabaseUnsuitableError."""
-    async with open_records(settings) as records:
-        engine = records.engine
-        rosters = Registry(EpochRepository(engine), CustomAgents(AgentRepository(engine)))
-        yield AgentService.over(engine, rosters, settings)
-
-
 @dataclass(frozen=True, slots=True)
 class AgentService:
     """Lists agents, and changes custom ones: configuration, epoch and audit entry in one transaction."""
@@ -163,12 +150,6 @@ class AgentService:
     servers: ServerRepository
     rosters: Registry
     check_model: Callable[[str], None]
-
-    @classmethod
-    def over(cls, engine: Engine, rosters: Registry, settings: Settings) -> "AgentService":
-        """Return the service over a database, with the models that the settings know."""
-        epochs, agents, servers = EpochRepository(engine), AgentRepository(engine), ServerRepository(engine)
-        return cls(epochs, agents, servers, rosters, partial(check_model, settings=settings))
 
     async def create(self, maker: Principal, config: LLMAgentConfig, actor: Actor) -> Created:
         """Make an agent, or a new version of it: runs accepted from now on know it.

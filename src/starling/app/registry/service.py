@@ -1,25 +1,24 @@
 """The registry as admins change it: planned, reloaded, rolled back."""
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 
 from brain.registry.custom_agents.broken_agents import broken_agents
 from brain.registry.custom_agents.repository import AgentRepository
 from brain.registry.manifest import Manifest, ServerEntry
 from brain.registry.manifest_diff import Changes, difference
-from brain.registry.repository import Activation, EpochRecord, EpochRepository
+from brain.registry.repository import Activation, EpochRepository
 from brain.registry.service import with_servers
+from mcp_gateway.catalog import Trial
 from mcp_gateway.config import McpConfig, ServerConfig
-from mcp_gateway.gateway import Gateway, open_gateway
+from mcp_gateway.gateway import Gateway
 from mcp_gateway.repository import ListedServer, ServerRepository, ServerRow
 from starling.app.registry.epoch_publisher import EpochPublisher, entries_of
-from starling.app.runs.records import open_records
 from starling.core.errors import InvalidRequestError
 from starling.core.json import JsonObject
-from starling.core.settings import Limits, Settings, environment
+from starling.core.tools import ServerListing
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.engine import Engine
 
 _WAS_DEGRADED = "It couldn't be listed when this epoch was made."
 _RELOAD = "`starling registry reload` lists it again."
@@ -46,13 +45,14 @@ class RegistryService:
     Servers are started by this process, with its environment, and only to be listed.
     """
 
-    engine: Engine
     epochs: EpochRepository
-    limits: Limits
+    agents: AgentRepository
+    servers: Callable[[EpochPublisher | None], ServerRepository]  # a publisher takes part in each change
+    gateway: Callable[[ServerRepository], AbstractAsyncContextManager[Gateway]]
 
     async def plan(self, config: McpConfig, *, relist: bool = False) -> Report:
         """Return what `reload` would change now. Starts what it would start; writes nothing."""
-        async with self._gateway(None) as gateway:
+        async with self.gateway(self.servers(None)) as gateway:
             change = await gateway.plan(config, relist=relist)
         active = await self.epochs.active()
         after = with_servers(active.manifest, entries_of(change.rows()))
@@ -65,23 +65,32 @@ class RegistryService:
         Raises ConfigurationError where a name belongs to a server that was added another way.
         """
         publisher = EpochPublisher(self.epochs, actor, "registry.reload")
-        async with self._gateway(publisher) as gateway:
+        async with self.gateway(self.servers(publisher)) as gateway:
             await gateway.sync(config, relist=relist)
         return await self._applied(publisher.activation)
 
-    async def add(self, name: str, config: ServerConfig, actor: Actor) -> Report:
-        """Add one server that no file names. Raises ConfigurationError, ServerUnavailableError."""
+    async def add(self, name: str, config: ServerConfig, actor: Actor) -> tuple[ServerListing, Report]:
+        """Add one server that no file names; return it as listed, and the report.
+
+        Raises ConfigurationError, ServerUnavailableError.
+        """
         publisher = EpochPublisher(self.epochs, actor, "server.add")
-        async with self._gateway(publisher) as gateway:
-            await gateway.add(name, config)
-        return await self._applied(publisher.activation)
+        async with self.gateway(self.servers(publisher)) as gateway:
+            listings = await gateway.add(name, config)
+        added = next(listing for listing in listings if listing.name == name)
+        return added, await self._applied(publisher.activation)
 
     async def remove(self, name: str, actor: Actor) -> Report:
         """Take one server away, from running runs too. Raises NotFoundError."""
         publisher = EpochPublisher(self.epochs, actor, "server.remove")
-        async with self._gateway(publisher) as gateway:
+        async with self.gateway(self.servers(publisher)) as gateway:
             await gateway.remove(name)
         return await self._applied(publisher.activation)
+
+    async def probe(self, name: str) -> Trial:
+        """Start and list a known server, changing nothing. Raises NotFoundError, ServerUnavailableError."""
+        async with self.gateway(self.servers(None)) as gateway:
+            return await gateway.try_out(name)
 
     async def rollback(self, number: int | None, actor: Actor) -> Report:
         """Make the servers of an earlier epoch those of a new one; without a number, of that before they last changed.
@@ -91,7 +100,7 @@ class RegistryService:
         """
         target = await self.epochs.get(number or await self._previous())
         publisher = EpochPublisher(self.epochs, actor, "registry.rollback")
-        servers = ServerRepository(self.engine, publisher)
+        servers = self.servers(publisher)
         wanted = await _restored(servers, target.manifest)
         while True:
             known = await servers.servers()
@@ -100,10 +109,6 @@ class RegistryService:
             if await servers.change(removed, [ListedServer(row, {}) for row in rows], known):
                 return await self._applied(publisher.activation)
 
-    async def latest(self, limit: int) -> Sequence[EpochRecord]:
-        """Return the latest epochs, newest first."""
-        return await self.epochs.latest(limit)
-
     async def _previous(self) -> int:
         number = await self.epochs.before_other_servers()
         if number is None:
@@ -111,25 +116,12 @@ class RegistryService:
         return number
 
     async def _applied(self, activation: Activation) -> Report:
-        rows = await ServerRepository(self.engine).servers()
+        rows = await self.servers(None).servers()
         return await self._report(activation.epoch.number, activation.changes, activation.epoch.manifest, rows)
 
     async def _report(self, epoch: int, changes: Changes, after: Manifest, rows: Sequence[ServerRow]) -> Report:
-        broken = await broken_agents(AgentRepository(self.engine), after)
+        broken = await broken_agents(self.agents, after)
         return Report(epoch, changes, _warnings(rows), broken)
-
-    @asynccontextmanager
-    async def _gateway(self, publisher: EpochPublisher | None) -> AsyncGenerator[Gateway]:
-        servers = ServerRepository(self.engine, publisher)
-        async with open_gateway(servers, self.limits, environment()) as gateway:
-            yield gateway
-
-
-@asynccontextmanager
-async def open_registry(settings: Settings) -> AsyncGenerator[RegistryService]:
-    """Connect to the database that there is. Raises DatabaseUnavailableError, DatabaseUnsuitableError."""
-    async with open_records(settings) as records:
-        yield RegistryService(records.engine, EpochRepository(records.engine), settings.limits)
 
 
 def _warnings(rows: Sequence[ServerRow]) -> dict[str, str]:

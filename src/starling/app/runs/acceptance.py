@@ -1,13 +1,13 @@
 """Accepting requests: whoever asks, over HTTP or the command line, comes through here."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from starling.app.runs.interrupts import AnswerInstead
+from starling.app.runs.cancellation import RunCancellation
 from starling.app.telemetry.logs import add_to_log_context
 from starling.core.errors import ConflictError, InvalidRequestError
 from starling.core.events import RunStarted, StoredEvent
@@ -19,6 +19,7 @@ from starling.core.settings import Limits
 from starling.infra.postgres.runs.acceptance import NewRun, RunKey, RunRepository, ThreadAsksError
 from starling.infra.postgres.runs.broadcast import Listener
 from starling.infra.postgres.runs.idempotency import IdempotencyKey
+from starling.infra.postgres.runs.interrupts import InterruptRepository
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.thread_policies import Policy
 
@@ -80,10 +81,10 @@ class RunAcceptance:
 
     runs: RunRepository
     reader: RunReader
+    interrupts: InterruptRepository
+    cancellation: RunCancellation
     limits: Limits
     graph_version: int
-    cancel_superseded: Callable[[RunKey], Awaitable[None]]  # ends what was cancelled in favour of a run
-    answer_instead: AnswerInstead
 
     async def accept(
         self, principal: Principal, request: RunRequest, idempotency_key: str | None = None
@@ -119,7 +120,7 @@ class RunAcceptance:
         add_to_log_context(run_id=started.run_id, trace_id=started.trace_id, correlation_id=started.correlation_id)
         if started.run_id == run_id:
             if request.multitask_strategy == "interrupt":
-                await self.cancel_superseded(key)
+                await self.cancellation.cancel_superseded(key)
             events = self._stream(key, StoredEvent(1, started.type, started.model_dump(mode="json")), listener)
             return AcceptedRun(key, started, acceptance.status, events)
         key = RunKey(principal.tenant, started.run_id)
@@ -127,7 +128,7 @@ class RunAcceptance:
 
     async def _answered(self, message: NewRun, principal: Principal) -> AcceptedRun | None:
         """Let a message be the answer that a run of its thread waits for: return that run, from its next event on."""
-        answered = await self.answer_instead(principal, message.thread_id, message.input, message.idempotency)
+        answered = await self.interrupts.answer_thread(principal, message.thread_id, message.input, message.idempotency)
         if answered is None or (found := await self.runs.accepted(answered[0])) is None:
             return None
         key, after = answered

@@ -6,26 +6,16 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
 from brain.lifecycle.cancellation import ActiveRuns
-from brain.lifecycle.finalization import RunFinalizer
 from brain.lifecycle.termination import RunTerminator
 from starling.app.runtime.background_tasks import in_background
-from starling.app.runtime.database import find_database
-from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
 from starling.core.runs import RunStatus
-from starling.core.settings import Settings
-from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
 from starling.infra.postgres.notifications import NotificationHub
-from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
-from starling.infra.postgres.runs.broadcast import Broadcast, open_broadcast
-from starling.infra.postgres.runs.reader import RunReader
+from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.termination import TerminationRepository
 from starling.infra.postgres.runs.thread_policies import CANCELS
-from starling.infra.postgres.schema import check
-from starling.infra.queue.run_queue import open_queue
 
 _LOOK_SECONDS = 5.0  # for a notice that was missed
-_CONNECTIONS = 2
 _log = logging.getLogger(__name__)
 
 
@@ -34,14 +24,7 @@ class RunCancellation:
     """Ends runs because somebody asks for it."""
 
     repository: TerminationRepository
-    stopping: RunTerminator
-
-    @classmethod
-    def over(cls, engine: Engine, broadcast: Broadcast, runs: RunRepository) -> "RunCancellation":
-        """Return what cancels runs in a database."""
-        reader = RunReader(engine, broadcast)
-        stopping = RunTerminator(engine, broadcast, reader, RunFinalizer(runs, SystemClock()))
-        return cls(TerminationRepository(engine), stopping)
+    terminator: RunTerminator
 
     async def cancel(self, key: RunKey) -> RunStatus:
         """Cancel a run and return where it stands now: `running` until its worker has ended it. An ended one stays so.
@@ -51,7 +34,7 @@ class RunCancellation:
         claim = await self.repository.stop(key)
         if claim is not None:
             try:
-                return RunStatus((await self.stopping.stop(claim)).status)
+                return RunStatus((await self.terminator.stop(claim)).status)
             except LeaseLostError as error:
                 _log.info("somebody else took the run to cancel it: %s", error)  # its flag tells them to
         return await self.repository.status(key)
@@ -85,17 +68,3 @@ class CancellationListener:
                     self.lives.cancel_all(await self.repository.flagged())
                 except DatabaseUnavailableError as error:
                     _log.warning("which runs are to be cancelled can't be read: %s", error)
-
-
-@asynccontextmanager
-async def open_cancellation(settings: Settings) -> AsyncGenerator[RunCancellation]:
-    """Connect to the database that there is. Raises DatabaseUnavailableError, DatabaseUnsuitableError."""
-    database = find_database(settings)
-    await check(database.direct_url)
-    engine = open_engine(database.url, ConnectionLimits(size=_CONNECTIONS, behind_pooler=database.behind_pooler))
-    try:
-        async with open_broadcast(database.direct_url) as broadcast, open_queue(database.direct_url) as queue:
-            runs = RunRepository(engine, queue.defer, cap=settings.limits.runs_per_tenant)
-            yield RunCancellation.over(engine, broadcast, runs)
-    finally:
-        await engine.dispose()

@@ -1,7 +1,6 @@
 """Answering what runs wait for: over HTTP, from the command line, or by going on talking."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, cast
 from uuid import UUID
@@ -9,26 +8,17 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from mcp_gateway.schema_validation import Validators, faults
-from starling.app.runtime.database import find_database
 from starling.core.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from starling.core.json import Json, JsonObject, digest, storable
-from starling.core.principal import Grant, Principal
-from starling.core.settings import Settings
+from starling.core.principal import Grant
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.engine import ConnectionLimits, open_engine
-from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
-from starling.infra.postgres.runs.idempotency import IdempotencyKey
+from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import (
-    MOST,
     InterruptAnswer,
-    InterruptKind,
     InterruptRepository,
     StoredInterrupt,
 )
-from starling.infra.postgres.schema import check
-from starling.infra.queue.run_queue import open_queue
 
-_CONNECTIONS = 2
 _OTHER_KEY = "Have it answered with a key that reaches as much."
 _ID = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
 _EXAMPLE: dict[str, Any] = {"interruptId": _ID, "status": "resolved", "payload": {"answer": "The second disk."}}
@@ -55,9 +45,6 @@ class InterruptReply(Reply):
     interruptId: UUID  # noqa: N815 - the contract's name
 
 
-type AnswerInstead = Callable[[Principal, str, str, IdempotencyKey | None], Awaitable[tuple[RunKey, int] | None]]
-"""See `InterruptService.answer_instead`."""
-
 type Replies = Annotated[list[InterruptReply], Field(min_length=1, max_length=100, examples=[[_EXAMPLE]])]
 
 
@@ -68,22 +55,10 @@ class InterruptService:
     repository: InterruptRepository
     _validators: Validators = field(default_factory=Validators)
 
-    async def waiting(
-        self,
-        tenant: str,
-        *,
-        run: str | None = None,
-        kind: InterruptKind | None = None,
-        after: str | None = None,
-        limit: int = MOST,
-    ) -> Sequence[StoredInterrupt]:
-        """Return interrupts that can be answered, oldest first, after another one where that is said."""
-        return await self.repository.waiting(tenant, run=run, kind=kind, after=after, limit=limit)
-
     async def all_waiting(self, tenant: str) -> Sequence[StoredInterrupt]:
         """Return every interrupt that can be answered, oldest first."""
         found: list[StoredInterrupt] = []
-        while page := await self.waiting(tenant, after=found[-1].id if found else None):
+        while page := await self.repository.waiting(tenant, after=found[-1].id if found else None):
             found += page
         return found
 
@@ -109,15 +84,6 @@ class InterruptService:
         _refuse(wrong)
         answers = [_answer(key, reply) for key, reply in zip(ids, replies, strict=True)]
         await self.repository.answer(key, answers, actor.name, actor.origin)
-
-    async def answer_instead(
-        self, principal: Principal, thread: str, text: str, idempotency: IdempotencyKey | None
-    ) -> tuple[RunKey, int] | None:
-        """Let a message on a thread answer the one question that its active run asks.
-
-        Returns that run and the number of its last event so far, None where nobody there asks that any more.
-        """
-        return await self.repository.answer_thread(principal, thread, text, idempotency)
 
     async def answer_one(
         self, tenant: str, interrupt: str, reply: Reply, actor: Actor, grant: Grant | None = None
@@ -146,20 +112,6 @@ class InterruptService:
             return ()
         validator = self._validators.get(digest(asked.response_schema), "answer", asked.response_schema)
         return faults(validator, cast("Json", reply.payload), where)
-
-
-@asynccontextmanager
-async def open_answering(settings: Settings) -> AsyncGenerator[InterruptService]:
-    """Connect to the database that there is. Raises DatabaseUnavailableError, DatabaseUnsuitableError."""
-    database = find_database(settings)
-    await check(database.direct_url)
-    engine = open_engine(database.url, ConnectionLimits(size=_CONNECTIONS, behind_pooler=database.behind_pooler))
-    try:
-        async with open_queue(database.direct_url) as queue:
-            runs = RunRepository(engine, queue.defer, cap=settings.limits.runs_per_tenant)
-            yield InterruptService(InterruptRepository(engine, runs))
-    finally:
-        await engine.dispose()
 
 
 def _refuse(wrong: Sequence[str]) -> None:

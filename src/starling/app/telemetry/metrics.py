@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
@@ -130,18 +130,8 @@ class MetricsExporter:
     metrics: Metrics
     backlog: Callable[[], Awaitable[Backlog]]
     epoch: Callable[[], Awaitable[int | None]]
-    _turn: asyncio.Lock
-    _looked: float = float("-inf")
-
-    @classmethod
-    def of(
-        cls,
-        metrics: Metrics,
-        backlog: Callable[[], Awaitable[Backlog]],
-        epoch: Callable[[], Awaitable[int | None]],
-    ) -> "MetricsExporter":
-        """Return one that hasn't looked yet."""
-        return cls(metrics, backlog, epoch, asyncio.Lock())
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _looked: float = field(default=float("-inf"), init=False)
 
     async def text(self) -> bytes:
         """Return all metrics. Without a database they are those of the process, and `starling_database_up` is 0."""

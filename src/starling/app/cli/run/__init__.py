@@ -1,1 +1,21 @@
-"""`starling run`: list, show, tail, answer and cancel runs."""
+"""`starling run`: list, show, tail, answer and cancel runs. Each command is imported when it is chosen."""
+
+import typer
+
+from starling.app.cli.lazy_commands import Lazy, lazy_group
+
+_COMMANDS = {
+    "list": Lazy("starling.app.cli.run.list", "List the latest runs."),
+    "show": Lazy("starling.app.cli.run.show", "Show a run: its plan, its steps and its result."),
+    "tail": Lazy("starling.app.cli.run.tail", "Follow a run's events, from any point on, up to its end."),
+    "artifacts": Lazy("starling.app.cli.run.artifacts", "List or print results that were too long for a model."),
+    "approve": Lazy("starling.app.cli.run.approve", "Answer what runs wait for, or list it."),
+    "cancel": Lazy("starling.app.cli.run.cancel", "Cancel a run."),
+}
+
+app = typer.Typer(cls=lazy_group(_COMMANDS), add_completion=False, no_args_is_help=True)
+
+
+@app.callback()
+def root() -> None:
+    """List, show and follow runs, answer what they wait for, and cancel them."""

@@ -11,7 +11,9 @@ from starling.app.cli.command_settings import settings_of
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.interrupt_text import document_of, event_of, interrupt_lines, run_reference
 from starling.app.cli.terminal.output import print_json, print_line
-from starling.app.runs.interrupts import InterruptReply, open_answering
+from starling.app.container.services import open_services
+from starling.app.runs.interrupts import InterruptReply
+from starling.app.runtime.database import find_database
 from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.settings import Settings
@@ -73,13 +75,15 @@ def _outcome(reply: InterruptReply) -> str:
 
 
 async def _waiting(settings: Settings, tenant: str) -> Sequence[StoredInterrupt]:
-    async with open_answering(settings) as answering:
-        return await answering.all_waiting(tenant)
+    async with open_services(settings, find_database(settings)) as services:
+        return await services.answering.all_waiting(tenant)
 
 
 async def _answer(settings: Settings, key: RunKey, interrupt: str, answer: dict[str, Any]) -> Sequence[InterruptReply]:
-    async with open_answering(settings) as answering:
-        asked = [item for item in await answering.waiting(key.tenant, run=key.id) if interrupt in ("", item.id)]
+    async with open_services(settings, find_database(settings)) as services:
+        asked = [
+            item for item in await services.interrupts.waiting(key.tenant, run=key.id) if interrupt in ("", item.id)
+        ]
         if not asked:
             remedy = "`starling run approve` shows what waits, with --tenant what waits for that one's people."
             kind, name = ("interrupt", interrupt) if interrupt else ("open question of run", key.id)
@@ -88,7 +92,7 @@ async def _answer(settings: Settings, key: RunKey, interrupt: str, answer: dict[
             kinds = "; ".join(f"{item.id} ({item.kind})" for item in asked)
             raise InvalidRequestError(f"The run waits for several things: {kinds}.", "Say which with --id.")
         replies = [_reply(item, **answer) for item in asked]
-        await answering.answer(key, replies, Actor.local("cli"))
+        await services.answering.answer(key, replies, Actor.local("cli"))
         return replies
 
 

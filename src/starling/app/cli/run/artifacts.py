@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
-from uuid import UUID
 
 import typer
 
 from starling.app.cli.command_settings import settings_of
+from starling.app.cli.run.run_key import parse_run_key
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import print_json, print_line, print_table, results, write
-from starling.app.runs.records import open_records
+from starling.app.container.admin import open_admin
 from starling.core.artifacts import Artifact, ArtifactContent
 from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.principal import DEFAULT_TENANT
@@ -31,7 +31,7 @@ def artifacts(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List results that were too long for a model, or print one of them whole."""
-    key, settings = _key(tenant, run), settings_of(context)
+    key, settings = parse_run_key(tenant, run), settings_of(context)
     if artifact:
         _print(*run_until_stopped(_read(settings, key, artifact)), as_json=as_json)
         return
@@ -45,21 +45,21 @@ def artifacts(
 
 
 async def _listed(settings: Settings, key: RunKey) -> Sequence[Artifact]:
-    async with open_records(settings) as records:
-        await records.runs.record(key)
-        return await records.artifacts.of_run(key.tenant, key.id)
+    async with open_admin(settings) as admin:
+        await admin.reader.record(key)
+        return await admin.artifacts.of_run(key.tenant, key.id)
 
 
 async def _read(settings: Settings, key: RunKey, wanted: str) -> tuple[str, ArtifactContent]:
-    async with open_records(settings) as records:
-        await records.runs.record(key)
-        ids = {item.id for item in await records.artifacts.of_run(key.tenant, key.id) if item.id.startswith(wanted)}
+    async with open_admin(settings) as admin:
+        await admin.reader.record(key)
+        ids = {item.id for item in await admin.artifacts.of_run(key.tenant, key.id) if item.id.startswith(wanted)}
         if len(ids) > 1:
             raise InvalidRequestError(f"{wanted!r} is the beginning of {len(ids)} artifacts.", "Write more of the id.")
         if not ids:
             raise NotFoundError("artifact", wanted, _SHOW)
         (found,) = ids
-        return found, await records.artifacts.read(key.tenant, key.id, found)
+        return found, await admin.artifacts.read(key.tenant, key.id, found)
 
 
 def _print(artifact: str, content: ArtifactContent, *, as_json: bool) -> None:
@@ -75,10 +75,3 @@ def _print(artifact: str, content: ArtifactContent, *, as_json: bool) -> None:
 
 def _cells(item: Artifact) -> tuple[str, ...]:
     return item.id, item.call_id, item.name, item.media_type, f"{item.bytes:,}"
-
-
-def _key(tenant: str, run: str) -> RunKey:
-    try:
-        return RunKey(tenant, str(UUID(run)))
-    except ValueError:
-        raise InvalidRequestError(f"{run!r} is no id of a run.", "`starling run list` shows the ids.") from None

@@ -10,11 +10,13 @@ from mcp_gateway.config import ServerConfig, checked_server
 from starling.app.cli.command_settings import settings_of
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import print_json, print_line, progress
-from starling.app.registry.servers import open_servers
+from starling.app.container.services import open_services
+from starling.app.runtime.database import find_database
 from starling.core.errors import InvalidRequestError
 from starling.core.settings import Settings
 from starling.core.tool_calls import Effect
 from starling.core.tools import ServerListing
+from starling.infra.postgres.audit import Actor
 
 app = typer.Typer(add_completion=False)
 
@@ -86,18 +88,19 @@ def try_out(
 
 
 async def _add(settings: Settings, name: str, config: ServerConfig) -> tuple[ServerListing, int]:
-    async with open_servers(settings) as servers:
-        return await servers.add(name, config)
+    async with open_services(settings, find_database(settings)) as services:
+        listing, report = await services.registry.add(name, config, Actor.local("cli"))
+        return listing, report.epoch
 
 
 async def _remove(settings: Settings, name: str) -> int:
-    async with open_servers(settings) as servers:
-        return await servers.remove(name)
+    async with open_services(settings, find_database(settings)) as services:
+        return (await services.registry.remove(name, Actor.local("cli"))).epoch
 
 
 async def _try_out(settings: Settings, name: str) -> Trial:
-    async with open_servers(settings) as servers:
-        return await servers.try_out(name)
+    async with open_services(settings, find_database(settings)) as services:
+        return await services.registry.probe(name)
 
 
 def _config(name: str, target: Sequence[str], values: dict[str, str], effect: Effect) -> ServerConfig:

@@ -10,7 +10,7 @@ from mcp_gateway.repository import ServerRow
 from starling.app.cli.command_settings import settings_of
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import print_json, print_line, print_table
-from starling.app.runs.records import open_records
+from starling.app.container.admin import open_admin
 from starling.core.errors import NotFoundError
 from starling.core.settings import Settings
 
@@ -53,13 +53,13 @@ def show(
 
 
 async def _rows(settings: Settings) -> list[ServerRow]:
-    async with open_records(settings) as records:
-        return await records.servers.servers()
+    async with open_admin(settings) as admin:
+        return await admin.servers.servers()
 
 
 async def _document(settings: Settings, name: str) -> dict[str, Any]:
-    async with open_records(settings) as records:
-        rows, definitions = await records.servers.servers_and_tools()
+    async with open_admin(settings) as admin:
+        rows, definitions = await admin.servers.servers_and_tools()
     row = next((row for row in rows if row.name == name), None)
     if row is None:
         raise NotFoundError("server", name, f"Known are: {', '.join(row.name for row in rows) or 'none'}.")

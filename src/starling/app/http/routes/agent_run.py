@@ -100,7 +100,7 @@ async def process(
     accepted = await services.acceptance.accept(caller, request, idempotency_key)
     key = accepted.key
     if not await ended(services.reader, key, accepted.events):
-        waits = RunWaits.at(key.id, RunStatus.WAITING, await services.answering.waiting(key.tenant, run=key.id))
+        waits = RunWaits.at(key.id, RunStatus.WAITING, await services.interrupts.waiting(key.tenant, run=key.id))
         return JSONResponse(waits.model_dump(mode="json"), 202)
     return ProcessResult.model_validate(await _whole(services.reader, key))
 

@@ -42,7 +42,7 @@ class Waiting(BaseModel):
 async def waiting(services: FromServices, caller: Caller, wanted: Annotated[WaitingQuery, Query()]) -> Waiting:
     """List what your runs wait for."""
     run, after = (str(given) if given else None for given in (wanted.run_id, wanted.after))
-    found = await services.answering.waiting(
+    found = await services.interrupts.waiting(
         caller.tenant, run=run, kind=wanted.kind, after=after, limit=wanted.limit + 1
     )
     shown, more = found[: wanted.limit], len(found) > wanted.limit
@@ -57,4 +57,4 @@ async def answer(
     actor = Actor.caller(caller, request.client.host if request.client else "")
     key = await services.answering.answer_one(caller.tenant, str(interrupt_id), reply, actor, caller.grant)
     record = await services.reader.record(key)
-    return RunWaits.at(key.id, record.status, await services.answering.waiting(key.tenant, run=key.id))
+    return RunWaits.at(key.id, record.status, await services.interrupts.waiting(key.tenant, run=key.id))

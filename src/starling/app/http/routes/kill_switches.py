@@ -6,7 +6,6 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from starling.app.access.switch_targets import SwitchTargets
 from starling.app.http.dependencies import Admin, FromServices
 from starling.app.http.problems import Problem
 from starling.app.runs.acceptance import Name
@@ -89,7 +88,7 @@ async def off(wanted: SwitchOff, request: Request, caller: Admin, services: From
     target = Target(wanted.kind, wanted.name, wanted.tenant)
     actor = Actor.caller(caller, request.client.host if request.client else "")
     switch = Switch.of(await services.switches.off(target, wanted.reason, actor))
-    return SwitchedOff(**dict(switch), known=await SwitchTargets(services.engine).missing(target) is None)
+    return SwitchedOff(**dict(switch), known=await services.switch_targets.missing(target) is None)
 
 
 @router.delete("", status_code=204, summary="Switch it on again", responses={404: {"model": Problem}})

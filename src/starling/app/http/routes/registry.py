@@ -138,7 +138,7 @@ class Epochs(BaseModel):
 @router.get("", summary="Which epochs are there?")
 async def epochs(_: Admin, services: FromServices, wanted: Annotated[ListQuery, Query()]) -> Epochs:
     """List the latest epochs."""
-    found = await services.registry.latest(wanted.limit)
+    found = await services.epochs.latest(wanted.limit)
     return Epochs(epochs=[EpochSummary.model_validate(asdict(record)) for record in found])
 
 

@@ -26,4 +26,4 @@ async def resume(run_id: UUID, replies: Replies, request: Request, services: Fro
     actor = Actor.caller(caller, request.client.host if request.client else "")
     await services.answering.answer(key, replies, actor, caller.grant)
     record = await services.reader.record(key)
-    return RunWaits.at(key.id, record.status, await services.answering.waiting(key.tenant, run=key.id))
+    return RunWaits.at(key.id, record.status, await services.interrupts.waiting(key.tenant, run=key.id))

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starling.app.http.dependencies import Caller, FromServices
 from starling.app.http.problems import Problem
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.runs.ledger import LedgerReader, LedgerRow
+from starling.infra.postgres.runs.ledger import LedgerRow
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": Problem}, 503: {"model": Problem}})
 
@@ -90,4 +90,4 @@ async def calls(run_id: UUID, services: FromServices, caller: Caller) -> Calls:
     """List the run's calls of tools that may change something, with where each of them stands."""
     key = RunKey(caller.tenant, str(run_id))
     await services.reader.record(key)  # 404 for a run that isn't there
-    return Calls(calls=[EffectfulCall.of(row) for row in await LedgerReader(services.engine).calls(key)])
+    return Calls(calls=[EffectfulCall.of(row) for row in await services.ledger.calls(key)])

@@ -18,7 +18,7 @@ from starling.core.events import AnyEvent
 from starling.core.runs import RunResult, RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import StoredInterrupt
-from starling.infra.postgres.runs.listing import RunDetails, RunFilter, RunSummary, latest_runs, run_details
+from starling.infra.postgres.runs.listing import RunDetails, RunFilter, RunSummary
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": Problem}, 503: {"model": Problem}})
 
@@ -206,7 +206,7 @@ async def begin(
 async def latest(services: FromServices, caller: Caller, wanted: Annotated[RunQuery, Query()]) -> RunPage:
     """List runs, newest first."""
     which = RunFilter(wanted.thread_id, wanted.status, str(wanted.before) if wanted.before else None)
-    found = await latest_runs(services.engine, caller.tenant, limit=wanted.limit + 1, which=which)
+    found = await services.listing.latest(caller.tenant, limit=wanted.limit + 1, which=which)
     shown, more = found[: wanted.limit], len(found) > wanted.limit
     return RunPage(runs=[ListedRun.of(run) for run in shown], next=shown[-1].id if more else None)
 
@@ -214,7 +214,7 @@ async def latest(services: FromServices, caller: Caller, wanted: Annotated[RunQu
 @router.get("/{run_id}", summary="How does a run stand?")
 async def show(run_id: UUID, services: FromServices, caller: Caller) -> RunState:
     """Tell where a run stands, what it waits for and, once it has ended, what came of it."""
-    run = await run_details(services.engine, RunKey(caller.tenant, str(run_id)))
+    run = await services.listing.details(RunKey(caller.tenant, str(run_id)))
     ended = run.ended_at is not None
     return RunState.at(run, () if ended else await services.interrupts.waiting(caller.tenant, run=run.id))
 

@@ -167,12 +167,11 @@ def asking(thread_id: str, branch_id: str, asked: Sequence[StoredInterrupt]) -> 
     return Clause(_ASK, values)
 
 
-class InterruptRepository:
-    """Queries over interrupts. Each public method is one transaction unless it takes a connection."""
+class InterruptReader:
+    """Reads interrupts."""
 
-    def __init__(self, engine: AsyncEngine, runs: RunRepository) -> None:
+    def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
-        self._runs = runs
 
     async def of_run(self, key: RunKey) -> list[StoredInterrupt]:
         """Return everything that a run has asked, answered or not."""
@@ -200,6 +199,14 @@ class InterruptRepository:
         if not found:
             raise NotFoundError("interrupt", interrupt)
         return found[0]
+
+
+class InterruptRepository(InterruptReader):
+    """Queries over interrupts. Each public method is one transaction unless it takes a connection."""
+
+    def __init__(self, engine: AsyncEngine, runs: RunRepository) -> None:
+        super().__init__(engine)
+        self._runs = runs
 
     async def answer(self, key: RunKey, answers: Sequence[InterruptAnswer], actor: str, origin: str = "") -> None:
         """Write down who answered what, all or none, and wake the run if it waits. The same again changes nothing.
@@ -337,12 +344,6 @@ class InterruptRepository:
         await connection.execute(_ANSWER, {**values, "answers": Jsonb(rows)})
         await connection.execute(_WAKE, values)
         await self._runs.admit(connection, values["tenant"])
-
-
-async def waiting(engine: AsyncEngine, key: RunKey) -> list[StoredInterrupt]:
-    """Return up to 500 interrupts of an unfinished run that can still be answered, oldest first."""
-    values = {"tenant": key.tenant, "run": key.id, "kind": None, "after": None, "limit": MOST}
-    return await _rows(engine, _WAITING, values)
 
 
 async def _rows(engine: AsyncEngine, query: str, values: Mapping[str, Any]) -> list[StoredInterrupt]:

@@ -72,57 +72,66 @@ class RunDetails:
 _ALL = RunFilter()
 
 
-async def latest_runs(engine: Engine, tenant: str, *, limit: int, which: RunFilter = _ALL) -> Sequence[RunSummary]:
-    """Return the latest runs, newest first. Raises DatabaseUnavailableError."""
-    seconds = func.extract("epoch", func.coalesce(runs.c.ended_at, func.now()) - runs.c.created_at)
-    beginning = func.left(runs.c.input, _INPUT_CHARS)
-    query = (
-        select(runs.c.id, runs.c.thread_id, runs.c.status, runs.c.created_at, seconds, beginning)
-        .where(*_conditions(tenant, which))
-        .order_by(runs.c.id.desc())  # they sort as the runs were made
-        .limit(limit)
-    )
-    with translated():
-        async with engine.connect() as connection:
-            found = await connection.execute(query)
-            return [RunSummary(*row[:2], RunStatus(row.status), row.created_at, float(row[4]), row[5]) for row in found]
+class RunListing:
+    """Queries over the runs of a tenant. Raises DatabaseUnavailableError where Postgres is away."""
 
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
-async def run_details(engine: Engine, key: RunKey) -> RunDetails:
-    """Return a run. Raises NotFoundError, for another tenant's as well, and DatabaseUnavailableError."""
-    why = (
-        select(events.c.data)
-        .where(events.c.tenant == runs.c.tenant, events.c.run_id == runs.c.id, events.c.type == "error")
-        .where(events.c.data["task_id"].astext.is_(None), runs.c.ended_at.is_not(None))
-        .order_by(events.c.seq.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
-    ahead = runs.alias("ahead")
-    behind = (
-        select(func.jsonb_build_object("run_id", ahead.c.id, "status", ahead.c.status))
-        .where(*(ahead.c[name] == runs.c[name] for name in ("tenant", "thread_id", "branch_id")))
-        .where(runs.c.status == RunStatus.QUEUED, ahead.c.arrival < runs.c.arrival, ahead.c.ended_at.is_(None))
-        .order_by(ahead.c.status == RunStatus.QUEUED, ahead.c.arrival)  # not along all that ended: only the unfinished
-        .limit(1)
-        .scalar_subquery()
-    )
-    names = ("id", "thread_id", "trace_id", "epoch", "correlation_id", "status", "input")
-    columns = [runs.c[name] for name in (*names, "created_at", "started_at", "ended_at", "result")]
-    query = select(*columns, runs.c.seq.label("events"), why.label("failure"), behind.label("behind"))
-    with translated():
-        async with engine.connect() as connection:
-            found = await connection.execute(query.where(runs.c.tenant == key.tenant, runs.c.id == key.id))
-            row = found.mappings().one_or_none()
-    if row is None:
-        raise NotFoundError("run", key.id)
-    values: dict[str, Any] = dict(row)
-    values["status"] = RunStatus(row["status"])
-    values["result"] = RunResult.model_validate(row["result"]) if row["result"] else None
-    values["failure"] = Failure.model_validate(row["failure"]) if row["failure"] else None
-    if ahead_of_it := row["behind"]:
-        values["behind"] = RunAhead(ahead_of_it["run_id"], RunStatus(ahead_of_it["status"]))
-    return RunDetails(**values)
+    async def latest(self, tenant: str, *, limit: int, which: RunFilter = _ALL) -> Sequence[RunSummary]:
+        """Return the latest runs, newest first."""
+        seconds = func.extract("epoch", func.coalesce(runs.c.ended_at, func.now()) - runs.c.created_at)
+        beginning = func.left(runs.c.input, _INPUT_CHARS)
+        query = (
+            select(runs.c.id, runs.c.thread_id, runs.c.status, runs.c.created_at, seconds, beginning)
+            .where(*_conditions(tenant, which))
+            .order_by(runs.c.id.desc())  # they sort as the runs were made
+            .limit(limit)
+        )
+        with translated():
+            async with self._engine.connect() as connection:
+                found = await connection.execute(query)
+                return [
+                    RunSummary(*row[:2], RunStatus(row.status), row.created_at, float(row[4]), row[5]) for row in found
+                ]
+
+    async def details(self, key: RunKey) -> RunDetails:
+        """Return a run. Raises NotFoundError, for another tenant's as well."""
+        why = (
+            select(events.c.data)
+            .where(events.c.tenant == runs.c.tenant, events.c.run_id == runs.c.id, events.c.type == "error")
+            .where(events.c.data["task_id"].astext.is_(None), runs.c.ended_at.is_not(None))
+            .order_by(events.c.seq.desc())
+            .limit(1)
+            .scalar_subquery()
+        )
+        ahead = runs.alias("ahead")
+        behind = (
+            select(func.jsonb_build_object("run_id", ahead.c.id, "status", ahead.c.status))
+            .where(*(ahead.c[name] == runs.c[name] for name in ("tenant", "thread_id", "branch_id")))
+            .where(runs.c.status == RunStatus.QUEUED, ahead.c.arrival < runs.c.arrival, ahead.c.ended_at.is_(None))
+            .order_by(
+                ahead.c.status == RunStatus.QUEUED, ahead.c.arrival
+            )  # not along all that ended: only the unfinished
+            .limit(1)
+            .scalar_subquery()
+        )
+        names = ("id", "thread_id", "trace_id", "epoch", "correlation_id", "status", "input")
+        columns = [runs.c[name] for name in (*names, "created_at", "started_at", "ended_at", "result")]
+        query = select(*columns, runs.c.seq.label("events"), why.label("failure"), behind.label("behind"))
+        with translated():
+            async with self._engine.connect() as connection:
+                found = await connection.execute(query.where(runs.c.tenant == key.tenant, runs.c.id == key.id))
+                row = found.mappings().one_or_none()
+        if row is None:
+            raise NotFoundError("run", key.id)
+        values: dict[str, Any] = dict(row)
+        values["status"] = RunStatus(row["status"])
+        values["result"] = RunResult.model_validate(row["result"]) if row["result"] else None
+        values["failure"] = Failure.model_validate(row["failure"]) if row["failure"] else None
+        if ahead_of_it := row["behind"]:
+            values["behind"] = RunAhead(ahead_of_it["run_id"], RunStatus(ahead_of_it["status"]))
+        return RunDetails(**values)
 
 
 def _conditions(tenant: str, which: RunFilter) -> list[ColumnElement[bool]]:

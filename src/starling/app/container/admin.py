@@ -1,0 +1,94 @@
+"""Services that need nothing but the database: for commands, and a part of what the API and workers have."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from brain.registry.custom_agents.repository import AgentRepository
+from brain.registry.custom_agents.service import CustomAgents
+from brain.registry.repository import EpochRepository
+from brain.registry.service import Registry
+from mcp_gateway.repository import ServerRepository
+from starling.app.access.keys import KeyService
+from starling.app.access.switch_targets import SwitchTargets
+from starling.app.registry.agents import AgentService
+from starling.app.runtime.database import find_database
+from starling.app.runtime.retention import RetentionService
+from starling.core.artifacts import ArtifactStore
+from starling.core.clock import SystemClock
+from starling.core.settings import Settings
+from starling.infra.llm.factory import check_model
+from starling.infra.postgres.artifacts import PostgresArtifacts, Quota
+from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
+from starling.infra.postgres.keys import KeyRepository
+from starling.infra.postgres.kill_switches import SwitchRepository
+from starling.infra.postgres.retention import Retention
+from starling.infra.postgres.runs.broadcast import open_broadcast
+from starling.infra.postgres.runs.interrupts import InterruptReader
+from starling.infra.postgres.runs.ledger import LedgerReader
+from starling.infra.postgres.runs.listing import RunListing
+from starling.infra.postgres.runs.reader import RunReader
+from starling.infra.postgres.schema import check
+
+_CONNECTIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class AdminServices:
+    """What admin commands and routes share."""
+
+    agents: AgentService
+    artifacts: ArtifactStore
+    epochs: EpochRepository
+    interrupts: InterruptReader
+    keys: KeyService
+    ledger: LedgerReader
+    listing: RunListing
+    reader: RunReader
+    retention: RetentionService
+    rosters: Registry
+    servers: ServerRepository
+    switch_targets: SwitchTargets
+    switches: SwitchRepository
+
+
+@asynccontextmanager
+async def open_admin(settings: Settings, *, statement_seconds: float | None = None) -> AsyncGenerator[AdminServices]:
+    """Connect to the database of the settings; `statement_seconds` is how long one statement may take.
+
+    Raises DatabaseUnavailableError, DatabaseUnsuitableError.
+    """
+    database = find_database(settings)
+    await check(database.direct_url)
+    limits = ConnectionLimits(size=_CONNECTIONS, behind_pooler=database.behind_pooler)
+    if statement_seconds is not None:
+        limits = replace(limits, statement_seconds=statement_seconds)
+    engine = open_engine(database.url, limits)
+    try:
+        async with open_broadcast(database.direct_url) as broadcast:
+            yield build_admin(engine, RunReader(engine, broadcast), settings)
+    finally:
+        await engine.dispose()
+
+
+def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminServices:
+    """Return the services over an engine."""
+    agents, epochs, servers = AgentRepository(engine), EpochRepository(engine), ServerRepository(engine)
+    keys, listing, limits = KeyRepository(engine), RunListing(engine), settings.limits
+    rosters = Registry(epochs, CustomAgents(agents))
+    return AdminServices(
+        agents=AgentService(epochs, agents, servers, rosters, partial(check_model, settings=settings)),
+        artifacts=PostgresArtifacts(engine, Quota(limits.artifact_bytes, limits.tenant_artifact_bytes)),
+        epochs=epochs,
+        interrupts=InterruptReader(engine),
+        keys=KeyService(keys, SystemClock()),
+        ledger=LedgerReader(engine),
+        listing=listing,
+        reader=reader,
+        retention=RetentionService(engine, Retention(engine)),
+        rosters=rosters,
+        servers=servers,
+        switch_targets=SwitchTargets(epochs, keys, listing),
+        switches=SwitchRepository(engine),
+    )

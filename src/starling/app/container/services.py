@@ -1,0 +1,125 @@
+"""Everything over Postgres that the API and a worker need: the services of `admin`, and those that change runs."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from brain.lifecycle.finalization import RunFinalizer
+from brain.lifecycle.termination import RunTerminator
+from brain.registry.custom_agents.repository import AgentRepository
+from brain.registry.repository import EpochRepository
+from brain.state import GRAPH_VERSION
+from mcp_gateway.gateway import open_gateway
+from mcp_gateway.repository import ServerRepository
+from starling.app.container.admin import AdminServices, build_admin
+from starling.app.registry.service import RegistryService
+from starling.app.runs.acceptance import RunAcceptance
+from starling.app.runs.cancellation import RunCancellation
+from starling.app.runs.interrupts import InterruptService
+from starling.app.runtime.database import Database
+from starling.app.telemetry.metrics import Metrics, MetricsExporter
+from starling.core.clock import SystemClock
+from starling.core.settings import Limits, Settings, environment
+from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
+from starling.infra.postgres.notifications import NotificationHub, open_hub
+from starling.infra.postgres.runs.acceptance import RunRepository
+from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.interrupts import InterruptRepository
+from starling.infra.postgres.runs.leases import Leases
+from starling.infra.postgres.runs.queue_depth import backlog
+from starling.infra.postgres.runs.reader import RunReader
+from starling.infra.postgres.runs.termination import TerminationRepository
+from starling.infra.postgres.schema import check, upgrade
+from starling.infra.queue.run_queue import RunQueue, open_queue
+
+_STREAM_CONNECTIONS = 4  # reserved for event streams
+
+
+@dataclass(frozen=True, slots=True)
+class Services(AdminServices):
+    """What routes, workers and commands that change runs or servers call."""
+
+    engine: Engine
+    direct_url: str  # past any transaction pooler
+    hub: NotificationHub
+    broadcast: Broadcast
+    queue: RunQueue
+    runs: RunRepository
+    leases: Leases
+    interrupts: InterruptRepository
+    acceptance: RunAcceptance
+    answering: InterruptService
+    cancellation: RunCancellation
+    registry: RegistryService
+    metrics_exporter: MetricsExporter
+
+
+@asynccontextmanager
+async def open_services(settings: Settings, database: Database, *, migrate: bool = False) -> AsyncGenerator[Services]:
+    """Check the schema, or migrate it, then connect to the database.
+
+    Raises DatabaseUnavailableError, DatabaseUnsuitableError.
+    """
+    await (upgrade(database.direct_url) if migrate else check(database.direct_url))
+    async with AsyncExitStack() as stack:
+        limits = ConnectionLimits(size=_connections(settings.limits), behind_pooler=database.behind_pooler)
+        engine = open_engine(database.url, limits)
+        stack.push_async_callback(engine.dispose)
+        streams = open_engine(database.url, replace(limits, size=_STREAM_CONNECTIONS))
+        stack.push_async_callback(streams.dispose)
+        hub = await stack.enter_async_context(open_hub(database.direct_url))
+        broadcast = Broadcast(hub)
+        stack.enter_context(broadcast.following(hub))
+        queue = await stack.enter_async_context(open_queue(database.direct_url, hub))
+        reader = RunReader(engine, broadcast, streams=streams)
+        stack.push_async_callback(reader.close)
+        metrics = Metrics()
+        broadcast.observers.append(metrics.written)
+        runs = RunRepository(engine, queue.defer, cap=settings.limits.runs_per_tenant, local=queue)
+        interrupts = InterruptRepository(engine, runs)
+        terminator = RunTerminator(engine, broadcast, reader, RunFinalizer(runs, SystemClock()))
+        cancellation = RunCancellation(TerminationRepository(engine), terminator)
+        admin = build_admin(engine, reader, settings)
+        yield Services(
+            agents=admin.agents,
+            artifacts=admin.artifacts,
+            epochs=admin.epochs,
+            keys=admin.keys,
+            ledger=admin.ledger,
+            listing=admin.listing,
+            reader=reader,
+            retention=admin.retention,
+            rosters=admin.rosters,
+            servers=admin.servers,
+            switch_targets=admin.switch_targets,
+            switches=admin.switches,
+            engine=engine,
+            direct_url=database.direct_url,
+            hub=hub,
+            broadcast=broadcast,
+            queue=queue,
+            runs=runs,
+            leases=Leases(engine, queue.defer, runs.admit),
+            interrupts=interrupts,
+            acceptance=RunAcceptance(runs, reader, interrupts, cancellation, settings.limits, GRAPH_VERSION),
+            answering=InterruptService(interrupts),
+            cancellation=cancellation,
+            registry=build_registry(engine, settings.limits),
+            metrics_exporter=MetricsExporter(metrics, partial(backlog, engine), admin.epochs.active_number),
+        )
+
+
+def build_registry(engine: Engine, limits: Limits) -> RegistryService:
+    """Return what changes servers and epochs; it starts servers with the environment of this process."""
+    return RegistryService(
+        epochs=EpochRepository(engine),
+        agents=AgentRepository(engine),
+        servers=partial(ServerRepository, engine),
+        gateway=partial(open_gateway, limits=limits, environment=environment()),
+    )
+
+
+def _connections(limits: Limits) -> int:
+    """Return the size of the pool: flushes are short, so a connection serves several runs."""
+    return min(24, max(8, limits.runs_per_worker // 3))

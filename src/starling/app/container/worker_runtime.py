@@ -1,0 +1,115 @@
+"""What a worker process runs with: models, the gateway to MCP servers, the brain and the worker."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from brain.conversation.repository import ConversationRepository
+from brain.executor import Brain, Collaborators
+from brain.governance import TableGovernance
+from brain.lifecycle.cancellation import ActiveRuns
+from brain.lifecycle.finalization import RunFinalizer
+from brain.registry.service import Registry
+from mcp_gateway.config import read_config
+from mcp_gateway.gateway import Gateway, open_gateway
+from mcp_gateway.repository import ServerRepository
+from starling.app.access.kill_switches import KillSwitchCache
+from starling.app.container.services import Services
+from starling.app.registry.epoch_follower import EpochFollower
+from starling.app.registry.epoch_publisher import EpochPublisher
+from starling.app.registry.file_watcher import watching
+from starling.app.runs.cancellation import CancellationListener
+from starling.app.runtime.outbox_relay import relay_outbox
+from starling.app.telemetry.instrumentation import MeasuredModels, MeasuredRuns, MeasuredTools
+from starling.app.worker.heartbeat import Heartbeat
+from starling.app.worker.worker import Work, Worker
+from starling.core.clock import SystemClock
+from starling.core.settings import Settings, environment
+from starling.core.tools import ServerListing
+from starling.infra.llm.client import FallbackModelClient
+from starling.infra.llm.factory import open_models
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.runs.lease_renewal import Renewals
+from starling.infra.tracing.factory import open_tracer
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRuntime:
+    """The opened parts of a worker process."""
+
+    gateway: Gateway
+    registry: Registry
+    epoch_follower: EpochFollower
+    brain: Brain
+    worker: Worker
+    models: FallbackModelClient
+    listings: tuple[ServerListing, ...]
+    epoch: int
+
+
+@asynccontextmanager
+async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGenerator[WorkerRuntime]:
+    """Register the configured servers, publish the epoch that they make, and build what executes runs."""
+    async with AsyncExitStack() as stack:
+        models = await stack.enter_async_context(open_models(settings))
+        publisher = EpochPublisher(services.epochs, Actor.local("start"), "registry.start")
+        servers = ServerRepository(services.engine, publisher)
+        board = KillSwitchCache(services.switches)
+        await stack.enter_async_context(board.listening(services.hub))
+        opening = open_gateway(servers, settings.limits, environment(), board, services.artifacts)
+        gateway = await stack.enter_async_context(opening)
+        registry = services.rosters
+        watch = watching(settings, services.registry)
+        listings = await _register(settings, gateway)
+        epoch = publisher.activation.epoch.number
+        epoch_follower = EpochFollower(gateway, registry, services.epochs, epoch, SystemClock())
+        await stack.enter_async_context(epoch_follower.listening(services.hub))
+        await stack.enter_async_context(watch)
+        await stack.enter_async_context(relay_outbox(settings, services.engine))
+        metrics = services.metrics_exporter.metrics
+        metrics.sessions.set_function(lambda: gateway.open_sessions)
+        metrics.known_epoch.set_function(lambda: epoch_follower.epoch)
+        metrics.known_since.set_function(lambda: epoch_follower.since)
+        lives = ActiveRuns()
+        cancelling = CancellationListener(services.cancellation.repository, lives)
+        await stack.enter_async_context(cancelling.listening(services.hub))
+        brain = Brain(
+            Collaborators(
+                engine=services.engine,
+                broadcast=services.broadcast,
+                ending=RunFinalizer(services.runs, SystemClock()),
+                reader=services.reader,
+                conversations=ConversationRepository(services.engine),
+                interrupts=services.interrupts,
+                registry=registry,
+                governance=TableGovernance(settings.limits),
+                models=MeasuredModels(models, metrics),
+                gateway=MeasuredTools(gateway, metrics),
+                clock=SystemClock(),
+                limits=settings.limits,
+                tracer=await stack.enter_async_context(open_tracer(settings)),
+                halts=board,
+                lives=lives,
+                artifacts=services.artifacts,
+            )
+        )
+        execute = MeasuredRuns(epoch_follower.before(brain.execute), metrics)
+        work = Work(execute, brain.park, brain.drain, sweeps=[services.interrupts.expire])
+        worker = Worker(services.queue, services.leases, _heartbeat(settings, services, lives), work, settings.limits)
+        yield WorkerRuntime(gateway, registry, epoch_follower, brain, worker, models, listings, epoch)
+
+
+def _heartbeat(settings: Settings, services: Services, lives: ActiveRuns) -> Heartbeat:
+    seconds = settings.limits.lease_seconds
+    return Heartbeat(Renewals(services.direct_url, lease_seconds=seconds), seconds, lives.cancel)
+
+
+async def _register(settings: Settings, gateway: Gateway) -> tuple[ServerListing, ...]:
+    """Read the file where there is one. Servers that answer late make an epoch of their own when they do."""
+    if settings.mcp_config is None:
+        return await gateway.republish()
+
+    async def late() -> None:
+        await gateway.refresh()
+
+    return await gateway.sync(read_config(settings.mcp_config), late)
