@@ -42,7 +42,7 @@ class Town:
     model: ModelServer
 
     async def accept(self, thread: str = "t") -> RunKey:
-        request = RunRequest.model_validate({"input": "Put this, then charge that.", "thread_id": thread})
+        request = RunRequest(input="Put this, then charge that.", thread_id=thread)
         return (await self.services.acceptance.accept(CALLER, request)).key
 
     async def between_steps(self) -> RunKey:

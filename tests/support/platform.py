@@ -22,7 +22,7 @@ from starling.app.runs.acceptance import RunRequest
 from starling.app.runtime.database import Database
 from starling.core.events import StoredEvent
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
-from starling.core.runs import RunResult
+from starling.core.runs import RunConfig, RunResult
 from starling.core.settings import Limits, ProviderSettings, Settings
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
 from tests.support import model_documents
@@ -175,7 +175,7 @@ class Platform:
     model: ModelServer
 
     async def accept(self, text: str, *, thread: str = "thread", **config: Any) -> RunKey:
-        request = RunRequest.model_validate({"input": text, "thread_id": thread, "config": config})
+        request = RunRequest(text, thread, config=RunConfig.model_validate(config))
         return (await self.services.acceptance.accept(CALLER, request)).key
 
     async def claim(self, key: RunKey, *, run_seconds: float | None = None) -> Claim:

@@ -50,7 +50,7 @@ async def test_a_run_is_counted_with_its_calls_tokens_and_flushes(api: LiveApi) 
 
 
 async def test_runs_that_the_api_itself_ends_are_counted(database_url: str) -> None:
-    newer = RunRequest(input="Hi.", thread_id="interrupted", multitask_strategy="interrupt")
+    newer = RunRequest(input="Hi.", thread_id="interrupted", policy="interrupt")
     async with a_quiet_api(database_url) as api:
         key = await api.accept()
         async with api.client.post(f"/v1/runs/{key.id}/cancel", json={}) as response:

@@ -2,18 +2,19 @@
 
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from pathlib import Path
 from textwrap import shorten
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from starling.app.cli.command_settings import settings_of
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import print_json, print_line, print_table
 from starling.app.container.admin import open_admin
-from starling.app.registry.agents import Agent, AgentService
+from starling.app.registry.agents import Agent, AgentService, Version
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
@@ -65,7 +66,7 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
     actor = Actor(tenant, LOCAL, "cli")
     made = _with(context, lambda agents: agents.create(_owner(tenant), config, actor))
     if as_json:
-        print_json(made.model_dump(mode="json"))
+        print_json(asdict(made))
         return
     print_line(f"{made.name} is in epoch {made.epoch}, as version {made.version[:_HASH_CHARS]}.")
 
@@ -75,7 +76,7 @@ def list_agents(context: typer.Context, tenant: _Tenant = DEFAULT_TENANT, as_jso
     """List all agents that runs can use now: specialists, built-in ones and your own."""
     found = _with(context, lambda agents: agents.list(_owner(tenant)))
     if as_json:
-        print_json([agent.model_dump(mode="json") for agent in found.agents])
+        print_json([asdict(agent) for agent in found.agents])
     elif found.agents:
         print_table(("NAME", "KIND", "STATE", "TOOLS", "WHAT IT IS GOOD FOR"), [_cells(one) for one in found.agents])
     else:
@@ -92,7 +93,7 @@ def show(
     """Show one agent and, if it is one of your own, its versions."""
     found = _with(context, lambda agents: agents.show(_owner(tenant), name))
     if as_json:
-        print_json(found.model_dump(mode="json"))
+        print_json({"agent": asdict(found.agent), "versions": [_document(one) for one in found.versions]})
         return
     for field, value in _fields(found.agent).items():
         if value:
@@ -113,12 +114,12 @@ def archive(
     """Take an agent of your own away from runs that are accepted from now on. Its versions stay."""
     gone = _with(context, lambda agents: agents.archive(tenant, name, Actor(tenant, LOCAL, "cli")))
     if as_json:
-        print_json(gone.model_dump(mode="json"))
+        print_json(asdict(gone))
     else:
         print_line(f"{gone.name} is archived from epoch {gone.epoch} on.")
 
 
-def _with[T: BaseModel](context: typer.Context, do: Callable[[AgentService], Awaitable[T]]) -> T:
+def _with[T](context: typer.Context, do: Callable[[AgentService], Awaitable[T]]) -> T:
     return run_until_stopped(_done(settings_of(context), do))
 
 
@@ -150,6 +151,15 @@ def _read(file: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise InvalidRequestError(f"{file} holds no JSON object.", 'Write {"id": …, "behavior_template": …}.')
     return document  # pyright: ignore[reportUnknownVariableType]
+
+
+def _document(version: Version) -> dict[str, Any]:
+    return {
+        "version": version.version,
+        "created_at": version.created_at.isoformat().replace("+00:00", "Z"),
+        "active": version.active,
+        "config": version.config.model_dump(mode="json"),
+    }
 
 
 def _fields(agent: Agent) -> dict[str, str]:

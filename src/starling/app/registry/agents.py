@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final, Literal
-
-from pydantic import BaseModel, ConfigDict
+from typing import Literal
 
 from brain.registry.cards import AgentCard, AgentKind, Roster
 from brain.registry.custom_agents.binding import described
@@ -27,27 +25,11 @@ from starling.infra.postgres.audit import Actor, Deed, record
 from starling.infra.postgres.engine import EngineConnection
 
 _REMEDY = "`starling agent list` shows which there are."
-_VERSION = "3f1c7a52d8e94b06a7c5f2e1d0b98a76543210fedcba98765432100123456789"
-_EXAMPLE: Final[dict[str, Any]] = {
-    "name": "release_notes",
-    "kind": "custom",
-    "description": "You write release notes: short, in the present tense, for users",
-    "state": "ready",
-    "reason": "",
-    "tools": ["git.git_log"],
-    "version": _VERSION,
-}
-_CONFIG: Final[dict[str, Any]] = {
-    "id": "release_notes",
-    "behavior_template": "You write release notes: short, in the present tense, for users.",
-    "tools": ["git.git_log"],
-}
 
 
-class Agent(BaseModel):
-    """An agent as the supervisor sees it. `reason` says why it can't work now; `version` is of custom agents."""
-
-    model_config = ConfigDict(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """An agent as the supervisor sees it. `reason` says why it can't work now; custom agents have a `version`."""
 
     name: str
     kind: AgentKind
@@ -58,10 +40,9 @@ class Agent(BaseModel):
     version: str | None = None
 
 
-class Version(BaseModel):
-    """One configuration of a custom agent: by its hash, and when it was first made."""
-
-    model_config = ConfigDict(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One configuration of a custom agent: its hash, and when it was first stored."""
 
     version: str
     created_at: datetime
@@ -69,61 +50,28 @@ class Version(BaseModel):
     config: LLMAgentConfig
 
 
-class AgentHistory(BaseModel):
-    """An agent with all its versions, oldest first. Agents that nobody configured have none."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        json_schema_extra={
-            "examples": [
-                {
-                    "agent": _EXAMPLE,
-                    "versions": [
-                        {
-                            "version": _VERSION,
-                            "created_at": "2026-11-20T11:12:01.250000Z",
-                            "active": True,
-                            "config": _CONFIG,
-                        }
-                    ],
-                }
-            ]
-        },
-    )
+@dataclass(frozen=True, slots=True)
+class AgentHistory:
+    """An agent with all its versions, oldest first; only custom agents have versions."""
 
     agent: Agent
     versions: tuple[Version, ...]
 
 
-class Agents(BaseModel):
+@dataclass(frozen=True, slots=True)
+class AgentList:
     """All agents of a tenant in the active epoch."""
-
-    model_config = ConfigDict(frozen=True, json_schema_extra={"examples": [{"epoch": 4, "agents": [_EXAMPLE]}]})
 
     epoch: int
     agents: tuple[Agent, ...]
 
 
-class Created(BaseModel):
-    """What became of a configuration: its version, and from which epoch on runs know it.
+@dataclass(frozen=True, slots=True)
+class CreatedAgent:
+    """A stored configuration: its version, and the first epoch that has it.
 
-    `left_out` are the tools that it asked for and that the key of its maker may not call.
+    `left_out` are the requested tools that the caller's key may not call.
     """
-
-    model_config = ConfigDict(
-        frozen=True,
-        json_schema_extra={
-            "examples": [
-                {
-                    "name": "release_notes",
-                    "version": _VERSION,
-                    "epoch": 4,
-                    "tools": ["git.git_log"],
-                    "left_out": ["github.*"],
-                }
-            ]
-        },
-    )
 
     name: str
     version: str
@@ -132,10 +80,9 @@ class Created(BaseModel):
     left_out: tuple[str, ...]
 
 
-class Archived(BaseModel):
-    """From which epoch on runs don't know an agent any more."""
-
-    model_config = ConfigDict(frozen=True, json_schema_extra={"examples": [{"name": "release_notes", "epoch": 5}]})
+@dataclass(frozen=True, slots=True)
+class ArchivedAgent:
+    """An archived agent, and the first epoch without it."""
 
     name: str
     epoch: int
@@ -151,7 +98,7 @@ class AgentService:
     rosters: Registry
     check_model: Callable[[str], None]
 
-    async def create(self, maker: Principal, config: LLMAgentConfig, actor: Actor) -> Created:
+    async def create(self, maker: Principal, config: LLMAgentConfig, actor: Actor) -> CreatedAgent:
         """Make an agent, or a new version of it: runs accepted from now on know it.
 
         Raises InvalidRequestError for what isn't there, ForbiddenError where the maker may call none of its tools.
@@ -166,7 +113,7 @@ class AgentService:
             activation = await self._activate(
                 connection, actor, Deed("agent.create", kept.id, {"hash": kept.hash}), partial(with_agent, pin=pin)
             )
-        return Created(
+        return CreatedAgent(
             name=kept.id,
             version=kept.hash,
             epoch=activation.epoch.number,
@@ -174,23 +121,23 @@ class AgentService:
             left_out=tuple(tool for tool in config.tools if tool not in kept.tools),
         )
 
-    async def archive(self, tenant: str, name: str, actor: Actor) -> Archived:
+    async def archive(self, tenant: str, name: str, actor: Actor) -> ArchivedAgent:
         """Take an agent away from runs accepted from now on; its versions stay. Raises NotFoundError."""
         async with self.agents.changing() as connection:
             if name not in pinned_agents((await self.epochs.begin(connection)).manifest, tenant):
                 raise NotFoundError("custom agent", name, _REMEDY)
             gone = partial(without_agent, tenant=tenant, name=name)
             activation = await self._activate(connection, actor, Deed("agent.archive", name, {}), gone)
-        return Archived(name=name, epoch=activation.epoch.number)
+        return ArchivedAgent(name=name, epoch=activation.epoch.number)
 
-    async def list(self, caller: Principal) -> Agents:
+    async def list(self, caller: Principal) -> AgentList:
         """Return all agents that the caller's runs would know now, by kind and name."""
         number = await self.epochs.active_number()
         if number is None:
-            return Agents(epoch=0, agents=())
+            return AgentList(epoch=0, agents=())
         roster = await self._roster(number, caller)
         found = sorted((_agent(card) for card in roster.cards.values()), key=attrgetter("kind", "name"))
-        return Agents(epoch=number, agents=tuple(found))
+        return AgentList(epoch=number, agents=tuple(found))
 
     async def show(self, caller: Principal, name: str) -> AgentHistory:
         """Return an agent with its versions, an archived one too. Raises NotFoundError."""

@@ -3,9 +3,6 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Annotated
-
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from starling.app.runs.cancellation import RunCancellation
 from starling.app.telemetry.logs import add_to_log_context
@@ -23,39 +20,18 @@ from starling.infra.postgres.runs.interrupts import InterruptRepository
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.thread_policies import Policy
 
-type Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+_DEFAULT_CONFIG = RunConfig()
 
 
-class RunRequest(BaseModel):
-    """What a caller asks: a request on a thread, which begins with its first request."""
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What a caller asks for on a thread. `policy` decides while another run of the thread has not ended."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        json_schema_extra={
-            "examples": [
-                {
-                    "input": "What time is it in Lima, and how full is this disk?",
-                    "thread_id": "t-1",
-                    "config": {"mode": "MODERATE", "channel": "CHAT"},
-                }
-            ]
-        },
-    )
-
-    input: Annotated[str, Field(min_length=1, description="The request, in plain words.")]
-    thread_id: Annotated[Name, Field(description="The conversation; yours to choose, unique for your tenant.")]
-    correlation_id: Annotated[
-        Name | None, Field(description="Comes back in `run_started`, the result, logs and traces.")
-    ] = None
-    config: RunConfig = RunConfig()
-    multitask_strategy: Annotated[
-        Policy,
-        Field(
-            description="While another run of the thread hasn't ended: `enqueue` waits for it, `reject` answers 409, "
-            "`interrupt` cancels it."
-        ),
-    ] = "enqueue"
+    input: str
+    thread_id: str
+    correlation_id: str | None = None
+    config: RunConfig = _DEFAULT_CONFIG
+    policy: Policy = "enqueue"
 
 
 type EventBatches = AsyncGenerator[Sequence[StoredEvent]]
@@ -108,7 +84,7 @@ class RunAcceptance:
             trace_id=trace_id_of(run_id),
             graph_version=self.graph_version,
             idempotency=_idempotency(idempotency_key, request),
-            policy=request.multitask_strategy,
+            policy=request.policy,
         )
         try:
             acceptance = await self.runs.accept(new)
@@ -119,7 +95,7 @@ class RunAcceptance:
         started = acceptance.started
         add_to_log_context(run_id=started.run_id, trace_id=started.trace_id, correlation_id=started.correlation_id)
         if started.run_id == run_id:
-            if request.multitask_strategy == "interrupt":
+            if request.policy == "interrupt":
                 await self.cancellation.cancel_superseded(key)
             events = self._stream(key, StoredEvent(1, started.type, started.model_dump(mode="json")), listener)
             return AcceptedRun(key, started, acceptance.status, events)
@@ -154,5 +130,14 @@ class RunAcceptance:
 
 
 def _idempotency(key: str | None, request: RunRequest) -> IdempotencyKey | None:
-    """Return a key with what it is to stand for; names that routes have for fields make no other request of it."""
-    return IdempotencyKey(key, digest(storable(request.model_dump(mode="json")))) if key else None
+    """Return a key with the digest of its request; stored digests rest on these names."""
+    if not key:
+        return None
+    document = {
+        "input": request.input,
+        "thread_id": request.thread_id,
+        "correlation_id": request.correlation_id,
+        "config": request.config.model_dump(mode="json"),
+        "multitask_strategy": request.policy,
+    }
+    return IdempotencyKey(key, digest(storable(document)))

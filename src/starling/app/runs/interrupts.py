@@ -1,15 +1,12 @@
 """Answering what runs wait for: over HTTP, from the command line, or by going on talking."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, cast
-from uuid import UUID
-
-from pydantic import BaseModel, ConfigDict, Field
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 from mcp_gateway.schema_validation import Validators, faults
 from starling.core.errors import ForbiddenError, InvalidRequestError, NotFoundError
-from starling.core.json import Json, JsonObject, digest, storable
+from starling.core.json import JsonObject, digest, storable
 from starling.core.principal import Grant
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -20,32 +17,6 @@ from starling.infra.postgres.runs.interrupts import (
 )
 
 _OTHER_KEY = "Have it answered with a key that reaches as much."
-_ID = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
-_EXAMPLE: dict[str, Any] = {"interruptId": _ID, "status": "resolved", "payload": {"answer": "The second disk."}}
-
-
-class Reply(BaseModel):
-    """An answer to an interrupt; `payload` has to fit its `responseSchema`, and counts for nothing where cancelled."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        json_schema_extra={"examples": [{"status": "resolved", "payload": {"approved": True, "note": "Go ahead."}}]},
-    )
-
-    status: Literal["resolved", "cancelled"]
-    payload: dict[str, Any] = {}
-
-
-class InterruptReply(Reply):
-    """An answer to the interrupt with this id."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
-
-    interruptId: UUID  # noqa: N815 - the contract's name
-
-
-type Replies = Annotated[list[InterruptReply], Field(min_length=1, max_length=100, examples=[[_EXAMPLE]])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +34,7 @@ class InterruptService:
         return found
 
     async def answer(
-        self, key: RunKey, replies: Sequence[InterruptReply], actor: Actor, grant: Grant | None = None
+        self, key: RunKey, answers: Sequence[InterruptAnswer], actor: Actor, grant: Grant | None = None
     ) -> None:
         """Answer interrupts of a run, all or none of them; the same answers again change nothing.
 
@@ -71,29 +42,28 @@ class InterruptService:
         Raises InvalidRequestError that says where a payload is wrong, NotFoundError, ForbiddenError, ConflictError.
         """
         asked = {item.id: item for item in await self.repository.of_run(key)}
-        ids = [str(reply.interruptId) for reply in replies]
+        ids = [answer.id for answer in answers]
         if len(set(ids)) < len(ids):
             raise InvalidRequestError("An interrupt is answered more than once.", "Send one answer for each.")
         wrong: list[str] = []
-        for number, reply in enumerate(replies):
-            found = asked.get(str(reply.interruptId))
+        for number, answer in enumerate(answers):
+            found = asked.get(answer.id)
             if found is None and asked:
-                raise NotFoundError("interrupt", str(reply.interruptId))
-            wrong += self._faults(found, reply, f"[{number}].payload") if found else []
+                raise NotFoundError("interrupt", answer.id)
+            wrong += self._faults(found, answer, f"[{number}].payload") if found else []
         await self._check_reach(key, [asked[given] for given in ids if given in asked], grant)
         _refuse(wrong)
-        answers = [_answer(key, reply) for key, reply in zip(ids, replies, strict=True)]
-        await self.repository.answer(key, answers, actor.name, actor.origin)
+        await self.repository.answer(key, [_storable(answer) for answer in answers], actor.name, actor.origin)
 
     async def answer_one(
-        self, tenant: str, interrupt: str, reply: Reply, actor: Actor, grant: Grant | None = None
+        self, tenant: str, answer: InterruptAnswer, actor: Actor, grant: Grant | None = None
     ) -> RunKey:
         """Answer one interrupt and return whose it is. Raises as `answer` does."""
-        found = await self.repository.one(tenant, interrupt)
+        found = await self.repository.one(tenant, answer.id)
         key = RunKey(tenant, found.run_id)
         await self._check_reach(key, [found], grant)
-        _refuse(self._faults(found, reply, "payload"))
-        await self.repository.answer(key, [_answer(found.id, reply)], actor.name, actor.origin)
+        _refuse(self._faults(found, answer, "payload"))
+        await self.repository.answer(key, [_storable(answer)], actor.name, actor.origin)
         return key
 
     async def _check_reach(self, key: RunKey, asked: Sequence[StoredInterrupt], grant: Grant | None) -> None:
@@ -107,11 +77,11 @@ class InterruptService:
         if told and not grant.covers(await self.repository.grant_of(key)):
             raise ForbiddenError("The run may reach more than this key, so this key can't tell it more.", _OTHER_KEY)
 
-    def _faults(self, asked: StoredInterrupt, reply: Reply, where: str) -> Sequence[str]:
-        if reply.status == "cancelled":
+    def _faults(self, asked: StoredInterrupt, answer: InterruptAnswer, where: str) -> Sequence[str]:
+        if answer.state == "cancelled":
             return ()
         validator = self._validators.get(digest(asked.response_schema), "answer", asked.response_schema)
-        return faults(validator, cast("Json", reply.payload), where)
+        return faults(validator, answer.payload, where)
 
 
 def _refuse(wrong: Sequence[str]) -> None:
@@ -122,6 +92,6 @@ def _refuse(wrong: Sequence[str]) -> None:
         )
 
 
-def _answer(interrupt: str, reply: Reply) -> InterruptAnswer:
-    payload = storable(reply.payload if reply.status == "resolved" else {})
-    return InterruptAnswer(interrupt, reply.status, cast("JsonObject", payload))
+def _storable(answer: InterruptAnswer) -> InterruptAnswer:
+    payload = storable(answer.payload if answer.state == "resolved" else {})
+    return replace(answer, payload=cast("JsonObject", payload))

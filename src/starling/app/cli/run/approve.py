@@ -12,14 +12,13 @@ from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.interrupt_text import document_of, event_of, interrupt_lines, run_reference
 from starling.app.cli.terminal.output import print_json, print_line
 from starling.app.container.services import open_services
-from starling.app.runs.interrupts import InterruptReply
 from starling.app.runtime.database import find_database
 from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.runs.interrupts import StoredInterrupt
+from starling.infra.postgres.runs.interrupts import InterruptAnswer, StoredInterrupt
 
 app = typer.Typer(add_completion=False)
 
@@ -45,12 +44,12 @@ def approve(  # noqa: PLR0913, PLR0917 - its options
         return
     key = RunKey(tenant, _id(run, "a run"))
     answer = {"reject": reject, "payload": payload, "note": note}
-    replies = run_until_stopped(_answer(settings, key, _id(interrupt, "an interrupt") if interrupt else "", answer))
+    answers = run_until_stopped(_answer(settings, key, _id(interrupt, "an interrupt") if interrupt else "", answer))
     if as_json:
-        print_json({"run_id": key.id, "answers": [reply.model_dump(mode="json") for reply in replies]})
+        print_json({"run_id": key.id, "answers": [_document(answer) for answer in answers]})
         return
-    for reply in replies:
-        print_line(f"{reply.interruptId} is {_outcome(reply)}.")
+    for each in answers:
+        print_line(f"{each.id} is {_outcome(each)}.")
     print_line(f"Run {key.id} goes on; `starling run tail {run_reference(key.id, tenant)}` reads along.")
 
 
@@ -66,12 +65,16 @@ def _check_options(run: str, *, answer: bool, both: bool) -> None:
         )
 
 
-def _outcome(reply: InterruptReply) -> str:
-    if reply.status == "cancelled":
+def _document(answer: InterruptAnswer) -> dict[str, Any]:
+    return {"status": answer.state, "payload": answer.payload, "interruptId": answer.id}
+
+
+def _outcome(answer: InterruptAnswer) -> str:
+    if answer.state == "cancelled":
         return "withdrawn"
-    if "approved" in reply.payload:
-        return "approved" if reply.payload["approved"] else "refused"
-    return f"answered: {json.dumps(reply.payload, ensure_ascii=False)}"
+    if "approved" in answer.payload:
+        return "approved" if answer.payload["approved"] else "refused"
+    return f"answered: {json.dumps(answer.payload, ensure_ascii=False)}"
 
 
 async def _waiting(settings: Settings, tenant: str) -> Sequence[StoredInterrupt]:
@@ -79,7 +82,7 @@ async def _waiting(settings: Settings, tenant: str) -> Sequence[StoredInterrupt]
         return await services.answering.all_waiting(tenant)
 
 
-async def _answer(settings: Settings, key: RunKey, interrupt: str, answer: dict[str, Any]) -> Sequence[InterruptReply]:
+async def _answer(settings: Settings, key: RunKey, interrupt: str, answer: dict[str, Any]) -> Sequence[InterruptAnswer]:
     async with open_services(settings, find_database(settings)) as services:
         asked = [
             item for item in await services.interrupts.waiting(key.tenant, run=key.id) if interrupt in ("", item.id)
@@ -96,14 +99,14 @@ async def _answer(settings: Settings, key: RunKey, interrupt: str, answer: dict[
         return replies
 
 
-def _reply(asked: StoredInterrupt, *, reject: bool, payload: str, note: str) -> InterruptReply:
+def _reply(asked: StoredInterrupt, *, reject: bool, payload: str, note: str) -> InterruptAnswer:
     if asked.kind == "approval" and not payload:
         said = {"approved": not reject} | ({"note": note} if note else {})
     elif reject:
-        return InterruptReply(interruptId=UUID(asked.id), status="cancelled")
+        return InterruptAnswer(asked.id, "cancelled", {})
     else:
         said = _payload(payload, asked)
-    return InterruptReply(interruptId=UUID(asked.id), status="resolved", payload=said)
+    return InterruptAnswer(asked.id, "resolved", said)
 
 
 def _payload(text: str, asked: StoredInterrupt) -> dict[str, Any]:
@@ -111,11 +114,12 @@ def _payload(text: str, asked: StoredInterrupt) -> dict[str, Any]:
     if not text:
         raise InvalidRequestError(f"{asked.reason} An answer to that needs --payload.", wanted)
     try:
-        return InterruptReply.model_validate(
-            {"interruptId": asked.id, "status": "resolved", "payload": json.loads(text)}
-        ).payload
+        payload = json.loads(text)
     except ValueError as error:
-        raise InvalidRequestError(f"--payload is no JSON object: {error}.", wanted) from None
+        raise InvalidRequestError(f"--payload is not JSON: {error}.", wanted) from None
+    if not isinstance(payload, dict):
+        raise InvalidRequestError(f"--payload {text} is not a JSON object.", wanted)
+    return payload  # pyright: ignore[reportUnknownVariableType]
 
 
 def _list(found: Sequence[StoredInterrupt], tenant: str, *, as_json: bool) -> None:

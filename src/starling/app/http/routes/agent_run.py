@@ -9,9 +9,8 @@ from sse_starlette import EventSourceResponse
 
 from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import RUN_ID, event_stream
-from starling.app.http.interrupt_schemas import RunWaits
 from starling.app.http.problems import Problem
-from starling.app.runs.acceptance import Name, RunRequest
+from starling.app.http.schemas import Name, RunRequest, RunWaits
 from starling.app.runs.completion import ended
 from starling.core.events import AnyEvent, Usage
 from starling.core.runs import Citation, Degradation, FinalStatus, RunStatus, Step
@@ -78,7 +77,7 @@ async def run(
     request: RunRequest, services: FromServices, caller: Caller, idempotency_key: IdempotencyKey = None
 ) -> EventSourceResponse:
     """Accept a run and stream its events. Going away doesn't stop the run: read on at `/v1/runs/{id}/events`."""
-    accepted = await services.acceptance.accept(caller, request, idempotency_key)
+    accepted = await services.acceptance.accept(caller, request.request(), idempotency_key)
     stream = event_stream(accepted.events, services.acceptance.limits)
     stream.headers[RUN_ID] = accepted.key.id
     return stream
@@ -97,7 +96,7 @@ async def process(
 
     A run that has to wait for an answer isn't waited for: the answer is 202 then, with what it asks.
     """
-    accepted = await services.acceptance.accept(caller, request, idempotency_key)
+    accepted = await services.acceptance.accept(caller, request.request(), idempotency_key)
     key = accepted.key
     if not await ended(services.reader, key, accepted.events):
         waits = RunWaits.at(key.id, RunStatus.WAITING, await services.interrupts.waiting(key.tenant, run=key.id))

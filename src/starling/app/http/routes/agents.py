@@ -1,11 +1,15 @@
 """Agents: all that runs can use, and those that the tenant makes itself."""
 
-from fastapi import APIRouter, Request
+from datetime import datetime
+from typing import Any, Final, Literal
 
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict
+
+from brain.registry.cards import AgentKind
 from starling.app.http.dependencies import Caller, FromServices, TeamCaller
 from starling.app.http.problems import Problem
-from starling.app.registry.agents import AgentHistory, Agents, Archived, Created
-from starling.app.runs.acceptance import Name
+from starling.app.http.schemas import Name
 from starling.core.agents import LLMAgentConfig
 from starling.core.principal import Principal
 from starling.infra.postgres.audit import Actor
@@ -13,28 +17,148 @@ from starling.infra.postgres.audit import Actor
 router = APIRouter(prefix="/v1/agents", tags=["agents"])
 
 
+_VERSION = "3f1c7a52d8e94b06a7c5f2e1d0b98a76543210fedcba98765432100123456789"
+_EXAMPLE: Final[dict[str, Any]] = {
+    "name": "release_notes",
+    "kind": "custom",
+    "description": "You write release notes: short, in the present tense, for users",
+    "state": "ready",
+    "reason": "",
+    "tools": ["git.git_log"],
+    "version": _VERSION,
+}
+_CONFIG: Final[dict[str, Any]] = {
+    "id": "release_notes",
+    "behavior_template": "You write release notes: short, in the present tense, for users.",
+    "tools": ["git.git_log"],
+}
+
+
+class Agent(BaseModel):
+    """An agent as the supervisor sees it. `reason` says why it can't work now; `version` is of custom agents."""
+
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+    name: str
+    kind: AgentKind
+    description: str
+    state: Literal["ready", "degraded", "archived"]
+    reason: str = ""
+    tools: tuple[str, ...] = ()
+    version: str | None = None
+
+
+class Version(BaseModel):
+    """One configuration of a custom agent: by its hash, and when it was first made."""
+
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+    version: str
+    created_at: datetime
+    active: bool
+    config: LLMAgentConfig
+
+
+class AgentHistory(BaseModel):
+    """An agent with all its versions, oldest first. Agents that nobody configured have none."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        from_attributes=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "agent": _EXAMPLE,
+                    "versions": [
+                        {
+                            "version": _VERSION,
+                            "created_at": "2026-11-20T11:12:01.250000Z",
+                            "active": True,
+                            "config": _CONFIG,
+                        }
+                    ],
+                }
+            ]
+        },
+    )
+
+    agent: Agent
+    versions: tuple[Version, ...]
+
+
+class Agents(BaseModel):
+    """All agents of a tenant in the active epoch."""
+
+    model_config = ConfigDict(
+        frozen=True, from_attributes=True, json_schema_extra={"examples": [{"epoch": 4, "agents": [_EXAMPLE]}]}
+    )
+
+    epoch: int
+    agents: tuple[Agent, ...]
+
+
+class Created(BaseModel):
+    """What became of a configuration: its version, and from which epoch on runs know it.
+
+    `left_out` are the tools that it asked for and that the key of its maker may not call.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        from_attributes=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "release_notes",
+                    "version": _VERSION,
+                    "epoch": 4,
+                    "tools": ["git.git_log"],
+                    "left_out": ["github.*"],
+                }
+            ]
+        },
+    )
+
+    name: str
+    version: str
+    epoch: int
+    tools: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+class Archived(BaseModel):
+    """From which epoch on runs don't know an agent any more."""
+
+    model_config = ConfigDict(
+        frozen=True, from_attributes=True, json_schema_extra={"examples": [{"name": "release_notes", "epoch": 5}]}
+    )
+
+    name: str
+    epoch: int
+
+
 @router.get("", summary="List the agents")
 async def list_agents(services: FromServices, caller: Caller) -> Agents:
     """List what runs that are accepted now can use: specialists, builtins and your own agents, with their states."""
-    return await services.agents.list(caller)
+    return Agents.model_validate(await services.agents.list(caller))
 
 
 @router.post("", status_code=201, summary="Make an agent", responses={422: {"model": Problem}})
 async def create(config: LLMAgentConfig, request: Request, services: FromServices, caller: TeamCaller) -> Created:
     """Make an agent, or a new version of it. Runs that are accepted from now on know it; it can't do more than you."""
-    return await services.agents.create(caller, config, _actor(caller, request))
+    return Created.model_validate(await services.agents.create(caller, config, _actor(caller, request)))
 
 
 @router.get("/{name}", summary="Show an agent", responses={404: {"model": Problem}})
 async def show(name: Name, services: FromServices, caller: Caller) -> AgentHistory:
     """Show an agent and, if it is one of your own, all its versions."""
-    return await services.agents.show(caller, name)
+    return AgentHistory.model_validate(await services.agents.show(caller, name))
 
 
 @router.delete("/{name}", summary="Archive an agent", responses={404: {"model": Problem}})
 async def archive(name: Name, request: Request, services: FromServices, caller: TeamCaller) -> Archived:
     """Take an agent of your own away from runs that are accepted from now on. Its versions stay."""
-    return await services.agents.archive(caller.tenant, name, _actor(caller, request))
+    return Archived.model_validate(await services.agents.archive(caller.tenant, name, _actor(caller, request)))
 
 
 def _actor(caller: Principal, request: Request) -> Actor:

@@ -7,11 +7,10 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from starling.app.http.dependencies import Caller, FromServices
-from starling.app.http.interrupt_schemas import EXAMPLE, OpenInterrupt, RunWaits
 from starling.app.http.problems import Problem
-from starling.app.runs.interrupts import Reply
+from starling.app.http.schemas import EXAMPLE, OpenInterrupt, Reply, RunWaits
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.runs.interrupts import InterruptKind
+from starling.infra.postgres.runs.interrupts import InterruptAnswer, InterruptKind
 
 router = APIRouter(prefix="/v1/approvals", tags=["approvals"], responses={503: {"model": Problem}})
 
@@ -55,6 +54,8 @@ async def answer(
 ) -> RunWaits:
     """Answer one interrupt: its run goes on. The same answer again changes nothing; another one is refused with 409."""
     actor = Actor.caller(caller, request.client.host if request.client else "")
-    key = await services.answering.answer_one(caller.tenant, str(interrupt_id), reply, actor, caller.grant)
+    key = await services.answering.answer_one(
+        caller.tenant, InterruptAnswer(str(interrupt_id), reply.status, reply.payload), actor, caller.grant
+    )
     record = await services.reader.record(key)
     return RunWaits.at(key.id, record.status, await services.interrupts.waiting(key.tenant, run=key.id))

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from starling.app.http.dependencies import Admin, FromServices
 from starling.app.http.problems import Problem
-from starling.app.runs.acceptance import Name
+from starling.app.http.schemas import Name
 from starling.core.principal import SHARED
 from starling.infra.postgres import kill_switches as switches
 from starling.infra.postgres.audit import Actor

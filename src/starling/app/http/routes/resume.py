@@ -5,9 +5,8 @@ from uuid import UUID
 from fastapi import APIRouter, Request
 
 from starling.app.http.dependencies import Caller, FromServices
-from starling.app.http.interrupt_schemas import RunWaits
 from starling.app.http.problems import Problem
-from starling.app.runs.interrupts import Replies
+from starling.app.http.schemas import Replies, RunWaits
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
 
@@ -24,6 +23,6 @@ async def resume(run_id: UUID, replies: Replies, request: Request, services: Fro
     """
     key = RunKey(caller.tenant, str(run_id))
     actor = Actor.caller(caller, request.client.host if request.client else "")
-    await services.answering.answer(key, replies, actor, caller.grant)
+    await services.answering.answer(key, [reply.answer() for reply in replies], actor, caller.grant)
     record = await services.reader.record(key)
     return RunWaits.at(key.id, record.status, await services.interrupts.waiting(key.tenant, run=key.id))

@@ -11,9 +11,9 @@ from sse_starlette import EventSourceResponse
 
 from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import event_stream
-from starling.app.http.interrupt_schemas import OpenInterrupt
 from starling.app.http.problems import Problem
-from starling.app.runs.acceptance import AcceptedRun, Name, RunRequest
+from starling.app.http.schemas import Name, OpenInterrupt, RunRequest
+from starling.app.runs.acceptance import AcceptedRun
 from starling.core.events import AnyEvent
 from starling.core.runs import RunResult, RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -197,7 +197,7 @@ async def begin(
     idempotency_key: IdempotencyKey = None,
 ) -> RunAccepted:
     """Accept a run. Look at it under `Location`, or read along at `/v1/runs/{id}/events`."""
-    accepted = await services.acceptance.accept(caller, request, idempotency_key)
+    accepted = await services.acceptance.accept(caller, request.request(), idempotency_key)
     response.headers["Location"] = f"{router.prefix}/{accepted.key.id}"
     return RunAccepted.of(accepted)
 

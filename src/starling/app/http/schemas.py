@@ -1,0 +1,157 @@
+"""Bodies that several routes share: requests for runs, interrupts and their answers."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal, Self
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from starling.app.runs import acceptance
+from starling.core.runs import RunConfig, RunStatus
+from starling.infra.postgres.runs.interrupts import InterruptAnswer, InterruptKind, StoredInterrupt
+from starling.infra.postgres.runs.thread_policies import Policy
+
+type Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+
+_ID, _RUN = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e", "01a1f8ac-c002-7b1e-9a55-6f2b0d7c9e10"
+_SCHEMA: dict[str, Any] = {"type": "object", "properties": {"approved": {"type": "boolean"}}, "required": ["approved"]}
+_CALL: dict[str, Any] = {
+    "name": "shop.order",
+    "args": {"item": "tea", "count": 2},
+    "task_id": "t1",
+    "path": "t1",
+    "call_id": "t1.0.0",
+}
+EXAMPLE: Final[dict[str, Any]] = {
+    "id": _ID,
+    "run_id": _RUN,
+    "kind": "approval",
+    "reason": "shop.order may change something that can't be taken back.",
+    "message": "mcp_agent_shop wants to call shop.order with exactly these arguments.",
+    "responseSchema": _SCHEMA,
+    "createdAt": "2026-11-20T11:12:01.250000Z",
+    "expiresAt": "2026-11-21T11:12:01.250000Z",
+    "call": _CALL,
+}
+
+
+_REPLY: Final[dict[str, Any]] = {
+    "interruptId": _ID,
+    "status": "resolved",
+    "payload": {"answer": "The second disk."},
+}
+
+
+class RunRequest(BaseModel):
+    """What a caller asks: a request on a thread, which begins with its first request."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "input": "What time is it in Lima, and how full is this disk?",
+                    "thread_id": "t-1",
+                    "config": {"mode": "MODERATE", "channel": "CHAT"},
+                }
+            ]
+        },
+    )
+
+    input: Annotated[str, Field(min_length=1, description="The request, in plain words.")]
+    thread_id: Annotated[Name, Field(description="The conversation; yours to choose, unique for your tenant.")]
+    correlation_id: Annotated[
+        Name | None, Field(description="Comes back in `run_started`, the result, logs and traces.")
+    ] = None
+    config: RunConfig = RunConfig()
+    multitask_strategy: Annotated[
+        Policy,
+        Field(
+            description="While another run of the thread hasn't ended: `enqueue` waits for it, `reject` answers 409, "
+            "`interrupt` cancels it."
+        ),
+    ] = "enqueue"
+
+    def request(self) -> acceptance.RunRequest:
+        """Return the request that the body stands for."""
+        return acceptance.RunRequest(
+            self.input, self.thread_id, self.correlation_id, self.config, self.multitask_strategy
+        )
+
+
+class Reply(BaseModel):
+    """An answer to an interrupt; `payload` has to fit its `responseSchema`, and counts for nothing where cancelled."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={"examples": [{"status": "resolved", "payload": {"approved": True, "note": "Go ahead."}}]},
+    )
+
+    status: Literal["resolved", "cancelled"]
+    payload: dict[str, Any] = {}
+
+
+class InterruptReply(Reply):
+    """An answer to the interrupt with this id."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_REPLY]})
+
+    interruptId: UUID  # noqa: N815 - the contract's name
+
+    def answer(self) -> InterruptAnswer:
+        """Return the answer that the body stands for."""
+        return InterruptAnswer(str(self.interruptId), self.status, self.payload)
+
+
+type Replies = Annotated[list[InterruptReply], Field(min_length=1, max_length=100, examples=[[_REPLY]])]
+
+
+class OpenInterrupt(BaseModel):
+    """What a run asks: `call` is the exact tool call that it is about, if any."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
+
+    id: str
+    run_id: str
+    kind: InterruptKind
+    reason: str
+    message: str
+    responseSchema: dict[str, Any]  # noqa: N815 - as in the event
+    createdAt: datetime | None  # noqa: N815
+    expiresAt: datetime  # noqa: N815
+    call: dict[str, Any] | None
+
+    @classmethod
+    def of(cls, found: StoredInterrupt) -> Self:
+        """Return an interrupt as it is sent."""
+        return cls(
+            id=found.id,
+            run_id=found.run_id,
+            kind=found.kind,
+            reason=found.reason,
+            message=found.message,
+            responseSchema=dict(found.response_schema),
+            createdAt=found.created_at,
+            expiresAt=found.expires_at,
+            call=dict(found.call) if found.call else None,
+        )
+
+
+class RunWaits(BaseModel):
+    """Where a run stands, and what it still waits for."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"run_id": _RUN, "status": "queued", "interrupts": [EXAMPLE]}]}
+    )
+
+    run_id: str
+    status: RunStatus
+    interrupts: list[OpenInterrupt]
+
+    @classmethod
+    def at(cls, run_id: str, status: RunStatus, waiting: Sequence[StoredInterrupt]) -> Self:
+        """Return a run as it is told of."""
+        return cls(run_id=run_id, status=status, interrupts=[OpenInterrupt.of(found) for found in waiting])
