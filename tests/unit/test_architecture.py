@@ -1,5 +1,6 @@
 """The import rules hold, and each breaks when it is violated."""
 
+import ast
 import os
 import shutil
 import subprocess
@@ -58,6 +59,12 @@ def test_the_house_keeps_its_rules(harness: Path) -> None:
         ("brain.extra", "import fastapi", "HTTP and command line live in starling.app"),
         ("starling.infra.extra", "import typer", "HTTP and command line live in starling.app"),
         ("brain.extra", "import sqlalchemy", "sqlalchemy lives in"),
+        ("starling.app.http.extra", "import starling.app.cli", "In the application, imports point one way"),
+        ("starling.app.runs.extra", "import starling.app.http", "In the application, imports point one way"),
+        ("starling.app.telemetry.extra", "import starling.app.runs", "In the application, imports point one way"),
+        ("starling.app.registry.extra", "import starling.app.container", "In the application, imports point one way"),
+        ("starling.app.cli.key", "import starling.app.http", "Only the commands that serve import the HTTP server"),
+        ("starling.app.doctor.disk_space", "import starling.app.doctor.database", "Checks of the doctor don't know"),
     ],
 )
 def test_a_forbidden_import_breaks_its_rule(harness: Path, module: str, statement: str, rule: str) -> None:
@@ -67,6 +74,24 @@ def test_a_forbidden_import_breaks_its_rule(harness: Path, module: str, statemen
 
     assert outcome.returncode == 1, outcome.stdout + outcome.stderr
     assert any(line.startswith(rule) and line.endswith("BROKEN") for line in outcome.stdout.splitlines())
+
+
+def test_engines_and_repositories_are_built_in_the_container_only() -> None:
+    app = ROOT / "src/starling/app"
+    elsewhere = [file for file in app.rglob("*.py") if file.parent != app / "container"]
+
+    built = {
+        f"{file.relative_to(app)}: {name}"
+        for file in elsewhere
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and _is_built_once(name := node.func.id)
+    }
+
+    assert built == set()
+
+
+def _is_built_once(name: str) -> bool:
+    return name.endswith(("Repository", "Reader")) or name in {"open_engine", "open_queue", "open_broadcast"}
 
 
 @pytest.mark.parametrize("package", ["brain.nodes", "starling.app.http.routes"])

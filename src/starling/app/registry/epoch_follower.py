@@ -3,14 +3,13 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from brain.registry.repository import CHANNEL, EpochRepository
 from brain.registry.service import Registry
 from mcp_gateway.gateway import Gateway
 from starling.app.runtime.background_tasks import in_background
-from starling.app.worker.worker import Execute
 from starling.core.clock import Clock
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.runs import RunResult
@@ -20,6 +19,8 @@ from starling.infra.postgres.runs.acceptance import Claim
 _LOOK_SECONDS = 10.0  # for a notice that was missed, and for epochs that no run holds any more
 _STOP_SECONDS = 2.0
 _log = logging.getLogger(__name__)
+
+type _Execute = Callable[[Claim], Awaitable[RunResult | None]]
 
 
 class EpochFollower:
@@ -37,7 +38,7 @@ class EpochFollower:
         self._epochs = epochs
         self._turn = asyncio.Lock()
 
-    def before(self, execute: Execute) -> Execute:
+    def before(self, execute: _Execute) -> _Execute:
         """Return what executes a run once the gateway knows the run's epoch: a notice may be slower than a job."""
 
         async def fresh(claim: Claim) -> RunResult | None:

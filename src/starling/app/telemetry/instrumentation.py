@@ -1,13 +1,12 @@
 """Wrappers that measure what they pass on: models, tools, lives of runs."""
 
 import asyncio
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 
 from starling.app.telemetry.metrics import Metrics
-from starling.app.worker.worker import Execute
 from starling.core.clock import Deadline
 from starling.core.errors import ModelError
 from starling.core.llm import ModelReply, ModelRequest, ModelRole, TextDelta
@@ -99,7 +98,7 @@ class MeasuredTools:
 class MeasuredRuns:
     """Times the lives of runs."""
 
-    inner: Execute
+    inner: Callable[[Claim], Awaitable[RunResult | None]]
     metrics: Metrics
 
     async def __call__(self, claim: Claim) -> RunResult | None:
