@@ -1,4 +1,4 @@
-"""Alembic's entry: runs on the connection, and in the transaction, that `starling.infra.postgres.schema` hands over."""
+"""Entry point of Alembic: uses the connection and transaction of `starling.infra.postgres.schema`."""
 
 from alembic import context
 

@@ -1,15 +1,15 @@
-# Sourced by the scripts beside it: stands at the top of the checkout, with the ways they share.
+# Sourced by the other scripts: changes to the top of the checkout and defines shared functions.
 set -eu
 cd "$(dirname "$0")/.."
 
-# The caches of uv and npm have to go somewhere, also where the user has no home of its own.
+# The caches of uv and npm need a folder, also for users without a home folder.
 if [ ! -w "${HOME:-/nowhere}" ]; then
 	HOME=$PWD/.tools/home
 	export HOME
 	mkdir -p "$HOME"
 fi
 
-# The sum of some files and of where the checkout stands: environments hold absolute paths.
+# A checksum of files and of the path of the checkout, since environments contain absolute paths.
 fingerprint() {
 	{
 		pwd -P
@@ -17,12 +17,12 @@ fingerprint() {
 	} | cksum
 }
 
-# Whether an environment was finished from exactly what the fingerprint says.
+# Whether an environment was completed for exactly this fingerprint.
 finished() { # environment fingerprint
 	[ -f "$1/.finished" ] && [ "$(cat "$1/.finished")" = "$2" ]
 }
 
-# Two commands at once take turns, where the system has flock.
+# Parallel commands wait for each other if the system has flock.
 take_turns() {
 	mkdir -p .tools
 	if command -v flock >/dev/null 2>&1; then
@@ -31,7 +31,7 @@ take_turns() {
 	fi
 }
 
-# Makes a virtual environment hold exactly what a lock says. What an interrupted command left behind is thrown away.
+# Installs exactly the packages of a lock file. The rest of an interrupted command is deleted.
 fill() { # environment lock
 	[ ! -e "$1/.unfinished" ] && "$1/bin/python" -c '' 2>/dev/null || rm -rf "$1"
 	mkdir -p "$1"

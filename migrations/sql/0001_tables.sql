@@ -1,4 +1,4 @@
--- The tables of revision 0001. `starling/infra/postgres/tables.py` describes them; a test holds the two together.
+-- The tables of revision 0001. `starling/infra/postgres/tables.py` describes them; a test compares both.
 
 CREATE EXTENSION IF NOT EXISTS vector;
 

@@ -43,5 +43,5 @@ CREATE INDEX checkpoints_thread_id_idx ON checkpoints (thread_id);
 CREATE INDEX checkpoint_blobs_thread_id_idx ON checkpoint_blobs (thread_id);
 CREATE INDEX checkpoint_writes_thread_id_idx ON checkpoint_writes (thread_id);
 
--- The library's own count of what was applied: its setup() would find nothing left to do.
+-- The library's own record of applied migrations: its setup() would have nothing to do.
 INSERT INTO checkpoint_migrations (v) SELECT generate_series(0, 9);

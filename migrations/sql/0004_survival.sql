@@ -1,4 +1,4 @@
--- What runs survive with. `starling/infra/postgres/tables.py` describes it; a test holds the two together.
+-- Ledger, interrupts, idempotency keys, kill switches. `starling/infra/postgres/tables.py` describes them; a test compares both.
 
 ALTER TABLE runs ADD COLUMN trimmed BIGINT DEFAULT '0' NOT NULL;
 

@@ -1,4 +1,4 @@
--- Results that are too long, kept whole. `starling/infra/postgres/tables.py` describes it; a test holds the two together.
+-- Artifacts. `starling/infra/postgres/tables.py` describes them; a test compares both.
 
 CREATE TABLE artifacts (
     tenant TEXT NOT NULL,
@@ -23,6 +23,6 @@ CREATE TABLE run_artifacts (
 );
 CREATE INDEX run_artifacts_content ON run_artifacts (tenant, hash);
 
--- Runs that went well, most of them, aren't in it and don't pay for it.
+-- Succeeded runs, the majority, are not in this index.
 CREATE INDEX runs_ended_badly ON runs (tenant, status, id)
     WHERE status IN ('failed', 'cancelled', 'budget_exhausted', 'parked');

@@ -1,4 +1,4 @@
-"""Our own tables, and pgvector."""
+"""Starling's tables, and pgvector."""
 
 from pathlib import Path
 

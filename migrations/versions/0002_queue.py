@@ -1,4 +1,4 @@
-"""procrastinate's tables, as its version 3.10.0 has them."""
+"""The tables of procrastinate 3.10.0."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The checkpointer's tables, as langgraph-checkpoint-postgres 3.2.0 has them."""
+"""The tables of langgraph-checkpoint-postgres 3.2.0."""
 
 from pathlib import Path
 

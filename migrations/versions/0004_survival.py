@@ -1,4 +1,4 @@
-"""What runs survive with: ledger, interrupts, idempotency keys, switches."""
+"""Ledger, interrupts, idempotency keys, kill switches."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Results that are too long, kept whole; and an index for lists of runs that ended badly."""
+"""Artifacts, and an index for lists of runs that did not succeed."""
 
 from pathlib import Path
 

@@ -1,1 +1,1 @@
-"""The kernel: value objects, errors, ids, clock, settings and ports."""
+"""Core types: value objects, errors, ids, clock, settings and the ports between packages."""

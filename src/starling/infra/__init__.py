@@ -1,1 +1,1 @@
-"""Adapters that several rooms use."""
+"""Adapters that several packages use: Postgres, models, the queue, tracing."""

@@ -1,1 +1,1 @@
-"""Adapters behind `ModelClient`: OpenAI-compatible endpoints, LangChain's providers, `offline:rules`."""
+"""Model clients: OpenAI-compatible endpoints, LangChain's providers, `offline:rules`; fallback and retries."""
