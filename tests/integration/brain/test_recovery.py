@@ -217,7 +217,7 @@ async def test_a_change_that_was_interrupted_is_never_made_again(
 
     (result,) = stream.of("task_result")
     assert result["status"] == "failed"
-    assert "its outcome is unknown" in result["summary"]
+    assert "whether it took effect is unknown" in result["summary"]
     assert stream.codes == ["outcome_unknown"]
     assert len(platform.requests_containing('<task id="t1">')) == 1
     assert workbench.done().count("wait interrupted change") == 1

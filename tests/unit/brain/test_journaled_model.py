@@ -16,7 +16,7 @@ from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole
 from tests.support.in_memory_run import make_execution, make_run, stored_interrupt
 
 REVIEW, CALL = ModelRequest(ModelRole.REASONING, ()), ModelRequest(ModelRole.ROUTER, ())
-GONE, SKIPPED = "Model a: it can't be reached.", "Model a is skipped for a while: it didn't answer lately."
+GONE, SKIPPED = "Model a: it can't be reached.", "Model a is skipped for a while because it did not answer recently."
 HELLO = ModelRequest(ModelRole.REASONING, (Message("user", "Hi."),), timeout=600.0)
 UNREADABLE = LLMInvalidResponse("scripted:small", "the answer is empty")
 
