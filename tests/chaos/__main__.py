@@ -1,4 +1,4 @@
-"""`python -m tests.chaos [--seed N] [--minutes M] [--faults N]`: a round, reported; exit code 1 after a violation."""
+"""`python -m tests.chaos [--seed N] [--minutes M] [--faults N]`: run an experiment; exit code 1 after a violation."""
 
 import argparse
 import asyncio
@@ -9,13 +9,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.chaos.experiment import ExperimentPlan, run_experiment
 from tests.chaos.nemesis import KINDS
 from tests.chaos.report import report
-from tests.chaos.round import Plan, play
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Break everything for a while and see what became of the runs.")
+    parser = argparse.ArgumentParser(description="Inject faults for a while, then check every invariant.")
     parser.add_argument(
         "--seed", type=int, default=random.randrange(10**6), help="decides which faults, when, and where"
     )
@@ -25,18 +25,22 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=list(KINDS), default=[], help="a kind of faults; repeat it")
     options = parser.parse_args()
     print(f"seed {options.seed}: {options.faults} faults in {options.minutes:g} minutes", flush=True)
-    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # the model's clients are killed while it answers
+    logging.getLogger("aiohttp.server").setLevel(
+        logging.CRITICAL
+    )  # clients of the model server are killed while it answers
     folder = Path(tempfile.mkdtemp(prefix="starling-chaos-"))
     folder.chmod(0o711)
-    played = asyncio.run(
-        play(Plan(options.seed, options.faults, options.minutes * 60, only=options.only, aloud=True), folder)
+    result = asyncio.run(
+        run_experiment(
+            ExperimentPlan(options.seed, options.faults, options.minutes * 60, only=options.only, verbose=True), folder
+        )
     )
-    print(report(played))
-    if options.keep or played.violations:
+    print(report(result))
+    if options.keep or result.violations:
         print(f"logs and data are in {folder}")
     else:
         shutil.rmtree(folder, ignore_errors=True)
-    return 1 if played.violations else 0
+    return 1 if result.violations else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The one who switches off, revokes and prunes while everything is used."""
+"""An administrator who switches things off, revokes keys and prunes while everything is in use."""
 
 import asyncio
 import contextlib
@@ -24,98 +24,100 @@ from starling.infra.postgres.engine import ConnectionLimits, open_engine
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.kill_switches import SwitchRepository, Target
 from starling.infra.postgres.retention import Forgotten, Selection
-from tests.chaos.books import Books
-from tests.chaos.promises import CLOSED_SECONDS, HALTED_SECONDS, Halt, Knock, Promises
-from tests.chaos.town import LEASE_SECONDS, TenantKey, Town
+from tests.chaos.client_history import ClientHistory
+from tests.chaos.cluster import LEASE_SECONDS, Cluster, TenantKey
+from tests.chaos.timing_guarantees import CLOSE_SECONDS, SWITCH_SECONDS, KeyProbe, SwitchedOff, TimingGuarantees
 
 _ACTOR = Actor.local("chaos")
-_AWAY_SECONDS = 120.0  # that Postgres may be
-_SEEN_SECONDS = 1.0  # that a promise is seen to be kept
-_PATIENCE_SECONDS = 20.0  # with disturbances, until that is given up
+_AWAY_SECONDS = 120.0  # how long Postgres may be unreachable
+_SEEN_SECONDS = 1.0  # how long a guarantee is watched
+_PATIENCE_SECONDS = 20.0  # disturbances delay the check at most so long
 _LOOK_SECONDS = 0.1
 _KNOCK_SECONDS = 0.3
-_PRUNE_SECONDS = 5 * LEASE_SECONDS  # that pruning may take until it looks what is old
+_PRUNE_SECONDS = 5 * LEASE_SECONDS  # from the start of pruning to its look at the age of runs
 _KNOCKING = aiohttp.ClientTimeout(total=5)
 
 
 @dataclass(frozen=True, slots=True)
-class Admin:
-    """Their connections are what everybody's are: faults are aimed at them too."""
+class Administrator:
+    """Its database connections are targets of faults, like those of services."""
 
-    town: Town
-    books: Books
+    cluster: Cluster
+    history: ClientHistory
     engine: AsyncEngine
 
     @classmethod
-    def of(cls, town: Town, books: Books) -> "Admin":
-        """Return a town's; whoever has it disposes of its engine."""
-        return cls(town, books, open_engine(_address(town), ConnectionLimits(size=4)))
+    def of(cls, cluster: Cluster, history: ClientHistory) -> "Administrator":
+        """Return the administrator of a cluster; the caller disposes of its engine."""
+        return cls(cluster, history, open_engine(_address(cluster), ConnectionLimits(size=4)))
 
     @property
-    def promises(self) -> Promises:
-        return self.books.promises
+    def guarantees(self) -> TimingGuarantees:
+        return self.history.guarantees
 
     async def switch_off(self, target: Target) -> None:
-        """Switch something off until it was seen that nothing is called, and on again."""
+        """Switch a target off, watch for as long as no call may be made, and switch it on again."""
         switches = SwitchRepository(self.engine)
         await _patiently(lambda: switches.off(target, "chaos", _ACTOR))
         since = await self._now()
-        while self._watching(since, HALTED_SECONDS):  # noqa: ASYNC110
+        while self._watching(since, SWITCH_SECONDS):  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_SECONDS)
         until = await self._now()
-        self.promises.halts.append(Halt(target.kind, target.name, target.owner, since, until))
+        self.guarantees.switched_off.append(SwitchedOff(target.kind, target.name, target.owner, since, until))
         await _patiently(lambda: self._on(switches, target))
 
     async def _on(self, switches: SwitchRepository, target: Target) -> None:
-        with contextlib.suppress(NotFoundError):  # an earlier try got through, and its answer was lost
+        with contextlib.suppress(NotFoundError):  # an earlier attempt succeeded, and its response was lost
             await switches.on(target, _ACTOR)
 
     async def revoke(self, tenant: str) -> None:
-        """Give a tenant another key, and revoke the one that it has, whatever is being done with it."""
-        keys, old = KeyService(KeyRepository(self.engine), SystemClock()), self.town.keys[tenant]
+        """Give a tenant a new key and revoke the old one while it is in use."""
+        keys, old = KeyService(KeyRepository(self.engine), SystemClock()), self.cluster.keys[tenant]
         wish = KeySpec("chaos", tenant, frozenset({Scope.RUN}))
         row, secret = await _patiently(lambda: keys.create(wish, _ACTOR))
-        self.town.planted[f"key {row.id} of {tenant}"] = secret
+        self.cluster.planted[f"key {row.id} of {tenant}"] = secret
         old.going = True
-        self.town.keys[tenant] = TenantKey(row.id, secret)
+        self.cluster.keys[tenant] = TenantKey(row.id, secret)
         await _patiently(lambda: keys.revoke(old.id, _ACTOR))
         since = await self._now()
-        self.promises.halts.append(Halt("key", old.id, tenant, since))
-        await asyncio.gather(self._closing(old, since), self._knock(old, since))
+        self.guarantees.switched_off.append(SwitchedOff("key", old.id, tenant, since))
+        await asyncio.gather(self._closing(old, since), self._probe_key(old, since))
 
     async def prune(self) -> int:
-        """Forget what is old enough; return how many rows that were.
+        """Prune old data; return the number of deleted rows.
 
-        Idempotency keys go too, so nothing goes that somebody may be sending again.
+        Idempotency keys are pruned too, so requests that may still be retried are left alone.
         """
-        settings = Settings(database_url=SecretStr(_address(self.town)))
+        settings = Settings(database_url=SecretStr(_address(self.cluster)))
 
         async def pruned() -> Forgotten:
-            age = max(self.promises.prune_age, time() - self.books.sent_since + _PRUNE_SECONDS)
+            age = max(self.guarantees.prune_age, time() - self.history.oldest_pending + _PRUNE_SECONDS)
             async with open_admin(settings) as admin:
                 return await admin.retention.prune(Selection(timedelta(seconds=age)), _ACTOR)
 
         return (await _patiently(pruned)).total
 
     def _watching(self, since: float, seconds: float) -> bool:
-        """Whether a promise still has to be seen to hold; what disturbs it moves that, for some time."""
-        return time() < min(self.promises.due(since, seconds), since + _PATIENCE_SECONDS) + _SEEN_SECONDS
+        """Return whether a guarantee still has to be watched; disturbances move its end, up to a limit."""
+        return time() < min(self.guarantees.due(since, seconds), since + _PATIENCE_SECONDS) + _SEEN_SECONDS
 
     async def _closing(self, key: TenantKey, since: float) -> None:
-        while self.promises.open_with(key.id) and self._watching(since, CLOSED_SECONDS):  # noqa: ASYNC110
+        while self.guarantees.open_with(key.id) and self._watching(since, CLOSE_SECONDS):  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _knock(self, key: TenantKey, since: float) -> None:
-        """Ask every API with a key, again and again, until all had to have learned of its end."""
+    async def _probe_key(self, key: TenantKey, since: float) -> None:
+        """Send requests with a revoked key to every API until all of them have to refuse it."""
         headers = {"Authorization": f"Bearer {key.secret}"}
         async with aiohttp.ClientSession(headers=headers, timeout=_KNOCKING) as client:
-            while self._watching(since, HALTED_SECONDS):
-                for address in self.town.addresses:
-                    self.promises.knocks.append(Knock(key.id, time(), await _status(client, address)))
+            while self._watching(since, SWITCH_SECONDS):
+                for address in self.cluster.addresses:
+                    self.guarantees.key_probes.append(KeyProbe(key.id, time(), await _status(client, address)))
                 await asyncio.sleep(_KNOCK_SECONDS)
 
     async def _now(self) -> float:
-        rows = await _patiently(lambda: self.town.rows("SELECT extract(epoch FROM clock_timestamp())::float8 AS now"))
+        rows = await _patiently(
+            lambda: self.cluster.rows("SELECT extract(epoch FROM clock_timestamp())::float8 AS now")
+        )
         return rows[0]["now"]
 
 
@@ -128,7 +130,7 @@ async def _status(client: aiohttp.ClientSession, address: str) -> int:
 
 
 async def _patiently[T](do: Callable[[], Awaitable[T]]) -> T:
-    """Do something again while Postgres is away."""
+    """Retry while Postgres is unreachable."""
     retrying = AsyncRetrying(
         retry=retry_if_exception_type((DatabaseUnavailableError, psycopg.OperationalError)),
         stop=stop_after_delay(_AWAY_SECONDS),
@@ -142,5 +144,5 @@ async def _patiently[T](do: Callable[[], Awaitable[T]]) -> T:
     return await retrying(doing)
 
 
-def _address(town: Town) -> str:
-    return f"{town.postgres.url}&application_name=admin"
+def _address(cluster: Cluster) -> str:
+    return f"{cluster.postgres.url}&application_name=admin"

@@ -1,29 +1,29 @@
-"""The invariants of runs that survive, each a function from what is left of a round to what is wrong with it."""
+"""The invariants, each a function from the observations of an experiment to the violations in them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from itertools import pairwise
 
-from tests.chaos.books import Reading, Violation
-from tests.chaos.evidence import Evidence, Row, grouped, input_of, is_terminal
-from tests.chaos.promises import CLOSED_SECONDS, HALTED_SECONDS
-from tests.chaos.town import SERVERS_OF_TOWN, TENANTS
+from tests.chaos.client_history import Reading, Violation
+from tests.chaos.cluster import EFFECT_SERVERS, TENANTS
+from tests.chaos.observations import Observations, Row, grouped, input_of, is_terminal
+from tests.chaos.timing_guarantees import CLOSE_SECONDS, SWITCH_SECONDS
 
-type Invariant = Callable[[Evidence], Iterator[tuple[str, str]]]
-"""Yields (run id, what is wrong)."""
+type Invariant = Callable[[Observations], Iterator[tuple[str, str]]]
+"""Yields (run id, violation)."""
 
-_EFFECT_TOOLS = tuple(f"{server}." for server in SERVERS_OF_TOWN)
+_EFFECT_TOOLS = tuple(f"{server}." for server in EFFECT_SERVERS)
 
 
-def every_accepted_run_ends(found: Evidence) -> Iterator[tuple[str, str]]:
+def every_accepted_run_ends(found: Observations) -> Iterator[tuple[str, str]]:
     """Nothing that a caller has an id of is lost, and nothing is left over."""
-    for run_id, accepted in found.books.accepted.items():
+    for run_id, accepted in found.history.accepted.items():
         row = found.run_of.get(run_id)
         if row is None:
             yield run_id, "was accepted and isn't there"
         elif (row["tenant"], row["thread_id"], row["input"]) != (
-            accepted.tenant, accepted.thread_id, accepted.order.text,
+            accepted.tenant, accepted.thread_id, accepted.planned.text,
         ):  # fmt: skip
             yield run_id, "isn't what was accepted"
     for row in found.runs:
@@ -31,20 +31,20 @@ def every_accepted_run_ends(found: Evidence) -> Iterator[tuple[str, str]]:
             yield row["id"], f"is {row['status']} after everything healed"
 
 
-def a_terminal_status_never_changes(found: Evidence) -> Iterator[tuple[str, str]]:
+def a_terminal_status_never_changes(found: Observations) -> Iterator[tuple[str, str]]:
     for change in found.changes:
         if is_terminal(change["old_status"]):
             yield change["run_id"], f"was {change['old_status']} and changed by {change['app']}: {_short(change)}"
-    for run_id, seen in found.books.statuses.items():
+    for run_id, seen in found.history.statuses.items():
         ends = [status for status in seen if is_terminal(status)]
         final = found.run_of[run_id]["status"] if run_id in found.run_of else "nothing"
         if ends and (len(seen) > seen.index(ends[0]) + 1 or ends[0] != final):
             yield run_id, f"was seen as {', '.join(seen)} and is {final}"
 
 
-def one_effect_per_key(found: Evidence) -> Iterator[tuple[str, str]]:
+def one_effect_per_key(found: Observations) -> Iterator[tuple[str, str]]:
     """What an unsafe call is about happens once at most; an idempotent one again only under the same key."""
-    run_ids = {run.order.token: run_id for run_id, run in found.books.accepted.items()}
+    run_ids = {run.planned.token: run_id for run_id, run in found.history.accepted.items()}
     for what, lines in grouped((line for line in found.effects if line["at"] == "done"), "what").items():
         run_id = run_ids.get(what.partition(".")[0], "")
         tool, keys = lines[0]["tool"], {line["key"] for line in lines}
@@ -54,14 +54,14 @@ def one_effect_per_key(found: Evidence) -> Iterator[tuple[str, str]]:
             yield run_id, f"{what} was put {len(lines)} times, under {keys}"
 
 
-def what_was_refused_isn_t_done(found: Evidence) -> Iterator[tuple[str, str]]:
+def refused_calls_have_no_effect(found: Observations) -> Iterator[tuple[str, str]]:
     done = {line["what"] for line in found.effects if line["at"] == "done"}
-    for what, decision in found.books.decided.items():
+    for what, decision in found.history.decisions.items():
         if decision == "refused" and what in done:
             yield "", f"{what} was refused and done"
 
 
-def what_is_told_of_effects_is_true(found: Evidence) -> Iterator[tuple[str, str]]:
+def reported_effects_match_recorded_effects(found: Observations) -> Iterator[tuple[str, str]]:
     """A call that is told to have succeeded has had its effect; one that had an effect was told of before."""
     done = {line["what"] for line in found.effects if line["at"] == "done"}
     announced: set[str] = set()
@@ -77,7 +77,7 @@ def what_is_told_of_effects_is_true(found: Evidence) -> Iterator[tuple[str, str]
         yield "", f"{what} was done, and nobody was told that it would be"
 
 
-def the_ledger_knows_of_every_effect(found: Evidence) -> Iterator[tuple[str, str]]:
+def every_effect_is_in_the_ledger(found: Observations) -> Iterator[tuple[str, str]]:
     """No call that may change something leaves before that is written down, and none stays open at the end."""
     rows = {row["key"]: row for row in found.ledger}
     for line in found.effects:
@@ -89,7 +89,7 @@ def the_ledger_knows_of_every_effect(found: Evidence) -> Iterator[tuple[str, str
             yield row["run_id"], f"{row['arguments']} is still on its way"
 
 
-def every_call_is_answered(found: Evidence) -> Iterator[tuple[str, str]]:
+def every_call_is_answered(found: Observations) -> Iterator[tuple[str, str]]:
     for run_id, events in found.events_of.items():
         started = Counter(event["data"]["call_id"] for event in events if event["type"] == "tool_start")
         answered = Counter(event["data"]["call_id"] for event in events if event["type"] == "tool_result")
@@ -98,15 +98,15 @@ def every_call_is_answered(found: Evidence) -> Iterator[tuple[str, str]]:
                 yield run_id, f"call {call_id} was started {started[call_id]} times, answered {answered[call_id]} times"
 
 
-def events_are_numbered_without_a_gap(found: Evidence) -> Iterator[tuple[str, str]]:
+def events_are_numbered_without_a_gap(found: Observations) -> Iterator[tuple[str, str]]:
     for row in found.runs:
         numbers = [event["seq"] for event in found.events_of.get(row["id"], ())]
         if numbers != list(range(1, row["seq"] + 1)):
             yield row["id"], f"has the events {numbers}, and its last one should be {row['seq']}"
 
 
-def every_reader_is_told_the_same(found: Evidence) -> Iterator[tuple[str, str]]:
-    for reading in found.books.readings:
+def every_reader_receives_the_stored_events(found: Observations) -> Iterator[tuple[str, str]]:
+    for reading in found.history.readings:
         yield from _told_otherwise(reading, found.events_of.get(reading.run_id, ()))
 
 
@@ -124,7 +124,7 @@ def _told_otherwise(reading: Reading, events: Sequence[Row]) -> Iterator[tuple[s
         yield reading.run_id, f"{reading.who} was told {len(reading.events)} of {len(stored)} events"
 
 
-def done_is_last_and_once(found: Evidence) -> Iterator[tuple[str, str]]:
+def done_is_the_last_event_and_occurs_once(found: Observations) -> Iterator[tuple[str, str]]:
     for row in found.runs:
         kinds = [event["type"] for event in found.events_of.get(row["id"], ())]
         if kinds.count("done") != 1 or kinds[-1] != "done":
@@ -133,7 +133,7 @@ def done_is_last_and_once(found: Evidence) -> Iterator[tuple[str, str]]:
             yield row["id"], f"is {row['status']}, and told {found.events_of[row['id']][-1]['data']['status']}"
 
 
-def the_history_of_a_run_has_no_gap(found: Evidence) -> Iterator[tuple[str, str]]:
+def changes_of_a_run_are_contiguous(found: Observations) -> Iterator[tuple[str, str]]:
     """Status, fence, and the counts of events and batches go on from where they were, and the latter never back."""
     for run_id, changes in found.changes_of.items():
         for before, after in pairwise(changes):
@@ -145,7 +145,7 @@ def the_history_of_a_run_has_no_gap(found: Evidence) -> Iterator[tuple[str, str]
                 yield run_id, f"goes back: {_short(change)}"
 
 
-def nothing_is_written_under_an_old_token(found: Evidence) -> Iterator[tuple[str, str]]:
+def only_the_lease_holder_writes(found: Observations) -> Iterator[tuple[str, str]]:
     """All that a fence wrote came from the one process that took it."""
     for run_id, changes in found.changes_of.items():
         holders: dict[int, str] = {}
@@ -157,7 +157,7 @@ def nothing_is_written_under_an_old_token(found: Evidence) -> Iterator[tuple[str
                 yield run_id, f"was written by {change['app']}, but held by {holder}: {_short(change)}"
 
 
-def all_is_written_by_the_run_s_writer(found: Evidence) -> Iterator[tuple[str, str]]:
+def rows_are_written_only_by_the_run_writer(found: Observations) -> Iterator[tuple[str, str]]:
     """Each row that belongs to a run came in a transaction that counted a batch, or in the one that accepted it."""
     flushed = {
         (change["run_id"], change["xid"]): change
@@ -174,7 +174,7 @@ def all_is_written_by_the_run_s_writer(found: Evidence) -> Iterator[tuple[str, s
             yield write["run_id"], f"events {write['first_seq']} to {write['last_seq']} came with {_short(flush)}"
 
 
-def a_branch_has_one_tip_with_every_input_in_order(found: Evidence) -> Iterator[tuple[str, str]]:
+def a_branch_has_one_tip_with_every_input_in_order(found: Observations) -> Iterator[tuple[str, str]]:
     runs = grouped(found.runs, "thread_id")
     states = grouped(found.states, "thread_id")
     for branch in found.branches:
@@ -202,28 +202,28 @@ def _name(branch: Row) -> str:
     return f"{branch['tenant']}/{branch['thread_id']}/{branch['id']}"
 
 
-def no_process_is_left_or_ends_by_itself(found: Evidence) -> Iterator[tuple[str, str]]:
-    for wrong in found.services:
-        yield "", wrong
+def no_service_crashes_or_leaves_a_process(found: Observations) -> Iterator[tuple[str, str]]:
+    for problems in found.services:
+        yield "", problems
 
 
-def nothing_of_a_tenant_is_visible_to_another(found: Evidence) -> Iterator[tuple[str, str]]:
+def tenants_are_isolated(found: Observations) -> Iterator[tuple[str, str]]:
     for table, tenant, text in found.tenant_texts:
         for other in TENANTS:
             if tenant in TENANTS and tenant != other and f"{other}-" in text:
                 yield "", f"a row of {tenant} in {table} tells of {other}: {text[:300]}"
-    for reading in found.books.readings:
-        accepted = found.books.accepted[reading.run_id]
+    for reading in found.history.readings:
+        accepted = found.history.accepted[reading.run_id]
         others = [other for other in TENANTS if other != accepted.tenant]
         if any(f"{other}-" in str(event.data) for other in others for event in reading.events):
             yield reading.run_id, f"{reading.who} was told of another tenant"
 
 
-def only_old_leavings_of_ended_runs_are_pruned(found: Evidence) -> Iterator[tuple[str, str]]:
+def only_old_data_of_ended_runs_is_pruned(found: Observations) -> Iterator[tuple[str, str]]:
     """How a run ended stays, and so does a call of which nobody knows whether it was made."""
     for gone in found.gone:
         ended, row = found.run_of[gone["run_id"]]["end"], gone["row"]
-        if ended is None or gone["time"] - ended < found.books.promises.prune_age:
+        if ended is None or gone["time"] - ended < found.history.guarantees.prune_age:
             yield gone["run_id"], f"ended at {ended}, and was pruned at {gone['time']}: {row}"
         if (gone["name"], row.get("type")) == ("events", "done"):
             yield gone["run_id"], "isn't told to be done any more"
@@ -231,20 +231,20 @@ def only_old_leavings_of_ended_runs_are_pruned(found: Evidence) -> Iterator[tupl
             yield gone["run_id"], f"nobody knows of {row['arguments']}, and it was forgotten"
 
 
-def what_is_missing_from_a_stream_was_pruned(found: Evidence) -> Iterator[tuple[str, str]]:
+def only_pruned_events_are_missing_from_streams(found: Observations) -> Iterator[tuple[str, str]]:
     pruned = {(gone["run_id"], gone["row"]["seq"]) for gone in found.gone if gone["name"] == "events"}
     for run in found.runs:
         gone = [event["seq"] for event in found.events_of[run["id"]] if (run["id"], event["seq"]) in pruned]
         if gone != list(range(1, run["trimmed"] + 1)):
             yield run["id"], f"is trimmed up to {run['trimmed']}, and {gone} are gone"
-    for reading in found.books.readings:
+    for reading in found.history.readings:
         for gap in (event for event in reading.events if event.type == "gap"):
             kept = {seq for seq in range(gap.data["from"], gap.id + 1) if (reading.run_id, seq) not in pruned}
             if kept:
                 yield reading.run_id, f"{reading.who} was told that {kept} are gone, which are there"
 
 
-def what_was_too_long_is_kept_whole(found: Evidence) -> Iterator[tuple[str, str]]:
+def artifacts_are_kept_whole(found: Observations) -> Iterator[tuple[str, str]]:
     """An artifact that a stream names is there, until what the run left is pruned."""
     kept = {(row["run_id"], row["call_id"]): row for row in found.artifacts}
     gone = {(row["run_id"], row["row"]["call_id"]) for row in found.gone if row["name"] == "run_artifacts"}
@@ -256,7 +256,7 @@ def what_was_too_long_is_kept_whole(found: Evidence) -> Iterator[tuple[str, str]
             yield event["run_id"], f"call {place[1]} names the artifact {named}, and what is kept is {content}"
 
 
-def what_is_switched_off_calls_nothing(found: Evidence) -> Iterator[tuple[str, str]]:
+def switched_off_targets_are_not_called(found: Observations) -> Iterator[tuple[str, str]]:
     """Two seconds, in which nothing was disturbed, after it was switched off; the same of keys that were revoked."""
     calls = {
         event["data"]["args"]["what"]: event
@@ -264,30 +264,30 @@ def what_is_switched_off_calls_nothing(found: Evidence) -> Iterator[tuple[str, s
         if event["type"] == "tool_start" and event["data"]["name"].startswith(_EFFECT_TOOLS)
     }
     arrivals = [line for line in found.effects if line["at"] == "arrived" and line["what"] in calls]
-    for halt in found.books.promises.halts:
-        due = found.books.promises.due(halt.since, HALTED_SECONDS)
+    for off in found.history.guarantees.switched_off:
+        due = found.history.guarantees.due(off.since, SWITCH_SECONDS)
         for line in arrivals:
             call = calls[line["what"]]
             run = found.run_of[call["run_id"]]
-            concerned = halt.concerns(run["tenant"], call["data"]["name"], run["principal"]["key_id"])
-            if concerned and due < line["time"] < halt.until:
-                late = line["time"] - halt.since
-                yield run["id"], f"{line['what']} was called {late:.1f} s after the {halt.kind} {halt.name} was off"
+            concerned = off.concerns(run["tenant"], call["data"]["name"], run["principal"]["key_id"])
+            if concerned and due < line["time"] < off.until:
+                late = line["time"] - off.since
+                yield run["id"], f"{line['what']} was called {late:.1f} s after the {off.kind} {off.name} was off"
 
 
-def a_revoked_key_opens_nothing(found: Evidence) -> Iterator[tuple[str, str]]:
-    promises = found.books.promises
-    for halt in (halt for halt in promises.halts if halt.kind == "key"):
-        closed, refused = promises.due(halt.since, CLOSED_SECONDS), promises.due(halt.since, HALTED_SECONDS)
-        for stream in promises.streams:
-            if stream.key_id == halt.name and stream.closed > closed:
-                yield "", f"a stream ended {stream.closed - halt.since:.1f} s after its key was revoked"
-        for knock in promises.knocks:
-            if knock.key_id == halt.name and knock.at > refused and knock.status not in (0, 401, 503):
-                yield "", f"a key was told {knock.status} {knock.at - halt.since:.1f} s after it was revoked"
+def revoked_keys_are_refused(found: Observations) -> Iterator[tuple[str, str]]:
+    guarantees = found.history.guarantees
+    for off in (off for off in guarantees.switched_off if off.kind == "key"):
+        closed, refused = guarantees.due(off.since, CLOSE_SECONDS), guarantees.due(off.since, SWITCH_SECONDS)
+        for stream in guarantees.streams:
+            if stream.key_id == off.name and stream.closed > closed:
+                yield "", f"a stream ended {stream.closed - off.since:.1f} s after its key was revoked"
+        for key_probe in guarantees.key_probes:
+            if key_probe.key_id == off.name and key_probe.at > refused and key_probe.status not in (0, 401, 503):
+                yield "", f"a key was told {key_probe.status} {key_probe.at - off.since:.1f} s after it was revoked"
 
 
-def no_secret_is_anywhere(found: Evidence) -> Iterator[tuple[str, str]]:
+def no_secret_is_exposed(found: Observations) -> Iterator[tuple[str, str]]:
     for name, secret in found.planted.items():
         forms = (secret, secret.encode().hex())
         places = Counter(place for place, text in found.texts if any(form in text for form in forms))
@@ -306,33 +306,33 @@ INVARIANTS: Sequence[Invariant] = (
     every_accepted_run_ends,
     a_terminal_status_never_changes,
     one_effect_per_key,
-    what_was_refused_isn_t_done,
-    what_is_told_of_effects_is_true,
-    the_ledger_knows_of_every_effect,
+    refused_calls_have_no_effect,
+    reported_effects_match_recorded_effects,
+    every_effect_is_in_the_ledger,
     every_call_is_answered,
     events_are_numbered_without_a_gap,
-    every_reader_is_told_the_same,
-    done_is_last_and_once,
-    the_history_of_a_run_has_no_gap,
-    nothing_is_written_under_an_old_token,
-    all_is_written_by_the_run_s_writer,
+    every_reader_receives_the_stored_events,
+    done_is_the_last_event_and_occurs_once,
+    changes_of_a_run_are_contiguous,
+    only_the_lease_holder_writes,
+    rows_are_written_only_by_the_run_writer,
     a_branch_has_one_tip_with_every_input_in_order,
-    no_process_is_left_or_ends_by_itself,
-    nothing_of_a_tenant_is_visible_to_another,
-    only_old_leavings_of_ended_runs_are_pruned,
-    what_is_missing_from_a_stream_was_pruned,
-    what_was_too_long_is_kept_whole,
-    what_is_switched_off_calls_nothing,
-    a_revoked_key_opens_nothing,
-    no_secret_is_anywhere,
+    no_service_crashes_or_leaves_a_process,
+    tenants_are_isolated,
+    only_old_data_of_ended_runs_is_pruned,
+    only_pruned_events_are_missing_from_streams,
+    artifacts_are_kept_whole,
+    switched_off_targets_are_not_called,
+    revoked_keys_are_refused,
+    no_secret_is_exposed,
 )
 
 
-def violations(found: Evidence) -> list[Violation]:
+def violations(found: Observations) -> list[Violation]:
     """Return everything that is wrong: what the callers noticed, then each invariant."""
     judged = [
         Violation(invariant.__name__.replace("_", " "), what, run_id)
         for invariant in INVARIANTS
         for run_id, what in invariant(found)
     ]
-    return [*found.books.violations, *judged]
+    return [*found.history.violations, *judged]

@@ -1,4 +1,4 @@
-"""The one who breaks things: a schedule of faults that a seed decides, and what each of them does."""
+"""Fault injection: a schedule of faults derived from a seed, and the faults themselves."""
 
 import asyncio
 import contextlib
@@ -17,10 +17,10 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 
 from starling.core.principal import SHARED
 from starling.infra.postgres.kill_switches import Target
-from tests.chaos.admin import Admin
-from tests.chaos.processes import Service
-from tests.chaos.promises import Promises
-from tests.chaos.town import LEASE_SECONDS, SERVERS_OF_TOWN, TENANTS, Town
+from tests.chaos.admin import Administrator
+from tests.chaos.cluster import EFFECT_SERVERS, LEASE_SECONDS, TENANTS, Cluster
+from tests.chaos.processes import ManagedService
+from tests.chaos.timing_guarantees import TimingGuarantees
 
 _TERMINATE = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -28,50 +28,50 @@ WHERE backend_type = 'client backend' AND application_name <> 'chaos' AND random
 _BACKENDS = """
 SELECT pid, application_name AS app FROM pg_stat_activity
 WHERE backend_type = 'client backend' AND application_name <> 'chaos' ORDER BY app, pid"""
-_READY_SECONDS = 30.0  # that a fault waits for its target to be there
+_READY_SECONDS = 30.0  # how long a fault waits for its target to be ready
 _NOTICED_SECONDS = 5
 _OWNERS = (*TENANTS, SHARED)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault at a time (seconds from the start); `dice` (0 to 1) decide on target and length."""
+    """A fault at a time (seconds from the start); `draws` (0 to 1) decide on target and duration."""
 
     at: float
     kind: str
-    dice: tuple[float, float]
+    draws: tuple[float, float]
 
 
 def schedule(seed: int, count: int, seconds: float, only: Sequence[str] = ()) -> list[Fault]:
-    """Return the faults of a seed, of all kinds or `only` some: each comes before one comes again, unevenly in time."""
-    dice = random.Random(seed)
+    """Return the faults of a seed, at random times; every kind (of `only`, if given) occurs before one is repeated."""
+    rng = random.Random(seed)
     among = only or list(KINDS)
     kinds: list[str] = []
     while len(kinds) < count:
-        kinds += dice.sample(among, len(among))
-    gaps = [dice.uniform(0.4, 1.6) for _ in range(count)]
+        kinds += rng.sample(among, len(among))
+    gaps = [rng.uniform(0.4, 1.6) for _ in range(count)]
     stretch = seconds / sum(gaps)
     return [
-        Fault(sum(gaps[: number + 1]) * stretch, kind, (dice.random(), dice.random()))
+        Fault(sum(gaps[: number + 1]) * stretch, kind, (rng.random(), rng.random()))
         for number, kind in enumerate(kinds[:count])
     ]
 
 
 @dataclass(slots=True)
 class Nemesis:
-    """Does what is scheduled. Faults may overlap, but Postgres has one at a time, and so has each service."""
+    """Injects scheduled faults. They may overlap, but only one at a time affects Postgres or a given service."""
 
-    town: Town
-    admin: Admin
-    promises: Promises
-    aloud: bool = False
+    cluster: Cluster
+    admin: Administrator
+    guarantees: TimingGuarantees
+    verbose: bool = False
     done: Counter[str] = field(default_factory=Counter[str])
-    told: list[str] = field(default_factory=list[str])
+    log: list[str] = field(default_factory=list[str])
     _begun: float = field(default_factory=monotonic)
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict[str, asyncio.Lock])
 
-    async def rage(self, faults: Sequence[Fault]) -> None:
-        """Do all faults, each at its time; afterwards everything that was stopped or frozen goes on."""
+    async def inject(self, faults: Sequence[Fault]) -> None:
+        """Inject all faults, each at its time; at the end everything stopped or frozen has been continued."""
         self._begun = monotonic()
         async with asyncio.TaskGroup() as group:
             for fault in faults:
@@ -82,71 +82,71 @@ class Nemesis:
         await KINDS[fault.kind](self, fault)
         self.done[fault.kind] += 1
 
-    def _tell(self, what: str) -> None:
-        self.told.append(f"{monotonic() - self._begun:7.1f} s  {what}")
-        if self.aloud:
-            print(self.told[-1], flush=True)
+    def _log(self, what: str) -> None:
+        self.log.append(f"{monotonic() - self._begun:7.1f} s  {what}")
+        if self.verbose:
+            print(self.log[-1], flush=True)
 
-    async def _kill(self, services: Sequence[Service], fault: Fault) -> None:
+    async def _kill(self, services: Sequence[ManagedService], fault: Fault) -> None:
         service = self._chosen(services, fault)
         async with self._lock(service.name):
             await _readiness(service)
-            self._tell(f"kill -9 {service.name}")
+            self._log(f"kill -9 {service.name}")
             await service.kill()
 
-    async def _stop(self, services: Sequence[Service], fault: Fault) -> None:
-        """Stop a service for a fifth of a lease to twice as long, then let it go on."""
+    async def _stop(self, services: Sequence[ManagedService], fault: Fault) -> None:
+        """Stop a service with SIGSTOP for 0.2 to 2 lease times, then continue it."""
         service = self._chosen(services, fault)
-        seconds = LEASE_SECONDS * (0.2 + 1.8 * fault.dice[1])
+        seconds = LEASE_SECONDS * (0.2 + 1.8 * fault.draws[1])
         async with self._lock(service.name):
             await _readiness(service)
-            self._tell(f"stop {service.name} for {seconds:.1f} s")
-            with self.promises.disturbed():
+            self._log(f"stop {service.name} for {seconds:.1f} s")
+            with self.guarantees.disturbed():
                 service.pause()
                 try:
                     await asyncio.sleep(seconds)
                 finally:
-                    service.go_on()
+                    service.resume()
 
-    async def _drain(self, services: Sequence[Service], fault: Fault) -> None:
-        """Tell a service to stop, as at an upgrade."""
+    async def _drain(self, services: Sequence[ManagedService], fault: Fault) -> None:
+        """Shut a service down gracefully, as for an upgrade."""
         service = self._chosen(services, fault)
         async with self._lock(service.name):
             await _readiness(service)
-            self._tell(f"end {service.name}")
+            self._log(f"end {service.name}")
             await service.stop()
 
     async def kill_server(self, fault: Fault) -> None:
-        """Kill one of the MCP servers that a worker has open, if it has any."""
-        worker = self._chosen(self.town.workers, fault)
+        """Kill one of the MCP server processes of a worker, if there is one."""
+        worker = self._chosen(self.cluster.workers, fault)
         async with self._lock(worker.name):
             await _readiness(worker)
             family = worker.family()
             if family:
-                victim = family[int(fault.dice[1] * len(family))]
-                self._tell(f"kill -9 of {worker.name}'s process {victim.pid}")
+                victim = family[int(fault.draws[1] * len(family))]
+                self._log(f"kill -9 of {worker.name}'s process {victim.pid}")
                 _send(victim, signal.SIGKILL)
 
     async def restart_postgres(self, _: Fault) -> None:
         async with self._postgres():
-            self._tell("restart Postgres")
-            await asyncio.to_thread(self.town.postgres.stop)
-            self.town.postgres.start()
+            self._log("restart Postgres")
+            await asyncio.to_thread(self.cluster.postgres.stop)
+            self.cluster.postgres.start()
 
     async def crash_postgres(self, fault: Fault) -> None:
-        """End Postgres without a shutdown; it comes back after up to two leases."""
+        """Crash Postgres; start it again within two lease times."""
         async with self._postgres():
-            self._tell("crash Postgres")
-            os.kill(self.town.postgres.pid, signal.SIGQUIT)
-            await asyncio.to_thread(psutil.wait_procs, [psutil.Process(self.town.postgres.pid)])
-            await asyncio.sleep(2 * LEASE_SECONDS * fault.dice[0] * fault.dice[1])
-            self.town.postgres.start()
+            self._log("crash Postgres")
+            os.kill(self.cluster.postgres.pid, signal.SIGQUIT)
+            await asyncio.to_thread(psutil.wait_procs, [psutil.Process(self.cluster.postgres.pid)])
+            await asyncio.sleep(2 * LEASE_SECONDS * fault.draws[0] * fault.draws[1])
+            self.cluster.postgres.start()
 
     async def freeze_postgres(self, fault: Fault) -> None:
-        seconds = LEASE_SECONDS * (0.2 + 1.8 * fault.dice[0])
+        seconds = LEASE_SECONDS * (0.2 + 1.8 * fault.draws[0])
         async with self._postgres():
-            self._tell(f"freeze Postgres for {seconds:.1f} s")
-            frozen = _signalled(self.town.postgres.pid)
+            self._log(f"freeze Postgres for {seconds:.1f} s")
+            frozen = _signalled(self.cluster.postgres.pid)
             try:
                 await asyncio.sleep(seconds)
             finally:
@@ -154,36 +154,36 @@ class Nemesis:
                     _send(process, signal.SIGCONT)
 
     async def kill_backend(self, fault: Fault) -> None:
-        """Kill one backend, upon which Postgres ends all others and recovers by itself."""
+        """Kill one backend; Postgres then ends all others and recovers."""
         async with self._postgres():
             backends = await self._look(_BACKENDS)
             if backends:
-                victim = backends[int(fault.dice[0] * len(backends))]
-                self._tell(f"kill -9 of the backend of {victim['app']}")
+                victim = backends[int(fault.draws[0] * len(backends))]
+                self._log(f"kill -9 of the backend of {victim['app']}")
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(victim["pid"], signal.SIGKILL)
                     await self._noticed()
 
     async def _noticed(self) -> None:
-        """Wait until Postgres has ended all backends, ours among them, and serves again."""
+        """Wait until Postgres has ended all backends, including ours, and accepts connections again."""
         with contextlib.suppress(psycopg.OperationalError):
-            await self.town.rows(f"SELECT pg_sleep({_NOTICED_SECONDS})")
+            await self.cluster.rows(f"SELECT pg_sleep({_NOTICED_SECONDS})")
         await self._look("SELECT")
 
     async def _terminate(self, share: float) -> None:
         async with self._postgres():
-            self._tell("terminate all backends" if share >= 1 else "terminate every other backend")
+            self._log("terminate all backends" if share >= 1 else "terminate every other backend")
             await self._look(_TERMINATE.format(share))
 
     async def _look(self, query: str) -> Sequence[Mapping[str, Any]]:
-        """Ask Postgres, which may still be recovering."""
+        """Run a query, with retries while Postgres recovers."""
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(psycopg.OperationalError),
             stop=stop_after_delay(_READY_SECONDS),
             wait=wait_fixed(0.1),
             reraise=True,
         )
-        return await retrying(self.town.rows, query)
+        return await retrying(self.cluster.rows, query)
 
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
@@ -191,39 +191,39 @@ class Nemesis:
     @contextlib.asynccontextmanager
     async def _postgres(self) -> AsyncGenerator[None]:
         async with self._lock("postgres"):
-            with self.promises.disturbed():
+            with self.guarantees.disturbed():
                 yield
 
-    def _chosen(self, services: Sequence[Service], fault: Fault) -> Service:
-        """Return one of those that nothing happens to just now; where there is none, one that has to come back."""
+    def _chosen(self, services: Sequence[ManagedService], fault: Fault) -> ManagedService:
+        """Return a ready service without a current fault; if there is none, any service."""
         at_hand = [item for item in services if item.ready.is_set() and not self._lock(item.name).locked()]
         among = at_hand or services
-        return among[int(fault.dice[0] * len(among))]
+        return among[int(fault.draws[0] * len(among))]
 
     async def _switch_off(self, target: Target) -> None:
-        """Switch something off for a while, if it isn't."""
+        """Switch a target off for a while, one fault at a time."""
         async with self._lock(str(target)):
-            self._tell(f"switch off {target}")
+            self._log(f"switch off {target}")
             await self.admin.switch_off(target)
-            self._tell(f"switch on {target}")
+            self._log(f"switch on {target}")
 
     async def kill_worker(self, fault: Fault) -> None:
-        await self._kill(self.town.workers, fault)
+        await self._kill(self.cluster.workers, fault)
 
     async def kill_api(self, fault: Fault) -> None:
-        await self._kill(self.town.apis, fault)
+        await self._kill(self.cluster.apis, fault)
 
     async def drain_worker(self, fault: Fault) -> None:
-        await self._drain(self.town.workers, fault)
+        await self._drain(self.cluster.workers, fault)
 
     async def drain_api(self, fault: Fault) -> None:
-        await self._drain(self.town.apis, fault)
+        await self._drain(self.cluster.apis, fault)
 
     async def stop_worker(self, fault: Fault) -> None:
-        await self._stop(self.town.workers, fault)
+        await self._stop(self.cluster.workers, fault)
 
     async def stop_api(self, fault: Fault) -> None:
-        await self._stop(self.town.apis, fault)
+        await self._stop(self.cluster.apis, fault)
 
     async def terminate_all(self, _: Fault) -> None:
         await self._terminate(1.0)
@@ -232,23 +232,23 @@ class Nemesis:
         await self._terminate(0.5)
 
     async def switch_off_tenant(self, fault: Fault) -> None:
-        await self._switch_off(Target("tenant", _one(TENANTS, fault.dice[0])))
+        await self._switch_off(Target("tenant", _one(TENANTS, fault.draws[0])))
 
     async def switch_off_server(self, fault: Fault) -> None:
-        await self._switch_off(Target("server", _one(SERVERS_OF_TOWN, fault.dice[0]), _one(_OWNERS, fault.dice[1])))
+        await self._switch_off(Target("server", _one(EFFECT_SERVERS, fault.draws[0]), _one(_OWNERS, fault.draws[1])))
 
     async def switch_off_agent(self, fault: Fault) -> None:
-        agent = f"mcp_agent_{_one(SERVERS_OF_TOWN, fault.dice[0])}"
-        await self._switch_off(Target("agent", agent, _one(_OWNERS, fault.dice[1])))
+        agent = f"mcp_agent_{_one(EFFECT_SERVERS, fault.draws[0])}"
+        await self._switch_off(Target("agent", agent, _one(_OWNERS, fault.draws[1])))
 
     async def revoke_key(self, fault: Fault) -> None:
-        tenant = _one(TENANTS, fault.dice[0])
+        tenant = _one(TENANTS, fault.draws[0])
         async with self._lock(f"key of {tenant}"):
-            self._tell(f"revoke the key of {tenant}")
+            self._log(f"revoke the key of {tenant}")
             await self.admin.revoke(tenant)
 
     async def prune(self, _: Fault) -> None:
-        self._tell(f"pruned {await self.admin.prune()} rows")
+        self._log(f"pruned {await self.admin.prune()} rows")
 
 
 KINDS: dict[str, Callable[[Nemesis, Fault], Awaitable[None]]] = {
@@ -273,18 +273,18 @@ KINDS: dict[str, Callable[[Nemesis, Fault], Awaitable[None]]] = {
 }
 
 
-def _one(names: Sequence[str], dice: float) -> str:
-    return names[int(dice * len(names))]
+def _one(names: Sequence[str], rng: float) -> str:
+    return names[int(rng * len(names))]
 
 
-async def _readiness(service: Service) -> None:
-    """Wait for a service that starts again; a fault that finds it still starting meets that."""
+async def _readiness(service: ManagedService) -> None:
+    """Wait for a restarting service to be ready, up to a limit."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(service.ready.wait(), _READY_SECONDS)
 
 
 def _signalled(postmaster: int) -> list[psutil.Process]:
-    """Freeze a Postgres: the postmaster first, so that nothing is begun any more."""
+    """Freeze Postgres: the postmaster first, so that it starts no more backends."""
     root = psutil.Process(postmaster)
     root.send_signal(signal.SIGSTOP)
     children = root.children()

@@ -1,4 +1,4 @@
-"""What a round came to, for people."""
+"""The report of an experiment."""
 
 import json
 from collections import Counter
@@ -7,51 +7,51 @@ from datetime import datetime
 from itertools import pairwise
 from statistics import median
 
-from tests.chaos.evidence import Evidence
-from tests.chaos.round import Round
+from tests.chaos.experiment import ExperimentResult
+from tests.chaos.observations import Observations
 
 _SHOWN_RUNS = 5
 _SHOWN = 40
 
 
-def report(played: Round) -> str:
-    """Return the summary of a round, and of each run with something wrong all that is known."""
-    return "\n".join(_lines(played))
+def report(result: ExperimentResult) -> str:
+    """Return a summary, and for each run that violates an invariant everything known about it."""
+    return "\n".join(_lines(result))
 
 
-def _lines(played: Round) -> Iterator[str]:
-    found, readings = played.evidence, played.evidence.books.readings
-    yield f"seed {played.plan.seed}: {played.nemesis.done.total()} faults in {played.plan.seconds:.0f} s"
-    yield f"  faults      {_counted(played.nemesis.done)}"
+def _lines(result: ExperimentResult) -> Iterator[str]:
+    found, readings = result.observations, result.observations.history.readings
+    yield f"seed {result.plan.seed}: {result.nemesis.done.total()} faults in {result.plan.seconds:.0f} s"
+    yield f"  faults      {_counted(result.nemesis.done)}"
     yield f"  runs        {_counted(Counter(row['status'] for row in found.runs))}"
-    yield f"  requests    {len(found.books.accepted)} accepted, refused with {found.books.refused}"
+    yield f"  requests    {len(found.history.accepted)} accepted, refused with {found.history.refused}"
     yield f"  readers     {len(readings)}, over {sum(item.connections for item in readings)} connections"
     yield f"  effects     {_counted(Counter(line['tool'] for line in found.effects if line['at'] == 'done'))}"
     yield f"  ledger      {_counted(Counter(row['state'] for row in found.ledger))}"
     yield f"  artifacts   {len(found.artifacts)} are kept"
-    yield f"  asked       {_counted(Counter(found.books.decided.values()))}"
-    yield f"  restarts    {_spread(played.restarts)}"
+    yield f"  asked       {_counted(Counter(found.history.decisions.values()))}"
+    yield f"  restarts    {_spread(result.restarts)}"
     yield f"  take-overs  {_spread(list(_taken_over(found)))}"
-    yield f"  switches    {_spread(_seen_off(found))} in force and watched"
-    yield f"  cut off     {_spread(_cut_off(found))} after their key's end"
+    yield f"  switches    {_spread(_switched_off_seconds(found))} in force and watched"
+    yield f"  cut off     {_spread(_stream_close_seconds(found))} after their key's end"
     yield f"  pruned      {_counted(Counter(row['name'] for row in found.gone)) or 'nothing'}"
-    yield f"  took        {', '.join(f'{what} {seconds:.1f} s' for what, seconds in played.took.items())}"
+    yield f"  took        {', '.join(f'{what} {seconds:.1f} s' for what, seconds in result.took.items())}"
     yield f"  searched    {_counted(Counter(place.partition(' ')[0] for place, _ in found.texts))}"
-    yield f"  violations  {_counted(Counter(item.invariant for item in played.violations)) or 'none'}"
-    yield from _details(played)
+    yield f"  violations  {_counted(Counter(item.invariant for item in result.violations)) or 'none'}"
+    yield from _details(result)
 
 
-def _details(played: Round) -> Iterator[str]:
-    for item in played.violations[:_SHOWN]:
+def _details(result: ExperimentResult) -> Iterator[str]:
+    for item in result.violations[:_SHOWN]:
         yield f"VIOLATED {item.invariant}: {item.run_id} {item.what}"
-    for run_id in list(dict.fromkeys(item.run_id for item in played.violations if item.run_id))[:_SHOWN_RUNS]:
-        yield from _told_of(played.evidence, run_id)
-    if played.violations:
-        yield "what was broken:"
-        yield from played.nemesis.told
+    for run_id in list(dict.fromkeys(item.run_id for item in result.violations if item.run_id))[:_SHOWN_RUNS]:
+        yield from _run_details(result.observations, run_id)
+    if result.violations:
+        yield "faults:"
+        yield from result.nemesis.log
 
 
-def _told_of(found: Evidence, run_id: str) -> Iterator[str]:
+def _run_details(found: Observations, run_id: str) -> Iterator[str]:
     yield f"run {run_id}: {_json(found.run_of.get(run_id))}"
     for event in found.events_of.get(run_id, ()):
         yield f"  event {event['seq']} {event['type']} {_json(event['data'])}"
@@ -60,29 +60,29 @@ def _told_of(found: Evidence, run_id: str) -> Iterator[str]:
     for row in found.ledger:
         if row["run_id"] == run_id:
             yield f"  ledger {_json(row)}"
-    run = found.books.accepted.get(run_id)
+    run = found.history.accepted.get(run_id)
     for line in found.effects:
-        if run and line["what"].startswith(f"{run.order.token}."):
+        if run and line["what"].startswith(f"{run.planned.token}."):
             yield f"  effect {_json(line)}"
 
 
-def _taken_over(found: Evidence) -> Iterator[float]:
-    """Yield for each life after the first of a running run the seconds since the last thing written before."""
+def _taken_over(found: Observations) -> Iterator[float]:
+    """Yield, for each takeover of a running run, the seconds since its last write."""
     for changes in found.changes_of.values():
         for before, after in pairwise(changes):
             if after["old_status"] == "running" and after["new_fence"] > after["old_fence"]:
                 yield (after["at"] - before["at"]).total_seconds()
 
 
-def _seen_off(found: Evidence) -> Sequence[float]:
-    promises = found.books.promises
-    return [promises.seen(halt) for halt in promises.halts if halt.kind != "key" and promises.seen(halt)]
+def _switched_off_seconds(found: Observations) -> Sequence[float]:
+    guarantees = found.history.guarantees
+    return [guarantees.seen(off) for off in guarantees.switched_off if off.kind != "key" and guarantees.seen(off)]
 
 
-def _cut_off(found: Evidence) -> Sequence[float]:
-    """Return for each stream that was open when its key was revoked how many seconds later it ended."""
-    since = {halt.name: halt.since for halt in found.books.promises.halts if halt.kind == "key"}
-    streams = [stream for stream in found.books.promises.streams if stream.key_id in since]
+def _stream_close_seconds(found: Observations) -> Sequence[float]:
+    """Return, for each stream open when its key was revoked, the seconds until it ended."""
+    since = {off.name: off.since for off in found.history.guarantees.switched_off if off.kind == "key"}
+    streams = [stream for stream in found.history.guarantees.streams if stream.key_id in since]
     return [stream.closed - since[stream.key_id] for stream in streams if stream.closed > since[stream.key_id]]
 
 

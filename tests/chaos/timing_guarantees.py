@@ -1,6 +1,6 @@
-"""What admins do to a town, and from when on it has to hold. Times are seconds since 1970 by Postgres' clock.
+"""Time limits of kill switches and revoked keys, and what may delay them. Times are seconds since 1970.
 
-Everything runs on one machine, so the harness' own clock is that one, too.
+Everything runs on one machine, so Postgres and the tests read the same clock.
 """
 
 import asyncio
@@ -13,33 +13,33 @@ from typing import Literal
 
 from starling.core.principal import SHARED
 
-HALTED_SECONDS = 2.0  # until nothing is called any more
-CLOSED_SECONDS = 5.0  # until nobody is told anything any more
-_SLACK_SECONDS = 2.0  # that it takes longer where many processes share few processors
+SWITCH_SECONDS = 2.0  # until no further call is made
+CLOSE_SECONDS = 5.0  # until open streams are closed
+_SLACK_SECONDS = 2.0  # allowance for many processes on few processors
 _TICK_SECONDS = 0.1
 _HELD_UP_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Halt:
-    """Something that nothing was to be called of, by or for: `since` then it counted, `until` then it still did."""
+class SwitchedOff:
+    """A kill switch or revoked key, in force from `since` to `until`."""
 
     kind: Literal["tenant", "server", "agent", "key"]
     name: str
-    tenant: str  # whose calls; `*` is everybody's
+    tenant: str  # whose calls; `*`: of all tenants
     since: float
     until: float = math.inf
 
     def concerns(self, tenant: str, tool: str, key_id: str) -> bool:
-        """Whether a call is to be stopped: a tenant's, of a tool by its full name, in a run that a key asked for."""
+        """Return whether it stops a call of `tool` (full name) for `tenant`, in a run started with `key_id`."""
         server = tool.partition(".")[0]
         name = {"tenant": tenant, "server": server, "agent": f"mcp_agent_{server}", "key": key_id}[self.kind]
         return self.tenant in (tenant, SHARED) and self.name in (name, SHARED)
 
 
 @dataclass(slots=True)
-class Stream:
-    """A stream that was opened with a key."""
+class OpenStream:
+    """A stream and the key that opened it."""
 
     key_id: str
     opened: float
@@ -47,8 +47,8 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Knock:
-    """A request with a key that doesn't count any more, and its status; 0: nobody answered."""
+class KeyProbe:
+    """A request with a revoked key and its status; 0: no response."""
 
     key_id: str
     at: float
@@ -56,18 +56,18 @@ class Knock:
 
 
 @dataclass(slots=True)
-class Promises:
-    """Everything that was promised in a round, and what may have delayed it."""
+class TimingGuarantees:
+    """What was switched off or revoked, and the disturbances that may delay its effect."""
 
-    halts: list[Halt] = field(default_factory=list[Halt])
-    streams: list[Stream] = field(default_factory=list[Stream])
-    knocks: list[Knock] = field(default_factory=list[Knock])
+    switched_off: list[SwitchedOff] = field(default_factory=list[SwitchedOff])
+    streams: list[OpenStream] = field(default_factory=list[OpenStream])
+    key_probes: list[KeyProbe] = field(default_factory=list[KeyProbe])
     prune_age: float = math.inf
     _disturbances: list[list[float]] = field(default_factory=list[list[float]])
 
     @contextmanager
     def disturbed(self) -> Generator[None]:
-        """Note that for as long as the block lasts nobody can be expected to keep a time."""
+        """Record a disturbance for the duration of the block: time limits don't run meanwhile."""
         disturbance = [time(), math.inf]
         self._disturbances.append(disturbance)
         try:
@@ -76,11 +76,11 @@ class Promises:
             disturbance[1] = time()
 
     def note_disturbance(self, begun: float, ended: float) -> None:
-        """Note one that is over."""
+        """Record a disturbance that is over."""
         self._disturbances.append([begun, ended])
 
-    async def feel(self) -> None:
-        """Note, until it is cancelled, when this process was held up: then others may have been as well."""
+    async def watch_for_delays(self) -> None:
+        """Record times in which this process was not scheduled, until cancelled: others may have been delayed too."""
         before = time()
         while True:
             await asyncio.sleep(_TICK_SECONDS)
@@ -89,17 +89,17 @@ class Promises:
             before = time()
 
     def open_with(self, key_id: str) -> int:
-        """Return how many streams that were opened with a key haven't ended."""
+        """Return the number of open streams of a key."""
         return sum(stream.key_id == key_id and math.isinf(stream.closed) for stream in self.streams)
 
     def due(self, since: float, seconds: float) -> float:
-        """Return when something has to hold that takes so many seconds, in which nothing disturbs it."""
+        """Return the time limit: `seconds` without a disturbance after `since`."""
         moment = since
         for begun, ended in sorted(self._disturbances):
             if begun < moment + seconds + _SLACK_SECONDS and ended > moment:
                 moment = ended
         return moment + seconds + _SLACK_SECONDS
 
-    def seen(self, halt: Halt) -> float:
-        """Return for how many seconds a halt was in force and had to hold."""
-        return max(0.0, halt.until - self.due(halt.since, HALTED_SECONDS))
+    def seen(self, off: SwitchedOff) -> float:
+        """Return for how many seconds it was in force beyond its time limit."""
+        return max(0.0, off.until - self.due(off.since, SWITCH_SECONDS))

@@ -1,4 +1,4 @@
-"""Everything that a chaos round plays with: a Postgres, two APIs, two workers, a model, MCP servers, two tenants."""
+"""The system under test: a Postgres, two APIs, two workers, a model server, MCP servers and two tenants."""
 
 import asyncio
 import json
@@ -27,19 +27,17 @@ from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.schema import upgrade
-from tests.chaos.orders import EFFECTS, answer
-from tests.chaos.processes import Service, all_ready, kept
+from tests.chaos.processes import ManagedService, all_ready, supervised
+from tests.chaos.workload import EFFECTS, answer
 from tests.support.gateway_harness import SERVERS
 from tests.support.model_server import ModelServer
 from tests.support.otlp_collector import Collector
 
 TENANTS = ("alpha", "beta")
-SERVERS_OF_TOWN = ("till", "vault")  # that can do something; the vault asks before it does what can't be taken back
+EFFECT_SERVERS = ("till", "vault")  # servers whose effects are counted; unsafe tools of the vault need approval
 LEASE_SECONDS = 2.0
-_WITNESS = Path(__file__).with_name("witness.sql")
-_PORTS = range(
-    20_000, 30_000
-)  # below those that the system gives to clients: nobody takes one while its server is away
+_WITNESS = Path(__file__).with_name("change_log.sql")
+_PORTS = range(20_000, 30_000)  # below the ephemeral ports, so that no client takes one while its server is down
 _LIMITS = {
     "lease_seconds": LEASE_SECONDS,
     "run_seconds": 120,
@@ -54,7 +52,7 @@ _LEFT_SECONDS = 20.0
 
 @dataclass(slots=True)
 class TenantKey:
-    """A key by its id. One that is `going` is revoked, or just about to be."""
+    """A key of a tenant; `going` says that it is revoked or about to be."""
 
     id: str
     secret: str
@@ -62,21 +60,21 @@ class TenantKey:
 
 
 @dataclass(frozen=True)
-class Town:
-    """What runs, and who may call it. `keys` are those that tenants use now, `planted` what nobody may find."""
+class Cluster:
+    """The running system. `keys` are those in use, `planted` the secrets that must not appear anywhere."""
 
     folder: Path
     postgres: EmbeddedPostgres
     model: ModelServer
     collector: Collector
-    apis: Sequence[Service]
-    workers: Sequence[Service]
+    apis: Sequence[ManagedService]
+    workers: Sequence[ManagedService]
     addresses: Sequence[str]
     keys: dict[str, TenantKey]
     planted: dict[str, str]
 
     @property
-    def services(self) -> list[Service]:
+    def services(self) -> list[ManagedService]:
         return [*self.apis, *self.workers]
 
     @property
@@ -84,19 +82,19 @@ class Town:
         return self.folder / "effects" / "record"
 
     def effects(self) -> list[dict[str, Any]]:
-        """Return what the effect servers recorded, in order."""
+        """Return the records of the effect servers, in order."""
         return [json.loads(line) for line in self.effects_file.read_text().splitlines()]
 
     @asynccontextmanager
     async def connected(self) -> AsyncGenerator[AsyncConnection[DictRow]]:
-        """Hold a connection of the harness's own, which no fault is aimed at. Raises psycopg.OperationalError."""
+        """Open a connection that no fault is aimed at. Raises psycopg.OperationalError."""
         address = f"{self.postgres.url}&application_name=chaos"
         connecting = AsyncConnection[DictRow].connect(address, autocommit=True, row_factory=dict_row, connect_timeout=5)
         async with await connecting as connection:
             yield connection
 
     def left_over(self) -> list[psutil.Process]:
-        """Return what services started and didn't take with them; they have ended, and it has had time to."""
+        """Return processes that still run some time after the services that started them have ended."""
         begun = [each for each in psutil.process_iter(["cwd"]) if each.info["cwd"] == str(self.folder)]
         _, alive = psutil.wait_procs(begun, timeout=_LEFT_SECONDS)
         return alive
@@ -107,8 +105,8 @@ class Town:
 
 
 @asynccontextmanager
-async def open_town(folder: Path) -> AsyncGenerator[Town]:
-    """Start everything; `folder` is one that every user may enter. Everything ends with the block."""
+async def open_cluster(folder: Path) -> AsyncGenerator[Cluster]:
+    """Start everything in `folder`, which every user may enter; stop it at the end of the block."""
     planted = {f"of the {name}": f"planted-{secrets.token_hex(12)}" for name in ("model", "servers", "collector")}
     async with AsyncExitStack() as stack:
         postgres = EmbeddedPostgres(folder / "database")
@@ -123,7 +121,7 @@ async def open_town(folder: Path) -> AsyncGenerator[Town]:
         ports = [_free_port(), _free_port()]
         common = _environment(folder, planted, model, collector)
         apis, workers = _services(folder, postgres, common, ports)
-        town = Town(
+        cluster = Cluster(
             folder=folder,
             postgres=postgres,
             model=model,
@@ -134,11 +132,11 @@ async def open_town(folder: Path) -> AsyncGenerator[Town]:
             keys=keys,
             planted={**planted, **{f"key of {name}": key.secret for name, key in keys.items()}, **_password(postgres)},
         )
-        keeper = asyncio.get_running_loop().create_task(_open_gates(town.effects_file), name="gates")
+        keeper = asyncio.get_running_loop().create_task(_open_gates(cluster.effects_file), name="gates")
         stack.callback(keeper.cancel)
-        await stack.enter_async_context(kept(town.services))
-        await all_ready(town.services)
-        yield town
+        await stack.enter_async_context(supervised(cluster.services))
+        await all_ready(cluster.services)
+        yield cluster
 
 
 async def _keys(url: str) -> dict[str, TenantKey]:
@@ -157,14 +155,14 @@ def _password(postgres: EmbeddedPostgres) -> Mapping[str, str]:
 def _environment(
     folder: Path, planted: Mapping[str, str], model: ModelServer, collector: Collector
 ) -> Mapping[str, str]:
-    """Return what all services find in their environment."""
+    """Return the environment variables that all services have."""
     (folder / "effects").mkdir()
     (folder / "effects" / "record").touch()
     config = folder / "mcp.json"
     config.write_text(json.dumps({"mcpServers": _servers(folder)}))
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", "PYTHONPATH") if name in os.environ}
+    inherited = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", "PYTHONPATH") if name in os.environ}
     return {
-        **kept,
+        **inherited,
         "HOME": str(folder),
         "STARLING_DATA_DIR": str(folder),
         "STARLING_MCP_CONFIG": str(config),
@@ -184,12 +182,12 @@ def _environment(
 
 def _services(
     folder: Path, postgres: EmbeddedPostgres, common: Mapping[str, str], ports: Sequence[int]
-) -> tuple[Sequence[Service], Sequence[Service]]:
-    def service(name: str, *command: str) -> Service:
+) -> tuple[Sequence[ManagedService], Sequence[ManagedService]]:
+    def service(name: str, *command: str) -> ManagedService:
         def environment(life: int) -> Mapping[str, str]:
             return {**common, "DATABASE_URL": f"{postgres.url}&application_name={name}.{life}"}
 
-        return Service(name, (*command, "--json"), environment, folder)
+        return ManagedService(name, (*command, "--json"), environment, folder)
 
     apis = [service(f"api-{n}", "serve", "--port", str(port)) for n, port in enumerate(ports, 1)]
     return apis, [service(f"worker-{n}", "worker") for n in (1, 2)]
@@ -208,20 +206,20 @@ def _servers(folder: Path) -> dict[str, Any]:
     health = {"command": sys.executable, "args": ["-m", "mcp_gateway.servers.system_health"]}
     vault = effects | {"x-starling": effects["x-starling"] | {"approval": "unsafe"}}
     return {
-        **dict(zip(SERVERS_OF_TOWN, (effects, vault), strict=True)),
+        **dict(zip(EFFECT_SERVERS, (effects, vault), strict=True)),
         "health": health | {"x-starling": {"effect": "read"}},
     }
 
 
 async def _open_gates(record: Path) -> None:
-    """Let each call that stalls go on after a while: so that faults meet calls before, in and after their effects."""
-    dice = random.Random(0)
+    """Release each stalled call after a random delay, so that faults hit calls before and after their effects."""
+    rng = random.Random(0)
     loop = asyncio.get_running_loop()
     with record.open() as lines:
         while True:
             for line in iter(lines.readline, ""):
                 gate = record.with_name(f"{json.loads(line)['what']}.gate")
-                loop.call_later(dice.uniform(0.0, 1.0), gate.touch)
+                loop.call_later(rng.uniform(0.0, 1.0), gate.touch)
             await asyncio.sleep(0.02)
 
 

@@ -1,5 +1,5 @@
--- What a chaos round needs to know of the past: every change of a run's row that counts, and every batch of rows that
--- was written to a run, each with the transaction and the process that made it; and what was deleted by age.
+-- Change log for chaos experiments: every relevant change of a row of `runs`, every batch of rows written to a run (each
+-- with its transaction and process), and every row deleted by retention.
 CREATE SCHEMA chaos;
 
 CREATE TABLE chaos.changes (

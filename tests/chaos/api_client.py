@@ -1,4 +1,4 @@
-"""What everybody who calls for one tenant shares: its key, both APIs, the books, and dice of its own."""
+"""HTTP client of one tenant: its key, both APIs, the recorded history and a random number generator."""
 
 import random
 from collections.abc import AsyncGenerator, Mapping
@@ -10,13 +10,13 @@ from typing import Any, Self
 import aiohttp
 from aiohttp import ClientError, ClientResponse, ClientTimeout
 
-from tests.chaos.books import Books
-from tests.chaos.promises import Stream
-from tests.chaos.town import TenantKey, Town
+from tests.chaos.client_history import ClientHistory
+from tests.chaos.cluster import Cluster, TenantKey
+from tests.chaos.timing_guarantees import OpenStream
 
 PAUSE_SECONDS = 0.2
 LOST = (ClientError, TimeoutError, ConnectionError)
-"""What a caller sees of a service or a connection that went away."""
+"""Errors of a client when a service or a connection fails."""
 _PATIENCE = ClientTimeout(total=None, sock_connect=5, sock_read=20)
 _NOT_NOW = {429, 503}
 EXPECTED = frozenset({*_NOT_NOW, 404, 409})
@@ -24,31 +24,33 @@ NOTHING: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    """One tenant's. Every choice is by dice that tenants don't share."""
+class ApiClient:
+    """Client of one tenant. All its random choices come from its own generator."""
 
-    town: Town
-    books: Books
+    cluster: Cluster
+    history: ClientHistory
     tenant: str
-    dice: random.Random
+    rng: random.Random
     client: aiohttp.ClientSession
 
     @classmethod
     @asynccontextmanager
-    async def of(cls, town: Town, books: Books, tenant: str, dice: random.Random) -> AsyncGenerator[Self]:
-        """Give the desk of a tenant, whose connections end with the block."""
+    async def of(
+        cls, cluster: Cluster, history: ClientHistory, tenant: str, rng: random.Random
+    ) -> AsyncGenerator[Self]:
+        """Give the client of a tenant; its connections are closed at the end of the block."""
         async with aiohttp.ClientSession(timeout=_PATIENCE) as client:
-            yield cls(town, books, tenant, dice, client)
+            yield cls(cluster, history, tenant, rng, client)
 
     def address(self, path: str) -> str:
-        """Return a path at one API or the other."""
-        return self.dice.choice(self.town.addresses) + path
+        """Return the URL of a path at a random API."""
+        return self.rng.choice(self.cluster.addresses) + path
 
-    async def asked(
+    async def request(
         self, method: str, path: str, headers: Mapping[str, str] = NOTHING, **what: Any
     ) -> tuple[int, Mapping[str, Any]]:
-        """Make a request; return its status and its JSON. Status 0: it was lost, or isn't possible now."""
-        key = self.town.keys[self.tenant]
+        """Send a request; return its status and JSON. Status 0: no response, or one that says to retry."""
+        key = self.cluster.keys[self.tenant]
         try:
             async with self.client.request(
                 method, self.address(path), headers=_shown(key, headers), **what
@@ -60,30 +62,32 @@ class Desk:
             return 0, {}
 
     @asynccontextmanager
-    async def streamed(
+    async def stream(
         self, method: str, path: str, headers: Mapping[str, str], **what: Any
     ) -> AsyncGenerator[ClientResponse | None]:
-        """Open a stream, whose beginning and end are entered; None: it isn't possible now. Raises what is `LOST`."""
-        key = self.town.keys[self.tenant]
-        stream = Stream(key.id, time())
+        """Open a stream and record its start and end; None: retry it. Raises the errors in `LOST`."""
+        key = self.cluster.keys[self.tenant]
+        stream = OpenStream(key.id, time())
         try:
             async with self.client.request(
                 method, self.address(path), headers=_shown(key, headers), **what
             ) as response:
-                self.books.promises.streams.append(stream)
+                self.history.guarantees.streams.append(stream)
                 yield response if self._is_possible(response, key) else None
         finally:
             stream.closed = time()
 
     def _is_possible(self, response: ClientResponse, key: TenantKey) -> bool:
-        """Enter what was refused; return whether it makes no sense to try the same again."""
+        """Record a refusal; return whether the response is final, so that a retry would change nothing."""
         if response.status >= 300:
-            self.books.refuse(response.status)
+            self.history.count_refusal(response.status)
         if response.status == 401 and key.going:
             return False
         if response.status >= 400 and response.status not in EXPECTED:
             path = response.url.path
-            self.books.wrong("no exception reaches a caller", f"{response.method} {path}: status {response.status}")
+            self.history.add_violation(
+                "no exception reaches a caller", f"{response.method} {path}: status {response.status}"
+            )
         return response.status < 500 and response.status not in _NOT_NOW
 
 

@@ -1,4 +1,4 @@
-"""What the callers of a chaos round learn: which runs were accepted, and what each reader was told."""
+"""History of a chaos experiment as its clients saw it: accepted runs, statuses and received events."""
 
 import math
 from collections.abc import Generator, Mapping
@@ -8,14 +8,14 @@ from time import monotonic
 from typing import Any
 
 from starling.core.runs import RunStatus
-from tests.chaos.orders import Order
-from tests.chaos.promises import Promises
+from tests.chaos.timing_guarantees import TimingGuarantees
+from tests.chaos.workload import PlannedRequest
 from tests.support.sse import Event
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Something that may not be."""
+    """A broken invariant."""
 
     invariant: str
     what: str
@@ -24,7 +24,7 @@ class Violation:
 
 @dataclass(slots=True)
 class Reading:
-    """One reader of one run, over as many connections as it took."""
+    """Events that one reader of one run received, over all its connections."""
 
     run_id: str
     who: str
@@ -42,32 +42,32 @@ class Reading:
 
 @dataclass(slots=True)
 class Accepted:
-    """A run that a caller was given the id of."""
+    """A run whose id a client has received."""
 
     run_id: str
     tenant: str
     thread_id: str
-    order: Order
+    planned: PlannedRequest
 
 
 @dataclass(slots=True)
-class Books:
-    """All of it."""
+class ClientHistory:
+    """Everything that clients have recorded."""
 
     accepted: dict[str, Accepted] = field(default_factory=dict[str, Accepted])
     readings: list[Reading] = field(default_factory=list[Reading])
-    statuses: dict[str, list[str]] = field(default_factory=dict[str, list[str]])  # as they were seen, without repeats
-    decided: dict[str, str] = field(default_factory=dict[str, str])  # by people, of what calls are about
+    statuses: dict[str, list[str]] = field(default_factory=dict[str, list[str]])  # as observed, without repetitions
+    decisions: dict[str, str] = field(default_factory=dict[str, str])  # of approvers, by call
     violations: list[Violation] = field(default_factory=list[Violation])
     refused: dict[int, int] = field(default_factory=dict[int, int])  # responses that weren't 2xx, by status
-    asked_across: int = 0  # reads with another tenant's key
-    promises: Promises = field(default_factory=Promises)
-    _ends: dict[str, float] = field(default_factory=dict[str, float])  # when they were seen first
+    cross_tenant_requests: int = 0  # requests for runs of other tenants
+    guarantees: TimingGuarantees = field(default_factory=TimingGuarantees)
+    _ends: dict[str, float] = field(default_factory=dict[str, float])  # when each end was first observed
     _sending: list[float] = field(default_factory=list[float])
 
     @contextmanager
-    def sending(self, since: float) -> Generator[None]:
-        """Hold a request whose caller doesn't know since then what became of it, and may send it again."""
+    def pending_request(self, since: float) -> Generator[None]:
+        """Mark a request, sent at `since`, that its client may still retry."""
         self._sending.append(since)
         try:
             yield
@@ -75,22 +75,22 @@ class Books:
             self._sending.remove(since)
 
     @property
-    def sent_since(self) -> float:
-        """The moment from which on a request was sent whose caller doesn't know what became of it; never: infinite."""
+    def oldest_pending(self) -> float:
+        """The time of the oldest request that may still be retried; infinite if there is none."""
         return min(self._sending, default=math.inf)
 
     def accept(self, accepted: Accepted) -> None:
-        """Enter a run; one that is known already has to be the same."""
+        """Record an accepted run; a run id must always stand for the same request."""
         known = self.accepted.setdefault(accepted.run_id, accepted)
-        if known.order.token != accepted.order.token:
-            self.wrong(
-                "one run per request", f"{known.order.token} and {accepted.order.token} are one run", known.run_id
+        if known.planned.token != accepted.planned.token:
+            self.add_violation(
+                "one run per request", f"{known.planned.token} and {accepted.planned.token} are one run", known.run_id
             )
 
-    def saw(self, run_id: str, status: str, asked: float) -> None:
-        """Enter a status as somebody saw it who asked at that time (monotonic seconds).
+    def record_status(self, run_id: str, status: str, asked: float) -> None:
+        """Record a status from a request sent at `asked` (monotonic seconds).
 
-        Who asked before the run's end was seen may be told late of how it stood by then.
+        Responses to requests from before the observed end of the run may arrive late and are ignored.
         """
         if RunStatus(status).terminal:
             self._ends.setdefault(run_id, monotonic())
@@ -100,28 +100,28 @@ class Books:
         if not seen or seen[-1] != status:
             seen.append(status)
 
-    def heard(self, reading: Reading, event: Event) -> None:
-        """Enter an event of a stream; numbers have to follow each other over all cuts, but for gaps that say so."""
+    def record_event(self, reading: Reading, event: Event) -> None:
+        """Record an event; sequence numbers must be contiguous over all connections, except for `gap` events."""
         first = event.data["from"] if event.type == "gap" else event.id
         if first != reading.last + 1 or event.id < first:
-            self.wrong("no gap", f"{reading.who} was told {event.id} after {reading.last}", reading.run_id)
+            self.add_violation("no gap", f"{reading.who} received {event.id} after {reading.last}", reading.run_id)
         if reading.done:
-            self.wrong("done is last", f"{reading.who} was told {event.type} after done", reading.run_id)
+            self.add_violation("done is last", f"{reading.who} received {event.type} after done", reading.run_id)
         reading.events.append(event)
 
-    def refuse(self, status: int) -> None:
+    def count_refusal(self, status: int) -> None:
         self.refused[status] = self.refused.get(status, 0) + 1
 
-    def wrong(self, invariant: str, what: str, run_id: str = "") -> None:
+    def add_violation(self, invariant: str, what: str, run_id: str = "") -> None:
         self.violations.append(Violation(invariant, what, run_id))
 
-    def unread(self) -> list[Accepted]:
-        """Return the runs whose end nobody was told yet."""
+    def unfinished(self) -> list[Accepted]:
+        """Return the runs whose `done` event no reader has received."""
         ended = {reading.run_id for reading in self.readings if reading.done}
         return [run for run_id, run in self.accepted.items() if run_id not in ended]
 
     def of(self, run_id: str) -> Mapping[str, Any]:
-        """Return what the books hold on a run, to be shown."""
+        """Return everything recorded about a run, for the report."""
         return {
             "run": self.accepted.get(run_id),
             "statuses": self.statuses.get(run_id, []),

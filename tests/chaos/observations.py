@@ -1,4 +1,4 @@
-"""All that is left of a round when it is over: rows, records, logs, prompts. Nothing else is judged."""
+"""Everything that invariants are checked against: rows, effect records, client history, logs, prompts."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,8 +10,8 @@ import orjson
 
 from brain.conversation.states import Envelope, UserMessageState, decode
 from starling.core.runs import RunStatus
-from tests.chaos.books import Books
-from tests.chaos.town import Town
+from tests.chaos.client_history import ClientHistory
+from tests.chaos.cluster import Cluster
 
 type Row = Mapping[str, Any]
 
@@ -26,10 +26,10 @@ SELECT run_id::text AS run_id, call_id, hash, content FROM run_artifacts LEFT JO
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """Rows by table, oldest first; `texts` is whatever a secret could stand in, by place."""
+class Observations:
+    """Rows by table, oldest first; `texts` is every text that could contain a secret, by place."""
 
-    books: Books
+    history: ClientHistory
     runs: Sequence[Row]
     events: Sequence[Row]
     changes: Sequence[Row] = ()
@@ -38,12 +38,14 @@ class Evidence:
     states: Sequence[Row] = ()
     ledger: Sequence[Row] = ()
     effects: Sequence[Row] = ()
-    artifacts: Sequence[Row] = ()  # a row for each call whose result was too long, with the whole
+    artifacts: Sequence[Row] = ()  # one row for each call with an artifact, with its content
     tenant_texts: Sequence[tuple[str, str, str]] = ()  # table, tenant, row as text
     texts: Sequence[tuple[str, str]] = ()  # place, text
     planted: Mapping[str, str] = field(default_factory=dict[str, str])
-    services: Sequence[str] = ()  # what services did wrong themselves
-    gone: Sequence[Row] = ()  # rows that were pruned, whole under `row`; those of events, ledger are there as well
+    services: Sequence[str] = ()  # problems noticed while supervising the services
+    gone: Sequence[
+        Row
+    ] = ()  # pruned rows, complete under `row`; pruned events and ledger rows are also in `events` and `ledger`
 
     @cached_property
     def run_of(self) -> Mapping[str, Row]:
@@ -59,63 +61,63 @@ class Evidence:
 
 
 def grouped(rows: Iterable[Row], by: str = "run_id") -> Mapping[Any, Sequence[Row]]:
-    """Return rows by one of their columns, in the order in which they come."""
+    """Group rows by a column, keeping their order."""
     found: defaultdict[Any, list[Row]] = defaultdict(list)
     for row in rows:
         found[row[by]].append(row)
     return found
 
 
-async def gather(town: Town, books: Books) -> Evidence:
-    """Collect everything; Postgres runs, the services may have ended already."""
+async def collect(cluster: Cluster, history: ClientHistory) -> Observations:
+    """Collect all observations; Postgres must run, the services may have ended."""
     texts = [
-        *((f"log {service.name}", service.log.read_text(errors="replace")) for service in town.services),
-        *(("prompt", orjson.dumps(request.body).decode()) for request in town.model.requests),
-        *(("trace", str(span)) for span in town.collector.spans),
-        *(("stream", orjson.dumps(event.data).decode()) for item in books.readings for event in item.events),
+        *((f"log {service.name}", service.log.read_text(errors="replace")) for service in cluster.services),
+        *(("prompt", orjson.dumps(request.body).decode()) for request in cluster.model.requests),
+        *(("trace", str(span)) for span in cluster.collector.spans),
+        *(("stream", orjson.dumps(event.data).decode()) for item in history.readings for event in item.events),
     ]
     tenant_texts: list[tuple[str, str, str]] = []
-    for table in await town.rows(_TABLES):
+    for table in await cluster.rows(_TABLES):
         tenant = "tenant" if table["has_tenant"] else "''"
         query = f"SELECT {tenant} AS tenant, t::text AS text FROM public.{table['name']} AS t"  # noqa: S608 - ours
-        rows = await town.rows(query)
+        rows = await cluster.rows(query)
         tenant_texts += [(table["name"], row["tenant"], row["text"]) for row in rows]
-    gone = await town.rows("SELECT *, extract(epoch FROM at)::float8 AS time FROM chaos.gone ORDER BY n")
+    gone = await cluster.rows("SELECT *, extract(epoch FROM at)::float8 AS time FROM chaos.gone ORDER BY n")
     tenant_texts += [(row["name"], row["row"]["tenant"], str(row["row"])) for row in gone]
-    states = [_read(row) for row in await town.rows("SELECT * FROM states ORDER BY tenant, thread_id, position")]
+    states = [_read(row) for row in await cluster.rows("SELECT * FROM states ORDER BY tenant, thread_id, position")]
     tenant_texts += [("states", row["tenant"], str(row["state"])) for row in states]
-    return Evidence(
-        books=books,
-        runs=await town.rows(
+    return Observations(
+        history=history,
+        runs=await cluster.rows(
             "SELECT *, id::text AS id, extract(epoch FROM ended_at)::float8 AS end FROM runs ORDER BY created_at"
         ),
         events=sorted(
             [
-                *await town.rows("SELECT tenant, run_id::text AS run_id, seq, type, data FROM events"),
+                *await cluster.rows("SELECT tenant, run_id::text AS run_id, seq, type, data FROM events"),
                 *(row["row"] for row in gone if row["name"] == "events"),
             ],
             key=lambda event: (event["run_id"], event["seq"]),
         ),
-        changes=await town.rows("SELECT * FROM chaos.changes ORDER BY n"),
-        writes=await town.rows("SELECT * FROM chaos.writes ORDER BY n"),
-        branches=await town.rows("SELECT * FROM branches"),
+        changes=await cluster.rows("SELECT * FROM chaos.changes ORDER BY n"),
+        writes=await cluster.rows("SELECT * FROM chaos.writes ORDER BY n"),
+        branches=await cluster.rows("SELECT * FROM branches"),
         states=states,
         ledger=[
-            *await town.rows("SELECT *, run_id::text AS run_id FROM ledger ORDER BY created_at"),
+            *await cluster.rows("SELECT *, run_id::text AS run_id FROM ledger ORDER BY created_at"),
             *(row["row"] for row in gone if row["name"] == "ledger"),
         ],
-        effects=town.effects(),
-        artifacts=await town.rows(_ARTIFACTS),
+        effects=cluster.effects(),
+        artifacts=await cluster.rows(_ARTIFACTS),
         tenant_texts=tenant_texts,
         texts=[*texts, *((f"table {table}", text) for table, _, text in tenant_texts)],
-        planted=town.planted,
-        services=[wrong for service in town.services for wrong in service.wrong],
+        planted=cluster.planted,
+        services=[problems for service in cluster.services for problems in service.problems],
         gone=gone,
     )
 
 
 def _read(row: Row) -> Row:
-    """Return a stored state with its content."""
+    """Return a row of `states` with its decoded state."""
     envelope = Envelope(row["v"], row["t"], row["ts"], row["data"], row["compressed"])
     return {**row, "run_id": str(row["run_id"]), "state": decode(envelope)}
 
@@ -125,5 +127,5 @@ def is_terminal(status: str | None) -> bool:
 
 
 def input_of(state: Row) -> str | None:
-    """Return what the user said, if that is what a state holds."""
+    """Return the text of a user message; None for other states."""
     return state["state"].text if isinstance(state["state"], UserMessageState) else None

@@ -1,0 +1,169 @@
+"""Clients that send requests, streamed or in the background, retry after every failure and read each run to its end."""
+
+import asyncio
+from dataclasses import dataclass, field
+from time import monotonic, time
+from typing import Any
+
+from tests.chaos.api_client import LOST, PAUSE_SECONDS, ApiClient
+from tests.chaos.client_history import Accepted, Reading
+from tests.chaos.workload import QUESTION, TILL, Call, PlannedRequest, RequestGenerator, Task
+from tests.support.sse import read_events
+
+_THREADS = 4
+_CANCELLED, _READ_TWICE, _SENT_AGAIN, _IMPATIENT, _POOR = 0.1, 0.3, 0.1, 0.08, 0.1  # fractions of the requests
+
+
+@dataclass(slots=True)
+class _Asking:
+    """A request and what its client knows about it."""
+
+    planned: PlannedRequest
+    body: dict[str, Any]
+    headers: dict[str, str]
+    reading: Reading
+    refused: bool = False
+    since: float = field(default_factory=time)
+
+    @property
+    def settled(self) -> bool:
+        return self.refused or bool(self.reading.run_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """Clients of one tenant, each with one request at a time."""
+
+    api: ApiClient
+    count: int = 1
+
+    async def call(self, stop: asyncio.Event) -> None:
+        """Send requests until `stop` is set, then finish those that were sent."""
+        requests = RequestGenerator(self.api.tenant, self.api.rng)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self.count):
+                group.create_task(self._send_requests(requests, stop))
+
+    async def send_final_request(self) -> None:
+        """Send a last request after all faults have ended: it has to succeed."""
+        planned = PlannedRequest(f"{self.api.tenant}-last", "read", [Task("t1", TILL, [Call("read_it")])])
+        body = {"input": planned.text, "thread_id": f"of {planned.token}", "correlation_id": planned.token}
+        asking = _Asking(planned, body, {"Idempotency-Key": planned.token}, Reading("", "who asked last"))
+        while not asking.settled:
+            await self._send_in_background(asking)
+        await self.read(asking.reading)
+        told = asking.reading.events[-1].data
+        if told["status"] != "succeeded":
+            self.api.history.add_violation("what has healed works", str(told), asking.reading.run_id)
+
+    async def _send_requests(self, requests: RequestGenerator, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            await self._send_and_read(requests.next())
+            await asyncio.sleep(self.api.rng.uniform(0.0, 0.3))
+
+    async def _send_and_read(self, planned: PlannedRequest) -> None:
+        """Send a request, retry it under the same key until its outcome is known, and read the run to its end."""
+        asking = self._request_for(planned)
+        in_background = self.api.rng.random() < 0.5
+        with self.api.history.pending_request(asking.since):
+            while not asking.settled:
+                await (self._send_in_background(asking) if in_background else self._stream(asking))
+        if asking.refused:
+            return
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.read(asking.reading))
+            for share, task in (
+                (_READ_TWICE, self._read_again(asking)),
+                (_CANCELLED, self._cancel(asking.reading.run_id)),
+                (_SENT_AGAIN, self._send_again(asking)),
+            ):
+                if self.api.rng.random() < share:
+                    group.create_task(task)
+                else:
+                    task.close()
+
+    def _request_for(self, planned: PlannedRequest) -> _Asking:
+        number = self.api.rng.randint(1, _THREADS)
+        # a message on a thread with an open question is its answer, so these requests have threads of their own
+        thread_id = f"of {planned.token}" if planned.shape == QUESTION else f"thread-{number}"
+        body: dict[str, Any] = {"input": planned.text, "thread_id": thread_id, "correlation_id": planned.token}
+        if self.api.rng.random() < _IMPATIENT:
+            body["multitask_strategy"] = self.api.rng.choice(["reject", "interrupt"])
+        if self.api.rng.random() < _POOR:
+            body["config"] = {"limits": {"tokens": 40}}
+        reading = Reading("", f"the caller of {planned.token}")
+        return _Asking(planned, body, {"Idempotency-Key": f"key-{planned.token}"}, reading)
+
+    async def _send_again(self, asking: _Asking) -> None:
+        with self.api.history.pending_request(asking.since):
+            await self._send_in_background(asking)
+
+    async def _send_in_background(self, asking: _Asking) -> None:
+        """Start a background run."""
+        asked = monotonic()
+        status, told = await self.api.request("POST", "/v1/runs", json=asking.body, headers=asking.headers)
+        if status == 202:
+            self._enter(asking, told["run_id"])
+            self.api.history.record_status(told["run_id"], told["status"], asked)
+        asking.refused = status == 409 and not asking.reading.run_id
+        if status == 0:
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _stream(self, asking: _Asking) -> None:
+        """Start a streamed run and read it while the connection lasts."""
+        try:
+            streamed = self.api.stream("POST", "/v1/agent/run", asking.headers, json=asking.body)
+            async with streamed as response:
+                asking.refused = response is not None and response.status == 409
+                if response is not None and response.status == 200:
+                    async for event in read_events(response):
+                        self._enter(asking, asking.reading.run_id or event.data["run_id"])
+                        self.api.history.record_event(asking.reading, event)
+        except LOST:
+            pass
+        await asyncio.sleep(0.0 if asking.settled else PAUSE_SECONDS)
+
+    def _enter(self, asking: _Asking, run_id: str) -> None:
+        asking.reading.run_id = asking.reading.run_id or run_id
+        thread_id = asking.body["thread_id"]
+        self.api.history.accept(Accepted(run_id, self.api.tenant, thread_id, asking.planned))
+
+    async def read(self, reading: Reading) -> None:
+        """Read a run to its end at any API, reconnecting as often as necessary."""
+        self.api.history.readings.append(reading)
+        while not reading.done:
+            try:
+                await self._read_on(reading)
+            except LOST:
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _read_on(self, reading: Reading) -> None:
+        reading.connections += 1
+        headers = {"Last-Event-ID": str(reading.last)}
+        async with self.api.stream("GET", f"/v1/runs/{reading.run_id}/events", headers) as response:
+            if response is not None and response.status == 200:
+                async for event in read_events(response):
+                    self.api.history.record_event(reading, event)
+                return
+            if response is not None and response.status == 404:
+                self.api.history.add_violation(
+                    "an accepted run is there", f"{reading.who} was told 404", reading.run_id
+                )
+        await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _read_again(self, asking: _Asking) -> None:
+        """Read the run from its start with a second reader, after a delay."""
+        await asyncio.sleep(self.api.rng.uniform(0.0, 1.0))
+        await self.read(Reading(asking.reading.run_id, f"a second reader of {asking.planned.token}"))
+
+    async def _cancel(self, run_id: str) -> None:
+        """Cancel a run after a delay, and retry until the API has confirmed it."""
+        await asyncio.sleep(self.api.rng.uniform(0.0, 2.0))
+        status = 0
+        while not status:
+            asked = monotonic()
+            status, told = await self.api.request("POST", f"/v1/runs/{run_id}/cancel")
+            if status in (200, 202):
+                self.api.history.record_status(run_id, told["status"], asked)
+            else:
+                await asyncio.sleep(PAUSE_SECONDS)

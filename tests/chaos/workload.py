@@ -1,0 +1,177 @@
+"""Requests of several shapes, each with the plan that the model server answers by.
+
+The plan is encoded in the request's text. The model server decodes it from there, so that its answers depend only on
+what it is asked, as the answers of a replayed run must.
+"""
+
+import base64
+import json
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.support.model_script import Answer, Body, schema_name
+from tests.support.platform import calls, decision, task, verdict
+
+TILL, VAULT = "mcp_agent_till", "mcp_agent_vault"
+EFFECTS = {"read_it": "read", "put": "idempotent", "charge": "unsafe"}
+QUESTION = "question"  # the shape of requests for which the supervisor asks a question
+_ORDER = re.compile(r"<user_request>[^<]*\[([A-Za-z0-9_=-]+)\]</user_request>")
+_TASK = re.compile(r'<task id="([^"]+)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One tool call; `stall` says whether it waits `before` or `after` its effect, or not at all.
+
+    `answer` is `long` for a result that is stored as an artifact.
+    """
+
+    tool: str
+    stall: str = ""
+    answer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task and the tool calls of its one model answer."""
+
+    id: str
+    agent: str
+    calls: Sequence[Call]
+    after: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRequest:
+    """A request with its plan and a unique token."""
+
+    token: str
+    shape: str
+    tasks: Sequence[Task] = ()
+
+    @property
+    def text(self) -> str:
+        tasks = [[t.id, t.agent, list(t.after), [[c.tool, c.stall, c.answer] for c in t.calls]] for t in self.tasks]
+        packed = base64.urlsafe_b64encode(json.dumps([self.token, self.shape, tasks]).encode()).decode()
+        return f"Order {self.token}, {self.shape} [{packed}]"
+
+    @classmethod
+    def of(cls, packed: str) -> "PlannedRequest":
+        token, shape, tasks = json.loads(base64.urlsafe_b64decode(packed))
+        return cls(token, shape, [Task(i, agent, [Call(*c) for c in made], after) for i, agent, after, made in tasks])
+
+
+class RequestGenerator:
+    """Generates the requests of one tenant."""
+
+    def __init__(self, tenant: str, rng: random.Random) -> None:
+        self._tenant = tenant
+        self._dice = rng
+        self._count = 0
+
+    def next(self) -> PlannedRequest:
+        """Return a request of a random shape."""
+        self._count += 1
+        token = f"{self._tenant}-{self._dice.getrandbits(40):010x}-{self._count}"
+        shape = self._dice.choice(list(_SHAPES))
+        return PlannedRequest(token, shape, _SHAPES[shape](self._dice))
+
+
+def _call(rng: random.Random, *tools: str) -> Call:
+    return Call(rng.choice(tools), rng.choice(["before", "after", ""]), rng.choice(["long", "", ""]))
+
+
+def _direct(_: random.Random) -> Sequence[Task]:
+    return ()
+
+
+def _one_read(rng: random.Random) -> Sequence[Task]:
+    return [Task("t1", TILL, [_call(rng, "read_it")])]
+
+
+def _two(rng: random.Random) -> Sequence[Task]:
+    return [Task("t1", TILL, [_call(rng, *EFFECTS)]), Task("t2", VAULT, [_call(rng, *EFFECTS)])]
+
+
+def _idempotent(rng: random.Random) -> Sequence[Task]:
+    return [Task("t1", TILL, [_call(rng, "put"), _call(rng, "put")])]
+
+
+def _unsafe(rng: random.Random) -> Sequence[Task]:
+    return [Task("t1", VAULT, [_call(rng, "charge")])]
+
+
+def _chain(rng: random.Random) -> Sequence[Task]:
+    return [
+        Task("t1", TILL, [_call(rng, "charge", "put")]),
+        Task("t2", VAULT, [_call(rng, *EFFECTS)], ["t1"]),
+        Task("t3", TILL, [_call(rng, "read_it", "put")], ["t2"]),
+    ]
+
+
+def _fan_out(rng: random.Random) -> Sequence[Task]:
+    return [Task(f"t{n}", rng.choice([TILL, VAULT]), [_call(rng, *EFFECTS)]) for n in range(1, rng.randint(4, 6))]
+
+
+_SHAPES = {
+    "direct": _direct,
+    "read": _one_read,
+    "two": _two,
+    "idempotent": _idempotent,
+    "unsafe": _unsafe,
+    "chain": _chain,
+    "fan-out": _fan_out,
+    QUESTION: _unsafe,
+}
+
+
+async def answer(body: Body) -> Answer:
+    """Answer by the plan in the request."""
+    asked = str(body["messages"][1].get("content") or "")
+    found = _ORDER.search(asked)
+    if found is None:
+        return Answer(status=400, body='{"error": {"message": "this request contains no plan"}}')
+    planned = PlannedRequest.of(found[1])
+    match schema_name(body):
+        case "supervisor_decision":
+            return _decided(planned, asked, body)
+        case "verdict":
+            return verdict("APPROVED", "As planned.")
+        case _ if made := _TASK.search(asked):
+            return _called(planned, made[1], body)
+        case _:
+            return Answer(f"Everything of {planned.token} is done, and nothing else [1].")
+
+
+def _decided(planned: PlannedRequest, asked: str, body: Body) -> Answer:
+    if planned.shape == QUESTION and "<question>" not in asked and _may_ask(body):
+        return decision(question=f"Which one of {planned.token}?", options=["this", "that"])
+    if not planned.tasks:
+        return decision(reply=f"Nothing is to be done for {planned.token}.")
+    if "<current_plan></current_plan>" not in asked:
+        return decision()  # failed tasks are not planned again
+    return decision(
+        *(task(item.id, item.agent, f"do {item.id} of {planned.token}", item.after) for item in planned.tasks)
+    )
+
+
+def _may_ask(body: Body) -> bool:
+    return "question" in body["response_format"]["json_schema"]["schema"]["properties"]
+
+
+def _called(planned: PlannedRequest, task_id: str, body: Body) -> Answer:
+    """Return the tool calls of a task; their `what` differs from attempt to attempt."""
+    (wanted,) = (item for item in planned.tasks if item.id == task_id)
+    position = sum(message["role"] == "assistant" for message in body["messages"])
+    return calls(*_arguments(planned, wanted, position))
+
+
+def _arguments(planned: PlannedRequest, wanted: Task, position: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    for index, call in enumerate(wanted.calls):
+        what = f"{planned.token}.{wanted.id}.{position}.{index}"
+        stalling = {"stall": call.stall, "gate": f"{what}.gate"} if call.stall else {}
+        answering = {"answer": call.answer} if call.answer else {}
+        yield call.tool, {"what": what, **stalling, **answering}
