@@ -23,14 +23,14 @@ _STEP = 1000
 def compose_answer(sections: PromptSections) -> str:
     """Return the answer with the results, missing parts and assumptions."""
     results = [(item.text, item.get("citation")) for item in sections.children("results", "result")]
-    told = [f"{readable(text)} [{citation}]" for text, citation in results if text]
-    answer = told[0] if len(told) == 1 else "\n".join(f"- {one}" for one in told)
+    texts = [f"{readable(text)} [{citation}]" for text, citation in results if text]
+    answer = texts[0] if len(texts) == 1 else "\n".join(f"- {one}" for one in texts)
     degraded = [f"{item.text} ({item.get('reason')})" for item in sections.children("degraded", "part")]
     assumptions = [item.text for item in sections.children("assumptions", "assumption")]
     parts = [answer or "I couldn't get a result for this request."]
     if degraded:
         parts.append("Not answered:\n" + "\n".join(f"- {one}" for one in degraded))
-    if assumptions and told:
+    if assumptions and texts:
         parts.append("This assumes: " + " ".join(assumptions))
     return "\n\n".join(parts)
 
@@ -39,8 +39,8 @@ def answer_without_tools(sections: PromptSections) -> str:
     """Answer a task without tools from earlier results; otherwise explain why it can't be answered."""
     wanted = set(content_words(sections.text("task")))
     held = [text for path, text in leaves(parse_json(sections.text("state_context"))) if path[:1] == ("results",)]
-    told = [readable(str(text)) for text in held if wanted.intersection(content_words(str(text)))]
-    return "\n".join(told) or f"I can't do this. {_NO_MODEL}"
+    texts = [readable(str(text)) for text in held if wanted.intersection(content_words(str(text)))]
+    return "\n".join(texts) or f"I can't do this. {_NO_MODEL}"
 
 
 def readable(text: str) -> str:
@@ -62,9 +62,9 @@ def _result_text(text: str) -> str:
 def _answered(arguments: str, result: str) -> str:
     """Return the result of one of several calls, after its arguments if the result does not contain them."""
     asked = re.sub(r"[{}'\"]", "", arguments).strip()
-    said = _result_text(result)
-    told = all(value.strip() in said for value in re.findall(r": ([^,]*)", asked))
-    return said if told else f"{asked}: {said}"
+    result_text = _result_text(result)
+    has_arguments = all(value.strip() in result_text for value in re.findall(r": ([^,]*)", asked))
+    return result_text if has_arguments else f"{asked}: {result_text}"
 
 
 def _pairs(label: str, value: object, depth: int = 0) -> Iterator[str]:
@@ -75,15 +75,15 @@ def _pairs(label: str, value: object, depth: int = 0) -> Iterator[str]:
     elif isinstance(value, list):
         yield from _list_pairs(label, cast("Sequence[object]", value), depth)
     else:
-        said = _scalar_text(label, cast("object", value))
-        yield f"{label}: {said}" if label else said
+        scalar = _scalar_text(label, cast("object", value))
+        yield f"{label}: {scalar}" if label else scalar
 
 
 def _list_pairs(label: str, items: Sequence[object], depth: int) -> Iterator[str]:
-    shown = items[: _MOST_ITEMS if depth < _MOST_ITEMS else 0]
-    said = [", ".join(_pairs("", item, depth + 1)) for item in shown]
-    said += [f"{len(items) - len(shown)} more"] * (len(items) > len(shown))
-    joined = (" | " if any(isinstance(item, Mapping) for item in shown) else ", ").join(said) or "none"
+    visible = items[: _MOST_ITEMS if depth < _MOST_ITEMS else 0]
+    texts = [", ".join(_pairs("", item, depth + 1)) for item in visible]
+    texts += [f"{len(items) - len(visible)} more"] * (len(items) > len(visible))
+    joined = (" | " if any(isinstance(item, Mapping) for item in visible) else ", ").join(texts) or "none"
     yield f"{label}: {joined}" if label else joined
 
 

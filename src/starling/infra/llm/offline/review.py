@@ -116,17 +116,17 @@ def _call(item: Element) -> _Call:
 
 def _check_errors(attempt: _Attempt) -> Iterator[tuple[str, str]]:
     """Report failed calls without a later success, and error messages given as the output."""
-    shown = error_line(attempt.output)
+    error = error_line(attempt.output)
     if is_empty(attempt.output):
         yield "The output is empty.", ""
-    if shown:
-        yield "The output is an error message, not a result.", shown
+    if error:
+        yield "The output is an error message, not a result.", error
     good = {call.name for call in attempt.successful_calls}
     for call in attempt.calls:
         if (
             call.failed
             and (call.name not in good or normalize(call.result.strip()) in normalize(attempt.output))
-            and not shown
+            and not error
         ):
             yield f"The call of {call.name} failed.", error_line(call.result) or call.result
 

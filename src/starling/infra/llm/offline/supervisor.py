@@ -41,10 +41,10 @@ def decide(sections: PromptSections) -> dict[str, Any]:
     planned = [task for task in sections.children("current_plan", "task") if task.get("id") and task.text]
     if planned:
         return _decide_replan(planned, agents, _failure_reasons(state))
-    said = sections.text("user_request")
-    request = _complete_from_history(said, sections.children("session_history", "message"), agents)
+    user_request = sections.text("user_request")
+    request = _complete_from_history(user_request, sections.children("session_history", "message"), agents)
     if request is None:
-        return _decision(_DecisionDraft(), reply=f"It isn't clear to me what “{said}” asks for. {_ASK}")
+        return _decision(_DecisionDraft(), reply=f"It isn't clear to me what “{user_request}” asks for. {_ASK}")
     if _is_small_talk(request, agents):
         return _decision(_DecisionDraft(), reply=_introduction_text(agents))
     draft = _DecisionDraft(mode_hint=_mode_hint(state))

@@ -63,8 +63,8 @@ def _context_texts(task: str, state: str) -> list[str]:
     data = parse_json(state)
     if not isinstance(data, Mapping):
         return []
-    said = data.get("messages")
-    messages = said[::-1] if isinstance(said, list) and has_back_reference(task) else []
+    history = data.get("messages")
+    messages = history[::-1] if isinstance(history, list) and has_back_reference(task) else []
     return [values_text(part) for part in (data.get("results", ""), *messages)]
 
 

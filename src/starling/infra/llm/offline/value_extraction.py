@@ -152,8 +152,8 @@ def _is_capitalized(word: str) -> bool:
 
 def _opens_sentence(text: str, position: int) -> bool:
     before = text[max(0, position - 20) : position]
-    said = before.rstrip()
-    return not said or said[-1] in ".?!:;\n" or "\n" in before[len(said) :]
+    stripped = before.rstrip()
+    return not stripped or stripped[-1] in ".?!:;\n" or "\n" in before[len(stripped) :]
 
 
 def values_of_kind(text: str, *kinds: Kind) -> list[Value]:

@@ -33,8 +33,8 @@ def performs(name: str, description: str, orders: frozenset[str]) -> bool:
 
 
 def _change_verb(sentence: str) -> str:
-    said = normalize(sentence)
-    if said.rstrip().endswith("?") and not _ASKED_POLITELY.match(said):
+    text = normalize(sentence)
+    if text.rstrip().endswith("?") and not _ASKED_POLITELY.match(text):
         return ""
-    first = next((word for word in _WORD.findall(_IN_A_PLACE.sub("", said)) if not _POLITE.fullmatch(word)), "")
+    first = next((word for word in _WORD.findall(_IN_A_PLACE.sub("", text)) if not _POLITE.fullmatch(word)), "")
     return stem(first) if first in CHANGE_WORDS else ""
