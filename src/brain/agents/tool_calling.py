@@ -78,7 +78,8 @@ class Calling:
         calling = cls(access, work, position, wanted, replayed)
         if not replayed:
             calling._announce()
-            await work.context.recorder.flush()
+            if any(call.effectful for call in wanted):
+                await work.context.recorder.flush()
         return calling
 
     async def use_all(self) -> list[ToolUse]:

@@ -95,8 +95,8 @@ class FencedSaver(BasePostgresSaver):
     ) -> RunnableConfig:
         """Store a checkpoint together with what was told and recorded before it, and wait until that is durable.
 
-        Where there was nothing to tell, the node asked nobody: the checkpoint follows within milliseconds. Nor is the
-        last one waited for: the run's end, which comes next, keeps what was told and has no more use for it.
+        Where nothing is to be written, the node asked nobody and can run again: its checkpoint goes with the next
+        batch. Nor is the last one waited for: the run's end comes next and has no use for it.
         """
         place = config.get("configurable", {})
         run_id, namespace = place["thread_id"], place.get("checkpoint_ns", "")
@@ -117,8 +117,6 @@ class FencedSaver(BasePostgresSaver):
         }
         if self._writer.has_told and _leads_on(checkpoint):
             await self._writer.flush()
-        else:
-            self._writer.flush_soon()
         stored = {"thread_id": run_id, "checkpoint_ns": namespace, "checkpoint_id": checkpoint["id"]}
         return {"configurable": stored}
 

@@ -1,7 +1,7 @@
 """The numbered items of a run's stream, in their published shapes. Fields may be added, never removed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -250,8 +250,12 @@ ANY_EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """An event as it stands in its run's stream; `seq` counts from 1 without a gap."""
+    """An event as it stands in its run's stream; `seq` counts from 1 without a gap.
+
+    `json` is the JSON text of `data` where the process that wrote the event has it.
+    """
 
     seq: int
     type: str
     data: Mapping[str, Any]
+    json: bytes = field(default=b"", compare=False, repr=False)

@@ -1,8 +1,19 @@
 """JSON text where there is much of it: written by orjson, which can't write everything that JSON can."""
 
+import json
+import re
+from typing import Final
+
 import orjson
 
-from starling.core.json import storable
+from starling.core.json import Json, storable
+
+# In the JSON text of a value: NUL, and integers that may have more than 64 bits.
+_SUSPECT: Final = re.compile(rb"\\u0000|\d{19}")
+_NATIVE_TYPES_ONLY: Final = (
+    orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+)
+_STRICT: Final = json.JSONEncoder(allow_nan=False)
 
 
 def dumps(value: object) -> bytes:
@@ -11,3 +22,29 @@ def dumps(value: object) -> bytes:
         return orjson.dumps(value)
     except TypeError:  # a lone surrogate, an integer beyond 64 bits, a mapping that is no dict, a key of str's kin
         return orjson.dumps(storable(value), option=orjson.OPT_NON_STR_KEYS)
+
+
+def storable_json(value: object) -> bytes:
+    """Return `storable(value)` as UTF-8 JSON, in one pass where there is nothing to replace."""
+    return storable_with_json(value)[1]
+
+
+def storable_with_json[T](value: T) -> tuple[T | Json, bytes]:
+    """Return `storable(value)`, which is `value` itself where there is nothing to replace, and its UTF-8 JSON."""
+    try:
+        text = orjson.dumps(value, option=_NATIVE_TYPES_ONLY)
+        if not _SUSPECT.search(text) and not (b"null" in text and _has_nan(value)):
+            return value, text
+    except TypeError:
+        pass
+    replaced = storable(value)
+    return replaced, dumps(replaced)
+
+
+def _has_nan(value: object) -> bool:
+    """Whether `value` may contain a number that is infinite or none, for which orjson writes null."""
+    try:
+        _STRICT.encode(value)
+    except (TypeError, ValueError):
+        return True
+    return False

@@ -5,10 +5,9 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
-from sse_starlette import EventSourceResponse
 
 from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
-from starling.app.http.event_stream import RUN_ID, event_stream
+from starling.app.http.event_stream import RUN_ID, EventStream
 from starling.app.http.problems import Problem
 from starling.app.http.schemas import Name, RunRequest, RunWaits
 from starling.app.runs.completion import ended
@@ -64,7 +63,7 @@ class ProcessResult(BaseModel):
 @router.post(
     "/v1/agent/run",
     summary="Ask, and read along",
-    response_class=EventSourceResponse,
+    response_class=EventStream,
     responses={
         200: {
             "model": AnyEvent,
@@ -75,10 +74,10 @@ class ProcessResult(BaseModel):
 )
 async def run(
     request: RunRequest, services: FromServices, caller: Caller, idempotency_key: IdempotencyKey = None
-) -> EventSourceResponse:
+) -> EventStream:
     """Accept a run and stream its events. Going away doesn't stop the run: read on at `/v1/runs/{id}/events`."""
     accepted = await services.acceptance.accept(caller, request.request(), idempotency_key)
-    stream = event_stream(accepted.events, services.acceptance.limits)
+    stream = EventStream(accepted.events, services.acceptance.limits)
     stream.headers[RUN_ID] = accepted.key.id
     return stream
 

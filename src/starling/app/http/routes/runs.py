@@ -7,10 +7,9 @@ from uuid import UUID
 
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
-from sse_starlette import EventSourceResponse
 
 from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
-from starling.app.http.event_stream import event_stream
+from starling.app.http.event_stream import EventStream
 from starling.app.http.problems import Problem
 from starling.app.http.schemas import Name, OpenInterrupt, RunRequest
 from starling.app.runs.acceptance import AcceptedRun
@@ -222,7 +221,7 @@ async def show(run_id: UUID, services: FromServices, caller: Caller) -> RunState
 @router.get(
     "/{run_id}/events",
     summary="Read a run's events, from any point on",
-    response_class=EventSourceResponse,
+    response_class=EventStream,
     responses={200: {"model": AnyEvent, "description": "The events that follow, up to `done`."}},
 )
 async def events(
@@ -230,14 +229,14 @@ async def events(
     services: FromServices,
     caller: Caller,
     last_event_id: Annotated[str, Header(description="The id of the last event that you have.")] = "",
-) -> EventSourceResponse:
+) -> EventStream:
     """Stream the run's events after `Last-Event-ID`, from the first one without it or where it is no number.
 
     Where events aren't kept any more, one `gap` stands for them.
     """
     key = RunKey(caller.tenant, str(run_id))
     await services.reader.record(key)  # 404 before the stream begins
-    return event_stream(services.reader.following(key, after=_number(last_event_id)), services.acceptance.limits)
+    return EventStream(services.reader.following(key, after=_number(last_event_id)), services.acceptance.limits)
 
 
 def _number(text: str) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, cast
 
+from orjson import Fragment
 from psycopg.types.json import Jsonb
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -14,8 +15,8 @@ from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
 from starling.core.events import AnyEvent, StoredEvent
 from starling.core.ids import new_id
-from starling.core.json import storable
 from starling.core.runs import Run, RunResult, Step
+from starling.infra.fast_json import storable_json, storable_with_json
 from starling.infra.postgres.engine import encoded, execute_alone, transaction, translated
 from starling.infra.postgres.outbox import TELL_OF_RUN, telling
 from starling.infra.postgres.retry import retry_while_unavailable
@@ -46,7 +47,7 @@ type Source = Callable[[], Clause]
 """Gives a clause when its batch is cut; asked once, however often the batch has to be written."""
 
 
-_LINGER_SECONDS = 0.01
+_LINGER_SECONDS = 0.02
 _PATIENCE_SECONDS = 120.0
 _CLOSE_SECONDS = 1.0
 
@@ -231,7 +232,7 @@ class RunWriter:
         async def admit_next(connection: Connection) -> None:
             await repository.admit(connection, self.run.tenant)
 
-        document = Jsonb(storable(result.model_dump(mode="json")))
+        document = _json(result.model_dump(mode="json"))
         self._pending.events.append(last)
         self._pending.passing.clear()
         self._pending.sources += [partial(_same, clause) for clause in (*also, Clause(_TELL, telling()))]
@@ -299,19 +300,16 @@ class RunWriter:
         return True
 
     def _cut(self, batch: _Batch) -> _Cut:
-        stored = [
-            StoredEvent(self._seq + offset, event.type, cast("dict[str, Any]", storable(event.model_dump(mode="json"))))
-            for offset, event in enumerate(batch.events, start=1)
-        ]
+        stored = [_stored(self._seq + offset, event) for offset, event in enumerate(batch.events, start=1)]
         values: dict[str, Any] = {
             "tenant": self.run.tenant,
             "id": self.run.id,
             "fence": self.run.fence,
             "flushes": self._flushes,
             "count": len(stored),
-            "events": Jsonb([{"seq": event.seq, "type": event.type, "data": event.data} for event in stored]),
-            "steps": Jsonb(storable([{"id": key, **step.model_dump()} for key, step in batch.steps])),
-            "journal": Jsonb(storable([entry.row() for entry in batch.journal])),
+            "events": Jsonb([{"seq": event.seq, "type": event.type, "data": Fragment(event.json)} for event in stored]),
+            "steps": _json([{"id": key, **step.model_dump()} for key, step in batch.steps]),
+            "journal": _json([entry.row() for entry in batch.journal]),
             "channel": CHANNEL,
             "notice": notice_of(self.run.id, self._seq + len(stored)),
         }
@@ -327,6 +325,15 @@ class RunWriter:
         """A commit whose answer was lost is not repeated: the count of batches tells."""
         if not _is_written(await execute_alone(self._engine, _WAS_WRITTEN, cut.values)):
             raise LeaseLostError(self.run.id, self.run.fence)
+
+
+def _stored(seq: int, event: AnyEvent) -> StoredEvent:
+    data, text = storable_with_json(event.model_dump(mode="json"))
+    return StoredEvent(seq, event.type, cast("dict[str, Any]", data), text)
+
+
+def _json(value: object) -> Jsonb:
+    return Jsonb(Fragment(storable_json(value)))
 
 
 def _is_written(row: tuple[Any, ...] | None) -> bool:
