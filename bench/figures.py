@@ -48,6 +48,10 @@ def _times_at_most(limit: float) -> Mark:
     return Mark(f"≤ {limit:g} ×", lambda figure: figure.ratio <= limit)
 
 
+def _times_at_least(limit: float) -> Mark:
+    return Mark(f"≥ {limit:g} ×", lambda figure: figure.ratio >= limit)
+
+
 def _at_least(limit: float) -> Mark:
     return Mark(f"≥ {limit:g}", lambda figure: figure.value >= limit)
 
@@ -55,19 +59,20 @@ def _at_least(limit: float) -> Mark:
 _LINEAR = 1.05  # what a thing twice as long may take, as a multiple of twice as much
 
 MARKS: Mapping[str, Mark] = {
-    "run.cpu_ms": _times_at_most(4),
+    "run.cpu_ms": _times_at_most(2.8),
     "run.first_event_ms": _at_most(10),
     "run.plan_event_ms": _at_most(40),
-    "run.throughput_share": _at_least(0.65),
+    "run.throughput_share": _times_at_least(0.8),
     "run.model_calls": _at_most(6),
     "run.model_depth": _at_most(4),
-    "run.write_transactions": _at_most(14),
+    "run.write_transactions": _at_most(7),
     "thread.bytes_200_turns": Mark("≤ 3 MB, linear", lambda figure: figure.value <= 3 and figure.ratio <= _LINEAR),
     "thread.rows_200_turns": Mark("linear", lambda figure: figure.ratio <= _LINEAR),
     "run.checkpoint_bytes": _at_most(60),
     "runs.pickup_ms": _at_most(20),
     "runs.two_worker_speedup": _at_least(1.8),
     "api.p95_ms_1000_streams": _at_most(300),
+    "up.idle_ms_per_s": _at_most(4),
     "up.ready_ms_300": _at_most(3_000),
     "up.memory_mb_300": _at_most(250),
     "registry.reload_ms_300": _at_most(2_000),

@@ -24,6 +24,7 @@ from bench.stage import ModelControl, Stage
 NAMES = (
     *("run.cpu_ms", "run.cpu_ms_loop", "run.done_ms", "run.first_event_ms", "run.plan_event_ms"),
     *("run.write_transactions", "run.throughput_share", "run.model_calls", "run.model_depth", "run.prompt_chars"),
+    "up.idle_ms_per_s",
 )
 ROUNDS = 11
 RUNS = 30  # a round
@@ -33,7 +34,9 @@ RUNS_EACH = 3  # of those together
 DELAY_MS = 200
 
 _CALLS, _DEPTH = 6, 4  # the bare loop's: plan, two tasks, two reviews, answer
-_TRANSACTIONS = 14
+_TRANSACTIONS = 7
+_IDLE_SECONDS = 30
+_IDLE_MARK = 4.0  # milliseconds a second
 
 type Body = Mapping[str, Any]
 
@@ -122,6 +125,17 @@ async def _one_request(bench: Bench) -> list[Figure]:
     ]
 
 
+async def _idle(platform: Platform) -> Figure:
+    """Return the processor time that server and Postgres take while there is nothing to do."""
+    await asyncio.sleep(3)  # for what follows the last run
+    used = platform.cpu()
+    await asyncio.sleep(_IDLE_SECONDS)
+    used = platform.cpu() - used
+    milliseconds = (used.server + used.postgres) / _IDLE_SECONDS
+    against = f"the mark; Postgres' part is {used.postgres / _IDLE_SECONDS:.1f} ms"
+    return Figure("up.idle_ms_per_s", milliseconds, "ms", _IDLE_MARK, against)
+
+
 async def _transactions_at_rest(platform: Platform, milliseconds: float) -> int:
     """Return how many write transactions the platform makes in this time with nothing to do: sweeps, heartbeats."""
     written = platform.write_transactions()
@@ -184,6 +198,8 @@ async def measure(stage: Stage) -> list[Figure]:
             await _warm_up(bench)
             stage.say(f"{ROUNDS} rounds of {RUNS} runs, one after another")
             one = await _one_request(bench)
+            stage.say(f"{_IDLE_SECONDS} seconds with nothing to do")
+            one.append(await _idle(platform))
             stage.say(f"{TOGETHER} runs at once, {DELAY_MS} ms for each model call")
             await model.delay(DELAY_MS)
             share = await _throughput(bench, figures.depth((call["begun"], call["ended"]) for call in recorded))

@@ -55,11 +55,12 @@ def test_a_figure_is_one_line_of_json() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "met"),
     [
-        pytest.param("run.cpu_ms", 8, True, id="four times the reference"),
-        pytest.param("run.cpu_ms", 8.1, False, id="more than four times the reference"),
+        pytest.param("run.cpu_ms", 5.6, True, id="2.8 times the reference"),
+        pytest.param("run.cpu_ms", 5.7, False, id="more than 2.8 times the reference"),
         pytest.param("run.first_event_ms", 11, False, id="late, whatever the reference"),
-        pytest.param("run.throughput_share", 0.7, True, id="enough of the ideal"),
-        pytest.param("run.throughput_share", 0.6, False, id="too little of the ideal"),
+        pytest.param("run.throughput_share", 1.6, True, id="0.8 times the share of the reference"),
+        pytest.param("run.throughput_share", 1.5, False, id="less than 0.8 times the share of the reference"),
+        pytest.param("up.idle_ms_per_s", 4.1, False, id="too much at rest"),
         pytest.param("thread.bytes_200_turns", 2.1, True, id="little enough, and linear"),
         pytest.param("thread.bytes_200_turns", 2.2, False, id="little enough, but more than linear"),
     ],
