@@ -65,6 +65,11 @@ def test_the_house_keeps_its_rules(harness: Path) -> None:
         ("starling.app.registry.extra", "import starling.app.container", "In the application, imports point one way"),
         ("starling.app.cli.key", "import starling.app.http", "Only the commands that serve import the HTTP server"),
         ("starling.app.doctor.disk_space", "import starling.app.doctor.database", "Checks of the doctor don't know"),
+        ("brain.extra", "import psycopg", "psycopg lives in"),
+        ("starling.app.extra", "import psycopg", "psycopg lives in"),
+        ("brain.planning.extra", "import brain.journaled_model", "Planning is pure"),
+        ("brain.planning.extra", "import brain.nodes.qa", "Planning is pure"),
+        ("brain.state", "import brain.graph", "Packages and modules of brain have no cycles"),
     ],
 )
 def test_a_forbidden_import_breaks_its_rule(harness: Path, module: str, statement: str, rule: str) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from brain.conversation.repository import push_states
 from brain.conversation.states import (
@@ -23,20 +22,8 @@ from starling.core.clock import Clock
 from starling.core.events import Done, Failure
 from starling.core.runs import Citation, Degradation, FinalStatus, Run, RunResult, Step
 from starling.infra.postgres.runs.acceptance import RunRepository
+from starling.infra.postgres.runs.termination import FORGET_PROGRESS
 from starling.infra.postgres.runs.writer import Clause, RunWriter
-
-# An ended run has no more use for checkpoints (whose thread is the run), nor for what the journal holds only so that
-# the run can go on. What models and tools answered stays for its time: it stands nowhere else.
-_FORGET: Final = Clause(
-    """
-forgotten_blobs AS (DELETE FROM checkpoint_blobs USING fenced WHERE checkpoint_blobs.thread_id = fenced.id::text),
-forgotten_writes AS (DELETE FROM checkpoint_writes USING fenced WHERE checkpoint_writes.thread_id = fenced.id::text),
-forgotten AS (DELETE FROM checkpoints USING fenced WHERE checkpoints.thread_id = fenced.id::text),
-forgotten_journal AS (
-    DELETE FROM journal USING fenced WHERE journal.tenant = fenced.tenant AND journal.run_id = fenced.id
-    AND journal.kind IN ('context', 'result'))""",
-    {},
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +52,7 @@ class RunFinalizer:
         ts = self.clock.now().timestamp()
         states = [encode(item, ts) for item in _states(writer.run, state, result)]
         last = Done(usage=result.usage, status=result.status, reply=result.reply)
-        await writer.end(result, last, self.repository, [_FORGET, _pushing(writer.run, state, result, states)])
+        await writer.end(result, last, self.repository, [FORGET_PROGRESS, _pushing(writer.run, state, result, states)])
         return result
 
 

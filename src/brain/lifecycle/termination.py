@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final, cast
 
-from psycopg.types.json import Jsonb
-
 from brain.durability.checkpointer import FencedSaver
 from brain.interrupts.budget import Meter
 from brain.lifecycle.finalization import RunFinalizer
@@ -20,24 +18,14 @@ from starling.infra.postgres.runs.acceptance import Claim, RunKey
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.ledger import LedgerReader, LedgerRow
 from starling.infra.postgres.runs.reader import RunReader
-from starling.infra.postgres.runs.termination import OpenCall, TerminationRepository
-from starling.infra.postgres.runs.writer import Clause, JournalEntry, RunWriter
+from starling.infra.postgres.runs.termination import OpenCall, TerminationRepository, close_open_work
+from starling.infra.postgres.runs.writer import JournalEntry, RunWriter
 
 CANCELLED: Final = "The run was cancelled."
 _UNKNOWN: Final = "Whether the call was done is unknown."
 _PATIENCE_SECONDS = 10.0  # with a Postgres that is away: somebody waits for the answer
 _ARGUMENT_CHARS = 300
 _OUTPUT_CHARS = 600
-
-# What nobody will answer any more, and what nobody knows the outcome of: that stays in doubt, and is given up.
-_CLOSE: Final = """
-closed AS (
-    UPDATE interrupts SET state = 'cancelled', answered_at = now() FROM fenced
-    WHERE interrupts.tenant = fenced.tenant AND interrupts.run_id = fenced.id AND interrupts.state = 'open'),
-doubted AS (
-    UPDATE ledger SET state = 'in_doubt', outcome = coalesce(outcome, %(lost)s), settled_at = now(), settled_by = %(by)s
-    FROM fenced WHERE ledger.tenant = fenced.tenant AND ledger.run_id = fenced.id
-    AND ledger.state IN ('dispatched', 'in_doubt') AND ledger.settled_at IS NULL)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +96,7 @@ class RunTerminator:
         for task in tasks:
             writer.emit(TaskResult(**asdict(task), status="failed", summary=why, artifacts=[]))
         lost = ToolOutcome("failed", f"{why} {_UNKNOWN}", code=by, unknown=True)
-        values = {"lost": Jsonb(asdict(lost)), "by": by}
-        writer.add(lambda: Clause(_CLOSE, values))
+        writer.add(lambda: close_open_work(asdict(lost), by))
         return found
 
     async def last_state(self, writer: RunWriter) -> GraphState:

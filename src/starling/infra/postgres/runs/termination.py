@@ -1,8 +1,10 @@
-"""RunFinalizer runs before their time: one that is worked on is flagged, any other is taken under the next fence."""
+"""Ending runs before their time: one that is worked on is flagged, any other is taken under the next fence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from psycopg.types.json import Jsonb
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import NotFoundError
@@ -12,6 +14,7 @@ from starling.infra.postgres.engine import driver, execute_alone, translated
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
 from starling.infra.postgres.runs.leases import CLAIMED, claim_of
 from starling.infra.postgres.runs.thread_policies import CANCELS as CHANNEL
+from starling.infra.postgres.runs.writer import Clause
 
 # Whoever holds it has to be told; what lapsed, or nobody holds, is taken. The flag stays in any case: if the one who
 # took the run doesn't come to its end, the next life does nothing else.
@@ -57,6 +60,35 @@ SELECT earlier.tenant, earlier.id::text FROM runs AS earlier JOIN runs AS run
     ON run.tenant = earlier.tenant AND run.thread_id = earlier.thread_id AND run.branch_id = earlier.branch_id
 WHERE run.tenant = %(tenant)s AND run.id = %(id)s AND earlier.arrival < run.arrival
 AND earlier.ended_at IS NULL AND earlier.cancel_requested ORDER BY earlier.arrival DESC"""
+
+
+# An ended run has no more use for its checkpoints (whose thread is the run), nor for the journal's entries that only
+# serve to resume it. The answers of models and tools are kept until retention deletes them: nothing else has them.
+FORGET_PROGRESS: Final = Clause(
+    """
+forgotten_blobs AS (DELETE FROM checkpoint_blobs USING fenced WHERE checkpoint_blobs.thread_id = fenced.id::text),
+forgotten_writes AS (DELETE FROM checkpoint_writes USING fenced WHERE checkpoint_writes.thread_id = fenced.id::text),
+forgotten AS (DELETE FROM checkpoints USING fenced WHERE checkpoints.thread_id = fenced.id::text),
+forgotten_journal AS (
+    DELETE FROM journal USING fenced WHERE journal.tenant = fenced.tenant AND journal.run_id = fenced.id
+    AND journal.kind IN ('context', 'result'))""",
+    {},
+)
+
+# Nobody will answer these interrupts any more. A call whose outcome is unknown stays in doubt, and is given up.
+_CLOSE: Final = """
+closed AS (
+    UPDATE interrupts SET state = 'cancelled', answered_at = now() FROM fenced
+    WHERE interrupts.tenant = fenced.tenant AND interrupts.run_id = fenced.id AND interrupts.state = 'open'),
+doubted AS (
+    UPDATE ledger SET state = 'in_doubt', outcome = coalesce(outcome, %(lost)s), settled_at = now(), settled_by = %(by)s
+    FROM fenced WHERE ledger.tenant = fenced.tenant AND ledger.run_id = fenced.id
+    AND ledger.state IN ('dispatched', 'in_doubt') AND ledger.settled_at IS NULL)"""
+
+
+def close_open_work(lost: JsonObject, by: str) -> Clause:
+    """Return what closes a run's open interrupts and calls; `lost` is the outcome of a call that has none."""
+    return Clause(_CLOSE, {"lost": Jsonb(lost), "by": by})
 
 
 @dataclass(frozen=True, slots=True)
