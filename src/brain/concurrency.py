@@ -1,4 +1,4 @@
-"""Doing several things at once, with plain errors."""
+"""Run coroutines concurrently, with plain errors instead of groups."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -8,9 +8,9 @@ from starling.core.errors import StarlingError, SuspendedError
 
 
 async def run_concurrently[T](works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return the results in order; the first of our errors ends the others and is raised as itself.
+    """Return the results in order. The first StarlingError cancels the others and is raised as itself.
 
-    One that has to wait for somebody ends no other: SuspendedError is raised at the end, for all of these together.
+    SuspendedError cancels no other: one is raised at the end, with the interrupts of all suspended coroutines.
     """
     try:
         async with asyncio.TaskGroup() as group:

@@ -1,4 +1,4 @@
-"""One life of a run: from its claim to its end, or to wherever it was when its worker stopped."""
+"""The execution of claimed runs: to their end, or to the step at which they wait or their worker stops."""
 
 import logging
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ from brain.journaled_model import JournaledModel
 from brain.lifecycle.cancellation import ActiveRun, ActiveRuns
 from brain.lifecycle.fallback_answer import state_at_timeout
 from brain.lifecycle.finalization import RunFinalizer
-from brain.lifecycle.termination import RunTerminator, count
+from brain.lifecycle.termination import RunTerminator, count_usage
 from brain.nodes.qa import Qa
 from brain.nodes.supervisor import Supervisor
 from brain.prompts import prompt
@@ -63,17 +63,17 @@ from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.writer import RunWriter
 
 _ANSWER_SHARE, _ANSWER_SECONDS = 0.1, 5.0  # of a run's time, kept for its answer
-_LEFT = "Its task failed before it came to this call again."
+_LEFT = "Its task failed before this call was resumed."
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Collaborators:
-    """What every run is executed with."""
+    """What every run is executed with; the same for all runs of a process."""
 
     engine: Engine
     broadcast: Broadcast
-    ending: RunFinalizer
+    finalizer: RunFinalizer
     reader: RunReader
     conversations: ConversationRepository
     interrupts: InterruptRepository
@@ -85,52 +85,55 @@ class Collaborators:
     limits: Limits
     tracer: Tracer = NOOP_TRACER
     halts: Halts = NO_HALTS
-    lives: ActiveRuns = field(default_factory=ActiveRuns)
+    active_runs: ActiveRuns = field(default_factory=ActiveRuns)
     artifacts: ArtifactStore = DISABLED_ARTIFACT_STORE
 
 
 class Brain:
     """Executes claimed runs on the one compiled star."""
 
-    def __init__(self, with_: Collaborators) -> None:
-        self._with = _traced(with_)
-        self._star = _star(self._with)
-        self._stopping = RunTerminator(with_.engine, with_.broadcast, with_.reader, with_.ending)
+    def __init__(self, parts: Collaborators) -> None:
+        self._parts = _traced(parts)
+        self._star = _star(self._parts)
+        self._terminator = RunTerminator(parts.engine, parts.broadcast, parts.reader, parts.finalizer)
         self._control = RunControl()
 
     def drain(self) -> None:
-        """Have each life end with the step that it is in, from now on."""
+        """Let every execution end after its current step, from now on."""
         self._control.request_drain()
 
     async def park(self, claim: Claim) -> RunResult:
-        """End a claimed run that takes its workers down with it. Raises as `execute` does."""
-        again = claim.run.crashes > self._with.limits.crashes_per_run  # the last time, parking didn't come to an end
-        return await self._stopping.park(claim, blind=again)
+        """End a claimed run that crashed its workers too often. Raises what `execute` raises."""
+        again = claim.run.crashes > self._parts.limits.crashes_per_run  # parking failed the last time
+        return await self._terminator.park(claim, blind=again)
 
     async def execute(self, claim: Claim) -> RunResult | None:
-        """Bring a claimed run to its end, or to the end of a step once this process is drained.
+        """Execute a claimed run to its end, or to the end of a step once this process drains.
 
-        Returns what it came to, None where it waits for somebody or is to go on elsewhere.
-        Raises LeaseLostError where another worker took the run over, and DatabaseUnavailableError where Postgres
-        stayed away too long: then the run goes on elsewhere, or later.
+        Returns its result, or None if it waits for an answer or is continued by another worker. Raises LeaseLostError
+        if another worker took the run over, DatabaseUnavailableError if Postgres was away for too long: the run is
+        continued by another worker, or later.
         """
-        writer = RunWriter(self._with.engine, claim, self._with.broadcast)
-        with self._with.broadcast.writing(claim.run.id):
+        writer = RunWriter(self._parts.engine, claim, self._parts.broadcast)
+        with self._parts.broadcast.writing(claim.run.id):
             try:
-                with self._with.tracer.segment(claim.run) as segment, self._with.lives.living(claim.run) as life:
-                    result = await self._live(claim.run, writer, life)
+                with (
+                    self._parts.tracer.segment(claim.run) as segment,
+                    self._parts.active_runs.track(claim.run) as active,
+                ):
+                    result = await self._execute(claim.run, writer, active)
                     _describe(segment, result)
             finally:
                 await writer.close()
         return result
 
-    async def _live(self, run: Run, writer: RunWriter, life: ActiveRun) -> RunResult | None:
-        deadline = Deadline(self._with.clock, _working_seconds(run.remaining_seconds))
+    async def _execute(self, run: Run, writer: RunWriter, active: ActiveRun) -> RunResult | None:
+        deadline = Deadline(self._parts.clock, _working_seconds(run.remaining_seconds))
         meter = Meter()
         state = initial_state(run.input)
         failure: Failure | None = None
         try:
-            async with life.within(run.remaining_seconds):
+            async with active.time_limit(run.remaining_seconds):
                 context = await self._context(run, writer, deadline, meter)
                 state = await self._run_star(context, writer)
         except (LeaseLostError, DatabaseUnavailableError):
@@ -140,41 +143,41 @@ class Brain:
         except GraphDrained:
             return await writer.flush()
         except RunCancelledError:
-            return await self._stopping.end(writer)
+            return await self._terminator.end(writer)
         except TimeoutError:
             failure = Failure(
-                code=DeadlineExceededError.code, message="The run's time ran out before the answer stood."
+                code=DeadlineExceededError.code, message="The run's time ran out before the answer was complete."
             )
         except GraphRecursionError:
-            failure = Failure(code="recursion_limit", message="The run went round too often without an answer.")
+            failure = Failure(code="recursion_limit", message="The run took too many steps without an answer.")
         except StarlingError as error:
             failure = Failure(code=error.code, message=str(error))
-        except Exception:  # noqa: BLE001 - the worker's edge: whatever it was, the caller gets an answer
+        except Exception:  # noqa: BLE001 - the worker's edge: the caller gets an answer
             _log.exception("run %s failed", run.id)
             writer.drop_unwritable()
             failure = Failure(code="internal", message=f"Something went wrong inside Starling (run {run.id}).")
         if failure:
-            state, failure = await self._broken_off(writer, failure)
-        return await self._with.ending.end(writer, state, meter, failure)
+            state, failure = await self._state_at_failure(writer, failure)
+        return await self._parts.finalizer.end(writer, state, meter, failure)
 
     async def _suspend(self, run: Run, writer: RunWriter, suspended: SuspendedError) -> None:
-        """Let the run wait for what it asked, held by nobody."""
+        """Let the run wait for the answers to its interrupts; no worker holds it."""
         key = RunKey(run.tenant, run.id)
 
         async def wake(connection: Connection) -> None:
-            await self._with.interrupts.wake_if_answered(connection, key, suspended.interrupts)
+            await self._parts.interrupts.wake_if_answered(connection, key, suspended.interrupts)
 
         await writer.suspend(wake)
 
     async def _context(self, run: Run, writer: RunWriter, deadline: Deadline, meter: Meter) -> RunContext:
         roster, history = await self._roster(run), await self._history(run)
-        allowance = self._with.governance.evaluate_request(
+        allowance = self._parts.governance.evaluate_request(
             run.thread_id, run.config.channel, run.config.mode, run.input, run.config.limits
         )
-        entries = await self._with.reader.journal(RunKey(run.tenant, run.id)) if run.fence > 1 else ()
+        entries = await self._parts.reader.journal(RunKey(run.tenant, run.id)) if run.fence > 1 else ()
         interrupts = await self._interrupts(run, writer)
         ledger = await self._ledger(run, writer, interrupts)
-        count(meter, entries, ledger.settled)
+        count_usage(meter, entries, ledger.settled)
         recorder, journal = RunRecorder(writer), Journal(writer, entries)
         budget = RunBudget(deadline, meter, interrupts, run.config.limits.tokens)
         return RunContext(
@@ -184,52 +187,52 @@ class Brain:
             history=history,
             recorder=recorder,
             journal=journal,
-            model=JournaledModel(self._with.models, journal, recorder, budget, self._with.limits.model_call_seconds),
+            model=JournaledModel(self._parts.models, journal, recorder, budget, self._parts.limits.model_call_seconds),
             budget=budget,
             interrupts=interrupts,
             ledger=ledger,
         )
 
     async def _interrupts(self, run: Run, writer: RunWriter) -> Interrupts:
-        known = await self._with.interrupts.of_run(RunKey(run.tenant, run.id)) if run.fence > 1 else ()
-        return Interrupts(writer, self._with.clock, self._with.limits.interrupt_seconds, known)
+        known = await self._parts.interrupts.of_run(RunKey(run.tenant, run.id)) if run.fence > 1 else ()
+        return Interrupts(writer, self._parts.clock, self._parts.limits.interrupt_seconds, known)
 
     async def _ledger(self, run: Run, writer: RunWriter, interrupts: Interrupts) -> Ledger:
-        rows = await LedgerReader(self._with.engine).calls(RunKey(run.tenant, run.id)) if run.fence > 1 else ()
-        return Ledger(writer, interrupts, self._with.clock, self._with.limits.lease_seconds / 3, rows)
+        rows = await LedgerReader(self._parts.engine).calls(RunKey(run.tenant, run.id)) if run.fence > 1 else ()
+        return Ledger(writer, interrupts, self._parts.clock, self._parts.limits.lease_seconds / 3, rows)
 
     def _usable(self, run: Run, roster: Roster, effects: frozenset[Effect]) -> Roster:
-        """Return what the run may choose from: what can't be used, or was switched off, says so."""
-        halts = self._with.halts
-        reasons = _degraded(roster, self._with.gateway) | dict(halts.named("server", run.tenant))
+        """Return the agents of a run; those that can't work or are switched off are degraded, with the reason."""
+        halts = self._parts.halts
+        reasons = _degraded(roster, self._parts.gateway) | dict(halts.named("server", run.tenant))
         if reason := halts.everything(run.tenant, run.caller):
             reasons = {server: reason for card in roster.cards.values() for server in card.servers}
         return roster.limited(effects, reasons, run.grant).halted(halts.named("agent", run.tenant))
 
     async def _roster(self, run: Run) -> Roster:
-        return await self._with.registry.roster(run.epoch, run.tenant)
+        return await self._parts.registry.roster(run.epoch, run.tenant)
 
     async def _history(self, run: Run) -> tuple[ConversationMessage, ...]:
-        return render(await self._with.conversations.last(run, SHOWN, self._with.limits.max_history))
+        return render(await self._parts.conversations.last(run, SHOWN, self._parts.limits.max_history))
 
     async def _run_star(self, context: RunContext, writer: RunWriter) -> GraphState:
-        """Start the star, or go on from the last checkpoint. Raises SuspendedError where it can't go on for now."""
-        saver = FencedSaver(self._with.engine, writer)
-        config = _config(context.run, self._with.limits.graph_steps)
+        """Run the star from its start or from the last checkpoint. Raises SuspendedError while it waits for answers."""
+        saver = FencedSaver(self._parts.engine, writer)
+        config = _config(context.run, self._parts.limits.graph_steps)
         resumed = await saver.aget_tuple(config) is not None
         star: Star = self._star.copy({"checkpointer": saver})
         given = None if resumed else initial_state(context.run.input)
         reached = await star.ainvoke(given, config, context=context, durability="sync", control=self._control)
         if waits := reached.get("__interrupt__"):
             raise SuspendedError(*dict.fromkeys(key for item in waits for key in item.value))
-        if resumed:  # a task may have failed before it came to what was open in an earlier life
-            await self._stopping.close(writer, _LEFT, "failed")
+        if resumed:  # a task may have failed before it reached calls that an earlier execution left open
+            await self._terminator.close(writer, _LEFT, "failed")
         return cast("GraphState", reached)
 
-    async def _broken_off(self, writer: RunWriter, failure: Failure) -> tuple[GraphState, Failure | None]:
-        """Return what the run had reached; out of time with something to answer is no failure."""
-        state = await self._stopping.last_state(writer)
-        await self._stopping.close(writer, failure.message, "failed")
+    async def _state_at_failure(self, writer: RunWriter, failure: Failure) -> tuple[GraphState, Failure | None]:
+        """Return the state that the run had reached; running out of time with results is no failure."""
+        state = await self._terminator.last_state(writer)
+        await self._terminator.close(writer, failure.message, "failed")
         if failure.code != DeadlineExceededError.code:
             return state, failure
         state = state_at_timeout(state)
@@ -239,24 +242,24 @@ class Brain:
         return state, None
 
 
-def _star(with_: Collaborators) -> Star:
-    limits, tracer = with_.limits, with_.tracer
-    artifact_tool = ArtifactTool(with_.artifacts, limits, tracer)
+def _star(parts: Collaborators) -> Star:
+    limits, tracer = parts.limits, parts.tracer
+    artifact_tool = ArtifactTool(parts.artifacts, limits, tracer)
     pipeline = Pipeline(
-        tool_runtime=NativeRuntime(ToolAccess(with_.gateway, artifact_tool)),
+        tool_runtime=NativeRuntime(ToolAccess(parts.gateway, artifact_tool)),
         text_runtime=TextRuntime(),
         reviewer=Reviewer(prompt("reflection"), prompt("reviewer"), tracer),
         tracer=tracer,
         history_messages=limits.worker_context_messages,
     )
-    return build_star(Supervisor(prompt("supervisor"), limits, with_.gateway, tracer), pipeline, Qa(prompt("qa")))
+    return build_star(Supervisor(prompt("supervisor"), limits, parts.gateway, tracer), pipeline, Qa(prompt("qa")))
 
 
-def _traced(with_: Collaborators) -> Collaborators:
-    if with_.tracer is NOOP_TRACER:
-        return with_
-    models, gateway = TracedModels(with_.models, with_.tracer), TracedGateway(with_.gateway, with_.tracer)
-    return replace(with_, models=models, gateway=gateway)
+def _traced(parts: Collaborators) -> Collaborators:
+    if parts.tracer is NOOP_TRACER:
+        return parts
+    models, gateway = TracedModels(parts.models, parts.tracer), TracedGateway(parts.gateway, parts.tracer)
+    return replace(parts, models=models, gateway=gateway)
 
 
 def _describe(segment: Span, result: RunResult | None) -> None:
@@ -269,20 +272,20 @@ def _describe(segment: Span, result: RunResult | None) -> None:
 
 
 def _working_seconds(seconds: float) -> float:
-    """Return how long models and tools may work; what is left then is for the answer."""
+    """Return how long models and tools may work; the rest of the run's time is for its answer."""
     return seconds - min(_ANSWER_SHARE * seconds, _ANSWER_SECONDS)
 
 
 def _config(run: Run, steps: int) -> RunnableConfig:
     return {
         "configurable": {"thread_id": run.id, "checkpoint_ns": ""},
-        "recursion_limit": steps + 1,  # LangGraph counts its last look, at nothing left, too
+        "recursion_limit": steps + 1,  # LangGraph counts its last, empty step too
         "callbacks": [],
     }
 
 
 def _degraded(roster: Roster, gateway: ToolGateway) -> dict[str, str]:
-    """Why which server can't be used now, whatever the epoch says."""
+    """Return the reason for each server that can't be used now, though the epoch has it."""
     reasons: dict[str, str] = {}
     for card in roster.cards.values():
         if card.server is None:

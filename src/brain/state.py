@@ -1,4 +1,4 @@
-"""The state of a star: plain JSON, with the reducers that bring parallel agents together."""
+"""The state of a star: plain JSON, with the reducers that merge the updates of parallel agents."""
 
 import operator
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ class ConversationMessage(TypedDict):
 
 
 class TaskRecord(TypedDict):
-    """A task of the plan and where it stands."""
+    """A task of the plan and its status."""
 
     id: str
     agent: str
@@ -26,14 +26,14 @@ class TaskRecord(TypedDict):
 
 
 class ToolUse(TypedDict):
-    """That a tool was called, and whether it came to something."""
+    """A tool call and its status."""
 
     tool: str
     status: Literal["succeeded", "failed"]
 
 
 class ArtifactRecord(TypedDict):
-    """A result that was too long and is kept whole: so many characters, of a call of the tool `name`."""
+    """The whole of a result that was too long: `characters` of a call of the tool `name`."""
 
     id: str
     name: str
@@ -41,11 +41,11 @@ class ArtifactRecord(TypedDict):
 
 
 class TaskOutcome(TypedDict):
-    """What a task came to. `output` is empty where `status` is `failed`; then `reason` says why.
+    """The outcome of a task. `output` is empty if `status` is `failed`; `reason` gives the reason then.
 
-    `unknown` means that a call which may change things was cut off: the task may be done all the same. `refused` says
-    which calls weren't approved, and why; so does `reason`. `artifacts` are the wholes of results that `output` has
-    only the beginning of.
+    `unknown` means that a call with an effect was cut off: the task may be done nevertheless. `refused` has the reasons
+    of calls that were not approved, which `reason` repeats. `artifacts` hold results of which `output` has only the
+    beginning.
     """
 
     task_id: str
@@ -61,7 +61,7 @@ class TaskOutcome(TypedDict):
 
 
 class CitationRecord(TypedDict):
-    """Where a numbered part of the answer comes from."""
+    """The source of a numbered part of the answer."""
 
     id: int
     task_id: str
@@ -70,7 +70,7 @@ class CitationRecord(TypedDict):
 
 
 class DegradedPart(TypedDict):
-    """A part of the request that can't be had; `task_id` where a task was meant to serve it."""
+    """A part of the request that was not answered; `task_id` if a task was meant to serve it."""
 
     part: str
     reason: str
@@ -91,7 +91,7 @@ class ClarificationRecord(TypedDict):
 
 
 class Routing(TypedDict):
-    """What the circuit breaker and the limits count; `direct` where the last decision was a reply of its own."""
+    """What the circuit breaker and the limits count; `direct` if the last decision was a direct reply."""
 
     decisions: int
     plan_version: int
@@ -104,25 +104,25 @@ class Routing(TypedDict):
     direct: NotRequired[bool]
 
 
-def merge_tasks(known: Sequence[TaskRecord], news: Sequence[TaskRecord]) -> list[TaskRecord]:
-    """Append new tasks; a record with a known id takes the place of the old one."""
+def merge_tasks(known: Sequence[TaskRecord], changed: Sequence[TaskRecord]) -> list[TaskRecord]:
+    """Append new tasks; a record with a known id replaces the old one."""
     by_id = {task["id"]: task for task in known}
-    return list((by_id | {task["id"]: task for task in news}).values())
+    return list((by_id | {task["id"]: task for task in changed}).values())
 
 
-def merge_dict(known: Mapping[str, Any], news: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay the new entries over the known ones."""
-    return {**known, **news}
+def merge_dict(known: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the known entries with the added ones over them."""
+    return {**known, **added}
 
 
-def latest[T](known: T, news: T) -> T:
+def latest[T](known: T, newer: T) -> T:
     """Take the newer value."""
     del known
-    return news
+    return newer
 
 
 class GraphState(TypedDict):
-    """What persists through a run of a star. `initial_state` gives every key that is required its first value."""
+    """The state of a run of a star. `initial_state` sets every required key."""
 
     input_request: str
     messages: Annotated[list[ConversationMessage], operator.add]
@@ -143,7 +143,7 @@ class GraphState(TypedDict):
 
 
 class Dispatch(TypedDict):
-    """What one agent is sent: its task and what that needs of the state, never the whole of it."""
+    """What one agent receives: its task and the parts of the state that it needs."""
 
     input_request: str
     path: str
@@ -155,7 +155,7 @@ class Dispatch(TypedDict):
 
 
 type Update = dict[str, Any]
-"""What a node returns: some keys of the state, for the reducers."""
+"""The update that a node returns: some keys of the state, for the reducers."""
 
 
 def initial_state(request: str) -> GraphState:
@@ -178,7 +178,7 @@ def initial_state(request: str) -> GraphState:
 
 
 def after(state: GraphState, update: Update) -> GraphState:
-    """Return the state as it will be once `update` is taken in."""
+    """Return the state after `update`."""
     merged = {"tasks": merge_tasks(state["tasks"], update.get("tasks", []))}
     return cast("GraphState", {**state, **update, **merged})
 
@@ -194,6 +194,6 @@ def failures(state: GraphState) -> int:
 
 
 def ready_tasks(state: GraphState) -> list[TaskRecord]:
-    """Return the tasks that wait for nothing but an agent."""
+    """Return the pending tasks whose dependencies are approved."""
     done = approved(state).keys()
     return [task for task in state["tasks"] if task["status"] == "pending" and done >= set(task["depends_on"])]

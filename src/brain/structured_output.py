@@ -31,9 +31,9 @@ async def ask_for_document[D: BaseModel](
 ) -> D:
     """Return the document that the model answered with.
 
-    A wrong answer is sent back once (at the next position) with what is wrong with it, be it its form or what `check`
-    says; a second one counts if only `check` objects. Raises LLMInvalidResponse when neither can be read, and what
-    `JournaledModel.ask` raises.
+    An answer with errors, of form or by `check`, is sent back once with them, at the next position. If the second
+    answer can be parsed it counts, whatever `check` returns. Raises LLMInvalidResponse if no answer can be parsed, and
+    what `JournaledModel.ask` raises.
     """
     answer = await model.ask_tolerantly(path, position, request)
     first, wrong = _read(answer, document, check)
@@ -58,7 +58,7 @@ async def ask_for_document[D: BaseModel](
 
 
 def _repair_request(request: ModelRequest, answer: ModelAnswer, wrong: Sequence[str]) -> ModelRequest:
-    """Return the request that asks again; an answer without text has a stand-in, since roles have to alternate."""
+    """Return the request for a corrected answer; a note replaces an empty answer, since roles have to alternate."""
     repair = lines([element("validation_error", text) for text in wrong])
     return replace(
         request,
@@ -71,7 +71,7 @@ def _repair_request(request: ModelRequest, answer: ModelAnswer, wrong: Sequence[
 
 
 def _read[D: BaseModel](answer: ModelAnswer, document: type[D], check: Check[D]) -> tuple[D | None, Sequence[str]]:
-    """Return the document and what is wrong with it. What Postgres can't hold is replaced: JSON can spell a NUL."""
+    """Return the document and its errors. Characters that Postgres can't store are replaced: JSON can spell a NUL."""
     if answer.fault:
         return None, [answer.fault]
     try:
@@ -83,7 +83,7 @@ def _read[D: BaseModel](answer: ModelAnswer, document: type[D], check: Check[D])
 
 
 def _json_of(text: str) -> str:
-    """Return what stands inside a code fence, if the answer is one."""
+    """Return the text inside the code fence, if the answer is one."""
     stripped = text.strip()
     if stripped.startswith("```") and stripped.endswith("```") and "\n" in stripped:
         return stripped[stripped.index("\n") + 1 : -3]

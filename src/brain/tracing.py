@@ -1,4 +1,4 @@
-"""Models and tools with a span around each call. What is replayed from the journal makes no call and has no span."""
+"""Wrappers that trace model and tool calls. Answers replayed from the journal make no call and get no span."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from starling.core.tracing import Attributes, Span, SpanKind, Tracer
 
 @dataclass(frozen=True, slots=True)
 class TracedModels:
-    """A generation for each request: one span, whatever retries and fallbacks it took."""
+    """Traces each request as one generation, retries and fallbacks included."""
 
     inner: ModelClient
     tracer: Tracer
@@ -42,7 +42,7 @@ class TracedModels:
 
 @dataclass(frozen=True, slots=True)
 class TracedGateway(ToolGateway):
-    """A tool span for each call."""
+    """Traces each call as a tool span."""
 
     inner: ToolGateway
     tracer: Tracer
@@ -75,7 +75,7 @@ def _request(request: ModelRequest, model: str) -> Attributes:
         "starling.model_role": request.role.value,
         "starling.prompt.name": request.prompt and request.prompt.name,
         "starling.prompt.version": request.prompt and request.prompt.version,
-        "input": [{"role": said.role, "content": said.content} for said in request.messages],
+        "input": [{"role": message.role, "content": message.content} for message in request.messages],
     }
 
 

@@ -1,4 +1,4 @@
-"""The tools of an agent under names that a model can say, and the built-in `continue`."""
+"""The tools of an agent under names that model endpoints accept, and the built-in `continue`."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,23 +16,23 @@ _CONTINUE_SPEC = ToolSpec(
     {"type": "object", "properties": {"why": {"type": "string"}}, "required": []},
 )
 _BUILT_IN: Final = (CONTINUE, READ_ARTIFACT)
-_UNSAYABLE = re.compile(r"[^A-Za-z0-9_-]")
-_LONGEST = 64
+_INVALID = re.compile(r"[^A-Za-z0-9_-]")
+_MAX_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """Tools by the name that the model calls them."""
+    """Tools by the name that the model calls them by."""
 
     tools: Mapping[str, ToolDefinition]
     specs: tuple[ToolSpec, ...]
 
     @classmethod
     def of(cls, tools: Iterable[ToolDefinition]) -> Self:
-        """Return a toolbox; names that collide once they are sayable get a number."""
+        """Return a toolbox; names that collide after invalid characters are replaced get a number."""
         named: dict[str, ToolDefinition] = {}
         for tool in tools:
-            named[_free_name(_UNSAYABLE.sub("_", tool.name)[:_LONGEST] or "tool", named)] = tool
+            named[_free_name(_INVALID.sub("_", tool.name)[:_MAX_NAME] or "tool", named)] = tool
         specs = tuple(ToolSpec(name, tool.description, tool.input_schema) for name, tool in named.items())
         return cls(named, (*specs, _CONTINUE_SPEC) if specs else ())
 
@@ -41,5 +41,5 @@ def _free_name(wanted: str, taken: Mapping[str, object]) -> str:
     name, number = wanted, 2
     while name in taken or name in _BUILT_IN:
         suffix = f"_{number}"
-        name, number = wanted[: _LONGEST - len(suffix)] + suffix, number + 1
+        name, number = wanted[: _MAX_NAME - len(suffix)] + suffix, number + 1
     return name

@@ -1,4 +1,4 @@
-"""A conversation as a model is shown it."""
+"""Conversations as models see them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
@@ -13,12 +13,12 @@ _LAST_CHARS = 600
 _SUMMARY_CHARS = 160
 
 type RenderPolicy = Callable[[Sequence[ConversationMessage], int], Sequence[ConversationMessage]]
-"""Makes of what was said, oldest first, what an agent with room for so many messages is shown."""
+"""Returns the messages that an agent sees, oldest first; the number is how many it has room for."""
 
 
 def render(states: Iterable[BaseState]) -> tuple[ConversationMessage, ...]:
-    """Return what was said, each message cut at 2,000 characters; states of other kinds are left out."""
-    return tuple(said for state in states if (said := _said(state)))
+    """Return the messages, each message cut at 2,000 characters; states of other kinds are left out."""
+    return tuple(message for state in states if (message := _message(state)))
 
 
 def history_lines(messages: Iterable[ConversationMessage]) -> Xml:
@@ -28,7 +28,7 @@ def history_lines(messages: Iterable[ConversationMessage]) -> Xml:
 
 def last_messages(messages: Sequence[ConversationMessage], count: int) -> Sequence[ConversationMessage]:
     """Show the last messages, each cut at 600 characters."""
-    return [_cut(said, _LAST_CHARS) for said in messages[-count:]] if count else []
+    return [_cut(message, _LAST_CHARS) for message in messages[-count:]] if count else []
 
 
 def none(messages: Sequence[ConversationMessage], count: int) -> Sequence[ConversationMessage]:
@@ -40,17 +40,17 @@ def none(messages: Sequence[ConversationMessage], count: int) -> Sequence[Conver
 def summary(messages: Sequence[ConversationMessage], count: int) -> Sequence[ConversationMessage]:
     """Show all that the run knows of the conversation, of each message its beginning in one line."""
     del count
-    return [_cut({**said, "content": " ".join(said["content"].split())}, _SUMMARY_CHARS) for said in messages]
+    return [_cut({**message, "content": " ".join(message["content"].split())}, _SUMMARY_CHARS) for message in messages]
 
 
 POLICIES: Final[Mapping[str, RenderPolicy]] = {"last_messages": last_messages, "none": none, "summary": summary}
 
 
-def _cut(said: ConversationMessage, chars: int) -> ConversationMessage:
-    return {"role": said["role"], "content": said["content"][:chars]}
+def _cut(message: ConversationMessage, chars: int) -> ConversationMessage:
+    return {"role": message["role"], "content": message["content"][:chars]}
 
 
-def _said(state: BaseState) -> ConversationMessage | None:
+def _message(state: BaseState) -> ConversationMessage | None:
     match state:
         case UserMessageState() | UserResponseState():
             return {"role": "user", "content": state.text[:_CHARS]}

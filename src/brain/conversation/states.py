@@ -1,4 +1,4 @@
-"""Every kind of thing that stands on a branch, and the envelope that it is stored in."""
+"""The kinds of states on a branch, and the envelope that they are stored in."""
 
 import json
 import zlib
@@ -20,7 +20,7 @@ class BaseState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserMessageState(BaseState):
-    """What a user said."""
+    """A message of the user."""
 
     text: str
     meta: str | None = None
@@ -28,7 +28,7 @@ class UserMessageState(BaseState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserResponseState(BaseState):
-    """What a user answered to a question of an agent."""
+    """The user's answer to a question."""
 
     text: str
     meta: str | None = None
@@ -36,7 +36,7 @@ class UserResponseState(BaseState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssistantMessageState(BaseState):
-    """What the platform said, and the calls it asked for."""
+    """A message of the platform, and the calls that it asked for."""
 
     content: str
     tool_calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -54,7 +54,7 @@ class ToolCallState(BaseState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResultState(BaseState):
-    """What a tool call came to; `reward` says how good it was, 0 to 1."""
+    """The result of a tool call; `reward` rates it from 0 to 1."""
 
     tool_call_id: str
     tool_name: str
@@ -64,7 +64,7 @@ class ToolResultState(BaseState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCallState(BaseState):
-    """A task that an agent was given."""
+    """A task given to an agent."""
 
     agent_id: str
     message: str
@@ -73,7 +73,7 @@ class AgentCallState(BaseState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentResultState(BaseState):
-    """What a task came to; `score` says how good it was, 0 to 1."""
+    """The result of a task; `score` rates it from 0 to 1."""
 
     correlation_id: str
     result: dict[str, Any]
@@ -82,7 +82,7 @@ class AgentResultState(BaseState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingState(BaseState):
-    """That something is waited for, until `deadline` (seconds since the epoch)."""
+    """The run waits, until `deadline` (seconds since the epoch)."""
 
     kind: Literal["tool", "agent", "llm", "user_input"]
     deadline: float

@@ -77,11 +77,11 @@ class FencedSaver(BasePostgresSaver):
         self._is_first = writer.run.fence == 1  # nothing is there that it could supersede
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return the newest checkpoint; a run in its first life has none, and isn't looked up."""
+        """Return the newest checkpoint; a run in its first execution has none, which needs no query."""
         return None if self._writer.run.fence == 1 else await self.stored(config)
 
     async def stored(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return the newest checkpoint, from whichever life."""
+        """Return the newest checkpoint, of any execution."""
         with translated():
             async with self._engine.connect() as connection:
                 return await AsyncPostgresSaver(await driver(connection), serde=self.serde).aget_tuple(config)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC
 from typing import Any, Final, Protocol, cast
 
-from brain.interrupts.approvals import approve, exact
+from brain.interrupts.approvals import approve, exact_call
 from brain.interrupts.requests import InterruptOutcome, InterruptRequest, Interrupts
 from starling.core.clock import Clock
 from starling.core.json import JsonObject, digest
@@ -239,5 +239,5 @@ def _wish(call: ToolCall, row: LedgerRow, lost: ToolOutcome) -> InterruptRequest
     )
     reason = f"Nobody knows whether {call.tool.full_name} was done."
     return InterruptRequest(
-        "in_doubt", f"in_doubt/{row.key}/{row.fence}", call.path, reason, message, RESOLUTION, exact(call)
+        "in_doubt", f"in_doubt/{row.key}/{row.fence}", call.path, reason, message, RESOLUTION, exact_call(call)
     )

@@ -1,4 +1,4 @@
-"""Approval of single tool calls: the call that was shown is made once, or not at all."""
+"""Approval of single tool calls by a person."""
 
 from typing import Final
 
@@ -21,20 +21,20 @@ _SCHEMA: Final[JsonObject] = {
 
 
 def approve(interrupts: Interrupts, call: ToolCall, reason: str) -> ToolOutcome | None:
-    """Return None where somebody approved exactly this call, else the outcome that says why it isn't made.
+    """Return None if a person approved exactly this call, else the outcome that says why it is not made.
 
-    What was refused once isn't asked for again in the same run. Raises SuspendedError while nobody has answered.
+    A call that was refused is not asked for again in the same run. Raises SuspendedError while there is no answer.
     """
-    wish = _wish(call, reason)
-    refusal = None if interrupts.knows(wish.key) else interrupts.refusal_of(wish)
-    answered = refusal or interrupts.answer_to(wish)
-    if answered.state == "resolved" and answered.payload["approved"]:
+    request = _request(call, reason)
+    refusal = None if interrupts.was_asked(request.key) else interrupts.refusal_of(request)
+    outcome = refusal or interrupts.answer_to(request)
+    if outcome.state == "resolved" and outcome.payload["approved"]:
         return None
-    return ToolOutcome("failed", f"{_why(answered, call)} The tool was not called.", code=NOT_APPROVED)
+    return ToolOutcome("failed", f"{_refusal_text(outcome, call)} The tool was not called.", code=NOT_APPROVED)
 
 
-def exact(call: ToolCall) -> ExactCall:
-    """Return a call as it is shown to those who decide on it."""
+def exact_call(call: ToolCall) -> ExactCall:
+    """Return a call as events and people see it: the full name and all arguments."""
     return ExactCall(
         name=call.tool.full_name,
         args=dict(call.arguments),
@@ -44,7 +44,7 @@ def exact(call: ToolCall) -> ExactCall:
     )
 
 
-def _wish(call: ToolCall, reason: str) -> InterruptRequest:
+def _request(call: ToolCall, reason: str) -> InterruptRequest:
     agent = call.agent or "An agent"
     return InterruptRequest(
         kind="approval",
@@ -53,15 +53,15 @@ def _wish(call: ToolCall, reason: str) -> InterruptRequest:
         reason=reason,
         message=f"{agent} wants to call {call.tool.full_name} with exactly these arguments.",
         response_schema=_SCHEMA,
-        call=exact(call),
+        call=exact_call(call),
     )
 
 
-def _why(answered: InterruptOutcome, call: ToolCall) -> str:
+def _refusal_text(outcome: InterruptOutcome, call: ToolCall) -> str:
     name = call.tool.full_name
-    match answered.state:
+    match outcome.state:
         case "resolved":
-            note = str(answered.payload.get("note", "")).strip()
+            note = str(outcome.payload.get("note", "")).strip()
             because = f": {note}" if note else ""
             return f"The call of {name} was refused{because}{'' if note.endswith(('.', '!', '?')) else '.'}"
         case "cancelled":

@@ -1,4 +1,4 @@
-"""What a run needs people for: asked once, found again by key in its next life."""
+"""Requests to people: each is asked once, and a later execution of the run finds it by key."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,14 +17,14 @@ from starling.core.runs import Run
 from starling.infra.postgres.runs.interrupts import InterruptKind, StoredInterrupt, asking
 from starling.infra.postgres.runs.writer import Clause, Source
 
-_SAME = {"name", "args"}  # what makes two calls the same
+_COMPARED = {"name", "args"}  # fields that are equal in equal calls
 
 
 @dataclass(frozen=True, slots=True)
 class InterruptRequest:
-    """What somebody has to answer. `key` tells it from every other one of its run, and is the same in each life.
+    """A request that a person has to answer. `key` is unique in its run and the same in each of its executions.
 
-    `path` is where in the run it came up; an answer's payload has to fit `response_schema`.
+    `path` is the place in the run that it comes from; an answer's payload has to fit `response_schema`.
     """
 
     kind: InterruptKind
@@ -38,7 +38,7 @@ class InterruptRequest:
 
 @dataclass(frozen=True, slots=True)
 class InterruptOutcome:
-    """What came of a wish; `payload` is empty unless it was resolved. `by` is empty where nobody answered."""
+    """The outcome of a request; `payload` is empty unless it was resolved, `by` unless a person answered."""
 
     state: Literal["resolved", "cancelled", "expired"]
     payload: JsonObject
@@ -58,7 +58,7 @@ class InterruptSink(Protocol):
 
 
 class Interrupts:
-    """Everything that one run has asked. What is asked anew becomes durable together with its event."""
+    """All requests of one run. A new one becomes durable together with its event."""
 
     def __init__(
         self, writer: InterruptSink, clock: Clock, seconds: float, known: Sequence[StoredInterrupt] = ()
@@ -70,47 +70,49 @@ class Interrupts:
         self._known = {item.key: item for item in known}
         self._unwritten: list[StoredInterrupt] = []
 
-    def answer_to(self, wish: InterruptRequest) -> InterruptOutcome:
-        """Return the answer. Raises SuspendedError while there is none; then the wish is told, the first time."""
-        item = self._known.get(wish.key) or self._ask(wish)
+    def answer_to(self, request: InterruptRequest) -> InterruptOutcome:
+        """Return the outcome. Raises SuspendedError while there is none; the first time, the request is emitted."""
+        item = self._known.get(request.key) or self._ask(request)
         if item.state == "open":
             raise SuspendedError(item.id)
         return InterruptOutcome(item.state, item.payload or {}, item.expires_at, item.answered_by or "")
 
-    def knows(self, key: str) -> bool:
-        """Whether that was asked already."""
+    def was_asked(self, key: str) -> bool:
+        """Whether a request was made already."""
         return key in self._known
 
-    def refusal_of(self, wish: InterruptRequest) -> InterruptOutcome | None:
-        """Return the answer of somebody who refused the same call elsewhere in the run."""
-        call = wish.call and wish.call.model_dump(include=_SAME)
+    def refusal_of(self, request: InterruptRequest) -> InterruptOutcome | None:
+        """Return the outcome of an earlier request for the same call in this run, if that was refused."""
+        call = request.call and request.call.model_dump(include=_COMPARED)
         for item in self._known.values():
-            refused = item.state == "resolved" and item.kind == wish.kind and not (item.payload or {}).get("approved")
-            if refused and item.call and {name: item.call[name] for name in _SAME} == call:
+            refused = (
+                item.state == "resolved" and item.kind == request.kind and not (item.payload or {}).get("approved")
+            )
+            if refused and item.call and {name: item.call[name] for name in _COMPARED} == call:
                 return InterruptOutcome("resolved", item.payload or {}, item.expires_at)
         return None
 
-    def _ask(self, wish: InterruptRequest) -> StoredInterrupt:
+    def _ask(self, request: InterruptRequest) -> StoredInterrupt:
         item = StoredInterrupt(
             id=new_id(),
             run_id=self._writer.run.id,
-            key=wish.key,
-            kind=wish.kind,
-            path=wish.path,
-            reason=wish.reason,
-            message=wish.message,
-            response_schema=wish.response_schema,
-            call=wish.call.model_dump() if wish.call else None,
+            key=request.key,
+            kind=request.kind,
+            path=request.path,
+            reason=request.reason,
+            message=request.message,
+            response_schema=request.response_schema,
+            call=request.call.model_dump() if request.call else None,
             state="open",
             payload=None,
             created_at=None,
             expires_at=self._expiry(),
         )
-        self._known[wish.key] = item
+        self._known[request.key] = item
         if not self._unwritten:
             self._writer.add(self._taken)
         self._unwritten.append(item)
-        self._writer.emit(_event(item, wish))
+        self._writer.emit(_event(item, request))
         return item
 
     def _taken(self) -> Clause:
@@ -118,14 +120,14 @@ class Interrupts:
         return asking(self._writer.run.thread_id, self._writer.run.branch_id, asked)
 
     def _expiry(self) -> datetime:
-        """Return when what is asked now expires, by the database's clock: this machine's may be days away from it."""
+        """Return when a request made now expires, by the database's clock: this machine's may be wrong by days."""
         passed = self._clock.monotonic() - self._begun
         return self._writer.run.claimed_at.astimezone(UTC) + timedelta(seconds=passed + self._seconds)
 
 
 @contextmanager
 def interrupt_on_suspension() -> Generator[None]:
-    """Turn SuspendedError into LangGraph's interrupt, whose resume value is never used: other nodes run on."""
+    """Turn SuspendedError into LangGraph's interrupt, which lets other nodes run on; its resume value is not used."""
     try:
         yield
     except SuspendedError as suspended:
@@ -133,27 +135,27 @@ def interrupt_on_suspension() -> Generator[None]:
         raise
 
 
-def _event(item: StoredInterrupt, wish: InterruptRequest) -> AnyEvent:
-    told = {
+def _event(item: StoredInterrupt, request: InterruptRequest) -> AnyEvent:
+    fields = {
         "id": item.id,
         "reason": item.reason,
         "message": item.message,
         "responseSchema": item.response_schema,
         "expiresAt": item.expires_at,
-        "call": wish.call,
+        "call": request.call,
     }
-    match wish.kind:
+    match request.kind:
         case "approval":
-            return ApprovalRequired.model_validate(told)
+            return ApprovalRequired.model_validate(fields)
         case "in_doubt":
-            return InDoubt.model_validate(told)
+            return InDoubt.model_validate(fields)
         case "clarification":
-            return Clarification.model_validate(_without_call(told))
+            return Clarification.model_validate(_without_call(fields))
         case "budget":
-            return BudgetRequired.model_validate(_without_call(told))
+            return BudgetRequired.model_validate(_without_call(fields))
         case _:
-            assert_never(wish.kind)
+            assert_never(request.kind)
 
 
-def _without_call(told: Mapping[str, object]) -> Mapping[str, object]:
-    return {name: value for name, value in told.items() if name != "call"}
+def _without_call(fields: Mapping[str, object]) -> Mapping[str, object]:
+    return {name: value for name, value in fields.items() if name != "call"}

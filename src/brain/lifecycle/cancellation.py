@@ -1,4 +1,4 @@
-"""The lives that a process executes, so that one of them can be ended from outside."""
+"""The runs that a process executes, so that each can be cancelled from outside."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Generator
@@ -9,21 +9,21 @@ from starling.core.runs import Run
 
 
 class ActiveRun:
-    """One life of a run, that may be cancelled at any moment."""
+    """One execution of a run in this process; it may be cancelled at any moment."""
 
     def __init__(self, *, cancelled: bool) -> None:
         self.cancelled = cancelled
         self._limit: asyncio.Timeout | None = None
 
     def cancel(self) -> None:
-        """Cut off what is going on inside of `within`; what follows it is let be."""
+        """End the block of `time_limit` now; code after it is not affected."""
         self.cancelled = True
         if self._limit is not None and not self._limit.expired():
             self._limit.reschedule(asyncio.get_running_loop().time())
 
     @asynccontextmanager
-    async def within(self, seconds: float) -> AsyncGenerator[None]:
-        """Let the block last so long. Raises TimeoutError, or RunCancelledError once the life is cancelled."""
+    async def time_limit(self, seconds: float) -> AsyncGenerator[None]:
+        """Limit the block to so many seconds. Raises TimeoutError, or RunCancelledError once the run is cancelled."""
         if self.cancelled:
             raise RunCancelledError("The run was cancelled.")
         limit = asyncio.timeout(seconds)
@@ -41,30 +41,30 @@ class ActiveRun:
 
 
 class ActiveRuns:
-    """All lives of a process, by run. A run that was asked to end before its life began here is known too."""
+    """All executions in a process, by run. A cancellation that arrives before the execution begins is kept."""
 
     def __init__(self) -> None:
-        self._living: dict[str, ActiveRun] = {}
-        self._asked: frozenset[str] = frozenset()
+        self._active: dict[str, ActiveRun] = {}
+        self._requested: frozenset[str] = frozenset()
 
     @contextmanager
-    def living(self, run: Run) -> Generator[ActiveRun]:
-        """Hold a life for as long as the block lasts."""
-        life = ActiveRun(cancelled=run.cancelled or run.id in self._asked)
-        self._living[run.id] = life
+    def track(self, run: Run) -> Generator[ActiveRun]:
+        """Register an execution for as long as the block lasts."""
+        active = ActiveRun(cancelled=run.cancelled or run.id in self._requested)
+        self._active[run.id] = active
         try:
-            yield life
+            yield active
         finally:
-            if self._living.get(run.id) is life:  # the run's next life may have begun here
-                del self._living[run.id]
+            if self._active.get(run.id) is active:  # the run's next execution may have begun here
+                del self._active[run.id]
 
     def cancel(self, run_id: str) -> None:
-        """Cancel the life of a run, if it is one of these."""
-        if (life := self._living.get(run_id)) is not None:
-            life.cancel()
+        """Cancel a run if this process executes it."""
+        if (active := self._active.get(run_id)) is not None:
+            active.cancel()
 
     def cancel_all(self, run_ids: Collection[str]) -> None:
-        """Cancel those of these runs that live here, and those that are just about to."""
-        self._asked = frozenset(run_ids)
+        """Cancel those of these runs that this process executes, now or soon."""
+        self._requested = frozenset(run_ids)
         for run_id in run_ids:
             self.cancel(run_id)

@@ -1,4 +1,4 @@
-"""The answer where no model puts it into words: the results as they are, and what is missing."""
+"""The answer without a model: the results as they are, and the parts that are missing."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -11,14 +11,14 @@ _CUT_OFF = f"{OUT_OF_TIME} It was being worked on: check what it may have change
 
 
 def plain_answer(outcomes: Sequence[TaskOutcome], degraded: Sequence[DegradedPart]) -> str:
-    """Return the approved results one after another, then the parts that couldn't be had."""
+    """Return the approved results one after another, then the parts that were not answered."""
     parts = [f"{outcome['output']} [{number}]" for number, outcome in enumerate(outcomes, start=1)]
     parts += degraded_lines(degraded)
-    return "\n\n".join(parts) or "Nothing could be found out, and no model is there to say why."
+    return "\n\n".join(parts) or "There is no result, and no model is available to explain why."
 
 
 def degraded_lines(degraded: Sequence[DegradedPart]) -> list[str]:
-    """Return one line for each part that couldn't be had."""
+    """Return one line for each part that was not answered."""
     return [f"Not answered: {part['part']} ({part['reason']})" for part in degraded]
 
 

@@ -1,4 +1,4 @@
-"""How a run ends: its result, its last event, what stays on its branch and what goes."""
+"""The end of a run: its result, its last event and the states on its branch."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from starling.infra.postgres.runs.writer import Clause, RunWriter
 
 @dataclass(frozen=True, slots=True)
 class RunFinalizer:
-    """Ends runs, whoever holds their writer: a worker, or the one who stops a run that nobody works on."""
+    """Ends runs, for a worker and for the termination of runs that no worker executes."""
 
     repository: RunRepository
     clock: Clock
@@ -41,7 +41,7 @@ class RunFinalizer:
         failure: Failure | None = None,
         status: FinalStatus | None = None,
     ) -> RunResult:
-        """End the run in one transaction and return what it came to; `status` where the state doesn't say it.
+        """End the run in one transaction and return its result; `status` overrides the one of the state.
 
         Raises LeaseLostError, DatabaseUnavailableError.
         """

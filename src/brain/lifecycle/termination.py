@@ -1,4 +1,4 @@
-"""How a run ends that isn't worked on any further: nothing of it is left open, and its thread goes on from there."""
+"""The end of runs that are not executed any further: open calls, tasks and interrupts are closed."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -23,14 +23,14 @@ from starling.infra.postgres.runs.writer import JournalEntry, RunWriter
 
 CANCELLED: Final = "The run was cancelled."
 _UNKNOWN: Final = "Whether the call was done is unknown."
-_PATIENCE_SECONDS = 10.0  # with a Postgres that is away: somebody waits for the answer
+_RETRY_SECONDS = 10.0  # to retry while Postgres is away: a caller waits for the answer
 _ARGUMENT_CHARS = 300
 _OUTPUT_CHARS = 600
 
 
 @dataclass(frozen=True, slots=True)
 class RunTerminator:
-    """Ends runs before their time, whether or not somebody worked on them."""
+    """Ends runs early, whether or not a worker executes them."""
 
     engine: Engine
     broadcast: Broadcast
@@ -38,7 +38,7 @@ class RunTerminator:
     ending: RunFinalizer
 
     async def park(self, claim: Claim, *, blind: bool) -> RunResult:
-        """End a claimed run that takes its workers down with it; `blind`: don't even read what it had reached.
+        """End a claimed run that crashed its workers too often; with `blind`, without reading its progress.
 
         Raises as `stop` does.
         """
@@ -52,11 +52,11 @@ class RunTerminator:
         *,
         blind: bool = False,
     ) -> RunResult:
-        """End a run that nobody executes, under a claim of one's own.
+        """End a run that no worker executes, under a claim of its own.
 
-        Raises LeaseLostError where somebody claimed it since, DatabaseUnavailableError.
+        Raises LeaseLostError if it was claimed since, DatabaseUnavailableError.
         """
-        writer = RunWriter(self.engine, claim, self.broadcast, patience_seconds=_PATIENCE_SECONDS)
+        writer = RunWriter(self.engine, claim, self.broadcast, patience_seconds=_RETRY_SECONDS)
         with self.broadcast.writing(claim.run.id):
             try:
                 return await self.end(writer, status, failure, blind=blind)
@@ -71,22 +71,22 @@ class RunTerminator:
         *,
         blind: bool = False,
     ) -> RunResult:
-        """End a run that the holder of its writer executes no further. Raises as `stop` does."""
+        """End a run with its own writer. Raises as `stop` does."""
         why = failure.message if failure else CANCELLED
-        await writer.flush()  # what came of it until now counts
+        await writer.flush()  # its progress so far counts
         key = RunKey(writer.run.tenant, writer.run.id)
         entries = () if blind else await self.reader.journal(key)
         reached = initial_state(writer.run.input) if blind else await self.last_state(writer)
         calls = await LedgerReader(self.engine).calls(key)
         meter, state = _used(entries, calls), _with_results(reached, entries)
         left = await self.close(writer, why, status)
-        state["reply"] = _told(why, state, left, _made(calls, state, left))
+        state["reply"] = _reply(why, state, left, _made(calls, state, left))
         return await self.ending.end(writer, state, meter, failure, status)
 
     async def close(self, writer: RunWriter, why: str, by: FinalStatus) -> Sequence[OpenCall]:
-        """Close what is open, with the next batch: each tool call and each task without a result gets one.
+        """Give each open call and task a result and cancel open interrupts, with the next batch.
 
-        Nobody is asked more. `by` is how the run ends. Returns the calls that were open.
+        `by` is how the run ends. Returns the calls that were open.
         """
         await writer.flush()
         repository, key = TerminationRepository(self.engine), RunKey(writer.run.tenant, writer.run.id)
@@ -100,7 +100,7 @@ class RunTerminator:
         return found
 
     async def last_state(self, writer: RunWriter) -> GraphState:
-        """Return what the run had reached: its last checkpoint."""
+        """Return the state in the last checkpoint."""
         place = {"thread_id": writer.run.id, "checkpoint_ns": ""}
         found = await FencedSaver(self.engine, writer).stored({"configurable": place})
         values = found.checkpoint["channel_values"] if found else {}
@@ -109,12 +109,12 @@ class RunTerminator:
 
 def _used(entries: Sequence[JournalEntry], calls: Sequence[LedgerRow]) -> Meter:
     meter = Meter()
-    count(meter, entries, sum(call.state != "intended" for call in calls))
+    count_usage(meter, entries, sum(call.state != "intended" for call in calls))
     return meter
 
 
-def count(meter: Meter, entries: Sequence[JournalEntry], calls: int) -> None:
-    """Add what earlier lives of a run used, by its journal, and so many calls of its ledger."""
+def count_usage(meter: Meter, entries: Sequence[JournalEntry], calls: int) -> None:
+    """Add the usage of earlier executions: by the journal, and so many calls of the ledger."""
     meter.tool_calls += calls
     for entry in entries:
         if entry.kind == "answer":
@@ -125,15 +125,15 @@ def count(meter: Meter, entries: Sequence[JournalEntry], calls: int) -> None:
 
 
 def _with_results(state: GraphState, entries: Sequence[JournalEntry]) -> GraphState:
-    """Add what tasks came to while others of their round hadn't ended."""
+    """Add the outcomes of tasks whose round had not ended."""
     running = {task["id"] for task in state["tasks"] if task["status"] == "running"}
     known = [cast("TaskOutcome", entry.data) for entry in entries if entry.kind == "result"]
-    news = [outcome for outcome in known if outcome.get("task_id") in running and outcome not in state["results"]]
-    return {**state, "results": [*state["results"], *news]}
+    added = [outcome for outcome in known if outcome.get("task_id") in running and outcome not in state["results"]]
+    return {**state, "results": [*state["results"], *added]}
 
 
 def _parked(crashes: int) -> Failure:
-    """Say why a run isn't tried once more."""
+    """Return why a run is not tried again."""
     return Failure(
         code="parked",
         message=f"The run was parked: {crashes} times its worker went down, or lost it, in the middle. Look at that "
@@ -142,14 +142,16 @@ def _parked(crashes: int) -> Failure:
 
 
 def _made(calls: Sequence[LedgerRow], state: GraphState, open_calls: Sequence[OpenCall]) -> Sequence[LedgerRow]:
-    """Return the calls that changed something and that neither an approved task nor a call that was open tells of."""
-    told = {call.call_id for call in open_calls}
+    """Return the succeeded calls that neither an approved task nor an open call reports."""
+    reported = {call.call_id for call in open_calls}
     done = approved(state)
-    return [call for call in calls if call.state == "succeeded" and call.path not in done and call.call_id not in told]
+    return [
+        call for call in calls if call.state == "succeeded" and call.path not in done and call.call_id not in reported
+    ]
 
 
-def _told(why: str, state: GraphState, open_calls: Sequence[OpenCall], made: Sequence[LedgerRow]) -> str:
-    """Say what the run came to, for its reader and for whoever reads the conversation later."""
+def _reply(why: str, state: GraphState, open_calls: Sequence[OpenCall], made: Sequence[LedgerRow]) -> str:
+    """Return the reply of the ended run: why it ended, and what was done, changed and cut off."""
     done = [f"- {outcome['task_id']}: {outcome['output'][:_OUTPUT_CHARS]}" for outcome in approved(state).values()]
     changed = [f"- {call.tool} {_shown(call)}: {_text(call)[:_OUTPUT_CHARS]}" for call in made]
     left = [f"- {call.name} {_shown(call)}: {_fate(call)}" for call in open_calls]
@@ -161,7 +163,7 @@ def _told(why: str, state: GraphState, open_calls: Sequence[OpenCall], made: Seq
 
 
 def _answer(call: OpenCall, why: str) -> ToolResult:
-    """Return the result of a call: what it came to, if that was written down before it could be told."""
+    """Return the result of an open call: the one in the ledger if there is one."""
     match call.state:
         case "succeeded" | "failed" as status:
             text, artifact = call.text or "", call.artifact or None

@@ -1,4 +1,4 @@
-"""The two documents that models answer with: the supervisor's decision and the reflector's verdict."""
+"""The documents that models answer with: the supervisor's decision and the reviewer's verdict."""
 
 from typing import Annotated, Literal
 
@@ -21,7 +21,7 @@ class Assignment(_Document):
 
 
 class Unserved(_Document):
-    """A part of the request that nobody in the star can serve."""
+    """A part of the request that no agent of the star can serve."""
 
     part: str
     reason: str

@@ -1,4 +1,4 @@
-"""Agents as the supervisor sees them."""
+"""Agent cards: the supervisor's view of agents."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

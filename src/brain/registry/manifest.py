@@ -1,4 +1,4 @@
-"""The manifest: what an epoch says, as content that has a hash."""
+"""The manifest: the content of an epoch, which has a hash."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class ToolPin(_Part):
 class ServerEntry(_Part):
     """A server with its pinned tools. `config_hash` names its configuration, which is kept as long as the epoch.
 
-    `tenants` is who sees it: nobody named means everybody.
+    `tenants` are those that see it; none means all.
     """
 
     config_hash: str
@@ -40,7 +40,7 @@ class ServerEntry(_Part):
     tenants: tuple[str, ...] = ()
 
     def seen_by(self, tenant: str) -> bool:
-        """Whether a tenant's runs may know of it."""
+        """Whether a tenant sees it."""
         return not self.tenants or tenant in self.tenants
 
 

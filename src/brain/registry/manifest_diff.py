@@ -1,4 +1,4 @@
-"""What differs between two manifests: what a plan prints and an epoch remembers."""
+"""Differences between two manifests, as plans print them and epochs store them."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ _NOTHING = ServerEntry(config_hash="", source="file", state="ready", description
 
 
 class Names(BaseModel):
-    """What came, what went and what is another one now, by name."""
+    """Added, changed and removed names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,7 +44,7 @@ class Changes(BaseModel):
 
 
 def difference(before: Manifest, after: Manifest) -> Changes:
-    """Return what leads from one manifest to the other; it is false only where they say the same."""
+    """Return the changes from one manifest to the other; false only if the manifests are equal."""
     servers = _names(before.servers, after.servers)
     details = {name: _details(before.servers[name], after.servers[name]) for name in servers.changed}
     tools = {name: _tools(before, after, name) for name in (*servers.added, *servers.changed, *servers.removed)}

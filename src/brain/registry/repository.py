@@ -53,16 +53,16 @@ class EpochRepository:
         self._engine = engine
 
     async def begin(self, connection: AsyncConnection) -> Epoch:
-        """Keep others from changing the registry until the transaction ends; return the active epoch, 0 for none."""
+        """Lock the registry until the transaction ends; return the active epoch, with number 0 if there is none."""
         await connection.execute(_ONE_AT_A_TIME)
         return await _active(connection)
 
     async def activate(
         self, connection: AsyncConnection, actor: Actor, change: Callable[[Manifest], Manifest]
     ) -> Activation:
-        """Make the changed manifest the active epoch; keep the active one where it says the same already.
+        """Make the changed manifest the active epoch; keep the active one if it is equal.
 
-        Rings in every process once the transaction is committed.
+        Every process is notified once the transaction is committed.
         """
         active = await self.begin(connection)
         manifest = change(active.manifest)

@@ -1,4 +1,4 @@
-"""From a custom agent's configuration to its card: its tools are those that the epoch pins."""
+"""The card of a custom agent, made from its configuration and the tools that the epoch pins."""
 
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ _DESCRIPTION_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class ToolSelection:
-    """What tool names come to: the `(server, tool)` pairs that there are, and the names that mean nothing."""
+    """The result of a look-up of tool names: the `(server, tool)` pairs found, and the names that match nothing."""
 
     found: tuple[tuple[str, str], ...]
     missing: tuple[str, ...]
 
 
 def select_tools(names: Iterable[str], offer: Mapping[str, Collection[str]]) -> ToolSelection:
-    """Look `server.tool` and `server.*` up in what each server offers."""
+    """Look up `server.tool` and `server.*` in the tools of each server."""
     found: dict[tuple[str, str], None] = {}
     missing: list[str] = []
     for name in names:
@@ -40,29 +40,29 @@ def custom_card(
     offer: dict[str, dict[str, ToolDefinition]] = {
         card.server: {tool.name: tool for tool in card.tools} for card in cards.values() if card.server
     }
-    asked = select_tools(config.tools, offer)
+    selection = select_tools(config.tools, offer)
     return AgentCard(
         name=config.id,
         kind="custom",
         description=described(config),
-        tools=tuple(offer[server][tool] for server, tool in asked.found),
-        degraded=why_not(config, asked, others),
+        tools=tuple(offer[server][tool] for server, tool in selection.found),
+        degraded=degradation(config, selection, others),
         config=config,
         reviewer=others.get(config.reflection_agent_id or ""),
     )
 
 
 def described(config: LLMAgentConfig) -> str:
-    """Return what an agent is good for: the beginning of what it is told."""
+    """Return the description of an agent: the beginning of its instruction."""
     text = " ".join((config.behavior_template or _UNDESCRIBED).split())
     return text if len(text) <= _DESCRIPTION_CHARS else f"{text[: _DESCRIPTION_CHARS - 1]}…"
 
 
-def why_not(config: LLMAgentConfig, asked: ToolSelection, others: Container[str]) -> str:
-    """Return why an agent can't work beside others of its tenant; nothing where it can."""
+def degradation(config: LLMAgentConfig, selection: ToolSelection, others: Container[str]) -> str:
+    """Return why an agent can't work with the other agents of its tenant; empty if it can."""
     reasons: list[str] = []
-    if asked.missing:
-        reasons.append(f"It needs tools that aren't there: {', '.join(asked.missing)}.")
+    if selection.missing:
+        reasons.append(f"It needs tools that aren't there: {', '.join(selection.missing)}.")
     if config.reflection_agent_id and config.reflection_agent_id not in others:
         reasons.append(f"There is no agent {config.reflection_agent_id!r} to review its results.")
     if config.render_policy and config.render_policy not in POLICIES:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from brain.registry.custom_agents.binding import select_tools, why_not
+from brain.registry.custom_agents.binding import degradation, select_tools
 from brain.registry.custom_agents.repository import AgentRepository
 from brain.registry.custom_agents.service import pinned_agents
 from brain.registry.custom_agents.validation import offered
@@ -15,7 +15,7 @@ async def broken_agents(agents: AgentRepository, manifest: Manifest) -> Mapping[
         return {}
     configs = await agents.pinned(manifest.agents.values())
     reasons = {
-        f"{pin.tenant}/{pin.name}": why_not(
+        f"{pin.tenant}/{pin.name}": degradation(
             config, select_tools(config.tools, offered(manifest, pin.tenant)), pinned_agents(manifest, pin.tenant)
         )
         for pin, config in configs.items()

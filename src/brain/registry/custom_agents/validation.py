@@ -1,4 +1,4 @@
-"""Whether an agent can be what its configuration says, and with how much of it its maker may entrust it."""
+"""Validation of a custom agent's configuration, and its restriction to what its maker may call."""
 
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -17,9 +17,9 @@ _NAMES_SHOWN = 30
 
 
 def checked(config: LLMAgentConfig, manifest: Manifest, tenant: str, grant: Grant | None) -> None:
-    """Raise InvalidRequestError where the configuration names what isn't there, or has a name that is taken.
+    """Raise InvalidRequestError if the configuration names something unknown, or its own name is taken.
 
-    What is there is told as far as the grant reaches.
+    The message lists known names as far as the grant allows.
     """
     if config.id in _RESERVED or config.id in manifest.builtins:
         raise InvalidRequestError(f"The name {config.id!r} belongs to a built-in agent.", "Choose another `id`.")

@@ -77,7 +77,7 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
             Collaborators(
                 engine=services.engine,
                 broadcast=services.broadcast,
-                ending=RunFinalizer(services.runs, SystemClock()),
+                finalizer=RunFinalizer(services.runs, SystemClock()),
                 reader=services.reader,
                 conversations=ConversationRepository(services.engine),
                 interrupts=services.interrupts,
@@ -89,7 +89,7 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
                 limits=settings.limits,
                 tracer=await stack.enter_async_context(open_tracer(settings)),
                 halts=board,
-                lives=lives,
+                active_runs=lives,
                 artifacts=services.artifacts,
             )
         )

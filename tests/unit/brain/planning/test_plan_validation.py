@@ -68,7 +68,7 @@ def test_sound_tasks_are_taken_over_as_they_are() -> None:
         (assignment("t1", agent="nobody"), "There is no agent 'nobody'."),
         (assignment("t1", agent="ill"), "The server is away."),
         (assignment("t1", "t9"), "It depends on t9, which isn't in the plan."),
-        (assignment("t1", "t1"), "It is in, or waits for, a circle of tasks that wait for each other."),
+        (assignment("t1", "t1"), "It is in, or depends on, a cycle of tasks that depend on each other."),
     ],
     ids=["unknown", "degraded", "missing", "itself"],
 )
