@@ -82,7 +82,7 @@ async def setting(request: pytest.FixtureRequest) -> AsyncGenerator[Setting]:
         yield Setting(client, langchain.name if client is langchain else endpoint.name, server, rules)
 
 
-async def test_a_text_comes_with_usage_and_the_name_of_the_model(setting: Setting) -> None:
+async def test_text_has_usage_and_model_name(setting: Setting) -> None:
     setting.answers(Answer("Hello there."))
 
     reply = await setting.client.respond(ASKED)
@@ -90,7 +90,7 @@ async def test_a_text_comes_with_usage_and_the_name_of_the_model(setting: Settin
     assert reply == ModelReply("Hello there.", usage=TokenUsage(11, 7), model=setting.name)
 
 
-async def test_a_streamed_text_comes_in_pieces_and_ends_with_usage(setting: Setting) -> None:
+async def test_streamed_text_ends_with_usage(setting: Setting) -> None:
     setting.answers(Answer("Hello there, friend."))
 
     pieces, reply = await setting.stream(ASKED)
@@ -99,7 +99,7 @@ async def test_a_streamed_text_comes_in_pieces_and_ends_with_usage(setting: Sett
     assert reply == ModelReply("Hello there, friend.", usage=TokenUsage(11, 7), model=setting.name)
 
 
-async def test_several_tool_calls_come_at_once(setting: Setting) -> None:
+async def test_several_tool_calls_are_returned_together(setting: Setting) -> None:
     setting.answers(TWO_CALLS)
 
     reply = await setting.client.respond(replace(ASKED, tools=(CLOCK_TOOL,)))
@@ -109,7 +109,7 @@ async def test_several_tool_calls_come_at_once(setting: Setting) -> None:
     assert setting.server.bodies[0]["tools"][0]["function"]["parameters"] == CLOCK_TOOL.parameters
 
 
-async def test_streamed_tool_calls_are_put_together(setting: Setting) -> None:
+async def test_streamed_tool_calls_are_assembled(setting: Setting) -> None:
     setting.answers(TWO_CALLS)
 
     pieces, reply = await setting.stream(replace(ASKED, tools=(CLOCK_TOOL,)))
@@ -118,7 +118,7 @@ async def test_streamed_tool_calls_are_put_together(setting: Setting) -> None:
     assert reply.tool_calls == (LIMA, OSLO)
 
 
-async def test_arguments_that_are_no_json_stay_text(setting: Setting) -> None:
+async def test_arguments_that_are_not_json_stay_text(setting: Setting) -> None:
     setting.answers(Answer(tool_calls=[{"id": "call_a", "name": "clock", "arguments": '{"city": "Li'}]))
 
     reply = await setting.client.respond(replace(ASKED, tools=(CLOCK_TOOL,)))
@@ -127,7 +127,7 @@ async def test_arguments_that_are_no_json_stay_text(setting: Setting) -> None:
     assert reply.tool_calls == streamed.tool_calls == (ModelToolCall("call_a", "clock", None, '{"city": "Li'),)
 
 
-async def test_calls_and_their_results_go_back_to_the_model(setting: Setting) -> None:
+async def test_calls_and_results_are_sent_back_to_the_model(setting: Setting) -> None:
     setting.answers(Answer("It is noon."))
     told = (Message("assistant", "", tool_calls=(LIMA,)), Message("tool", "12:00", tool_call_id="call_a"))
 
@@ -139,7 +139,7 @@ async def test_calls_and_their_results_go_back_to_the_model(setting: Setting) ->
     assert (result["role"], result["content"], result["tool_call_id"]) == ("tool", "12:00", "call_a")
 
 
-async def test_a_json_answer_fits_its_schema(setting: Setting) -> None:
+async def test_json_answer_fits_its_schema(setting: Setting) -> None:
     setting.answers(Answer('{"status": "APPROVED"}'), When(schema="verdict"))
     setting.answers(Answer(tool_calls=[{"name": "verdict", "arguments": {"status": "APPROVED"}}]), When(tool="verdict"))
 
@@ -149,7 +149,7 @@ async def test_a_json_answer_fits_its_schema(setting: Setting) -> None:
     assert reply.tool_calls == ()
 
 
-async def test_a_json_answer_streams_too(setting: Setting) -> None:
+async def test_json_answer_is_streamed(setting: Setting) -> None:
     setting.answers(Answer('{"status": "APPROVED"}'))
 
     _, reply = await setting.stream(replace(ASKED, response=VERDICT))
@@ -157,7 +157,7 @@ async def test_a_json_answer_streams_too(setting: Setting) -> None:
     assert orjson.loads(reply.content) == {"status": "APPROVED"}
 
 
-async def test_a_json_answer_that_was_cut_off_is_invalid(setting: Setting) -> None:
+async def test_truncated_json_answer_is_invalid(setting: Setting) -> None:
     setting.answers(Answer('{"status": "APPR', finish_reason="length"))
 
     with pytest.raises(LLMInvalidResponse, match="token limit"):
@@ -165,7 +165,7 @@ async def test_a_json_answer_that_was_cut_off_is_invalid(setting: Setting) -> No
 
 
 @pytest.mark.parametrize(("status", "retryable"), [(401, False), (429, True), (500, True), (503, True)])
-async def test_a_failure_of_the_endpoint_carries_its_status(setting: Setting, status: int, retryable: bool) -> None:
+async def test_endpoint_failure_carries_its_status(setting: Setting, status: int, retryable: bool) -> None:
     setting.answers(Answer(status=status, body='{"error": {"message": "not now"}}'))
 
     with pytest.raises(LLMServerError) as caught:
@@ -174,35 +174,35 @@ async def test_a_failure_of_the_endpoint_carries_its_status(setting: Setting, st
     assert (caught.value.status, caught.value.retryable) == (status, retryable)
 
 
-async def test_an_answer_that_does_not_come_is_a_timeout(setting: Setting) -> None:
+async def test_missing_answer_is_a_timeout(setting: Setting) -> None:
     setting.answers(Answer("too late", hold="never"))
 
     with pytest.raises(LLMTimeout):
         await setting.client.respond(replace(ASKED, timeout=0.2))
 
 
-async def test_a_stream_that_stops_is_a_timeout(setting: Setting) -> None:
+async def test_stalled_stream_is_a_timeout(setting: Setting) -> None:
     setting.answers(Answer("one two three", hold="never", hold_after=2))
 
     with pytest.raises(LLMTimeout):
         await setting.stream(replace(ASKED, timeout=0.2))
 
 
-async def test_a_stream_that_trickles_is_a_timeout_as_a_whole(setting: Setting) -> None:
+async def test_slow_stream_times_out_as_a_whole(setting: Setting) -> None:
     setting.answers(Answer("on and " * 500, part_seconds=0.01))
 
     with pytest.raises(LLMTimeout):
         await setting.stream(replace(ASKED, timeout=0.3))
 
 
-async def test_an_endpoint_that_is_away_is_a_connection_error(setting: Setting) -> None:
+async def test_unreachable_endpoint_is_a_connection_error(setting: Setting) -> None:
     await setting.server.stop()
 
     with pytest.raises(LLMConnectionError):
         await setting.client.respond(ASKED)
 
 
-async def test_a_stream_that_is_cut_off_is_a_connection_error(setting: Setting) -> None:
+async def test_interrupted_stream_is_a_connection_error(setting: Setting) -> None:
     setting.answers(Answer("one two three", cut_after=1))
 
     with pytest.raises(LLMConnectionError):

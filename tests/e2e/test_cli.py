@@ -1,4 +1,4 @@
-"""The command line, as real processes."""
+"""The command line: services, `ask`, `run`, `server`, `switch` and `db` commands, and their errors."""
 
 import json
 import signal
@@ -36,7 +36,7 @@ def platform(workspace: CliWorkspace) -> Generator[Service]:
 
 
 @pytest.fixture
-def own_home(database_url: str) -> Generator[CliWorkspace]:
+def own_workspace(database_url: str) -> Generator[CliWorkspace]:
     """A workspace with a migrated database of this test's own."""
     with new_workspace(DATABASE_URL=database_url) as workspace:
         yield workspace
@@ -54,11 +54,11 @@ def test_help_imports_nothing_that_only_commands_need() -> None:
     assert done.stderr.strip() == "set()"
 
 
-def test_version_is_told() -> None:
+def test_installed_command_prints_its_version() -> None:
     assert subprocess.check_output([STARLING, "--version"], text=True).startswith("starling 0.")
 
 
-def test_up_says_what_runs(platform: Service) -> None:
+def test_up_reports_servers_models_and_epoch(platform: Service) -> None:
     servers = {server["name"]: server for server in platform.said["servers"]}
 
     assert set(platform.said["models"].values()) == {"offline:rules"}
@@ -69,7 +69,7 @@ def test_up_says_what_runs(platform: Service) -> None:
     assert servers["broken"]["remedy"]
 
 
-def test_ask_shows_plan_calls_verdicts_answer_and_sources(workspace: CliWorkspace, platform: Service) -> None:
+def test_ask_prints_plan_calls_verdicts_answer_and_sources(workspace: CliWorkspace, platform: Service) -> None:
     done = workspace.starling("ask", _QUESTION, "--url", platform.url)
 
     assert done.returncode == 0, done.stderr
@@ -79,7 +79,7 @@ def test_ask_shows_plan_calls_verdicts_answer_and_sources(workspace: CliWorkspac
     assert "\x1b" not in done.stdout
 
 
-def test_ask_gives_events_as_json_lines(workspace: CliWorkspace, platform: Service) -> None:
+def test_ask_json_prints_one_event_per_line(workspace: CliWorkspace, platform: Service) -> None:
     done = workspace.starling("ask", "-", "--url", platform.url, "--json", stdin=_QUESTION)
     events = [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -87,7 +87,7 @@ def test_ask_gives_events_as_json_lines(workspace: CliWorkspace, platform: Servi
     assert (events[0]["type"], events[-1]["type"]) == ("run_started", "done")
 
 
-def test_a_run_is_listed_shown_and_read_again(workspace: CliWorkspace, platform: Service) -> None:
+def test_run_commands_list_show_and_tail_a_run(workspace: CliWorkspace, platform: Service) -> None:
     workspace.starling("ask", _QUESTION, "--url", platform.url, "--thread", "looked-at")
 
     run = next(run for run in workspace.json("run", "list") if run["thread_id"] == "looked-at")
@@ -104,7 +104,7 @@ def test_a_run_is_listed_shown_and_read_again(workspace: CliWorkspace, platform:
     assert shown["result"]["reply"].splitlines()[0] in workspace.starling("run", "show", run["id"]).stdout
 
 
-def test_runs_of_another_tenant_are_seen_where_it_is_named(workspace: CliWorkspace, platform: Service) -> None:
+def test_runs_of_another_tenant_need_the_tenant_option(workspace: CliWorkspace, platform: Service) -> None:
     key = workspace.json("key", "create", "shop", "--tenant", "shop")["key"]
     replace(workspace, variables={**workspace.variables, "STARLING_API_KEY": key}).starling(
         "ask", "Hi.", "--url", platform.url
@@ -122,7 +122,7 @@ def test_runs_of_another_tenant_are_seen_where_it_is_named(workspace: CliWorkspa
     assert all("There is no run" in done.stderr for done in unknown)
 
 
-def test_servers_are_listed_and_shown(workspace: CliWorkspace, platform: Service) -> None:
+def test_server_commands_list_and_show(workspace: CliWorkspace, platform: Service) -> None:
     assert platform.said["epoch"]
 
     listed = workspace.starling("server", "list")
@@ -132,7 +132,7 @@ def test_servers_are_listed_and_shown(workspace: CliWorkspace, platform: Service
     assert {tool["name"]: tool["effect"] for tool in shown["tools"]}["disk"] == "read"
 
 
-def test_a_server_is_added_used_tested_and_removed_while_the_platform_runs(
+def test_server_is_added_used_tested_and_removed_on_a_running_platform(
     workspace: CliWorkspace, platform: Service
 ) -> None:
     record = workspace.folder / "record"
@@ -152,7 +152,7 @@ def test_a_server_is_added_used_tested_and_removed_while_the_platform_runs(
     assert "recorder" not in workspace.starling("server", "list").stdout
 
 
-def test_a_server_that_cant_be_started_is_not_added(workspace: CliWorkspace, platform: Service) -> None:
+def test_server_that_cannot_start_is_not_added(workspace: CliWorkspace, platform: Service) -> None:
     assert platform.said["epoch"]
 
     done = workspace.starling("server", "add", "nothing", "--", "no-such-command")
@@ -162,7 +162,7 @@ def test_a_server_that_cant_be_started_is_not_added(workspace: CliWorkspace, pla
     assert "nothing" not in workspace.starling("server", "list").stdout
 
 
-def test_an_unknown_server_is_named_with_the_known_ones(workspace: CliWorkspace, platform: Service) -> None:
+def test_unknown_server_is_refused_with_the_known_names(workspace: CliWorkspace, platform: Service) -> None:
     assert platform.said["epoch"]
 
     done = workspace.starling("server", "test", "nobody")
@@ -180,7 +180,7 @@ def test_an_unknown_server_is_named_with_the_known_ones(workspace: CliWorkspace,
         ("tenant", "defualt", "default"),
     ],
 )
-def test_a_switch_for_what_isnt_there_is_told(
+def test_kill_switch_for_unknown_target_warns(
     workspace: CliWorkspace, platform: Service, kind: str, mistyped: str, meant: str
 ) -> None:
     assert platform.said["epoch"]
@@ -195,7 +195,7 @@ def test_a_switch_for_what_isnt_there_is_told(
     assert "There is no" not in right.stdout
 
 
-def test_an_unknown_run_is_named(workspace: CliWorkspace, platform: Service) -> None:
+def test_unknown_run_is_refused_with_a_hint(workspace: CliWorkspace, platform: Service) -> None:
     assert platform.said["epoch"]
 
     unknown = workspace.starling("run", "show", "01900000-0000-7000-8000-000000000000")
@@ -207,7 +207,7 @@ def test_an_unknown_run_is_named(workspace: CliWorkspace, platform: Service) -> 
     assert "starling run list" in malformed.stderr
 
 
-def test_a_second_owner_of_the_data_folder_is_told_who_is_first(workspace: CliWorkspace, platform: Service) -> None:
+def test_second_up_on_a_data_folder_names_the_first_process(workspace: CliWorkspace, platform: Service) -> None:
     done = workspace.starling("up", "--port", "0")
 
     assert done.returncode == 2
@@ -215,7 +215,7 @@ def test_a_second_owner_of_the_data_folder_is_told_who_is_first(workspace: CliWo
     assert "STARLING_DATA_DIR" in done.stderr
 
 
-def test_a_refused_request_is_explained(workspace: CliWorkspace, platform: Service) -> None:
+def test_empty_request_is_refused_with_the_reason(workspace: CliWorkspace, platform: Service) -> None:
     done = workspace.starling("ask", "   ", "--url", platform.url)
 
     assert done.returncode == 2
@@ -223,7 +223,7 @@ def test_a_refused_request_is_explained(workspace: CliWorkspace, platform: Servi
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_up_stops_cleanly(number: int, code: int) -> None:
+def test_up_stops_on_signal_without_leftover_processes(number: int, code: int) -> None:
     with (
         new_workspace() as workspace,
         workspace.running("up", "--port", "0", "--mcp-config", _one_server(workspace)) as service,
@@ -233,7 +233,7 @@ def test_up_stops_cleanly(number: int, code: int) -> None:
         assert service.stopped_by(number) == (code, [])
 
 
-def test_up_outlives_its_postgres() -> None:
+def test_up_survives_a_killed_embedded_postgres() -> None:
     with (
         new_workspace() as workspace,
         workspace.running("up", "--port", "0", "--mcp-config", _one_server(workspace)) as service,
@@ -249,8 +249,10 @@ def test_up_outlives_its_postgres() -> None:
         assert service.stopped_by(signal.SIGTERM) == (0, [])
 
 
-def test_serve_and_worker_share_the_work(own_home: CliWorkspace) -> None:
-    workspace = replace(own_home, variables={**own_home.variables, "STARLING_MCP_CONFIG": str(_one_server(own_home))})
+def test_serve_and_worker_complete_a_run_together(own_workspace: CliWorkspace) -> None:
+    workspace = replace(
+        own_workspace, variables={**own_workspace.variables, "STARLING_MCP_CONFIG": str(_one_server(own_workspace))}
+    )
 
     with workspace.running("serve", "--port", "0") as api, workspace.running("worker") as worker:
         done = workspace.starling("ask", _QUESTION, "--url", api.url)
@@ -260,7 +262,7 @@ def test_serve_and_worker_share_the_work(own_home: CliWorkspace) -> None:
         assert api.stopped_by(signal.SIGTERM) == (0, [])
 
 
-def test_the_database_is_upgraded_where_it_is_empty(empty_database_url: str) -> None:
+def test_db_upgrade_migrates_an_empty_database(empty_database_url: str) -> None:
     with new_workspace(DATABASE_URL=empty_database_url) as workspace:
         before = workspace.starling("run", "list")
         upgraded = workspace.json("db", "upgrade")
@@ -273,7 +275,7 @@ def test_the_database_is_upgraded_where_it_is_empty(empty_database_url: str) -> 
     assert "starling ask" in after.stdout
 
 
-def test_without_a_database_commands_say_how_to_get_one() -> None:
+def test_command_without_a_database_says_how_to_get_one() -> None:
     with new_workspace() as workspace:
         done = workspace.starling("run", "list")
 
@@ -282,7 +284,7 @@ def test_without_a_database_commands_say_how_to_get_one() -> None:
     assert "DATABASE_URL" in done.stderr
 
 
-def test_without_an_api_ask_says_how_to_get_one() -> None:
+def test_ask_without_an_api_says_how_to_start_one() -> None:
     with new_workspace() as workspace, socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # nobody listens
         done = workspace.starling("ask", "hello", "--url", f"http://127.0.0.1:{taken.getsockname()[1]}")
@@ -291,45 +293,45 @@ def test_without_an_api_ask_says_how_to_get_one() -> None:
     assert "starling up" in done.stderr
 
 
-def test_a_port_in_use_is_told(own_home: CliWorkspace) -> None:
+def test_up_on_a_used_port_is_refused(own_workspace: CliWorkspace) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = own_home.starling("up", "--port", str(taken.getsockname()[1]))
+        done = own_workspace.starling("up", "--port", str(taken.getsockname()[1]))
 
     assert done.returncode == 2
     assert "Address already in use" in done.stderr
     assert "--port" in done.stderr
 
 
-def test_an_open_address_is_refused(own_home: CliWorkspace) -> None:
-    done = own_home.starling("up", "--host", "0.0.0.0")  # noqa: S104 - it is refused
+def test_up_on_an_open_address_without_keys_is_refused(own_workspace: CliWorkspace) -> None:
+    done = own_workspace.starling("up", "--host", "0.0.0.0")  # noqa: S104 - it is refused
 
     assert done.returncode == 2
     assert "there is no key that anybody could call it with" in done.stderr
 
 
-def test_a_bad_server_file_is_explained(own_home: CliWorkspace) -> None:
-    file = own_home.folder / "mcp.json"  # found by its name
+def test_invalid_server_file_is_refused_with_the_place(own_workspace: CliWorkspace) -> None:
+    file = own_workspace.folder / "mcp.json"  # found by its name
     file.write_text('{"mcpServers": {"time": {"command": ""}}}')
 
-    done = own_home.starling("up", "--port", "0")
+    done = own_workspace.starling("up", "--port", "0")
 
     assert done.returncode == 2
     assert "mcpServers.time.command" in done.stderr
     assert len(done.stderr.splitlines()) == 2
 
 
-def test_wrong_settings_are_explained(own_home: CliWorkspace) -> None:
-    file = own_home.folder / "other.yaml"
+def test_invalid_settings_are_refused_with_the_place(own_workspace: CliWorkspace) -> None:
+    file = own_workspace.folder / "other.yaml"
     file.write_text("port: many\n")
 
-    done = own_home.starling("--settings", file, "up")
+    done = own_workspace.starling("--settings", file, "up")
 
     assert done.returncode == 2
     assert f"port in {file}" in done.stderr
 
 
 @pytest.mark.parametrize("option", [("--mcp-config", "bad.json"), ()])
-def test_a_wrong_configuration_is_told_before_anything_is_started(option: tuple[str, ...]) -> None:
+def test_invalid_configuration_is_refused_before_anything_starts(option: tuple[str, ...]) -> None:
     nowhere = "postgresql://nobody@127.0.0.1:1/none"
     with new_workspace(DATABASE_URL=nowhere, STARLING_MODEL="offline:rules" if option else "nonsense") as workspace:
         (workspace.folder / "bad.json").write_text("[")
@@ -340,20 +342,20 @@ def test_a_wrong_configuration_is_told_before_anything_is_started(option: tuple[
     assert ("bad.json is not JSON" if option else "'nonsense'") in done.stderr
 
 
-def test_yaml_that_cant_be_read_is_explained(own_home: CliWorkspace) -> None:
-    file = own_home.folder / "other.yaml"
+def test_invalid_yaml_is_refused_with_the_line(own_workspace: CliWorkspace) -> None:
+    file = own_workspace.folder / "other.yaml"
     file.write_text("bogus: [1\n")
 
-    done = own_home.starling("--settings", file, "run", "list")
+    done = own_workspace.starling("--settings", file, "run", "list")
 
     assert done.returncode == 2
     assert f"{file} is not YAML" in done.stderr
     assert "line 2" in done.stderr
 
 
-def test_a_model_that_answers_garbage_fails_the_run_and_not_the_platform(own_home: CliWorkspace) -> None:
+def test_garbage_from_the_model_fails_the_run_but_not_the_platform(own_workspace: CliWorkspace) -> None:
     with (
-        _model(own_home, {"content": "{] no decision"}) as (workspace, _),
+        _model(own_workspace, {"content": "{] no decision"}) as (workspace, _),
         workspace.running("up", "--port", "0") as service,
     ):
         asked = workspace.starling("ask", "hello", "--url", service.url)
@@ -364,8 +366,11 @@ def test_a_model_that_answers_garbage_fails_the_run_and_not_the_platform(own_hom
     assert "Traceback" not in asked.stdout + asked.stderr
 
 
-def test_a_run_goes_on_when_its_reader_goes_away(own_home: CliWorkspace) -> None:
-    with _model(own_home, {"hold": "gate"}) as (workspace, model), workspace.running("up", "--port", "0") as service:
+def test_run_continues_after_ask_is_interrupted(own_workspace: CliWorkspace) -> None:
+    with (
+        _model(own_workspace, {"hold": "gate"}) as (workspace, model),
+        workspace.running("up", "--port", "0") as service,
+    ):
         with workspace.started("ask", "hello", "--url", service.url) as reader:
             run_id = _next_line(reader).split()[1]
             reader.send_signal(signal.SIGINT)
@@ -382,7 +387,7 @@ def test_a_run_goes_on_when_its_reader_goes_away(own_home: CliWorkspace) -> None
     assert "Failed:" in rest
 
 
-def test_an_old_postgres_is_refused(old_server_url: str) -> None:  # noqa: F811
+def test_old_postgres_is_refused(old_server_url: str) -> None:  # noqa: F811
     with new_workspace(DATABASE_URL=old_server_url) as workspace:
         done = workspace.starling("up", "--port", "0")
 
@@ -392,7 +397,7 @@ def test_an_old_postgres_is_refused(old_server_url: str) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("command", [("up", "--port", "0"), ("worker",)])
-def test_a_postgres_that_is_away_is_told(command: tuple[str, ...]) -> None:
+def test_unreachable_postgres_ends_the_command_with_a_hint(command: tuple[str, ...]) -> None:
     limits = '{"database_seconds": 0.1}'
     with new_workspace(DATABASE_URL="postgresql://nobody@127.0.0.1:1/none", STARLING_LIMITS=limits) as workspace:
         done = workspace.starling(*command)

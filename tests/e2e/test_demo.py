@@ -40,7 +40,7 @@ def _running_in(folder: Path) -> Sequence[psutil.Process]:
     return found
 
 
-def test_several_specialists_solve_the_request_again_and_again_and_nothing_is_left_running() -> None:
+def test_demo_uses_several_specialists_each_time_and_leaves_no_process() -> None:
     with new_workspace() as workspace:
         for _ in range(2):
             done = _demo(workspace.folder)
@@ -51,7 +51,7 @@ def test_several_specialists_solve_the_request_again_and_again_and_nothing_is_le
             assert _running_in(workspace.folder) == []
 
 
-def test_killed_it_leaves_nothing_running() -> None:
+def test_killed_demo_leaves_no_process() -> None:
     with new_workspace() as workspace:
         variables = {**os.environ, "STARLING_DEMO_CACHE": str(workspace.folder), "STARLING_MODEL": "offline:rules"}
         with subprocess.Popen([sys.executable, _DEMO / "run.py"], stdout=subprocess.PIPE, env=variables) as demo:
@@ -65,7 +65,7 @@ def test_killed_it_leaves_nothing_running() -> None:
             assert psutil.wait_procs(family, timeout=30)[1] == []
 
 
-def test_it_fails_where_only_one_specialist_was_needed() -> None:
+def test_demo_fails_if_only_one_specialist_was_used() -> None:
     with new_workspace() as workspace:
         done = _demo(workspace.folder, "What time is it in Lima?")
 
@@ -82,13 +82,13 @@ def closed_folder(tmp_path: Path) -> Generator[Path]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="what root has to do differently")
-def test_root_runs_it_in_a_folder_that_only_root_can_read(closed_folder: Path) -> None:
+def test_root_runs_the_demo_in_a_private_folder(closed_folder: Path) -> None:
     done = _demo(closed_folder)
 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_servers_of_others_are_trusted_with_reading_only() -> None:
+def test_demo_marks_foreign_servers_as_read_only() -> None:
     servers = json.loads((_DEMO / "mcp.json").read_text())["mcpServers"]
     effects = servers["git"]["x-starling"]["tools"]
 

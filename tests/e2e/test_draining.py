@@ -1,4 +1,4 @@
-"""A process that drains says that it isn't ready, and alive, until it ends."""
+"""A draining process is alive but not ready until it ends."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ async def model() -> AsyncGenerator[ModelServer]:
 
 
 @pytest.mark.parametrize("command", [("up", "--port", "0"), ("worker",)])
-async def test_it_is_not_ready_while_it_drains(command: tuple[str, ...], database_url: str, model: ModelServer) -> None:
+async def test_draining_service_is_not_ready(command: tuple[str, ...], database_url: str, model: ModelServer) -> None:
     variables = {
         "DATABASE_URL": database_url,
         "STARLING_WORKER_PORT": "0",

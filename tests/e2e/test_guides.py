@@ -1,4 +1,4 @@
-"""README and guides: their commands, run as they are written, against a platform that runs."""
+"""README and guides: their commands work as written, on a running platform."""
 
 import re
 import subprocess
@@ -59,7 +59,7 @@ def everywhere(shop: str, model: ModelServer, collector: Collector) -> Generator
         "https://langfuse.example.org": collector.url,
         "http://localhost:4318": collector.url,
     }
-    with new_workspace() as workspace, GuideRunner.at_home(workspace, stand_ins) as reader:
+    with new_workspace() as workspace, GuideRunner.in_clone(workspace, stand_ins) as reader:
         yield reader
 
 
@@ -70,12 +70,12 @@ def reader(everywhere: GuideRunner, empty_database_url: str) -> GuideRunner:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != _TRACES])
-def test_a_page_can_be_followed(reader: GuideRunner, page: str) -> None:
+def test_commands_of_a_page_work(reader: GuideRunner, page: str) -> None:
     for _ in reader.follow(page):
         pass
 
 
-def test_where_the_page_on_traces_sends_them_they_arrive(
+def test_commands_of_the_tracing_page_send_traces(
     reader: GuideRunner, portal: BlockingPortal, collector: Collector
 ) -> None:
     typed = reader.follow(_TRACES)
@@ -90,12 +90,12 @@ def _received(path: str, collector: Collector) -> bool:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_what_a_page_writes_of_commands_somebody_runs(page: str) -> None:
+def test_commands_mentioned_on_a_page_are_run_by_a_page(page: str) -> None:
     assert unshown(page) == []
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_what_is_run_is_marked_as_such(page: str) -> None:
+def test_blocks_that_are_run_are_marked(page: str) -> None:
     found = blocks(page)
     marks = [block.mark for block in found if block.mark]
 
@@ -117,11 +117,11 @@ def test_what_is_run_is_marked_as_such(page: str) -> None:
         "--yes",
     ],
 )
-def test_a_command_that_nobody_runs_is_noticed(line: str) -> None:
+def test_command_that_no_page_runs_is_found(line: str) -> None:
     assert not is_shown(line, "docs/guides/keys.md")
 
 
-def test_what_isnt_run_is_still_written_somewhere() -> None:
+def test_exceptions_from_running_are_still_needed() -> None:
     written = [command for page in PAGES for block in blocks(page) if block.is_run for command, _ in block.commands()]
 
     assert {reason_not_to_run(command) for command in written} == {"", *NOT_RUN.values()}

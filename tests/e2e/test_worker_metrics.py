@@ -1,11 +1,11 @@
-"""A worker beside the API counts what it does, and may be asked for it."""
+"""Metrics of a worker process."""
 
 import aiohttp
 
 from tests.support.command_line import new_workspace
 
 
-async def test_a_worker_serves_the_metrics_of_the_runs_that_it_worked_on(database_url: str) -> None:
+async def test_worker_serves_metrics_of_its_runs(database_url: str) -> None:
     with (
         new_workspace(DATABASE_URL=database_url, STARLING_WORKER_PORT="0") as workspace,
         workspace.running("serve", "--port", "0") as api,

@@ -1,4 +1,4 @@
-"""Somebody at a terminal who does what a guide says, with ids and addresses of their own."""
+"""Runs the commands of documentation pages, with real ids and addresses in place of those that are written there."""
 
 import re
 import shlex
@@ -28,7 +28,7 @@ type Variables = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Service:
-    """A `starling up`, `serve` or `worker` that was started, and all that it said until it was ready."""
+    """A started `starling up`, `serve` or `worker`, and its output until it was ready."""
 
     command: str
     exported: Variables
@@ -45,9 +45,9 @@ class Service:
 
 @dataclass
 class GuideRunner:
-    """Follows pages in a folder of their own, beside the `starling up` that they have running from the start.
+    """Runs pages in a folder of its own, next to a running `starling up`.
 
-    `stand_ins` are what is here for what a guide only names, such as somebody's database.
+    `stand_ins` maps addresses that guides mention, such as a database, to real ones.
     """
 
     workspace: CliWorkspace
@@ -58,8 +58,8 @@ class GuideRunner:
 
     @classmethod
     @contextmanager
-    def at_home(cls, workspace: CliWorkspace, stand_ins: dict[str, str]) -> Generator["GuideRunner"]:
-        """Give somebody in a clone after `make demo`, with the README's `mcp.json`."""
+    def in_clone(cls, workspace: CliWorkspace, stand_ins: dict[str, str]) -> Generator["GuideRunner"]:
+        """Give a runner in a folder like a clone after `make demo`, with the README's `mcp.json`."""
         (workspace.folder / ".venv").symlink_to(sys.prefix)
         (workspace.folder / ".tools").symlink_to(ROOT / ".tools")
         (workspace.folder / ".curlrc").write_text("fail\n")  # a status of 400 or more is an exit code
@@ -70,7 +70,7 @@ class GuideRunner:
             reader.leave()
 
     def follow(self, page: str) -> Iterator[Block]:
-        """Do what a page says, from the state that the README leaves; give each block that was typed."""
+        """Run the commands of a page, starting from the state after the README; yield each block that was run."""
         self._begin()
         for block in blocks(page):
             if block.file:
@@ -81,7 +81,7 @@ class GuideRunner:
                 yield block
 
     def leave(self) -> None:
-        """End what runs."""
+        """Stop the running `up`."""
         if self.up:
             self.up.end()
         self.up = None
@@ -96,7 +96,7 @@ class GuideRunner:
             self._run("starling registry reload", {})
 
     def _type(self, block: Block, services: ExitStack) -> None:
-        """Type a block's commands. It is a terminal of its own, or some where it has `services` that don't end."""
+        """Run the commands of a block; `services` that it starts run until its end."""
         expected = block.exit_code
         exported: dict[str, str] = {}
         for command, output in block.commands():
@@ -114,7 +114,7 @@ class GuideRunner:
             expected = 0
 
     def _serve(self, command: str, exported: Variables, output: str, services: ExitStack) -> None:
-        """Start a service. An `up` takes the place of the one that runs, unless that is the same."""
+        """Start a service. An `up` replaces the running one, unless it is the same command."""
         if "up" not in command.split():
             service = self._started(command, exported)
             services.callback(service.end)
@@ -123,7 +123,7 @@ class GuideRunner:
             self._start(command, exported)
 
     def _start(self, command: str, exported: Variables) -> None:
-        """Start an `up`, after the one that runs."""
+        """Stop the running `up` and start another."""
         self.leave()
         self.up = self._started(command, exported)
         self.own[_ADDRESS] = _OWN.findall(self.up.said)[0].replace("0.0.0.0", "127.0.0.1")  # noqa: S104
@@ -146,7 +146,7 @@ class GuideRunner:
                 said += line
                 if _READY.search(line):
                     return Service(command, exported, process, said)
-        except BaseException:  # the test's time is over
+        except BaseException:  # the test has timed out
             process.kill()
             raise
         raise AssertionError(f"{command}\n{said}{log.read_text()}")
@@ -170,7 +170,7 @@ class GuideRunner:
         kept = {name: value for name, value in self.workspace.environment.items() if name != "STARLING_MODEL"}
         here = {
             "PATH": f"{Path(sys.executable).parent}:{kept['PATH']}",
-            "OLLAMA_BASE_URL": "http://127.0.0.1:9",  # nobody is there: the model is offline:rules
+            "OLLAMA_BASE_URL": "http://127.0.0.1:9",  # nothing listens there, so the model is offline:rules
             "STARLING_DEMO_CACHE": str(self.workspace.folder / "demo"),
         }
         port = {"PORT": self.own[_ADDRESS].rpartition(":")[2]} if _ADDRESS in self.own else {}
@@ -182,7 +182,7 @@ class GuideRunner:
         return _OWN.sub(lambda found: self.own.get(found[0], found[0]), text)
 
     def _learn(self, written: str, said: str) -> None:
-        """Note which of our ids, keys and addresses have the places of those in a guide."""
+        """Remember which real ids, keys and addresses stand for those written in a guide."""
         self.own |= dict(zip(_OWN.findall(written), _OWN.findall(said), strict=False))
 
 

@@ -1,4 +1,4 @@
-"""A whole platform for tests, without its edges: runs are accepted, claimed and executed as a worker does it.
+"""A platform for tests without HTTP and workers: runs are accepted, claimed and executed directly.
 
 The model is a script, written as a `ScriptedModel`; servers, database and HTTP are real.
 """
@@ -36,7 +36,7 @@ BENCH, SHOP = "mcp_agent_bench", "mcp_agent_shop"  # the same tools; those of th
 
 @dataclass(frozen=True, slots=True)
 class Workbench:
-    """The address of a running workbench server, and what its tools did."""
+    """The address of a running workbench server, and the record of its tool calls."""
 
     url: str
     file: Path
@@ -94,7 +94,7 @@ def calls(*asked: tuple[str, dict[str, Any] | str]) -> Answer:
 
 @dataclass(slots=True)
 class ScriptedModel:
-    """What the model answers to whom: each answer once, the last one from then on.
+    """Scripted answers by role: each answer once, the last one repeatedly.
 
     While `held`, each answer waits at a gate: the first at "1", and so on.
     """
@@ -131,7 +131,7 @@ class ScriptedModel:
 
 @dataclass(frozen=True, slots=True)
 class RunStream:
-    """All that one run's stream told."""
+    """All events of one run's stream."""
 
     key: RunKey
     events: Sequence[StoredEvent]
@@ -166,7 +166,7 @@ class RunStream:
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """The opened parts, and how a test makes a run with them."""
+    """The parts of a platform, and methods that start and execute runs."""
 
     settings: Settings
     services: Services
@@ -204,7 +204,7 @@ class Platform:
 
     @asynccontextmanager
     async def executing(self, key: RunKey) -> AsyncGenerator[asyncio.Task[RunResult | None]]:
-        """Execute a run for as long as the block lasts, then end that life as a crash would and hand the run back."""
+        """Execute a run during the block, then cancel it as a crash would, and release its lease."""
         claim = await self.claim(key)
         life = asyncio.get_running_loop().create_task(self.brain.execute(claim))
         try:
@@ -215,7 +215,7 @@ class Platform:
             await self.services.leases.release(claim.run)
 
     def requests_containing(self, contains: str) -> list[Body]:
-        """What the model was asked with these words in it."""
+        """Return the requests to the model that contain these words."""
         when = When(contains=contains)
         return [body for body in self.model.bodies if when.fits(body)]
 

@@ -1,4 +1,4 @@
-"""`starling run tail` on a run whose first events aren't kept any more."""
+"""`starling run tail` on a run whose first events were pruned."""
 
 import json
 
@@ -30,7 +30,7 @@ async def an_ended_run(engine: AsyncEngine) -> RunKey:
     return new.key
 
 
-async def test_tail_shows_one_gap_and_what_there_is(engine: AsyncEngine, database_url: str) -> None:
+async def test_tail_prints_one_gap_and_the_remaining_events(engine: AsyncEngine, database_url: str) -> None:
     key = await an_ended_run(engine)
     async with await AsyncConnection.connect(database_url) as connection:
         await connection.execute(b"DELETE FROM events WHERE seq <= 2")

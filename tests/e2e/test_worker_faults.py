@@ -1,4 +1,4 @@
-"""Two workers over one Postgres, and what may happen to one of them: the other goes on, and nothing is done twice."""
+"""Two workers on one Postgres: if one fails, the other continues and nothing is done twice."""
 
 import asyncio
 import json
@@ -120,7 +120,7 @@ def both_done(town: Town) -> bool:
     return town.effects.done() == ["put this", "charge that"]
 
 
-async def test_a_worker_that_is_killed_between_steps_is_replaced(town: Town) -> None:
+async def test_worker_killed_between_steps_is_replaced(town: Town) -> None:
     key = await town.between_steps()
     holder, _ = await town.holder(key)
 
@@ -134,7 +134,7 @@ async def test_a_worker_that_is_killed_between_steps_is_replaced(town: Town) -> 
     assert (await town.standing(key))[:2] == (2, 1)
 
 
-async def test_a_worker_that_was_stopped_past_its_lease_writes_and_does_nothing_more(town: Town) -> None:
+async def test_worker_stopped_past_its_lease_writes_and_calls_nothing(town: Town) -> None:
     key = await town.between_steps()
     holder, other = await town.holder(key)
 
@@ -152,7 +152,7 @@ async def test_a_worker_that_was_stopped_past_its_lease_writes_and_does_nothing_
     assert town.effects.done() == ["put this", "charge that"] * 2
 
 
-async def test_a_worker_that_is_terminated_finishes_the_step_and_another_goes_on(town: Town) -> None:
+async def test_terminated_worker_finishes_its_step_and_another_continues(town: Town) -> None:
     key = await town.between_steps()
     holder, _ = await town.holder(key)
 
@@ -167,7 +167,7 @@ async def test_a_worker_that_is_terminated_finishes_the_step_and_another_goes_on
     assert (await town.standing(key))[1] == 0
 
 
-async def test_a_second_sigterm_waits_for_no_step(town: Town) -> None:
+async def test_second_sigterm_stops_without_finishing_the_step(town: Town) -> None:
     key = await town.between_steps()
     holder, _ = await town.holder(key)
 

@@ -1,4 +1,4 @@
-"""An API process is killed while it streams: the run goes on at its worker, and its reader at the other API."""
+"""A killed API process: its runs continue at their worker, its readers at another API."""
 
 import asyncio
 import contextlib
@@ -63,7 +63,7 @@ async def begin(url: str) -> str:
         return (await response.json())["run_id"]
 
 
-async def test_readers_of_a_killed_api_read_on_at_another_one_and_miss_nothing(database_url: str) -> None:
+async def test_readers_of_killed_api_continue_at_another_without_a_gap(database_url: str) -> None:
     loop = asyncio.get_running_loop()
     async with a_home(database_url) as (workspace, model):
         with (

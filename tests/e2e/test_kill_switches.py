@@ -1,4 +1,4 @@
-"""An API process and a worker: what is switched off at the one is called no more by the other, within two seconds."""
+"""A kill switch set at an API process stops calls of a worker within two seconds."""
 
 import asyncio
 import json
@@ -111,7 +111,7 @@ async def town(module_database_url: str, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.parametrize("notice", ["heard", "missed"])
 @pytest.mark.parametrize("kind", SWITCHES)
-async def test_what_is_switched_off_is_called_no_more_within_two_seconds(town: Town, kind: str, notice: str) -> None:
+async def test_switched_off_target_is_not_called_after_two_seconds(town: Town, kind: str, notice: str) -> None:
     name = SWITCHES[kind]
     async with town.calling() as (run_id, stream):
         if notice == "heard":

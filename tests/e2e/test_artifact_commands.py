@@ -1,4 +1,4 @@
-"""A result that is too long, from the server to the command line: listed, read, saved as it was."""
+"""`starling run artifacts`: results too long for a stream are listed, printed and saved unchanged."""
 
 import hashlib
 import subprocess
@@ -31,7 +31,7 @@ def run(workspace: CliWorkspace) -> Generator[str]:
         yield workspace.json("run", "list")[0]["id"]
 
 
-def test_what_was_too_long_is_listed(workspace: CliWorkspace, run: str) -> None:
+def test_artifacts_of_a_run_are_listed(workspace: CliWorkspace, run: str) -> None:
     listed: list[dict[str, Any]] = workspace.json("run", "artifacts", run)
     table = workspace.starling("run", "artifacts", run).stdout.splitlines()
     shown = workspace.starling("run", "show", run).stdout
@@ -42,7 +42,7 @@ def test_what_was_too_long_is_listed(workspace: CliWorkspace, run: str) -> None:
     assert f"Artifacts\n  {listed[0]['call_id']:<8} poet.recite: {listed[0]['id']}\n" in shown
 
 
-def test_one_is_printed_as_it_was(workspace: CliWorkspace, run: str) -> None:
+def test_artifact_is_printed_unchanged(workspace: CliWorkspace, run: str) -> None:
     (listed,) = workspace.json("run", "artifacts", run)
 
     piped = subprocess.run(
@@ -64,7 +64,9 @@ def test_one_is_printed_as_it_was(workspace: CliWorkspace, run: str) -> None:
         (("RUN", "--tenant", "shop"), "There is no run"),
     ],
 )
-def test_what_isnt_there_is_told(workspace: CliWorkspace, run: str, arguments: tuple[str, ...], said: str) -> None:
+def test_unknown_artifact_or_run_is_refused(
+    workspace: CliWorkspace, run: str, arguments: tuple[str, ...], said: str
+) -> None:
     done = workspace.starling("run", "artifacts", *(run if word == "RUN" else word for word in arguments))
 
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""Keys on the command line, and what a real API does with them."""
+"""`starling key` commands, and what the API does with keys."""
 
 import json
 from collections.abc import Generator
@@ -16,7 +16,7 @@ def workspace(database_url: str) -> Generator[CliWorkspace]:
         yield workspace
 
 
-def test_keys_are_made_listed_and_revoked(workspace: CliWorkspace) -> None:
+def test_key_commands_create_list_and_revoke(workspace: CliWorkspace) -> None:
     made = workspace.json(
         *("key", "create", "ci", "--tenant", "shop", "--scope", "run", "--scope", "admin"),
         *("--server", "time", "--tool", "git.git_log", "--expires", "30d"),
@@ -40,7 +40,7 @@ def test_keys_are_made_listed_and_revoked(workspace: CliWorkspace) -> None:
     assert "revoked" in workspace.starling("key", "list").stdout
 
 
-def test_a_grant_of_what_isnt_there_is_told_of(workspace: CliWorkspace) -> None:
+def test_grant_of_unknown_servers_and_tools_warns(workspace: CliWorkspace) -> None:
     workspace.starling("registry", "reload", "--mcp-config", server_file(workspace, system_health=SYSTEM_HEALTH))
     known = ("--server", "system_health", "--tool", "system_health.disk")
 
@@ -62,14 +62,14 @@ def test_a_grant_of_what_isnt_there_is_told_of(workspace: CliWorkspace) -> None:
         (("revoke", "nonsense"), "There is no key"),
     ],
 )
-def test_wrong_wishes_are_told(workspace: CliWorkspace, arguments: tuple[str, ...], told: str) -> None:
+def test_invalid_key_options_are_refused(workspace: CliWorkspace, arguments: tuple[str, ...], told: str) -> None:
     done = workspace.starling("key", *arguments)
 
     assert done.returncode == 2
     assert told in done.stderr
 
 
-def test_other_machines_are_listened_to_only_where_there_is_a_key(workspace: CliWorkspace) -> None:
+def test_open_address_needs_a_key(workspace: CliWorkspace) -> None:
     refused = workspace.starling("serve", "--host", "0.0.0.0", "--port", "0")  # noqa: S104 - what it is about
     up_too = workspace.starling("up", "--host", "0.0.0.0", "--port", "0")  # noqa: S104
     key = workspace.json("key", "create", "anybody")["key"]
@@ -85,7 +85,7 @@ def test_other_machines_are_listened_to_only_where_there_is_a_key(workspace: Cli
         assert httpx.get(run, headers=forwarded | {"Authorization": f"Bearer {key}"}).status_code == 404
 
 
-def test_ask_shows_the_key_of_its_environment(workspace: CliWorkspace) -> None:
+def test_ask_sends_the_key_from_the_environment(workspace: CliWorkspace) -> None:
     key = workspace.json("key", "create", "anybody")["key"]
     workspace.json("key", "revoke", workspace.json("key", "list")[0]["id"])
     shown = CliWorkspace(workspace.folder, {**workspace.variables, "STARLING_API_KEY": key})

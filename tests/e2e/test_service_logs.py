@@ -1,4 +1,4 @@
-"""What a platform in production writes to its log."""
+"""Log lines of a platform in production."""
 
 import json
 import signal
@@ -21,7 +21,7 @@ def lines(service: Service) -> list[dict[str, Any]]:
     return [json.loads(line) for line in service.process.stderr.read().splitlines()]
 
 
-def test_each_line_is_json_says_which_run_it_is_about_and_holds_no_secret() -> None:
+def test_log_lines_are_json_with_run_ids_and_without_secrets() -> None:
     nobody = f"http://127.0.0.1:{free_port()}"
     services = {"CONTEXT_SERVICE_URL": nobody, "LANGFUSE_HOST": nobody}
     with new_workspace(LOG_LEVEL="INFO", **_SECRETS, **services) as workspace:

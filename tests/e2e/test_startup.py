@@ -10,7 +10,7 @@ from tests.support.tcp_proxy import proxied
 
 
 @pytest.mark.parametrize("command", [("serve", "--port", "0"), ("worker",)])
-async def test_a_service_waits_for_a_postgres_that_starts_later(database_url: str, command: tuple[str, ...]) -> None:
+async def test_service_waits_for_postgres_to_start(database_url: str, command: tuple[str, ...]) -> None:
     async with proxied(database_url) as database:
         port = database.proxy.port
         await database.proxy.stop()

@@ -1,4 +1,4 @@
-"""Agents of one's own, from the command line."""
+"""`starling agent` commands."""
 
 import json
 from collections.abc import Generator
@@ -16,7 +16,7 @@ def workspace(database_url: str) -> Generator[CliWorkspace]:
         yield workspace
 
 
-def test_an_agent_is_made_changed_shown_and_archived(workspace: CliWorkspace) -> None:
+def test_agent_commands_create_change_show_and_archive(workspace: CliWorkspace) -> None:
     (workspace.folder / "poet.json").write_text(json.dumps(POET))
     first = workspace.json("agent", "create", "poet.json")
     second = workspace.json("agent", "create", "poet.json", "--render-policy", "none")
@@ -37,7 +37,7 @@ def test_an_agent_is_made_changed_shown_and_archived(workspace: CliWorkspace) ->
     assert workspace.json("agent", "show", "poet")["agent"]["state"] == "archived"
 
 
-def test_a_person_reads_what_an_agent_is(workspace: CliWorkspace) -> None:
+def test_agent_show_prints_its_definition(workspace: CliWorkspace) -> None:
     made = workspace.starling("agent", "create", "--name", "poet", "--behavior", "You write haiku.", "--tenant", "shop")
 
     assert made.stdout.startswith("poet is in epoch 1, as version ")
@@ -61,7 +61,9 @@ def test_a_person_reads_what_an_agent_is(workspace: CliWorkspace) -> None:
         (("archive", "generalist"), "There is no custom agent 'generalist'"),
     ],
 )
-def test_what_cant_be_is_told_in_a_sentence(workspace: CliWorkspace, arguments: tuple[str, ...], told: str) -> None:
+def test_invalid_agent_is_refused_with_one_sentence(
+    workspace: CliWorkspace, arguments: tuple[str, ...], told: str
+) -> None:
     done = workspace.starling("agent", *arguments)
 
     assert done.returncode == 2

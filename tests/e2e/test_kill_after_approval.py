@@ -1,4 +1,4 @@
-"""The plug is pulled while a run waits for approval, and right after it was approved: the call is made once."""
+"""The platform is killed while a run waits for approval, or right after it: the call is made once."""
 
 import json
 from pathlib import Path
@@ -53,7 +53,7 @@ async def resolve(platform: PlatformProcess, interrupt: str, payload: dict[str, 
         return (await response.json())["run_id"]
 
 
-async def test_a_run_is_approved_after_a_kill(open_folder: Path) -> None:
+async def test_run_is_approved_after_a_kill(open_folder: Path) -> None:
     effects = EffectRecorder(open_folder / "effects")
     servers = {"effects": effects.as_server(approval="unsafe")}
     async with (
@@ -73,7 +73,7 @@ async def test_a_run_is_approved_after_a_kill(open_folder: Path) -> None:
     assert len(model.requests) == 4
 
 
-async def test_a_kill_right_after_the_answer_makes_the_call_once(open_folder: Path) -> None:
+async def test_kill_right_after_approval_makes_the_call_once(open_folder: Path) -> None:
     effects = EffectRecorder(open_folder / "effects")
     servers = {"effects": effects.as_server(approval="unsafe")}
     async with (

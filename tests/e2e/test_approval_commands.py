@@ -1,4 +1,4 @@
-"""A person at a terminal: asked for approval by a run, and giving or refusing it."""
+"""`starling run approve`: approving and refusing calls, answering questions."""
 
 import re
 import subprocess
@@ -36,7 +36,7 @@ def told_to_type(process: subprocess.Popen[str]) -> list[str]:
     raise AssertionError("the run asked nothing")
 
 
-def test_a_call_is_approved_from_the_command_line_and_ask_reads_on(workspace: CliWorkspace, platform: Service) -> None:
+def test_approved_call_is_made_and_ask_reads_on(workspace: CliWorkspace, platform: Service) -> None:
     with workspace.started("ask", QUESTION, "--url", platform.url) as asking:
         command = told_to_type(asking)
         listed = workspace.starling("run", "approve")
@@ -59,7 +59,7 @@ def test_a_call_is_approved_from_the_command_line_and_ask_reads_on(workspace: Cl
     assert workspace.json("run", "approve") == []
 
 
-def test_a_request_behind_a_run_that_waits_says_so(workspace: CliWorkspace, platform: Service) -> None:
+def test_request_behind_a_waiting_run_names_it(workspace: CliWorkspace, platform: Service) -> None:
     question = (QUESTION, "--url", platform.url, "--thread", "line")
     with workspace.started("ask", *question) as first:
         ahead = told_to_type(first)[2]
@@ -82,7 +82,7 @@ def test_a_request_behind_a_run_that_waits_says_so(workspace: CliWorkspace, plat
     assert document["behind"] == [{"run_id": ahead, "status": "waiting"}]
 
 
-def test_a_call_is_refused_with_a_note(workspace: CliWorkspace, platform: Service) -> None:
+def test_refused_call_passes_the_note_on(workspace: CliWorkspace, platform: Service) -> None:
     with workspace.started("ask", QUESTION, "--url", platform.url) as asking:
         command = told_to_type(asking)
         refused = workspace.starling(*command, "--reject", "--note", "not on a Friday")
@@ -97,7 +97,7 @@ def test_a_call_is_refused_with_a_note(workspace: CliWorkspace, platform: Servic
     assert "starling run approve" in late.stderr
 
 
-def test_what_is_wrong_with_an_answer_is_explained(workspace: CliWorkspace, platform: Service) -> None:
+def test_invalid_answer_is_refused_with_the_reason(workspace: CliWorkspace, platform: Service) -> None:
     with workspace.started("ask", QUESTION, "--url", platform.url) as asking:
         command = told_to_type(asking)
         no_json = workspace.starling(*command, "--payload", "{")
@@ -123,7 +123,7 @@ def test_what_is_wrong_with_an_answer_is_explained(workspace: CliWorkspace, plat
         ((RUN, "--id", "5"), "'5' is no id of an interrupt."),
     ],
 )
-def test_no_part_of_an_answer_goes_unheard(workspace: CliWorkspace, options: tuple[str, ...], told: str) -> None:
+def test_contradictory_answer_options_are_refused(workspace: CliWorkspace, options: tuple[str, ...], told: str) -> None:
     refused = workspace.starling("run", "approve", *options)
 
     assert refused.returncode == 2

@@ -171,7 +171,7 @@ async def missing(engine: AsyncEngine, stream: Sequence[Event]) -> dict[str, str
     return {part["part"]: part["reason"] for part in result["degraded"]}
 
 
-async def test_only_runs_that_use_a_removed_server_notice_reloads(
+async def test_reloads_affect_only_runs_that_use_a_removed_server(
     town: Town, model: ModelServer, engine: AsyncEngine, workbench: Workbench
 ) -> None:
     documents = iter(shapes(workbench))

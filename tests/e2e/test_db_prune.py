@@ -1,9 +1,9 @@
-"""`starling db prune` as an admin runs it."""
+"""`starling db prune`."""
 
 from tests.support.command_line import new_workspace
 
 
-def test_pruning_says_what_it_removes_and_why_nothing(database_url: str) -> None:
+def test_db_prune_reports_what_it_deletes(database_url: str) -> None:
     with new_workspace(DATABASE_URL=database_url) as workspace:
         nothing = workspace.starling("db", "prune", "--older-than", "30d")
         looked = workspace.json("db", "prune", "--older-than", "30d", "--dry-run", "--audit", "--tenant", "ours")
@@ -14,7 +14,7 @@ def test_pruning_says_what_it_removes_and_why_nothing(database_url: str) -> None
     assert looked["why_nothing"].startswith("No run ended before ")
 
 
-def test_an_age_that_is_none_is_refused(database_url: str) -> None:
+def test_db_prune_refuses_an_invalid_age(database_url: str) -> None:
     with new_workspace(DATABASE_URL=database_url) as workspace:
         refused = workspace.starling("db", "prune", "--older-than", "30")
 

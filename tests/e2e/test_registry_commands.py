@@ -1,4 +1,4 @@
-"""`starling registry`, as real processes."""
+"""`starling registry` commands."""
 
 import json
 from collections.abc import Generator
@@ -25,7 +25,7 @@ def planned(workspace: CliWorkspace, file: Path) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.timeout(180)  # each command is a process that imports everything
-def test_plan_reload_list_and_rollback(workspace: CliWorkspace) -> None:
+def test_registry_commands_plan_reload_list_and_roll_back(workspace: CliWorkspace) -> None:
     file = server_file(workspace, health=SYSTEM_HEALTH)
 
     code, report = planned(workspace, file)
@@ -45,7 +45,7 @@ def test_plan_reload_list_and_rollback(workspace: CliWorkspace) -> None:
     assert workspace.starling("registry", "rollback", "9" * 20).returncode == 2
 
 
-def test_a_bad_file_is_refused_with_nothing_changed(workspace: CliWorkspace) -> None:
+def test_reload_of_an_invalid_file_changes_nothing(workspace: CliWorkspace) -> None:
     file = workspace.folder / "mcp.json"
     file.write_text('{"mcpServers": {"a": {"command": 1}}}')
 
@@ -57,7 +57,7 @@ def test_a_bad_file_is_refused_with_nothing_changed(workspace: CliWorkspace) -> 
     assert workspace.json("registry", "list") == []
 
 
-def test_without_a_file_it_is_said_how_to_name_one(workspace: CliWorkspace) -> None:
+def test_reload_without_a_file_says_how_to_name_one(workspace: CliWorkspace) -> None:
     done = workspace.starling("registry", "plan")
 
     assert done.returncode == 2
@@ -65,7 +65,7 @@ def test_without_a_file_it_is_said_how_to_name_one(workspace: CliWorkspace) -> N
 
 
 @pytest.mark.timeout(180)
-async def test_a_platform_follows_its_file_and_other_processes(workspace: CliWorkspace) -> None:
+async def test_platform_follows_its_server_file_and_other_processes(workspace: CliWorkspace) -> None:
     file = server_file(workspace, health=SYSTEM_HEALTH)
 
     with workspace.running("up", "--port", "0", "--watch", "--mcp-config", file) as platform:

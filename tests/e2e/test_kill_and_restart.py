@@ -1,4 +1,4 @@
-"""Somebody pulls the plug: nothing is left behind, nothing is asked or done again, the run goes on."""
+"""The platform is killed: no process is left, nothing is asked or done again, runs continue."""
 
 import json
 import sys
@@ -105,7 +105,7 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS.keys())
-async def test_after_a_kill_nothing_is_left_and_nothing_is_asked_again(open_folder: Path, moment: Moment) -> None:
+async def test_kill_leaves_no_process_and_repeats_no_model_call(open_folder: Path, moment: Moment) -> None:
     held = Rule(Answer("never sent", hold="for ever"), replace(moment.held, nth=1))
     async with (
         ModelServer(script(held)) as model,
@@ -129,7 +129,7 @@ async def test_after_a_kill_nothing_is_left_and_nothing_is_asked_again(open_fold
         assert recorded(open_folder, "second") == ["two"]
 
 
-async def test_a_queued_run_survives_a_kill(open_folder: Path) -> None:
+async def test_queued_run_survives_a_kill(open_folder: Path) -> None:
     held = Rule(Answer("{}", hold="never"), When(schema="supervisor_decision", nth=1))
     async with (
         ModelServer(script(held)) as model,

@@ -1,4 +1,4 @@
-"""Somebody pulls the plug while calls are out: what may change something is done once, or somebody is asked."""
+"""The platform is killed during tool calls: each effect occurs once, or a person is asked about it."""
 
 import asyncio
 import json
@@ -138,7 +138,7 @@ def ended(events: Sequence[Event]) -> dict[str, str]:
     return {event.data["task_id"]: event.data["status"] for event in events if event.type == "task_result"}
 
 
-async def test_after_a_kill_each_effect_is_there_once_or_somebody_was_asked(open_folder: Path) -> None:
+async def test_after_a_kill_each_effect_occurred_once_or_was_asked_about(open_folder: Path) -> None:
     effects = EffectRecorder(open_folder / "effects")
     tasks = {
         "t1": [stalled("read_it", "seen", "after"), stalled("put", "kept", "after")],
@@ -173,7 +173,7 @@ async def test_after_a_kill_each_effect_is_there_once_or_somebody_was_asked(open
     assert "in_doubt   effects.charge" in text
 
 
-async def test_after_a_kill_a_reconcile_tool_is_asked_before_a_person(open_folder: Path) -> None:
+async def test_after_a_kill_the_reconcile_tool_is_called_before_a_person_is_asked(open_folder: Path) -> None:
     effects = EffectRecorder(open_folder / "effects")
     tasks = {
         "t1": [
