@@ -106,9 +106,9 @@ def test_invalid_answer_is_refused_with_the_reason(workspace: CliWorkspace, plat
         workspace.starling(*command)
         asking.communicate()
 
-    assert "--payload is no JSON object" in no_json.stderr
+    assert "--payload is not JSON" in no_json.stderr
     assert "payload.approved" in misfit.stderr
-    assert "is no id of a run" in nobody.stderr
+    assert "is not the id of a run" in nobody.stderr
     assert 0 not in {no_json.returncode, misfit.returncode, nobody.returncode}
     assert "Traceback" not in no_json.stderr + misfit.stderr + nobody.stderr
 
@@ -116,11 +116,11 @@ def test_invalid_answer_is_refused_with_the_reason(workspace: CliWorkspace, plat
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--reject",), "An answer needs its run."),
-        (("--payload", '{"approved": true}'), "An answer needs its run."),
-        ((RUN, "--reject", "--payload", '{"resolution": "done"}'), "--payload is the whole answer"),
-        ((RUN, "--note", "go", "--payload", '{"approved": true}'), "--payload is the whole answer"),
-        ((RUN, "--id", "5"), "'5' is no id of an interrupt."),
+        (("--reject",), "The id of the run is missing."),
+        (("--payload", '{"approved": true}'), "The id of the run is missing."),
+        ((RUN, "--reject", "--payload", '{"resolution": "done"}'), "--payload cannot be combined with"),
+        ((RUN, "--note", "go", "--payload", '{"approved": true}'), "--payload cannot be combined with"),
+        ((RUN, "--id", "5"), "'5' is not the id of an interrupt."),
     ],
 )
 def test_contradictory_answer_options_are_refused(workspace: CliWorkspace, options: tuple[str, ...], told: str) -> None:

@@ -58,7 +58,7 @@ def test_artifact_is_printed_unchanged(workspace: CliWorkspace, run: str) -> Non
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("no-id",), "is no id of a run"),
+        (("no-id",), "is not the id of a run"),
         (("01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e",), "There is no run"),
         (("RUN", "0" * 64), "There is no artifact"),
         (("RUN", "--tenant", "shop"), "There is no run"),

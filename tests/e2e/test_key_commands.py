@@ -57,7 +57,7 @@ def test_grant_of_unknown_servers_and_tools_warns(workspace: CliWorkspace) -> No
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("create", "x", "--tenant", "*"), "can't be a tenant"),
+        (("create", "x", "--tenant", "*"), "is not a tenant name"),
         (("create", "x", "--expires", "0d"), "is not a duration"),
         (("revoke", "nonsense"), "There is no key"),
     ],

@@ -333,7 +333,7 @@ async def test_a_process_that_cant_follow_the_registry_any_more_says_so(
         await connection.execute(update(servers).where(servers.c.name == "shop").values(config=newer))
         await connection.execute(text("SELECT pg_notify('starling_registry', '')"))
 
-    await wait_for(lambda: "follow-registry ended for good" in caplog.text)
+    await wait_for(lambda: "the background task follow-registry failed" in caplog.text)
     assert platform.worker_runtime.gateway.listing("shop") is not None
 
 

@@ -137,7 +137,7 @@ async def test_a_revoked_key_stops_the_calls_of_the_runs_that_it_asked_for(
     platform.model.release("off")
 
     stream = await life
-    assert f"The key {row.id}, with which this run was asked for, was revoked." in stream.of("tool_result")[0]["result"]
+    assert f"The key {row.id}, which this run was requested with, was revoked." in stream.of("tool_result")[0]["result"]
     assert "look disk" not in workbench.done()
     assert (await looked(platform)).status == "succeeded"
 

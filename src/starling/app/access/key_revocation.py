@@ -1,4 +1,4 @@
-"""Requests end with the key that they were let in with."""
+"""Ends requests, also open streams, when their key is revoked or expires."""
 
 import asyncio
 import logging
@@ -10,13 +10,13 @@ from starling.app.access.keys import KeyService
 from starling.app.runtime.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError, UnauthorizedError
 
-_LOOK_SECONDS = 2.0
+_CHECK_SECONDS = 2.0
 _REMEDY = "Call with another key of the tenant; `starling key create` makes one."
 _log = logging.getLogger(__name__)
 
 
 class RevocationWatcher:
-    """Knows the requests that are being served with a key. Made by `watch_revocations`."""
+    """The requests that are being served, by key. Opened by `watch_revocations`."""
 
     def __init__(self, keys: KeyService) -> None:
         self._keys = keys
@@ -24,7 +24,7 @@ class RevocationWatcher:
 
     @asynccontextmanager
     async def of(self, key_id: str) -> AsyncGenerator[None]:
-        """Run the block, and break it off with UnauthorizedError once the key is revoked or has expired."""
+        """Run the block; end it with UnauthorizedError once the key is revoked or has expired."""
         lifetime = asyncio.timeout(None)
         try:
             async with lifetime:
@@ -37,30 +37,30 @@ class RevocationWatcher:
         except TimeoutError:
             if not lifetime.expired():
                 raise
-            raise UnauthorizedError(f"The key {key_id} doesn't count any more.", _REMEDY) from None
+            raise UnauthorizedError(f"The key {key_id} was revoked or has expired.", _REMEDY) from None
 
     async def watch(self) -> None:
-        """Look after the keys in use every two seconds, for ever."""
+        """Check the keys in use every two seconds, until cancelled."""
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_CHECK_SECONDS)
             self._serving = defaultdict(set, {key: serving for key, serving in self._serving.items() if serving})
             try:
-                await self._look()
+                await self._end_revoked()
             except DatabaseUnavailableError as error:
-                _log.warning("the keys in use can't be looked at: %s", error)
+                _log.warning("the keys in use can't be checked: %s", error)
 
-    async def _look(self) -> None:
+    async def _end_revoked(self) -> None:
         if not self._serving:
             return
         in_use = frozenset(self._serving)
         for key_id in in_use - await self._keys.active(in_use):
             for lifetime in self._serving.pop(key_id):
-                lifetime.reschedule(0)  # long ago
+                lifetime.reschedule(0)  # in the past: it ends now
 
 
 @asynccontextmanager
 async def watch_revocations(keys: KeyService) -> AsyncGenerator[RevocationWatcher]:
-    """Watch over requests for as long as the context lasts."""
+    """Yield the watcher; it checks keys for as long as the context lasts."""
     revocations = RevocationWatcher(keys)
     async with in_background(revocations.watch(), "watch-keys"):
         yield revocations

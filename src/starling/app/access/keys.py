@@ -1,4 +1,4 @@
-"""Keys: made, shown once, checked at each request, revoked."""
+"""API keys: creating, checking and revoking them."""
 
 import hashlib
 import hmac
@@ -20,13 +20,13 @@ from starling.infra.postgres.keys import KeyRepository, NewKey, StoredKey
 _KEY = re.compile(r"sk-starling-([0-9a-f]{32})-([A-Za-z0-9_-]{43})")
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # never `*`, the name of what all tenants share
 _SECRET_BYTES: Final = 32
-_TRUSTED_SECONDS: Final = 2.0
-_LIST = "`starling key list` shows the keys that there are, `starling key create` makes one."
+_CACHE_SECONDS: Final = 2.0
+_LIST = "`starling key list` shows the existing keys, `starling key create` makes one."
 
 
 @dataclass(frozen=True, slots=True)
 class KeySpec:
-    """What a new key is to be; `lifetime` None: it never expires; `grant` None: it reaches everything."""
+    """A key to create. Without `lifetime` it never expires; without `grant` it reaches every server."""
 
     name: str
     tenant: str
@@ -36,7 +36,7 @@ class KeySpec:
 
 
 class KeyService:
-    """The keys of all tenants. A key that was found is believed for two seconds without another look."""
+    """Creates, checks and revokes the keys of all tenants. A key that was read is cached for two seconds."""
 
     def __init__(self, repository: KeyRepository, clock: Clock) -> None:
         self._repository = repository
@@ -44,7 +44,7 @@ class KeyService:
         self._found: dict[str, tuple[float, StoredKey]] = {}
 
     async def create(self, spec: KeySpec, actor: Actor) -> tuple[StoredKey, str]:
-        """Make a key; return its row, and the key itself, which nobody can read again.
+        """Create a key; return its row and the key itself, of which only the hash is stored.
 
         Raises InvalidRequestError.
         """
@@ -66,32 +66,35 @@ class KeyService:
         return await self._repository.revoke(canonical, actor)
 
     async def authenticate(self, key: str) -> Principal:
-        """Return who calls with a key. Raises UnauthorizedError, DatabaseUnavailableError."""
+        """Return the caller that a key belongs to. Raises UnauthorizedError, DatabaseUnavailableError."""
         parts = _KEY.fullmatch(key)
         if parts is None:
-            raise UnauthorizedError("That is no key of Starling's.", "A key looks like sk-starling-….")
-        found, news = await self._look_up(str(UUID(parts[1])))
+            raise UnauthorizedError(
+                "The bearer token is not a Starling key.",
+                "Keys begin with sk-starling-; `starling key create` makes one.",
+            )
+        found, was_read = await self._look_up(str(UUID(parts[1])))
         if found is None or not hmac.compare_digest(found.hash, _hash(parts[2])):
-            raise UnauthorizedError("There is no such key.", _LIST)
+            raise UnauthorizedError("This key does not exist.", _LIST)
         if found.state != "active":
             raise UnauthorizedError(f"The key {found.id} is {found.state}.", _LIST)
-        if news:
+        if was_read:
             await self._repository.use(found.id)
         return Principal(found.tenant, found.id, found.scopes, found.grant)
 
     async def active(self, key_ids: Collection[str]) -> frozenset[str]:
-        """Return those of the keys that count at this moment."""
+        """Return those of the keys that are neither revoked nor expired."""
         return await self._repository.active(key_ids)
 
     async def any_active(self) -> bool:
-        """Whether anybody could call with a key."""
+        """Whether any key is active."""
         return await self._repository.any_active()
 
     async def _look_up(self, key_id: str) -> tuple[StoredKey | None, bool]:
-        """Return a key, and whether the database was asked for it."""
+        """Return a key, and whether it was read from the database."""
         now = self._clock.monotonic()
         looked, found = self._found.get(key_id, (now, None))
-        if found is not None and now - looked <= _TRUSTED_SECONDS:
+        if found is not None and now - looked <= _CACHE_SECONDS:
             return found, False
         found = await self._repository.find(key_id)
         if found is not None:
@@ -100,20 +103,22 @@ class KeyService:
 
 
 def _hash(secret: str) -> bytes:
-    """SHA-256 is enough: nobody guesses 256 random bits, so there is nothing for a slow hash to slow down."""
+    """Hash with SHA-256: a slow hash is of no use, as 256 random bits cannot be guessed."""
     return hashlib.sha256(secret.encode()).digest()
 
 
 def _check(spec: KeySpec) -> None:
     if not _TENANT.fullmatch(spec.tenant):
         raise InvalidRequestError(
-            f"{spec.tenant!r} can't be a tenant.", "Use letters, digits, dots, dashes and underscores."
+            f"{spec.tenant!r} is not a tenant name.", "Use letters, digits, dots, dashes and underscores."
         )
     if not spec.name.strip() or not spec.name.isprintable():
-        raise InvalidRequestError("A key needs a name that can be read.", "Say who is to use it.")
+        raise InvalidRequestError(
+            f"{spec.name!r} is not a name for a key.", "Use printable characters, for example the name of its user."
+        )
     if not spec.scopes:
         raise InvalidRequestError("A key needs a scope.", f"Scopes are: {', '.join(Scope)}.")
     if spec.grant and (wrong := [tool for tool in sorted(spec.grant.tools) if not all(tool.partition("."))]):
-        raise InvalidRequestError(f"{wrong[0]!r} is no full name of a tool.", "Write server.tool.")
+        raise InvalidRequestError(f"{wrong[0]!r} is not the full name of a tool.", "Write server.tool.")
     if spec.grant and (whole := [tool for tool in sorted(spec.grant.tools) if tool.endswith(".*")]):
-        raise InvalidRequestError(f"{whole[0]!r} is no tool.", "Grant the whole server instead.")
+        raise InvalidRequestError(f"{whole[0]!r} is not a tool.", "Grant the whole server instead.")

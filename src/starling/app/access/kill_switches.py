@@ -1,4 +1,4 @@
-"""What is switched off, as a process knows it: never more than a second or two behind the database."""
+"""Kill switches and revoked keys, cached in the process; at most two seconds behind the database."""
 
 import logging
 from collections.abc import AsyncGenerator, Mapping
@@ -12,12 +12,12 @@ from starling.core.tools import Halts, ToolCall
 from starling.infra.postgres.kill_switches import HALTS, NOTHING, SwitchRepository
 from starling.infra.postgres.notifications import NotificationHub
 
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
 class KillSwitchCache(Halts):
-    """Says what is halted without asking anybody. While Postgres is away, what was known last goes on counting."""
+    """Answers from memory what is halted. While Postgres is away, the last known state applies."""
 
     def __init__(self, repository: SwitchRepository) -> None:
         self._repository = repository
@@ -34,15 +34,15 @@ class KillSwitchCache(Halts):
 
     def everything(self, tenant: str, caller: str) -> str:
         if caller in self._halted.revoked:
-            return f"The key {caller}, with which this run was asked for, was revoked."
+            return f"The key {caller}, which this run was requested with, was revoked."
         for name in (tenant, SHARED):
             if (name, "tenant", name) in self._halted.switches:
-                return _said("tenant", name, self._halted.switches[name, "tenant", name])
+                return _message("tenant", name, self._halted.switches[name, "tenant", name])
         return ""
 
     def named(self, kind: Literal["agent", "server"], tenant: str) -> Mapping[str, str]:
         return {
-            name: _said(kind, name, reason)
+            name: _message(kind, name, reason)
             for (owner, what, name), reason in self._halted.switches.items()
             if what == kind and owner in (tenant, SHARED)
         }
@@ -50,11 +50,11 @@ class KillSwitchCache(Halts):
     def _off(self, kind: str, name: str, tenant: str) -> str:
         for owner in (tenant, SHARED):
             if (owner, kind, name) in self._halted.switches:
-                return _said(kind, name, self._halted.switches[owner, kind, name])
+                return _message(kind, name, self._halted.switches[owner, kind, name])
         return ""
 
     async def refresh(self) -> None:
-        """Know what the database knows now. Raises DatabaseUnavailableError."""
+        """Read the current state. Raises DatabaseUnavailableError."""
         self._halted = await self._repository.halted(self._halted)
 
     @asynccontextmanager
@@ -65,14 +65,14 @@ class KillSwitchCache(Halts):
             yield
 
     async def _listen(self, hub: NotificationHub) -> None:
-        async with aclosing(hub.notices(HALTS, at_least_every=_LOOK_SECONDS)) as bell:
+        async with aclosing(hub.notices(HALTS, at_least_every=_POLL_SECONDS)) as bell:
             async for _ in bell:
                 try:
                     await self.refresh()
                 except DatabaseUnavailableError as error:
-                    _log.warning("what is switched off can't be read: %s", error)
+                    _log.warning("kill switches can't be read: %s", error)
 
 
-def _said(kind: str, name: str, reason: str) -> str:
+def _message(kind: str, name: str, reason: str) -> str:
     what = "Everything" if name == SHARED else f"The {kind} {name}"
     return f"{what} is switched off: {reason}"

@@ -1,4 +1,4 @@
-"""`starling agent`: agents of one's own, beside those of the servers and the built-in ones."""
+"""`starling agent`: create, list, show and archive custom agents."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -28,32 +28,35 @@ _DESCRIPTION_CHARS = 100
 _HASH_CHARS = 12
 
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-_Tenant = Annotated[str, typer.Option(help="Whose agents.")]
+_Tenant = Annotated[str, typer.Option(help="The tenant of the agents.")]
 
 
 @app.callback()
 def root() -> None:
-    """Manage agents of your own. Runs that have begun go on with what they began with."""
+    """Manage custom agents. Runs that have begun keep the agents that they began with."""
 
 
 @app.command()
 def create(  # noqa: PLR0913, PLR0917 - one for each option
     context: typer.Context,
     file: Annotated[Path | None, typer.Argument(help="A JSON file with its configuration.")] = None,
-    name: Annotated[str | None, typer.Option(help="What it is to be called.")] = None,
-    behavior: Annotated[str | None, typer.Option(help="Its instruction, in plain words.")] = None,
-    model: Annotated[str | None, typer.Option(metavar="PROVIDER:MODEL", help="The model; else its role's.")] = None,
+    name: Annotated[str | None, typer.Option(help="The name of the agent.")] = None,
+    behavior: Annotated[str | None, typer.Option(help="The instruction for the agent.")] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="PROVIDER:MODEL", help="The model; default: that of its role.")
+    ] = None,
     tool: Annotated[
-        list[str] | None, typer.Option(metavar="SERVER.TOOL", help="What it may call, or SERVER.*; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="SERVER.TOOL", help="A tool that it may call, or SERVER.*; may be repeated."),
     ] = None,
     render_policy: Annotated[
-        str | None, typer.Option(help="How it is shown the conversation: last_messages, none or summary.")
+        str | None, typer.Option(help="How it sees the conversation: last_messages, none or summary.")
     ] = None,
-    reviewer: Annotated[str | None, typer.Option(help="The agent of your own that reviews its results.")] = None,
+    reviewer: Annotated[str | None, typer.Option(help="The custom agent that reviews its results.")] = None,
     tenant: _Tenant = DEFAULT_TENANT,
     as_json: _Json = False,
 ) -> None:
-    """Make an agent, or a new version of it, from a file, from options, or from a file that options change."""
+    """Create an agent or a new version of it, from a file, from options, or from both; options win."""
     given = {
         "id": name,
         "behavior_template": behavior,
@@ -73,12 +76,12 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
 
 @app.command("list")
 def list_agents(context: typer.Context, tenant: _Tenant = DEFAULT_TENANT, as_json: _Json = False) -> None:
-    """List all agents that runs can use now: specialists, built-in ones and your own."""
+    """List all agents that runs can use now: specialists, built-in and custom agents."""
     found = _with(context, lambda agents: agents.list(_owner(tenant)))
     if as_json:
         print_json([asdict(agent) for agent in found.agents])
     elif found.agents:
-        print_table(("NAME", "KIND", "STATE", "TOOLS", "WHAT IT IS GOOD FOR"), [_cells(one) for one in found.agents])
+        print_table(("NAME", "KIND", "STATE", "TOOLS", "DESCRIPTION"), [_cells(one) for one in found.agents])
     else:
         print_line("There are no agents yet. `starling up` makes the first epoch.")
 
@@ -90,7 +93,7 @@ def show(
     tenant: _Tenant = DEFAULT_TENANT,
     as_json: _Json = False,
 ) -> None:
-    """Show one agent and, if it is one of your own, its versions."""
+    """Show one agent and the versions of a custom agent."""
     found = _with(context, lambda agents: agents.show(_owner(tenant), name))
     if as_json:
         print_json({"agent": asdict(found.agent), "versions": [_document(one) for one in found.versions]})
@@ -111,7 +114,7 @@ def archive(
     tenant: _Tenant = DEFAULT_TENANT,
     as_json: _Json = False,
 ) -> None:
-    """Take an agent of your own away from runs that are accepted from now on. Its versions stay."""
+    """Archive a custom agent: runs accepted from now on don't have it. Its versions are kept."""
     gone = _with(context, lambda agents: agents.archive(tenant, name, Actor(tenant, LOCAL, "cli")))
     if as_json:
         print_json(asdict(gone))
@@ -129,7 +132,7 @@ async def _done[T](settings: Settings, do: Callable[[AgentService], Awaitable[T]
 
 
 def _owner(tenant: str) -> Principal:
-    """Whoever sits at this machine may do everything."""
+    """Return a principal with all scopes: commands on this machine need no key."""
     return Principal(tenant, "", frozenset(Scope))
 
 
@@ -147,9 +150,9 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         document = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise InvalidRequestError(f"{file} can't be read: {error}.", "Name a JSON file.") from None
+        raise InvalidRequestError(f"{file} can't be read: {error}.", "Give a JSON file.") from None
     if not isinstance(document, dict):
-        raise InvalidRequestError(f"{file} holds no JSON object.", 'Write {"id": …, "behavior_template": …}.')
+        raise InvalidRequestError(f"{file} does not contain a JSON object.", 'Write {"id": …, "behavior_template": …}.')
     return document  # pyright: ignore[reportUnknownVariableType]
 
 

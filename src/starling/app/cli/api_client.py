@@ -1,4 +1,4 @@
-"""A running Starling, over HTTP."""
+"""A client of the HTTP API."""
 
 import json
 import time
@@ -13,14 +13,14 @@ from starling.core.errors import DatabaseUnavailableError, InvalidRequestError, 
 from starling.core.ids import new_id
 
 _CONNECT_SECONDS = 5.0
-_SILENCE_SECONDS = 60.0  # the server sends a sign of life every 15 s
-_RETURN_SECONDS = 60.0  # how long a Starling that went away is waited for
+_READ_SECONDS = 60.0  # the server sends a ping every 15 s
+_RECONNECT_SECONDS = 60.0  # how long to reconnect after the API went away
 _PAUSE_SECONDS = 0.5
 _TRIES = 4  # to have a request accepted
 
 
 class ApiUnavailableError(StarlingError):
-    """Nobody answers at the address, or not any more."""
+    """The API at the address does not answer."""
 
     code = "api_unavailable"
 
@@ -37,13 +37,13 @@ class StreamedEvent:
 class ApiClient:
     """The API at `url`, called with `key` if there is one.
 
-    Raises ApiUnavailableError; InvalidRequestError and StarlingError with the API's own words.
+    Raises ApiUnavailableError; InvalidRequestError and StarlingError with the message of the API.
     """
 
     def __init__(self, url: str, key: str = "") -> None:
-        self.run_id = ""  # of the run that the last request led to
+        self.run_id = ""  # of the last request's run
         self._url = url.rstrip("/")
-        timeout = httpx.Timeout(_CONNECT_SECONDS, read=_SILENCE_SECONDS)
+        timeout = httpx.Timeout(_CONNECT_SECONDS, read=_READ_SECONDS)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._client = httpx.Client(base_url=self._url, headers=headers, timeout=timeout, trust_env=False)
 
@@ -56,7 +56,7 @@ class ApiClient:
             yield from self._go_on(self.run_id, last.seq)
 
     def ahead(self, run_id: str) -> tuple[str, str] | None:
-        """Return the id and status of what a run stands behind, None where it can begin, or nobody can tell."""
+        """Return id and status of the run that a queued run waits for, or None."""
         try:
             response = self._client.get(f"/v1/runs/{run_id}")
             found = response.json().get("behind")
@@ -65,7 +65,7 @@ class ApiClient:
         return (found["run_id"], found["status"]) if found else None
 
     def _begin(self, request: Mapping[str, Any]) -> Iterator[StreamedEvent]:
-        """Yield events until the stream breaks off. Sent again under one key, a request still leads to one run."""
+        """Yield events until the stream ends. The idempotency key makes repeated requests lead to one run."""
         headers = {"Idempotency-Key": new_id()}
         for tries_left in reversed(range(_TRIES)):
             try:
@@ -82,18 +82,20 @@ class ApiClient:
             time.sleep(_PAUSE_SECONDS)
 
     def _go_on(self, run_id: str, after: int) -> Iterator[StreamedEvent]:
-        """Yield the rest of a run whose stream broke off, as soon as the API is there again."""
-        end = time.monotonic() + _RETURN_SECONDS
+        """Yield the rest of a broken stream once the API answers again."""
+        end = time.monotonic() + _RECONNECT_SECONDS
         while True:
             try:
                 for event in self._events("GET", f"/v1/runs/{run_id}/events", headers={"Last-Event-ID": str(after)}):
-                    after, end = event.seq, time.monotonic() + _RETURN_SECONDS
+                    after, end = event.seq, time.monotonic() + _RECONNECT_SECONDS
                     yield event
                     if event.type == "done":
                         return
             except httpx.TransportError as error:
                 if time.monotonic() > end:
-                    raise self._away(error, f"`starling run tail {run_id} --after {after}` reads on.") from error
+                    raise self._away(
+                        error, f"`starling run tail {run_id} --after {after}` continues the stream."
+                    ) from error
             time.sleep(_PAUSE_SECONDS)
 
     def _events(self, method: str, path: str, **request: Any) -> Iterator[StreamedEvent]:
@@ -106,8 +108,8 @@ class ApiClient:
 
     def _away(self, error: httpx.TransportError, remedy: str = "") -> ApiUnavailableError:
         reason = str(error).rstrip(".") or type(error).__name__
-        remedy = remedy or "Start one with `starling up`, or say with --url where it is."
-        return ApiUnavailableError(f"No Starling answers at {self._url}: {reason}.", remedy)
+        remedy = remedy or "Start it with `starling up`, or give its address with --url."
+        return ApiUnavailableError(f"The API at {self._url} does not answer: {reason}.", remedy)
 
 
 def _event(item: ServerSentEvent) -> StreamedEvent:
@@ -119,7 +121,10 @@ def _refusal(response: httpx.Response) -> StarlingError:
         problem = response.json()
         detail, remedy = str(problem["detail"]), str(problem.get("remedy", ""))
     except (ValueError, KeyError, TypeError):
-        detail, remedy = f"{response.url} answered {response.status_code}.", "Check that --url leads to a Starling."
+        detail, remedy = (
+            f"{response.url} answered {response.status_code}.",
+            "Check that --url is the address of Starling's API.",
+        )
     if response.status_code == 503:
         return DatabaseUnavailableError(detail, remedy)
     return InvalidRequestError(detail, remedy) if response.is_client_error else StarlingError(detail, remedy)

@@ -1,4 +1,4 @@
-"""`starling ask`: one request to a running Starling."""
+"""`starling ask`: send a request to the API."""
 
 import sys
 from threading import Timer
@@ -19,26 +19,24 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def ask(
     context: typer.Context,
-    text: Annotated[str, typer.Argument(help="The request, in plain words; - reads it from standard input.")],
-    thread: Annotated[
-        str | None, typer.Option(help="The conversation that it belongs to; a new one without this.")
-    ] = None,
+    text: Annotated[str, typer.Argument(help="The request in plain words; - reads it from standard input.")],
+    thread: Annotated[str | None, typer.Option(help="The conversation to continue; default: a new one.")] = None,
     url: Annotated[
-        str | None, typer.Option(help="Where Starling listens; STARLING_HOST and PORT count too.", show_default=False)
+        str | None, typer.Option(help="The address of the API; default: STARLING_HOST and PORT.", show_default=False)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
 ) -> None:
-    """Send a request to a running Starling and read along. Going away doesn't stop the run.
+    """Send a request to the API and show the events of its run. Ctrl-C does not stop the run.
 
-    STARLING_API_KEY is the key to call with, where one is needed.
+    Set STARLING_API_KEY where the API needs a key.
     """
     settings = settings_of(context)
     request = {"input": sys.stdin.read() if text == "-" else text, "thread_id": thread or f"cli-{uuid4().hex[:12]}"}
     key = settings.api_key.get_secret_value() if settings.api_key else ""
     display = RunDisplay(results())
     api, status = ApiClient(url or f"http://{settings.host}:{settings.port}", key), ""
-    patience = Timer(IDLE_SECONDS, _tell_ahead, (api, display))
-    patience.daemon = True
+    idle_timer = Timer(IDLE_SECONDS, _show_run_ahead, (api, display))
+    idle_timer.daemon = True
     try:
         for event in api.ask(request):
             display.run_id = api.run_id
@@ -48,18 +46,18 @@ def ask(
             else:
                 display.feed(event.seq, event.type, event.data)
                 if event.type == "run_started":
-                    patience.start()
+                    idle_timer.start()
     except StoppedBySignal:
         if api.run_id:
-            typer.echo(f"\nThe run goes on: `starling run tail {api.run_id}` reads along.", err=True)
+            typer.echo(f"\nThe run continues: `starling run tail {api.run_id}` follows it.", err=True)
         raise
     finally:
-        patience.cancel()
+        idle_timer.cancel()
     if status != "succeeded":
         raise typer.Exit(1)
 
 
-def _tell_ahead(api: ApiClient, display: RunDisplay) -> None:
-    """Say why nothing has come after a while, where another run is why."""
+def _show_run_ahead(api: ApiClient, display: RunDisplay) -> None:
+    """Show which run a queued run waits for."""
     if display.idle and (ahead := api.ahead(display.run_id)) and display.idle:
         display.behind(*ahead)

@@ -1,4 +1,4 @@
-"""The settings of one command: options of the command line first, then the environment and the file."""
+"""Settings of a command: command-line options, then the environment, then the settings file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ _QUIET = "WARNING"
 
 
 def settings_of(context: typer.Context) -> Settings:
-    """Load the settings of a command that ends by itself: it logs nothing below a warning unless told to.
+    """Load the settings of a command that ends by itself; by default it logs warnings only.
 
     Raises ConfigurationError.
     """
@@ -25,7 +25,7 @@ def settings_of(context: typer.Context) -> Settings:
 
 
 def service_settings_of(context: typer.Context, **given: object) -> Settings:
-    """Load the settings of a service; what is `given` and not None goes first. Raises ConfigurationError."""
+    """Load the settings of a service; `given` values that are not None take precedence. Raises ConfigurationError."""
     settings = _load(context, {name: value for name, value in given.items() if value is not None})
     configure_logs(settings.log_level, diagnostics(), settings)
     return settings

@@ -1,4 +1,4 @@
-"""`starling db`: the database's schema, and what is removed from it."""
+"""`starling db`: migrate the schema, prune old rows."""
 
 from datetime import UTC
 from typing import Annotated
@@ -22,7 +22,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 @app.callback()
 def root() -> None:
-    """Look after the database."""
+    """Migrate and prune the database."""
 
 
 @app.command()
@@ -30,7 +30,7 @@ def upgrade(
     context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Bring the database to the schema that this Starling needs. `starling up` does it by itself."""
+    """Migrate the database to the schema of this version. `starling up` does so by itself."""
     database = find_database(settings_of(context))
     with progress("Migrating …"):
         revision = run_until_stopped(upgrade_schema(database.direct_url))
@@ -43,13 +43,13 @@ def upgrade(
 @app.command()
 def prune(
     context: typer.Context,
-    older_than: Annotated[str, typer.Option(help="How long ago a run has to have ended: 45m, 12h, 30d, 8w.")],
-    tenant: Annotated[str | None, typer.Option(help="Whose; without it, everybody's.")] = None,
-    audit: Annotated[bool, typer.Option("--audit", help="The audit trail too: who changed what.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    older_than: Annotated[str, typer.Option(help="Prune runs that ended longer ago than this: 45m, 12h, 30d, 8w.")],
+    tenant: Annotated[str | None, typer.Option(help="Prune one tenant only; default: all.")] = None,
+    audit: Annotated[bool, typer.Option("--audit", help="Prune the audit trail too.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be removed.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Remove what ended runs left, beside runs that go on. Results, last events and conversations stay."""
+    """Remove details of ended runs, also while others run. Results, last events and conversations are kept."""
     which = Selection(parse_duration(older_than), tenant, audit)
     with progress("Looking …" if dry_run else "Removing …"):
         forgotten = run_until_stopped(_prune(settings_of(context), which, dry_run=dry_run))

@@ -1,4 +1,4 @@
-"""`starling doctor`: what is wrong, and what to do about it."""
+"""`starling doctor`: check the installation."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -22,9 +22,9 @@ def doctor(
     context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Check Python, Postgres, disk, clock, models, servers and the services around; say what to do.
+    """Check Python, Postgres, disk, clock, models, MCP servers and configured services; suggest remedies.
 
-    Starts each MCP server once and asks each model for a word. Exits with 1 where there is a problem.
+    Starts each MCP server once and asks each model for one word. Exits with 1 if there is a problem.
     """
     settings = with_servers_found_here(settings_of(context))
     with progress("Looking …"):

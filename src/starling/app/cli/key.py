@@ -1,4 +1,4 @@
-"""`starling key`: who may call the API."""
+"""`starling key`: create, list and revoke API keys."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -27,27 +27,28 @@ _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.callback()
 def root() -> None:
-    """Manage the keys that the API is called with."""
+    """Manage API keys."""
 
 
 @app.command()
 def create(  # noqa: PLR0913, PLR0917 - one for each option
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Who is to use it.")],
-    tenant: Annotated[str, typer.Option(help="Whose threads and runs it sees.")] = DEFAULT_TENANT,
-    scope: Annotated[
-        list[Scope] | None, typer.Option(help="What it is for; may be repeated. `run` without it.")
-    ] = None,
+    name: Annotated[str, typer.Argument(help="A name for the key, for example of its user.")],
+    tenant: Annotated[str, typer.Option(help="The tenant of the key.")] = DEFAULT_TENANT,
+    scope: Annotated[list[Scope] | None, typer.Option(help="What it permits; may be repeated. Default: run.")] = None,
     server: Annotated[
-        list[str] | None, typer.Option(help="A server that its runs may reach; may be repeated. All without it.")
+        list[str] | None, typer.Option(help="A server that its runs may call; may be repeated. Default: all.")
     ] = None,
     tool: Annotated[
-        list[str] | None, typer.Option(metavar="SERVER.TOOL", help="A single tool besides; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="SERVER.TOOL", help="A single tool that its runs may call; may be repeated."),
     ] = None,
-    expires: Annotated[str | None, typer.Option(help="After how long, like 12h, 30d or 8w; never without it.")] = None,
+    expires: Annotated[
+        str | None, typer.Option(help="Lifetime, such as 12h, 30d or 8w. Default: it never expires.")
+    ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Make a key and show it, this one time."""
+    """Create a key and print it. It cannot be shown again."""
     grant = Grant(frozenset(server or ()), frozenset(tool or ())) if server or tool else None
     lifetime = parse_duration(expires) if expires is not None else None
     spec = KeySpec(name, tenant, frozenset(scope or [Scope.RUN]), grant, lifetime)
@@ -65,10 +66,10 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
 @app.command("list")
 def list_keys(
     context: typer.Context,
-    tenant: Annotated[str | None, typer.Option(help="Of one tenant only.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Keys of this tenant only.")] = None,
     as_json: _Json = False,
 ) -> None:
-    """List the keys, the oldest first, those that count no more too."""
+    """List keys, oldest first, also revoked and expired ones."""
     rows = run_until_stopped(_list(settings_of(context), tenant))
     if as_json:
         print_json([_document(row) for row in rows])
@@ -84,7 +85,7 @@ def revoke(
     key: Annotated[str, typer.Argument(metavar="ID", help="The key's id.")],
     as_json: _Json = False,
 ) -> None:
-    """Revoke a key: new calls with it are refused, and streams that it reads end within seconds."""
+    """Revoke a key: new calls are refused, and its open streams end within seconds."""
     row = run_until_stopped(_revoke(settings_of(context), key))
     if as_json:
         print_json(_document(row))
@@ -93,7 +94,7 @@ def revoke(
 
 
 async def _create(settings: Settings, spec: KeySpec) -> tuple[StoredKey, str, Sequence[str]]:
-    """Return the row, the key, and which servers and tools of its grant aren't there."""
+    """Return the row, the key, and the servers and tools of its grant that do not exist."""
     async with open_admin(settings) as admin:
         row, key = await admin.keys.create(spec, Actor.local("cli"))
         return row, key, _unknown(spec.grant, await admin.servers.servers())

@@ -1,4 +1,4 @@
-"""Commands that are imported when they are chosen: the one place of the command line that imports inside a function."""
+"""Commands that are imported when they are chosen, so that `--help` is quick."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from typer.main import get_command
 
 @dataclass(frozen=True, slots=True)
 class Lazy:
-    """Where a command is: `app` of `module`, as a whole, or the command of the same name in it."""
+    """A command: `app` of `module`, or the command of the same name in it."""
 
     module: str
     help: str

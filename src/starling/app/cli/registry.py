@@ -1,4 +1,4 @@
-"""`starling registry`: what runs are made of, as an admin changes it."""
+"""`starling registry`: list, plan, reload and roll back epochs."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -26,15 +26,15 @@ CHANGES = 10  # the exit code of a plan that isn't empty
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 _File = Annotated[
-    Path | None, typer.Option(help="An mcpServers file; else STARLING_MCP_CONFIG, else mcp.json in this folder.")
+    Path | None, typer.Option(help="An mcpServers file; default: STARLING_MCP_CONFIG, then mcp.json in this folder.")
 ]
-_Relist = Annotated[bool, typer.Option("--relist", help="List servers whose configuration is unchanged again, too.")]
+_Relist = Annotated[bool, typer.Option("--relist", help="Also list the tools of unchanged servers again.")]
 _AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback()
 def root() -> None:
-    """Change what runs are made of. Runs that have begun go on with what they began with."""
+    """Change which servers runs use. Runs that have begun keep the epoch that they began with."""
 
 
 @app.command("list")
@@ -43,7 +43,7 @@ def list_epochs(
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, newest first.")] = 20,
     as_json: _AsJson = False,
 ) -> None:
-    """List the epochs: when and by whom each was made, what changed, and how many runs hold it."""
+    """List the epochs: who made each and when, what changed, and how many runs use it."""
     found = run_until_stopped(_with(settings_of(context), lambda services: services.epochs.latest(limit)))
     if as_json:
         print_json([_document(record) for record in found])
@@ -55,10 +55,9 @@ def list_epochs(
 
 @app.command()
 def plan(context: typer.Context, mcp_config: _File = None, relist: _Relist = False, as_json: _AsJson = False) -> None:
-    """Say what a reload would change, and change nothing.
+    """Show what a reload would change, without changing anything.
 
-    New and changed servers are started and listed. Exits with 0 where nothing would change, with 10 where something
-    would.
+    New and changed servers are started and listed. Exits with 0 if nothing would change, with 10 otherwise.
     """
     settings = settings_of(context)
     config = _config(settings, mcp_config)
@@ -71,9 +70,9 @@ def plan(context: typer.Context, mcp_config: _File = None, relist: _Relist = Fal
 
 @app.command()
 def reload(context: typer.Context, mcp_config: _File = None, relist: _Relist = False, as_json: _AsJson = False) -> None:
-    """Make the servers that came from files be those of this file, in every process. `plan` says before what changes.
+    """Replace the servers that came from files by those of this file, in every process. `plan` shows the changes.
 
-    Servers that were added with `starling server add` stay.
+    Servers added with `starling server add` are kept.
     """
     settings = settings_of(context)
     config, actor = _config(settings, mcp_config), Actor.local("cli")
@@ -89,13 +88,15 @@ def rollback(
     context: typer.Context,
     number: Annotated[
         int | None,
-        typer.Argument(min=1, max=2**63 - 1, help="The epoch to go back to; else that before servers last changed."),
+        typer.Argument(
+            min=1, max=2**63 - 1, help="The epoch to go back to; default: the one before servers last changed."
+        ),
     ] = None,
     as_json: _AsJson = False,
 ) -> None:
-    """Make the servers of an earlier epoch those of a new one. Tenants keep the agents that they have.
+    """Make a new epoch with the servers of an earlier one. Tenants keep their agents.
 
-    A file that names other servers wins again when it is read: at the next start or reload.
+    The next start or reload reads the file again and applies it.
     """
     actor = Actor.local("cli")
     report = run_until_stopped(_with(settings_of(context), lambda services: services.registry.rollback(number, actor)))
@@ -103,7 +104,7 @@ def rollback(
 
 
 async def _with[Found](settings: Settings, ask: Callable[[Services], Awaitable[Found]]) -> Found:
-    logging.getLogger("mcp_gateway.catalog").setLevel(logging.ERROR)  # what it warns of, reports say
+    logging.getLogger("mcp_gateway.catalog").setLevel(logging.ERROR)  # the report has the same warnings
     async with open_services(settings, find_database(settings)) as services:
         return await ask(services)
 

@@ -1,4 +1,4 @@
-"""The `starling` command: its groups, its global options, and what errors and signals come to."""
+"""The `starling` command: subcommands, global options, exit codes."""
 
 import logging
 import sys
@@ -22,18 +22,18 @@ _EXIT_CODES = {
     "api_unavailable": UNAVAILABLE,
 }
 _COMMANDS = {
-    "up": Lazy("starling.app.cli.up", "Start everything in one process: database, servers, worker, API."),
-    "ask": Lazy("starling.app.cli.ask", "Send a request to a running Starling and read along."),
-    "run": Lazy("starling.app.cli.run", "List, show, tail, answer and cancel runs, read their artifacts."),
+    "up": Lazy("starling.app.cli.up", "Start everything in one process: database, MCP servers, worker and API."),
+    "ask": Lazy("starling.app.cli.ask", "Send a request to the API and show the events of its run."),
+    "run": Lazy("starling.app.cli.run", "Manage runs: list, show, tail, approve, cancel, artifacts."),
     "server": Lazy("starling.app.cli.server", "Manage MCP servers: list, show, test, add, remove."),
-    "agent": Lazy("starling.app.cli.agent", "Manage agents of your own: create, list, show, archive."),
-    "key": Lazy("starling.app.cli.key", "Manage the keys that the API is called with: create, list, revoke."),
-    "switch": Lazy("starling.app.cli.switch", "Stop tools from being called: off, on, list."),
-    "registry": Lazy("starling.app.cli.registry", "Change what runs are made of: list, plan, reload, rollback."),
-    "serve": Lazy("starling.app.cli.serve", "Serve the API only; runs are left to workers."),
-    "worker": Lazy("starling.app.cli.worker", "Work on runs only."),
-    "doctor": Lazy("starling.app.cli.doctor", "Say what is wrong, and what to do about it."),
-    "db": Lazy("starling.app.cli.db", "Look after the database: upgrade, prune."),
+    "agent": Lazy("starling.app.cli.agent", "Manage custom agents: create, list, show, archive."),
+    "key": Lazy("starling.app.cli.key", "Manage API keys: create, list, revoke."),
+    "switch": Lazy("starling.app.cli.switch", "Manage kill switches for tools: off, on, list."),
+    "registry": Lazy("starling.app.cli.registry", "Manage epochs of servers: list, plan, reload, rollback."),
+    "serve": Lazy("starling.app.cli.serve", "Serve the API only; workers execute the runs."),
+    "worker": Lazy("starling.app.cli.worker", "Execute runs only."),
+    "doctor": Lazy("starling.app.cli.doctor", "Check the installation and suggest remedies."),
+    "db": Lazy("starling.app.cli.db", "Manage the database: upgrade, prune."),
 }
 _log = logging.getLogger(__name__)
 
@@ -56,20 +56,20 @@ def _say_version(wanted: bool) -> None:
 def root(
     context: typer.Context,
     settings: Annotated[
-        Path | None, typer.Option(help="The settings file; without it, starling.yaml in this folder if there is one.")
+        Path | None, typer.Option(help="The settings file; default: starling.yaml in this folder, if it exists.")
     ] = None,
     _: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say which this is.")
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Starling: you give it MCP servers, it makes a specialist of each and lets them solve what you ask."""
+    """Starling makes a specialist agent of each MCP server and lets them solve your requests together."""
     context.obj = settings
 
 
 def main() -> None:
-    """Run the command line and exit: 0 done, 1 it failed, 2 wrong usage or settings, 3 database or API away.
+    """Run the command line and exit with 0 (done), 1 (failed), 2 (wrong usage or settings), 3 (database or API away).
 
-    130 after Ctrl-C; 143 where a command that isn't a service was told to terminate.
+    130 after Ctrl-C; 143 after SIGTERM, except for services, which exit with 0.
     """
     install_signal_handlers()
     try:
@@ -78,7 +78,7 @@ def main() -> None:
         sys.exit(stopped.exit_code)
     except StarlingError as error:
         sys.exit(_explained(error))
-    except Exception as error:  # noqa: BLE001 - the edge: a person gets a sentence, the log the rest
+    except Exception as error:  # noqa: BLE001 - the edge: one line for the user, the traceback for the log
         _log.debug("the command failed", exc_info=error)
         typer.echo(f"Error: {type(error).__name__} inside Starling: {error}", err=True)
         typer.echo("  LOG_LEVEL=DEBUG shows where; please report it.", err=True)

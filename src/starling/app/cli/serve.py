@@ -27,11 +27,11 @@ def serve(
     context: typer.Context,
     host: Annotated[str | None, typer.Option(help="The address to listen on; other machines need a key.")] = None,
     port: Annotated[int | None, typer.Option(help="The port to listen on; 0 takes a free one.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Say where it listens as one line of JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the address as one line of JSON.")] = False,
 ) -> None:
-    """Serve the API only; runs wait for a worker.
+    """Serve the API only; workers execute the runs.
 
-    Uses the database that DATABASE_URL names, else the one of the `starling up` that runs here.
+    Uses the database of DATABASE_URL, else that of the `starling up` that runs on this data folder.
     """
     settings = service_settings_of(context, host=host, port=port)
     patience = settings.limits.stream_write_seconds

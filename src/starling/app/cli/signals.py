@@ -1,6 +1,6 @@
-"""Ctrl-C and SIGTERM: the first one ends things in order, a second Ctrl-C at once.
+"""Ctrl-C and SIGTERM: the first signal stops in order, a second Ctrl-C at once.
 
-Where there is something to drain, the first SIGTERM begins that, and the next signal counts as the first one.
+Inside of `drain_on_sigterm` the first SIGTERM only starts draining; the next signal then counts as the first.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from typing import Any, Never
 
 _log = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_HEEDED: ContextVar["_Signals"] = ContextVar("starling_signals")
+_CURRENT: ContextVar["_Signals"] = ContextVar("starling_signals")
 
 
 class StoppedBySignal(BaseException):
-    """We were told to stop. Like KeyboardInterrupt, no handler of errors catches it."""
+    """A signal asked the process to stop. A BaseException like KeyboardInterrupt: error handlers don't catch it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -27,12 +27,12 @@ class StoppedBySignal(BaseException):
 
     @property
     def exit_code(self) -> int:
-        """What shells expect of a program that a signal ended."""
+        """The exit code of a program that was ended by a signal."""
         return 128 + self.signal
 
 
 def install_signal_handlers() -> None:
-    """Have both signals raise Stopped in the main thread, once."""
+    """Make both signals raise StoppedBySignal in the main thread, once."""
     for number in _SIGNALS:
         signal.signal(number, _stop)
 
@@ -40,14 +40,14 @@ def install_signal_handlers() -> None:
 def run_until_stopped[T](
     main: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
 ) -> T:
-    """Run `main` in a new event loop. A signal cancels it; when it has cleaned up, Stopped is raised."""
-    return asyncio.run(_heeding(main), loop_factory=loop_factory)
+    """Run `main` in a new event loop. A signal cancels it; when it has cleaned up, StoppedBySignal is raised."""
+    return asyncio.run(_with_signal_handlers(main), loop_factory=loop_factory)
 
 
 @contextmanager
 def drain_on_sigterm(*drains: Callable[[], None]) -> Generator[None]:
-    """Have the first SIGTERM during the block call `drains`, which are to bring the block to its end."""
-    signals = _HEEDED.get()
+    """During the block the first SIGTERM calls `drains`, which make the block end."""
+    signals = _CURRENT.get()
     signals.drains = drains
     try:
         yield
@@ -56,7 +56,7 @@ def drain_on_sigterm(*drains: Callable[[], None]) -> Generator[None]:
 
 
 class _Signals:
-    """What signals do to a task that runs in a loop."""
+    """Handles signals for a task of the event loop."""
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self.drains: Sequence[Callable[[], None]] = ()
@@ -79,11 +79,11 @@ class _Signals:
             os._exit(128 + number)
 
 
-async def _heeding[T](main: Coroutine[Any, Any, T]) -> T:
+async def _with_signal_handlers[T](main: Coroutine[Any, Any, T]) -> T:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     signals = _Signals(task)
-    _HEEDED.set(signals)
+    _CURRENT.set(signals)
     for number in _SIGNALS:
         loop.add_signal_handler(number, signals, number)
     try:
@@ -93,30 +93,30 @@ async def _heeding[T](main: Coroutine[Any, Any, T]) -> T:
             raise StoppedBySignal(signals.stopped_by) from None
         raise
     finally:
-        _leave(loop, stopped=signals.signalled)
+        _remove_handlers(loop, stopped=signals.signalled)
 
 
-def _leave(loop: asyncio.AbstractEventLoop, *, stopped: bool) -> None:
+def _remove_handlers(loop: asyncio.AbstractEventLoop, *, stopped: bool) -> None:
     for number in _SIGNALS:
         loop.remove_signal_handler(number)
-        signal.signal(number, _give_up if stopped else _stop)
+        signal.signal(number, _exit_on_second_interrupt if stopped else _stop)
 
 
 def _stop(number: int, _: FrameType | None) -> Never:
     for each in _SIGNALS:
-        signal.signal(each, _give_up)
+        signal.signal(each, _exit_on_second_interrupt)
     raise StoppedBySignal(number)
 
 
-def _give_up(number: int, _: FrameType | None) -> None:
-    """Who presses Ctrl-C again doesn't want to wait; who sends SIGTERM again may."""
+def _exit_on_second_interrupt(number: int, _: FrameType | None) -> None:
+    """Exit at once on a second Ctrl-C; ignore a second SIGTERM."""
     if number == signal.SIGINT:
         os._exit(128 + number)
 
 
 @contextmanager
 def treat_sigterm_as_success() -> Generator[None]:
-    """Take SIGTERM for the regular end of a service; Ctrl-C goes on as Stopped."""
+    """Treat SIGTERM as the regular end of a service; Ctrl-C stays StoppedBySignal."""
     try:
         yield
     except StoppedBySignal as stopped:

@@ -1,4 +1,4 @@
-"""`starling switch`: what is called no more, at once, in every run."""
+"""`starling switch`: kill switches for servers, agents and tenants."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -33,20 +33,20 @@ class Kind(StrEnum):
     TENANT = "tenant"
 
 
-_Kind = Annotated[Kind, typer.Argument(help="What it is.")]
-_Name = Annotated[str, typer.Argument(help="Its name; the tenant * is everybody.")]
-_Tenant = Annotated[str, typer.Option(help="For whom an agent or server is off; everybody without it.")]
+_Kind = Annotated[Kind, typer.Argument(help="What to switch.")]
+_Name = Annotated[str, typer.Argument(help="Its name; the tenant * means all tenants.")]
+_Tenant = Annotated[str, typer.Option(help="The tenant for which an agent or server is off; default: all.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback()
 def root() -> None:
-    """Stop tools from being called."""
+    """Manage kill switches: they stop calls of tools in every run."""
 
 
 @app.command("list")
 def list_switches(context: typer.Context, as_json: _Json = False) -> None:
-    """List what is switched off, the latest first."""
+    """List what is switched off, latest first."""
     found = run_until_stopped(_every(settings_of(context)))
     if as_json:
         print_json([_document(switch) for switch in found])
@@ -61,11 +61,11 @@ def off(
     context: typer.Context,
     kind: _Kind,
     name: _Name,
-    reason: Annotated[str, typer.Option(help="Why; callers and models are told.")],
+    reason: Annotated[str, typer.Option(help="The reason; callers and models see it.")],
     tenant: _Tenant = SHARED,
     as_json: _Json = False,
 ) -> None:
-    """Let no tool be called any more of a server, by an agent or for a tenant: within two seconds, in every run."""
+    """Stop all tool calls of a server, an agent or a tenant, within two seconds and in every run."""
     switch, missing = run_until_stopped(_off(settings_of(context), Target(kind.value, name, tenant), reason))
     if as_json:
         print_json(_document(switch) | {"known": missing is None})
@@ -77,7 +77,7 @@ def off(
 
 @app.command()
 def on(context: typer.Context, kind: _Kind, name: _Name, tenant: _Tenant = SHARED, as_json: _Json = False) -> None:
-    """Let tools be called again."""
+    """Allow tool calls again."""
     target = Target(kind.value, name, tenant)
     run_until_stopped(_on(settings_of(context), target))
     if as_json:
@@ -92,7 +92,7 @@ async def _every(settings: Settings) -> Sequence[Switch]:
 
 
 async def _off(settings: Settings, target: Target, reason: str) -> tuple[Switch, MissingTarget | None]:
-    """Return the switch, and what there isn't now of what it is about."""
+    """Return the switch, and the part of its target that does not exist."""
     async with open_admin(settings) as admin:
         switch = await admin.switches.off(target, reason, Actor.local("cli"))
         return switch, await admin.switch_targets.missing(target)

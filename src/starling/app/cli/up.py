@@ -35,7 +35,8 @@ app = typer.Typer(add_completion=False)
 def up(
     context: typer.Context,
     mcp_config: Annotated[
-        Path | None, typer.Option(help="An mcpServers file; else STARLING_MCP_CONFIG, else mcp.json in this folder.")
+        Path | None,
+        typer.Option(help="An mcpServers file; default: STARLING_MCP_CONFIG, then mcp.json in this folder."),
     ] = None,
     host: Annotated[str | None, typer.Option(help="The address to listen on; other machines need a key.")] = None,
     port: Annotated[int | None, typer.Option(help="The port to listen on; 0 takes a free one.")] = None,
@@ -43,12 +44,12 @@ def up(
         bool | None,
         typer.Option("--watch", help="Reload whenever the mcpServers file changes, as `registry reload` does."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Say what was started as one line of JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was started as one line of JSON.")] = False,
 ) -> None:
-    """Start everything in one process, and stop it with Ctrl-C.
+    """Start everything in one process; Ctrl-C stops it.
 
-    SIGTERM lets each run come to the end of a step before; a second one doesn't. What is unfinished goes on at the
-    next start. Uses the database that DATABASE_URL names, else a Postgres of its own that ends with it.
+    On SIGTERM each run first finishes its current step; on a second one it does not. Unfinished runs continue at the
+    next start. Uses the database of DATABASE_URL, else an embedded Postgres that ends with the process.
     """
     given = {"mcp_config": mcp_config, "host": host, "port": port, "watch_mcp_config": watch}
     settings = with_servers_found_here(service_settings_of(context, **given))
@@ -63,7 +64,7 @@ def up(
 
 
 async def _run(settings: Settings, database: Database, listener: socket.socket, *, as_json: bool) -> None:
-    """Run until cancelled. It ends in the reverse order: the API first, then the worker, sessions, connections."""
+    """Run until cancelled; then stop in reverse order: API, worker, sessions, connections."""
     async with AsyncExitStack() as stack:
         keeper = await stack.enter_async_context(keep_embedded_running(database))
         with progress("Preparing the database …") as now:

@@ -1,4 +1,4 @@
-"""`starling worker`: a worker without an API."""
+"""`starling worker`: a worker without the API."""
 
 from contextlib import AsyncExitStack
 from typing import Annotated
@@ -24,12 +24,12 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def worker(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Say what was started as one line of JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was started as one line of JSON.")] = False,
 ) -> None:
-    """Work on runs only, beside others that do.
+    """Execute runs only; any number of workers share one database.
 
-    Uses the database that DATABASE_URL names, else the one of the `starling up` that runs here. SIGTERM lets each run
-    come to the end of a step; Ctrl-C, or a second signal, doesn't. What is unfinished then, others go on with.
+    Uses the database of DATABASE_URL, else that of the `starling up` that runs on this data folder. On SIGTERM each run
+    finishes its current step; on Ctrl-C or a second signal it does not. Other workers continue unfinished runs.
     """
     settings = service_settings_of(context)
     check_configuration(settings)

@@ -1,4 +1,4 @@
-"""The FastAPI application over an opened store."""
+"""The FastAPI application."""
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
@@ -33,7 +33,7 @@ _ROUTES = (
 
 
 def make_app(services: Services, version: str, access: AccessControl) -> FastAPI:
-    """Return the application, with `access` before every route of it."""
+    """Return the application; `access` guards every route."""
     app = FastAPIOffline(
         title="Starling",
         version=version,

@@ -1,4 +1,4 @@
-"""From a request to its principal, before any route; and what routes ask of principals."""
+"""Authentication before any route, and the scopes that routes require."""
 
 import asyncio
 import contextlib
@@ -24,15 +24,15 @@ from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.settings import Settings
 
 KEYLESS: Final = Principal(DEFAULT_TENANT, key_id="", scopes=frozenset(Scope))
-OPEN: Final = frozenset({"/health", "/ready"})  # paths that anybody may ask; what they tell depends on who does
+OPEN: Final = frozenset({"/health", "/ready"})  # paths that need no key; admins get more details
 
-_REMEDY = "Send `Authorization: Bearer sk-starling-…`, or call from Starling's own machine, as http://localhost."
-_LAST_WORD_SECONDS = 1.0
+_REMEDY = "Send `Authorization: Bearer <key>`; `starling key create` makes one."
+_FINAL_SEND_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class AccessControl:
-    """What decides who is let in, and for how long."""
+    """What authentication uses: keys, their revocation, the rate limit, and whether keys are required."""
 
     keys: KeyService
     revocations: RevocationWatcher
@@ -42,9 +42,9 @@ class AccessControl:
 
 @asynccontextmanager
 async def open_access_control(settings: Settings, keys: KeyService) -> AsyncGenerator[AccessControl]:
-    """Give what lets people in, for as long as the context lasts.
+    """Yield the access control for as long as the context lasts.
 
-    Raises ConfigurationError where other machines could reach us and nobody has a key.
+    Raises ConfigurationError where other machines could reach the API and no key is active.
     """
     await refuse_open_binding(settings.host, keys)
     rate = RateLimit(settings.rate_per_minute, SystemClock())
@@ -53,9 +53,9 @@ async def open_access_control(settings: Settings, keys: KeyService) -> AsyncGene
 
 
 class AuthenticationMiddleware:
-    """Lets requests in with a principal or, on open paths, without; answers others with 401 or 429.
+    """Adds the principal to each request, none on open paths; answers others with 401 or 429.
 
-    A request with a key ends when its key does, also in the middle of a stream.
+    A request ends when its key is revoked or expires, also in the middle of a stream.
     """
 
     def __init__(self, app: ASGIApp, access: AccessControl) -> None:
@@ -85,13 +85,13 @@ class AuthenticationMiddleware:
             return self._keyless(scope)
         scheme, _, key = credentials.partition(" ")
         if scheme.lower() != "bearer":
-            raise UnauthorizedError("The Authorization header shows no bearer key.", _REMEDY)
+            raise UnauthorizedError("The Authorization header holds no bearer token.", _REMEDY)
         principal = await self._access.keys.authenticate(key.strip())
         self._access.rate.take(principal.key_id)
         return principal
 
     def _keyless(self, scope: Connection) -> Principal | None:
-        reason = "Starling answers nobody without a key." if self._access.require_keys else keyless_refusal(scope)
+        reason = "The API needs a key." if self._access.require_keys else keyless_refusal(scope)
         if not reason:
             return KEYLESS
         if scope["path"] in OPEN:
@@ -100,7 +100,7 @@ class AuthenticationMiddleware:
 
 
 class _Answer:
-    """An answer that may have to end before its time."""
+    """A response that may have to be cut short."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -112,12 +112,12 @@ class _Answer:
         await self._send(message)
 
     async def break_off(self, scope: Connection, receive: Receive, error: StarlingError) -> None:
-        """Answer with the error, or close the stream that has begun; a reader who takes nothing is left alone."""
+        """Answer with the error, or close a response that has begun; give up on a reader that takes nothing."""
         if not self._begun:
             await problem_of(error)(scope, receive, self._send)
         elif not self._ended:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LAST_WORD_SECONDS):
+                async with asyncio.timeout(_FINAL_SEND_SECONDS):
                     await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
@@ -126,7 +126,7 @@ _BEARER = HTTPBearer(auto_error=False, description="A key that `starling key cre
 
 @dataclass(frozen=True, slots=True)
 class RequireScope:
-    """What a route asks of its callers: a scope."""
+    """The scope that a route requires."""
 
     scope: Scope
 
@@ -134,15 +134,15 @@ class RequireScope:
         """Return the caller. Raises ForbiddenError."""
         principal = await optional_caller(request)
         if principal is None:
-            raise UnauthorizedError("This needs a key.", _REMEDY)
+            raise UnauthorizedError("This route needs a key.", _REMEDY)
         if self.scope not in principal.scopes:
             raise ForbiddenError(
-                f"The key {principal.key_id} hasn't the scope {self.scope.value!r}.",
-                "Use another key, or have one made with `starling key create`.",
+                f"The key {principal.key_id} lacks the scope {self.scope.value!r}.",
+                "Use another key; `starling key create --scope` makes one.",
             )
         return principal
 
 
 async def optional_caller(request: Request) -> Principal | None:
-    """Return the caller of an open path, None for one who is nobody's."""
+    """Return the caller, None where an open path was called without a key."""
     return cast("Principal | None", request.state.principal)

@@ -1,4 +1,4 @@
-"""How much of a request's body is read: no more than any request needs, whoever sends it."""
+"""The largest request body that is read."""
 
 from typing import Final
 
@@ -15,14 +15,14 @@ def largest_body(input_chars: int) -> int:
 
 
 class BodyLimitMiddleware:
-    """Stops reading a body that is too large, with 413, before it fills the memory."""
+    """Answers a body that is too large with 413, without reading all of it."""
 
     def __init__(self, app: ASGIApp, most: int) -> None:
         self._app = app
         self._most = most
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on; whoever reads too much of it gets an HTTPException."""
+        """Pass the request on; reading more than the limit raises HTTPException."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

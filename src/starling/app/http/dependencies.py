@@ -1,4 +1,4 @@
-"""What routes need, typed, and how they get it."""
+"""Typed dependencies of routes."""
 
 from dataclasses import dataclass
 from typing import Annotated, cast
@@ -12,14 +12,14 @@ from starling.core.principal import Principal, Scope
 
 @dataclass(slots=True)
 class AppState:
-    """The application's own state."""
+    """State of the application."""
 
     services: Services
     draining: bool = False
 
 
 def drain(app: FastAPI) -> None:
-    """Have `/ready` say from now on that this process is being stopped."""
+    """Make `/ready` answer from now on that this process is stopping."""
     cast("AppState", app.state.api).draining = True
 
 
@@ -45,7 +45,7 @@ type IdempotencyKey = Annotated[
     ),
 ]
 
-# Each route declares by one of these who may call it; a test looks at all of them.
+# Each route declares its caller by one of these; a test checks that every route does.
 type Caller = Annotated[Principal, Depends(RequireScope(Scope.RUN))]
 type Admin = Annotated[Principal, Depends(RequireScope(Scope.ADMIN))]
 type TeamCaller = Annotated[Principal, Depends(RequireScope(Scope.TEAMS))]

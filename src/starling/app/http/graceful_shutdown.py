@@ -1,4 +1,4 @@
-"""What becomes of requests when their server closes: streams end between two events, what takes too long gets a 503."""
+"""Requests at shutdown: streams end between two events, requests that take too long are answered with 503."""
 
 import asyncio
 from contextlib import suppress
@@ -10,12 +10,12 @@ from starling.app.http.problems import problem_of
 from starling.core.errors import DrainingError
 
 _STREAM = b"text/event-stream"
-_REMEDY: Final = "Send it again, to another process; under the same Idempotency-Key nothing is accepted twice."
-_LAST_WORDS_SECONDS = 1.0
+_REMEDY: Final = "Send it again with the same Idempotency-Key, which cannot start a second run."
+_CUT_OFF_SECONDS = 1.0
 
 
 class GracefulShutdown:
-    """An application whose requests can be brought to an end."""
+    """An application whose open requests can be ended."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -30,9 +30,9 @@ class GracefulShutdown:
                 request.task.cancel()
 
     async def cut_off(self) -> None:
-        """Answer every request that has no answer yet with 503, whatever it still waits for."""
+        """Answer every request that has no response yet with 503."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_WORDS_SECONDS):
+            async with asyncio.timeout(_CUT_OFF_SECONDS):
                 await asyncio.gather(*(request.cut_off() for request in self._requests if not request.begun))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,7 +62,7 @@ class _Request:
         self._scope, self._receive, self._send = scope, receive, send
 
     async def send(self, message: Message) -> None:
-        """Pass a message of the application's on; whoever was cut off is told nothing more."""
+        """Pass a message of the application's on; after `cut_off` nothing is sent any more."""
         if self.cut:
             return
         self.begun = True
@@ -72,7 +72,7 @@ class _Request:
 
     async def cut_off(self) -> None:
         self.begun = self.cut = True
-        error = DrainingError("The request took longer than this process, which is being stopped, may live.", _REMEDY)
+        error = DrainingError("The request was not finished when this process had to stop.", _REMEDY)
         await problem_of(error)(self._scope, self._receive, self._send)
 
 

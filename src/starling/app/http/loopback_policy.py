@@ -1,4 +1,4 @@
-"""Who may come in without a key: only this machine, and no page of a browser that was led here."""
+"""Requests without a key: accepted from this machine only, and not from web pages of other origins."""
 
 import ipaddress
 from urllib.parse import urlsplit
@@ -9,7 +9,7 @@ from starlette.types import Scope
 from starling.app.access.keys import KeyService
 from starling.core.errors import ConfigurationError
 
-_FORWARDING = ("forwarded", "via", "x-forwarded", "x-real-ip")  # what headers of proxies begin with
+_FORWARDING = ("forwarded", "via", "x-forwarded", "x-real-ip")  # prefixes of the headers that proxies add
 _NAMES = frozenset({"localhost"})
 
 
@@ -24,35 +24,35 @@ def is_loopback(host: str) -> bool:
 
 
 async def refuse_open_binding(host: str, keys: KeyService) -> None:
-    """Raise ConfigurationError where other machines could reach a server that nobody has a key for."""
+    """Raise ConfigurationError where other machines could reach the API and no key is active."""
     if not is_loopback(host) and not await keys.any_active():
         raise ConfigurationError(
-            f"Starling would listen on {host}, but there is no key that anybody could call it with.",
-            "Listen on 127.0.0.1 until `starling key create` has made one.",
+            f"Starling would listen on {host}, which other machines can reach, but there is no key.",
+            "Create one with `starling key create`, or listen on 127.0.0.1.",
         )
 
 
 def keyless_refusal(scope: Scope) -> str:
-    """Return why a request can't come in without a key; nothing where it can."""
+    """Return why a request without a key is refused; an empty text where it is accepted."""
     headers = Headers(scope=scope)
     client = scope.get("client")
     if client and not is_loopback(client[0]):
-        return "The request comes from another machine."
+        return "Refused without a key: the request comes from another machine."
     if found := next((name for name in headers if name.startswith(_FORWARDING)), ""):
-        return f"The request was forwarded: it has the header {found}."
-    if scope["http_version"] == "1.0":  # nginx says nothing else of itself
-        return "The request is of HTTP/1.0, which nobody speaks but proxies."
+        return f"Refused without a key: the request came through a proxy (header {found})."
+    if scope["http_version"] == "1.0":  # nginx sends no other sign of itself
+        return "Refused without a key: the request came through a proxy (HTTP/1.0)."
     host = _host(f"//{headers.get('host', '')}")
     if not is_loopback(host):
-        return f"The request is meant for the host {host!r}."
+        return f"Refused without a key: the request is addressed to the host {host!r}."
     origin = headers.get("origin")
     if origin is not None and not is_loopback(_host(origin)):
-        return f"The request comes from a page of {origin!r}."
+        return f"Refused without a key: the request comes from a web page of {origin!r}."
     return ""
 
 
 def _host(url: str) -> str:
     try:
         return urlsplit(url).hostname or ""
-    except ValueError:  # it is no URL
+    except ValueError:  # not a URL
         return ""

@@ -28,7 +28,7 @@ _NEVER_SENT: Final = ("HTTPValidationError", "ValidationError")  # FastAPI's own
 
 
 def describe_problems(app: FastAPI) -> None:
-    """Have the application describe errors and events as they are sent."""
+    """Describe errors and events as they are sent."""
     described = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -51,7 +51,7 @@ def describe_problems(app: FastAPI) -> None:
 
 
 def describe_keys_as_optional(app: FastAPI) -> None:
-    """Have the application say that calls without a key are possible, too."""
+    """Describe keys as optional: calls from this machine need none."""
     described = app.openapi
 
     def openapi() -> dict[str, Any]:

@@ -97,7 +97,9 @@ async def _ours(_: Request, error: Exception) -> JSONResponse:
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     if isinstance(error.body, bytes):  # FastAPI reads JSON only where the header says so
-        return _unread(f"was sent as {request.headers.get('content-type') or 'nothing in particular'}", "content_type")
+        return _unread(
+            f"was sent as {request.headers.get('content-type') or 'an unnamed content type'}", "content_type"
+        )
     if found := next((item for item in error.errors() if item["type"] == "json_invalid"), None):
         return _unread(f"is not JSON: {found['ctx']['error']} at character {found['loc'][-1]}", "json_invalid")
     errors = [
@@ -136,4 +138,6 @@ def _methods(request: Request) -> set[str]:
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return problem(500, "Internal error", "Something went wrong inside Starling; its log says what.", "internal")
+    return problem(
+        500, "Internal error", "An internal error occurred; the log of the server has the details.", "internal"
+    )

@@ -1,11 +1,11 @@
-"""How often a key may be used: a token bucket for each key, in each API process."""
+"""Rate limit: a token bucket for each key, in each API process."""
 
 from starling.core.clock import Clock
 from starling.core.errors import RateLimitedError
 
 
 class RateLimit:
-    """Lets a key make `per_minute` requests at once, and as many a minute from then on."""
+    """Allows `per_minute` requests at once for each key, and then as many a minute."""
 
     def __init__(self, per_minute: int, clock: Clock) -> None:
         self._per_minute = per_minute

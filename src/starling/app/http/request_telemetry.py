@@ -1,4 +1,4 @@
-"""Requests as logs and metrics see them."""
+"""Logs and metrics of HTTP requests."""
 
 import logging
 from time import perf_counter
@@ -13,12 +13,12 @@ from starling.core.ids import new_id
 from starling.core.principal import Principal
 
 _log = logging.getLogger(__name__)
-_PROBES: Final = frozenset({"/health", "/ready", "/metrics"})  # asked all the time: worth a line at DEBUG only
+_PROBES: Final = frozenset({"/health", "/ready", "/metrics"})  # polled all the time: logged at DEBUG only
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class TelemetryMiddleware:
-    """Logs each request when its answer is over, counts it by route, and counts the streams that are open.
+    """Logs each request when its response has ended, counts it by route, and counts open streams.
 
     Every line that is logged meanwhile carries the same `request_id`.
     """
@@ -45,7 +45,7 @@ class _Request:
     def __init__(self, metrics: Metrics, send: Send) -> None:
         self._metrics = metrics
         self._send = send
-        self._status = 0  # none was sent: the caller went away, or something broke
+        self._status = 0  # nothing was sent: the caller disconnected, or an error
         self._streams = False
 
     async def send(self, message: Message) -> None:
@@ -67,11 +67,11 @@ class _Request:
 
 
 def _caller(scope: Scope) -> dict[str, str]:
-    """Return whose request it was, where somebody was let in."""
+    """Return tenant and key of an authenticated request."""
     principal: Principal | None = scope.get("state", {}).get("principal")
     return {} if principal is None else {"tenant": principal.tenant, "key_id": principal.key_id}
 
 
 def _route(scope: Scope) -> str:
-    """Return the route's template: paths hold ids, and whatever else somebody tries."""
+    """Return the route's template: paths contain ids and arbitrary text."""
     return getattr(scope.get("route"), "path", "none")

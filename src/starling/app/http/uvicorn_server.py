@@ -1,4 +1,4 @@
-"""uvicorn, started and stopped from our own loop."""
+"""uvicorn, started and stopped inside a running event loop."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ _STOP_SECONDS = 5  # for requests to come to their end
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to whoever owns the loop, and looks up once a second instead of ten times."""
+    """Installs no signal handlers, and wakes up once a second instead of ten times."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

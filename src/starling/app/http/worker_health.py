@@ -1,4 +1,4 @@
-"""What a worker without the API shows of itself: its health and its metrics."""
+"""Health and metrics of a worker process that serves no API."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -18,7 +18,7 @@ from starling.core.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class WorkerHealth:
-    """Where something is served, if it is, and how `/ready` there is told that the process drains."""
+    """The address, if any, and what makes `/ready` answer that the process is draining."""
 
     address: str | None = None
     drain: Callable[[], None] = lambda: None

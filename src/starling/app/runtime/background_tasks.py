@@ -1,4 +1,4 @@
-"""What a process does beside its work, for as long as something else lasts."""
+"""Background tasks that live as long as a context."""
 
 import asyncio
 import logging
@@ -11,12 +11,9 @@ _log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def in_background(work: Coroutine[Any, Any, None], name: str) -> AsyncGenerator[asyncio.Task[None]]:
-    """Do it until the context ends. If it fails before, the log says so at once: nothing else would.
-
-    Gives the task that does it.
-    """
+    """Run `work` in a task until the context ends; yield the task. A failure before that is logged at once."""
     task = asyncio.get_running_loop().create_task(work, name=name)
-    task.add_done_callback(_tell)
+    task.add_done_callback(_log_failure)
     try:
         yield task
     finally:
@@ -24,6 +21,11 @@ async def in_background(work: Coroutine[Any, Any, None], name: str) -> AsyncGene
         await asyncio.gather(task, return_exceptions=True)
 
 
-def _tell(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        _log.error("%s ended for good, restart this process: %s", task.get_name(), error, exc_info=error)
+        _log.error(
+            "the background task %s failed and is not started again; restart this process: %s",
+            task.get_name(),
+            error,
+            exc_info=error,
+        )

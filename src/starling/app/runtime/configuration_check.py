@@ -1,4 +1,4 @@
-"""What can be wrong with a configuration, found before anything is started."""
+"""Checks of the configuration before anything is started."""
 
 from mcp_gateway.config import read_config
 from starling.core.settings import Settings
@@ -7,7 +7,7 @@ from starling.infra.tracing.destination import destination_of
 
 
 def check_configuration(settings: Settings) -> None:
-    """Raise ConfigurationError for a model, an address for traces or an `mcpServers` file that can't be used."""
+    """Raise ConfigurationError for an unusable model, trace address or `mcpServers` file."""
     check_models(settings)
     destination_of(settings)
     if settings.mcp_config is not None:

@@ -1,4 +1,4 @@
-"""Which database it is: one that the settings name, or the embedded one."""
+"""The database of a process: DATABASE_URL, or the embedded Postgres."""
 
 import asyncio
 import logging
@@ -18,9 +18,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where Postgres is: `url` for transactions, `direct_url` for what a pooler can't carry.
+    """Addresses of Postgres: `url` for transactions, `direct_url` past a transaction pooler.
 
-    `embedded` is the server behind them where this process owns it.
+    `embedded` is the server where this process runs it.
     """
 
     url: str
@@ -34,7 +34,7 @@ class Database:
 
 @contextmanager
 def open_database(settings: Settings) -> Generator[Database]:
-    """Give the database that DATABASE_URL names, else start the embedded one for as long as the context lasts."""
+    """Yield the database of DATABASE_URL, else run the embedded one for as long as the context lasts."""
     if settings.database_url is not None:
         yield _named(settings)
         return
@@ -44,9 +44,9 @@ def open_database(settings: Settings) -> Generator[Database]:
 
 @asynccontextmanager
 async def keep_embedded_running(database: Database) -> AsyncGenerator[asyncio.Task[None] | None]:
-    """Start the embedded server again whenever it ends under us, for as long as the context lasts.
+    """Restart the embedded server whenever it ends, for as long as the context lasts.
 
-    Gives the task that does so, which ends only with an error; None where the server isn't ours. The loop must run in
+    Yields the task that does so, which ends only with an error; None without an embedded server. The loop must run in
     the main thread.
     """
     if database.embedded is None:
@@ -65,12 +65,12 @@ async def _keep_running(server: EmbeddedPostgres, url: str) -> None:
         await asyncio.sleep(_LOOK_SECONDS)
         if server.is_running:
             continue
-        _log.warning("the embedded Postgres ended; starting it again")
+        _log.warning("the embedded Postgres ended; restarting it")
         server.stop()
         try:
             server.start()
-        except DatabaseUnavailableError as error:  # what is left of the one before may need a moment
-            _log.warning("it doesn't start: %s", error)
+        except DatabaseUnavailableError as error:  # remains of the former server may need a moment
+            _log.warning("the embedded Postgres doesn't start: %s", error)
         else:
             _check_same(url, server.url)
 
@@ -92,16 +92,16 @@ def find_database(settings: Settings) -> Database:
     url = attach(settings.data_dir)
     if url is None:
         raise DatabaseUnavailableError(
-            f"No Starling runs on {settings.data_dir}, and DATABASE_URL isn't set.",
+            f"No `starling up` is running on {settings.data_dir}, and DATABASE_URL isn't set.",
             "Start one with `starling up`, or set DATABASE_URL to the address of your Postgres.",
         )
     return Database(url, url)
 
 
 async def wait_for_database(database: Database, seconds: float) -> None:
-    """Return once Postgres answers: whoever starts services together starts it, too.
+    """Wait until Postgres answers: services may be started together with it.
 
-    Raises DatabaseUnavailableError where it doesn't within so many seconds.
+    Raises DatabaseUnavailableError after `seconds`.
     """
     clock = asyncio.get_running_loop().time
     until, pause = clock() + seconds, _LOOK_SECONDS

@@ -1,4 +1,4 @@
-"""Telling the context service in the background. No run waits for it, and it may be down."""
+"""Sends audit events from the outbox to the context service, in the background; the service may be down."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OutboxRelay:
-    """Brings what is in the outbox to the context service, in order, until it fails; then again, later and later."""
+    """Delivers the outbox in order; after a failure it tries again with growing pauses."""
 
     outbox: Outbox
     service: ContextService
@@ -35,7 +35,9 @@ class OutboxRelay:
         while True:
             failure = await self._deliver()
             if failure:
-                _log.warning("the context service wasn't told: %s; trying again in %.1f s", failure, pause)
+                _log.warning(
+                    "audit events were not delivered to the context service: %s; next attempt in %.1f s", failure, pause
+                )
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_SECONDS) if failure else _LOOK_SECONDS
 
@@ -43,10 +45,10 @@ class OutboxRelay:
         """Deliver all that is due, up to the first failure; return that one."""
         try:
             while events := await self.outbox.take(_AT_ONCE, lease_seconds=_LEASE_SECONDS):
-                told, failure = 0, ""
-                while told < len(events) and not (failure := await self.service.deliver(events[told])):
-                    told += 1
-                await self.outbox.settle(events[:told], events[told:])
+                delivered, failure = 0, ""
+                while delivered < len(events) and not (failure := await self.service.deliver(events[delivered])):
+                    delivered += 1
+                await self.outbox.settle(events[:delivered], events[delivered:])
                 if failure:
                     return failure
         except DatabaseUnavailableError as error:
@@ -56,7 +58,7 @@ class OutboxRelay:
 
 @asynccontextmanager
 async def relay_outbox(settings: Settings, engine: Engine) -> AsyncGenerator[None]:
-    """Deliver for as long as the context lasts, where there is a context service. Raises ConfigurationError."""
+    """Deliver for as long as the context lasts; do nothing without a context service. Raises ConfigurationError."""
     if settings.context_service_url is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""`starling run approve`: what runs wait for, and how a person answers it."""
+"""`starling run approve`: list and answer the interrupts of runs."""
 
 import json
 from collections.abc import Sequence
@@ -26,17 +26,17 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def approve(  # noqa: PLR0913, PLR0917 - its options
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help="The run's id; without it, everything that waits is listed.")] = "",
+    run: Annotated[str, typer.Argument(help="The id of the run; default: list the interrupts of all runs.")] = "",
     interrupt: Annotated[
-        str, typer.Option("--id", help="Which of the things that it waits for; all of one kind without this.")
+        str, typer.Option("--id", help="The id of the interrupt; default: all, if they are of one kind.")
     ] = "",
-    reject: Annotated[bool, typer.Option("--reject", help="Refuse the call; withdraw any other question.")] = False,
-    payload: Annotated[str, typer.Option(help="The answer as JSON, as the question's schema has it.")] = "",
-    note: Annotated[str, typer.Option(help="Why, for the agent to read; for approvals.")] = "",
-    tenant: Annotated[str, typer.Option(help="Whose run.")] = DEFAULT_TENANT,
+    reject: Annotated[bool, typer.Option("--reject", help="Refuse the call, or withdraw the question.")] = False,
+    payload: Annotated[str, typer.Option(help="The answer as JSON that fits the schema of the question.")] = "",
+    note: Annotated[str, typer.Option(help="A note for the agent; for approvals only.")] = "",
+    tenant: Annotated[str, typer.Option(help="The tenant of the run.")] = DEFAULT_TENANT,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Approve, refuse or answer what a run waits for; without a run, list what waits."""
+    """Approve, refuse or answer what a run waits for; without a run, list all open interrupts."""
     settings = settings_of(context)
     _check_options(run, answer=bool(interrupt or reject or payload or note), both=bool(payload and (reject or note)))
     if not run:
@@ -50,18 +50,19 @@ def approve(  # noqa: PLR0913, PLR0917 - its options
         return
     for each in answers:
         print_line(f"{each.id} is {_outcome(each)}.")
-    print_line(f"Run {key.id} goes on; `starling run tail {run_reference(key.id, tenant)}` reads along.")
+    print_line(f"Run {key.id} continues; `starling run tail {run_reference(key.id, tenant)}` follows it.")
 
 
 def _check_options(run: str, *, answer: bool, both: bool) -> None:
-    """Refuse what would leave a part of the command unheard: somebody decides on a call here."""
+    """Refuse combinations in which an option would be ignored."""
     if answer and not run:
         raise InvalidRequestError(
-            "An answer needs its run.", "`starling run approve` lists what waits, and what to type."
+            "The id of the run is missing.",
+            "`starling run approve` lists open interrupts with the commands that answer them.",
         )
     if both:
         raise InvalidRequestError(
-            "--payload is the whole answer: it goes with neither --reject nor --note.", "Drop one."
+            "--payload cannot be combined with --reject or --note.", "Give either --payload or the others."
         )
 
 
@@ -88,12 +89,12 @@ async def _answer(settings: Settings, key: RunKey, interrupt: str, answer: dict[
             item for item in await services.interrupts.waiting(key.tenant, run=key.id) if interrupt in ("", item.id)
         ]
         if not asked:
-            remedy = "`starling run approve` shows what waits, with --tenant what waits for that one's people."
+            remedy = "`starling run approve` lists open interrupts; --tenant names another tenant."
             kind, name = ("interrupt", interrupt) if interrupt else ("open question of run", key.id)
             raise NotFoundError(kind, name, remedy)
         if len({item.kind for item in asked}) > 1:
             kinds = "; ".join(f"{item.id} ({item.kind})" for item in asked)
-            raise InvalidRequestError(f"The run waits for several things: {kinds}.", "Say which with --id.")
+            raise InvalidRequestError(f"The run has several open interrupts: {kinds}.", "Choose one with --id.")
         replies = [_reply(item, **answer) for item in asked]
         await services.answering.answer(key, replies, Actor.local("cli"))
         return replies
@@ -101,12 +102,12 @@ async def _answer(settings: Settings, key: RunKey, interrupt: str, answer: dict[
 
 def _reply(asked: StoredInterrupt, *, reject: bool, payload: str, note: str) -> InterruptAnswer:
     if asked.kind == "approval" and not payload:
-        said = {"approved": not reject} | ({"note": note} if note else {})
+        given = {"approved": not reject} | ({"note": note} if note else {})
     elif reject:
         return InterruptAnswer(asked.id, "cancelled", {})
     else:
-        said = _payload(payload, asked)
-    return InterruptAnswer(asked.id, "resolved", said)
+        given = _payload(payload, asked)
+    return InterruptAnswer(asked.id, "resolved", given)
 
 
 def _payload(text: str, asked: StoredInterrupt) -> dict[str, Any]:
@@ -127,7 +128,7 @@ def _list(found: Sequence[StoredInterrupt], tenant: str, *, as_json: bool) -> No
         print_json([document_of(item) for item in found])
         return
     if not found:
-        print_line("No run waits for anybody.")
+        print_line("No run waits for an answer.")
     for item in found:
         print_line(f"{item.kind} of run {item.run_id}", "bold")
         for line in interrupt_lines(event_of(item.kind), document_of(item), run_reference(item.run_id, tenant)):
@@ -138,4 +139,6 @@ def _id(text: str, kind: str) -> str:
     try:
         return str(UUID(text))
     except ValueError:
-        raise InvalidRequestError(f"{text!r} is no id of {kind}.", "`starling run approve` shows the ids.") from None
+        raise InvalidRequestError(
+            f"{text!r} is not the id of {kind}.", "`starling run approve` shows the ids."
+        ) from None

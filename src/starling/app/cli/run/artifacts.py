@@ -1,4 +1,4 @@
-"""`starling run artifacts`: what was too long for a model, listed or read."""
+"""`starling run artifacts`: results that were too long for a model."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -25,12 +25,12 @@ _SHOW = "`starling run artifacts RUN` shows the ids."
 @app.command()
 def artifacts(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help="The run's id.")],
-    artifact: Annotated[str, typer.Argument(help="An artifact's id, or its beginning, to print it whole.")] = "",
-    tenant: Annotated[str, typer.Option(help="Whose run.")] = DEFAULT_TENANT,
+    run: Annotated[str, typer.Argument(help="The id of the run.")],
+    artifact: Annotated[str, typer.Argument(help="The id of an artifact, or its beginning; prints its content.")] = "",
+    tenant: Annotated[str, typer.Option(help="The tenant of the run.")] = DEFAULT_TENANT,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List results that were too long for a model, or print one of them whole."""
+    """List results that were too long for a model, or print one of them."""
     key, settings = parse_run_key(tenant, run), settings_of(context)
     if artifact:
         _print(*run_until_stopped(_read(settings, key, artifact)), as_json=as_json)
@@ -41,7 +41,7 @@ def artifacts(
     elif found:
         print_table(("ARTIFACT", "CALL", "TOOL", "TYPE", "BYTES"), [_cells(item) for item in found])
     else:
-        print_line("Nothing of the run is kept: no result was too long, or `starling db prune` removed them.")
+        print_line("The run has no artifacts: no result was too long, or `starling db prune` removed them.")
 
 
 async def _listed(settings: Settings, key: RunKey) -> Sequence[Artifact]:
@@ -63,7 +63,7 @@ async def _read(settings: Settings, key: RunKey, wanted: str) -> tuple[str, Arti
 
 
 def _print(artifact: str, content: ArtifactContent, *, as_json: bool) -> None:
-    """Print content as it is into a pipe or a file; a terminal isn't steered by it."""
+    """Print content unchanged into a pipe or file; on a terminal without control characters."""
     if as_json:
         print_json({"id": artifact, "media_type": content.media_type, "content": content.text})
     elif results().is_terminal:

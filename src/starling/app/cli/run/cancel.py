@@ -1,4 +1,4 @@
-"""`starling run cancel`: a run ends before its time."""
+"""`starling run cancel`: cancel a run."""
 
 from typing import Annotated
 
@@ -21,19 +21,19 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def cancel(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help="The run's id.")],
-    tenant: Annotated[str, typer.Option(help="Whose run.")] = DEFAULT_TENANT,
+    run: Annotated[str, typer.Argument(help="The id of the run.")],
+    tenant: Annotated[str, typer.Option(help="The tenant of the run.")] = DEFAULT_TENANT,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Cancel a run. A running one is ended by its worker, within a second."""
+    """Cancel a run. The worker of a running run ends it within a second."""
     key = parse_run_key(tenant, run)
     status = run_until_stopped(_cancel(settings_of(context), key))
     if as_json:
         print_json({"run_id": key.id, "status": status.value})
     elif status.terminal:
-        print_line(f"Run {key.id} is over: {status.value}.")
+        print_line(f"Run {key.id} has ended: {status.value}.")
     else:
-        print_line(f"Run {key.id} is {status.value}; its worker ends it.")
+        print_line(f"Run {key.id} is {status.value}; its worker will end it.")
 
 
 async def _cancel(settings: Settings, key: RunKey) -> RunStatus:

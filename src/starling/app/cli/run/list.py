@@ -23,9 +23,9 @@ _INPUT_CHARS = 80
 @app.command()
 def list_runs(
     context: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, the latest first.")] = 20,
-    status: Annotated[RunStatus | None, typer.Option(help="Only those that stand so, such as waiting.")] = None,
-    thread: Annotated[str | None, typer.Option(help="Only those of this thread.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, latest first.")] = 20,
+    status: Annotated[RunStatus | None, typer.Option(help="Only runs with this status, such as waiting.")] = None,
+    thread: Annotated[str | None, typer.Option(help="Only runs of this thread.")] = None,
     tenant: Annotated[str, typer.Option(help="The tenant of the runs.")] = DEFAULT_TENANT,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -29,11 +29,11 @@ _DESCRIPTION_CHARS = 120
 @app.command()
 def show(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help="The run's id.")],
+    run: Annotated[str, typer.Argument(help="The id of the run.")],
     tenant: Annotated[str, typer.Option(help="The tenant of the run.")] = DEFAULT_TENANT,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show a run: its plan, its steps and what it came to."""
+    """Show a run: its plan, its steps and its result."""
     document = run_until_stopped(_document(settings_of(context), parse_run_key(tenant, run)))
     if as_json:
         print_json(document)
@@ -76,7 +76,7 @@ async def _document(settings: Settings, key: RunKey) -> dict[str, Any]:
 
 
 async def _ahead(admin: AdminServices, key: RunKey, thread: str) -> Sequence[RunSummary]:
-    """Return what has to end before a queued run begins: earlier runs of its thread, the latest first."""
+    """Return the unfinished earlier runs of the thread, latest first: they end before this one begins."""
     earlier = await admin.listing.latest(key.tenant, limit=_AHEAD, which=RunFilter(thread_id=thread, before=key.id))
     return [run for run in earlier if run.status in _UNFINISHED]
 
@@ -103,8 +103,8 @@ def _asked(item: dict[str, Any], run: str) -> list[str]:
 
 
 def _effect(call: dict[str, Any]) -> str:
-    """Return a call that may change something, where it stands and who said so, if it wasn't the call itself."""
-    by = f", said by {call['settled_by']}" if call["settled_by"] else ""
+    """Return a line for a call that may change something: its state, and who settled it."""
+    by = f", settled by {call['settled_by']}" if call["settled_by"] else ""
     return (
         f"{call['call_id']:<8} {call['state']:<10} {_shortened(f'{call["tool"]} {canonical(call["arguments"])}')}{by}"
     )

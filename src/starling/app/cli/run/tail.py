@@ -25,12 +25,12 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def tail(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help="The run's id.")],
-    after: Annotated[int, typer.Option(min=0, help="Begin after the event of this number.")] = 0,
+    run: Annotated[str, typer.Argument(help="The id of the run.")],
+    after: Annotated[int, typer.Option(min=0, help="Begin after the event with this number.")] = 0,
     tenant: Annotated[str, typer.Option(help="The tenant of the run.")] = DEFAULT_TENANT,
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
 ) -> None:
-    """Read a run's stream from any point on, up to its end."""
+    """Follow the events of a run from any point on, up to its end."""
     display = RunDisplay(results(), live=False, after=after, tenant=tenant)
     display.run_id = run
 
@@ -51,11 +51,11 @@ def tail(
 async def _follow(
     settings: Settings, key: RunKey, after: int, show_event: Callable[[StoredEvent], None], idle: RunDisplay | None
 ) -> str:
-    """Show each event as it comes; return the run's status at its end, empty where `after` lay beyond it.
+    """Show each event as it comes; return the final status, empty where `after` lies beyond the last event.
 
-    `idle` is a display, which needs the events before, too, and where to say why nothing comes.
+    `idle` is a display: it needs the earlier events too, and shows which run a queued run waits for.
     """
-    async with open_admin(settings) as admin, in_background(_tell_ahead(admin, key, idle), "look ahead"):
+    async with open_admin(settings) as admin, in_background(_show_run_ahead(admin, key, idle), "show-run-ahead"):
         await admin.reader.record(key)
         async for event in admin.reader.follow(key, after=0 if idle else after):
             show_event(event)
@@ -64,14 +64,14 @@ async def _follow(
     return ""
 
 
-async def _tell_ahead(admin: AdminServices, key: RunKey, display: RunDisplay | None) -> None:
-    """Say after a while why nothing has come, where another run is why."""
+async def _show_run_ahead(admin: AdminServices, key: RunKey, display: RunDisplay | None) -> None:
+    """Show after some seconds which run a queued run waits for."""
     await asyncio.sleep(IDLE_SECONDS)
     if display is None or not display.idle:
         return
     try:
         ahead = (await admin.listing.details(key)).behind
     except DatabaseUnavailableError:
-        return  # the reader waits for it, too
+        return  # the reader waits for Postgres, too
     if ahead and display.idle:
         display.behind(ahead.run_id, ahead.status.value)

@@ -1,4 +1,4 @@
-"""`starling server`: MCP servers. Looking is cheap; what starts servers is imported only then."""
+"""`starling server`: MCP servers. The commands that start servers import more, so they have a module of their own."""
 
 import typer
 
@@ -9,8 +9,8 @@ _COMMANDS = {
     "list": Lazy(_READING, "List the servers and their state."),
     "show": Lazy(_READING, "Show one server: its configuration and its tools."),
     "test": Lazy(_CHANGING, "Start a server, list its tools and compare them with what is stored."),
-    "add": Lazy(_CHANGING, "List a new server and make a specialist of it."),
-    "remove": Lazy(_CHANGING, "Take a server and its specialist away."),
+    "add": Lazy(_CHANGING, "Add a server and its specialist agent."),
+    "remove": Lazy(_CHANGING, "Remove a server and its specialist agent."),
 }
 
 app = typer.Typer(cls=lazy_group(_COMMANDS), add_completion=False, no_args_is_help=True)

@@ -1,4 +1,4 @@
-"""`starling server add`, `remove` and `test`: what starts servers or changes which there are."""
+"""`starling server add`, `remove` and `test`."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -24,24 +24,24 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def add(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="What it is to be called; its specialist is mcp_agent_NAME.")],
-    target: Annotated[list[str], typer.Argument(help="Its URL; or after -- its command with arguments.")],
+    name: Annotated[str, typer.Argument(help="The name of the server; its specialist is mcp_agent_NAME.")],
+    target: Annotated[list[str], typer.Argument(help="Its URL, or after -- its command with arguments.")],
     values: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="A variable of its process, or a header to its URL; ${VAR} is read at use.",
+            help="An environment variable of its process, or a header for its URL; ${VAR} is expanded at use.",
         ),
     ] = None,
     effect: Annotated[
-        Effect, typer.Option(help="What its tools may change outside; only `read` is called without care.")
+        Effect, typer.Option(help="What its tools may change; tools that only `read` are called freely.")
     ] = Effect.UNSAFE,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List a new server and make a specialist of it: runs that begin from now on know it.
+    """Add a server and its specialist agent: runs accepted from now on can use it.
 
-    Nothing is stored where the server can't be started or listed.
+    Nothing is stored if the server can't be started or its tools can't be listed.
     """
     settings = settings_of(context)
     config = _config(name, target, _pairs(values or []), effect)
@@ -61,12 +61,12 @@ def remove(
     name: Annotated[str, typer.Argument(help="The server.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Take a server and its specialist away. One that a file names comes back when that file is read again."""
+    """Remove a server and its specialist agent. A server of a file comes back when the file is read again."""
     epoch = run_until_stopped(_remove(settings_of(context), name))
     if as_json:
         print_json({"name": name, "epoch": epoch})
     else:
-        print_line(f"{name} is gone from epoch {epoch} on.")
+        print_line(f"{name} is removed from epoch {epoch} on.")
 
 
 @app.command("test")
@@ -75,7 +75,7 @@ def try_out(
     name: Annotated[str, typer.Argument(help="The server.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Start a server, list its tools and compare them with what is stored. Changes nothing."""
+    """Start a server, list its tools and compare them with the stored ones, without changing anything."""
     with progress(f"Starting {name} …"):
         trial = run_until_stopped(_try_out(settings_of(context), name))
     if as_json:

@@ -1,4 +1,4 @@
-"""What a run waits for, in words, with what to type."""
+"""Interrupts as text, with the commands that answer them."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ _EVENTS = {"approval": "approval_required", "budget": "budget_required"}
 
 
 def event_of(kind: str) -> str:
-    """Return the type of the event that tells of an interrupt of a kind."""
+    """Return the event type for a kind of interrupt."""
     return _EVENTS.get(kind, kind)
 
 
@@ -39,12 +39,12 @@ def document_of(item: StoredInterrupt) -> dict[str, Any]:
 
 
 def run_reference(run_id: str, tenant: str) -> str:
-    """Return a run as commands about it have to name it."""
+    """Return the arguments that name a run in a command."""
     return run_id if tenant == DEFAULT_TENANT else f"{run_id} --tenant {tenant}"
 
 
 def interrupt_lines(event: str, data: Mapping[str, Any], run: str) -> Iterator[str]:
-    """Give the lines that tell a person what is asked, and how to answer; `run` is as `named` has it."""
+    """Yield the lines that describe an interrupt and how to answer it; `run` comes from `run_reference`."""
     yield f"Waits: {data['message']}"
     if call := data.get("call"):
         shown = canonical(call["args"])
@@ -58,7 +58,7 @@ def interrupt_lines(event: str, data: Mapping[str, Any], run: str) -> Iterator[s
 
 
 def behind_line(run_id: str, status: str) -> str:
-    """Return the line that tells a person what a run stands behind."""
+    """Return the line that says which run a queued run waits for."""
     look = f" `starling run show {run_id}` tells for what." if status == "waiting" else ""
     return f"Behind {run_id}, which is {status}: this run begins once that has ended.{look}"
 

@@ -1,4 +1,4 @@
-"""What a person or a program reads: results on stdout, everything else on stderr."""
+"""Terminal output: results on stdout, everything else on stderr."""
 
 import contextlib
 import json
@@ -17,18 +17,18 @@ _CONTROLS = dict.fromkeys([*range(32), *range(127, 160)], "\N{REPLACEMENT CHARAC
 
 @cache
 def results() -> Console:
-    """Where results go. Without a terminal: plain lines of any length."""
+    """Return the console for results; without a terminal it prints plain lines of any length."""
     return Console(highlight=False, soft_wrap=True)
 
 
 @cache
 def diagnostics() -> Console:
-    """Where everything else goes: progress, logs, hints."""
+    """Return the console for progress, logs and hints."""
     return Console(highlight=False, soft_wrap=True, stderr=True)
 
 
 def printable(text: str) -> str:
-    """Return text without control characters: what servers and models say must not steer a terminal."""
+    """Return text without control characters, which could control the terminal."""
     return text.translate(_CONTROLS)
 
 
@@ -92,7 +92,7 @@ def _write_lines(console: Console, rows: Iterable[Sequence[str]], widths: Sequen
 
 @contextlib.contextmanager
 def progress(text: str) -> Generator[Callable[[str], None]]:
-    """Show what is being done while it lasts, on a terminal only; gives what changes the text."""
+    """Show a status line for as long as the context lasts, on a terminal only; yield a function that changes it."""
     if not diagnostics().is_terminal:
         yield lambda _: None
         return

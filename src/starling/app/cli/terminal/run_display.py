@@ -1,4 +1,4 @@
-"""A run's stream as a person wants to see it: what is planned, who works, what is called, what comes of it."""
+"""The events of a run as lines of text: plan, tasks, tool calls, answer."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from starling.app.cli.terminal.interrupt_text import behind_line, interrupt_line
 from starling.app.cli.terminal.output import write
 from starling.core.principal import DEFAULT_TENANT
 
-IDLE_SECONDS = 3.0  # after which a person is told why nothing comes
+IDLE_SECONDS = 3.0  # after this long a queued run shows which run it waits for
 _NOT_ANSWERED = "Not answered"  # as replies that no model wrote say it, too
 _ARGUMENTS_CHARS = 90
 _RESULT_CHARS = 110
@@ -39,10 +39,10 @@ class _Task:
 
 
 class RunDisplay:
-    """Feed it a run's events in order, as they come; it prints them to `console`, on a terminal or into a pipe.
+    """Prints the events of a run, which are fed in order, to `console`.
 
     `live` says that events arrive as they happen: only then are durations worth showing. Events up to number `after`
-    aren't shown, but what comes later rests on them.
+    aren't shown, but later ones refer to them.
     """
 
     def __init__(self, console: Console, *, live: bool = True, after: int = 0, tenant: str = DEFAULT_TENANT) -> None:
@@ -69,15 +69,15 @@ class RunDisplay:
 
     @property
     def idle(self) -> bool:
-        """Whether the run was accepted, and nothing has come of it yet."""
+        """Whether the run was accepted and has no other event yet."""
         return self._moments.keys() == {"first event", "run_started"}
 
     def behind(self, run_id: str, status: str) -> None:
-        """Show what has to end before anything comes of this run."""
+        """Show the run that has to end before this one begins."""
         self._line(behind_line(run_id, status), "yellow")
 
     def feed(self, seq: int, kind: str, data: Data) -> None:
-        """Show one event. Kinds that are unknown here, of a newer Starling, are passed over."""
+        """Show one event. Unknown kinds, of a newer version, are ignored."""
         self._silent = seq <= self._after
         self._moments.setdefault("first event", self._elapsed())
         self._moments.setdefault(kind, self._elapsed())
@@ -190,7 +190,7 @@ class RunDisplay:
             self._line(f"  [{number}] {task.agent}{': ' if task.tools else ''}{', '.join(task.tools)}")
 
     def _degraded(self, reply: str) -> None:
-        """Show what has no answer, but for what the reply itself says has none."""
+        """Show the unanswered parts, except those that the reply already names."""
         said = reply.partition(_NOT_ANSWERED)[2]
         parts = [
             f"{task.text or task.agent}: {_one_line(task.summary, _REASONS_CHARS) or 'was not finished'}"

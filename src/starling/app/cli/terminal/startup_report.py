@@ -1,4 +1,4 @@
-"""What `starling up` says when everything runs."""
+"""The report that `starling up` prints once everything runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _OFFLINE = "offline:"
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A platform that runs: where, with which model for each role, and what its servers' state is."""
+    """A started platform: address, model of each role, and the state of its servers."""
 
     version: str
     address: str
@@ -23,7 +23,7 @@ class Started:
 
 
 def report(started: Started, *, as_json: bool) -> None:
-    """Say what runs and what to do next."""
+    """Print what runs and what to do next."""
     if as_json:
         print_json(_document(started))
         return

@@ -15,5 +15,5 @@ router = APIRouter(tags=["health"])
     responses={200: {"content": {"text/plain": {}}, "description": "Metrics in Prometheus' text format."}},
 )
 async def metrics(services: FromServices, _: Admin) -> Response:
-    """Return the metrics of this process, and what the database says of all. 200 while Postgres is away, too."""
+    """Return the metrics of this process and of the database; 200 also while Postgres is away."""
     return Response(await services.metrics_exporter.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
