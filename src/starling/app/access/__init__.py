@@ -1,1 +1,1 @@
-"""Who may do what: keys, their revocation, and kill switches."""
+"""Access control: keys, their revocation, and kill switches."""

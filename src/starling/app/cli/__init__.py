@@ -1,4 +1,4 @@
-"""The command line. `--help` answers at once: what a command needs is imported when it is chosen."""
+"""The command line. Commands are imported when they are chosen, so that `--help` is quick."""
 
 from starling.app.cli.root_command import main
 

@@ -1,1 +1,1 @@
-"""What may be wrong with a platform and its surroundings, one check a module."""
+"""Checks of the installation and its surroundings, one check a module; `runner` runs all of them."""

@@ -1,4 +1,4 @@
-"""This machine's clock beside the database's: leases go by one, logs and traces by the other."""
+"""Skew between the clocks of this machine and the database: leases use one, logs and traces the other."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,22 +14,22 @@ _MOST_SECONDS = 2.0
 
 
 async def check(settings: Settings) -> Sequence[Finding]:
-    """Find how far the two clocks are apart; nothing where there is no database to ask."""
+    """Return how far the two clocks are apart; nothing without a database."""
     clock = SystemClock()
     try:
         async with connected(find_database(settings).direct_url) as connection:
             before = clock.now()
             row = await (await connection.execute("SELECT clock_timestamp()")).fetchone()
             after = clock.now()
-    except DatabaseUnavailableError:  # which is a finding of another check
+    except DatabaseUnavailableError:  # another check reports that
         return []
     return [] if row is None else [finding(before + (after - before) / 2, row[0])]
 
 
 def finding(here: datetime, there: datetime) -> Finding:
-    """Return what there is to say about two clocks at the same moment."""
+    """Return the finding for the two clocks, read at the same moment."""
     seconds = abs((here - there).total_seconds())
     said = f"This clock and the database's are {seconds:.3f} s apart."
     if seconds < _MOST_SECONDS:
         return ok("clock", said)
-    return Finding("clock", "problem", said, "Have both machines keep their time with NTP.")
+    return Finding("clock", "problem", said, "Synchronise both machines with NTP.")

@@ -1,4 +1,4 @@
-"""Postgres: whether it can be reached, and whether it is what we need."""
+"""Postgres: whether it answers, and whether versions and schema fit."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ SELECT current_setting('server_version'), (SELECT extversion FROM pg_extension W
 
 
 async def check(settings: Settings) -> Sequence[Finding]:
-    """Find the versions of the server, of pgvector and of the schema. An embedded Postgres need not run."""
+    """Return the versions of server, pgvector and schema. An embedded Postgres need not run."""
     try:
         database = find_database(settings)
     except DatabaseUnavailableError as error:

@@ -1,4 +1,4 @@
-"""Room for what is stored here."""
+"""Free disk space of the data folder."""
 
 import shutil
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ _TIGHT, _LITTLE = 1 * _GIB, 5 * _GIB
 
 
 async def check(settings: Settings) -> Sequence[Finding]:
-    """Find how much room the data folder has; nothing is stored in it where DATABASE_URL names the database."""
+    """Return the free space of the data folder; nothing with DATABASE_URL, which makes it unused."""
     if settings.database_url is not None:
         return []
     folder = _existing(settings.data_dir)
@@ -20,15 +20,15 @@ async def check(settings: Settings) -> Sequence[Finding]:
 
 
 def finding(folder: Path, free: int) -> Finding:
-    """Return what there is to say about so many free bytes."""
+    """Return the finding for a number of free bytes."""
     said = f"{free / _GIB:.1f} GiB are free for the data in {folder}."
     if free >= _LITTLE:
         return ok("disk", said)
-    remedy = "Make room, or name another folder with STARLING_DATA_DIR."
+    remedy = "Free some space, or set STARLING_DATA_DIR to another folder."
     return Finding("disk", "problem" if free < _TIGHT else "warning", said, remedy)
 
 
 def _existing(folder: Path) -> Path:
-    """Return the folder, or where it will be made."""
+    """Return the folder, or its first parent that exists."""
     folder = folder.absolute()
     return next(place for place in (folder, *folder.parents) if place.exists())

@@ -1,4 +1,4 @@
-"""Services around us, where they are configured: for traces, and for the audit trail."""
+"""Configured services: the trace collector and the context service."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ _REFUSED = (401, 403)
 
 
 async def check(settings: Settings) -> Sequence[Finding]:
-    """Find whether each service answers. Nothing is sent to it but a question that changes nothing."""
+    """Return whether each service answers, by requests that change nothing."""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_SECONDS)) as session:
         found = await asyncio.gather(_traces(session, settings), _context_service(session, settings))
     return [*_half_of_the_keys(settings), *filter(None, found)]
@@ -44,10 +44,7 @@ def _half_of_the_keys(settings: Settings) -> Sequence[Finding]:
 
 
 def _question(destination: Destination) -> tuple[str, str]:
-    """Return the method and address that tell whether somebody is there; Langfuse tells so whether it knows our keys.
-
-    It looks at keys only where it knows the method, and there is nothing to read where traces go.
-    """
+    """Return the method and address of the probe; with Langfuse a route that also checks the keys."""
     if destination.scores:
         return "GET", f"{destination.scores.removesuffix('scores')}projects"
     return "OPTIONS", destination.traces
@@ -56,10 +53,10 @@ def _question(destination: Destination) -> tuple[str, str]:
 async def _asked(
     session: aiohttp.ClientSession, subject: str, method: str, url: str, headers: Mapping[str, str]
 ) -> Finding:
-    """Ask: whatever the answer, somebody is there; refusing us is worth a warning."""
+    """Send the probe: any answer shows that the service is up; 401 and 403 are a warning."""
     shown = _without_password(url)
     if not shown:
-        said = "What is set as its address is no http(s) address."
+        said = "Its configured address is not an http(s) URL."
         return Finding(subject, "problem", said, "Write for example http://localhost:8001.")
     begun = perf_counter()
     remedy = "Runs go on without it. Check its address and that it runs."
@@ -72,12 +69,12 @@ async def _asked(
         return Finding(subject, "problem", f"{shown} can't be reached ({type(error).__name__}).", remedy)
     said = f"{shown} answered with HTTP {status} in {(perf_counter() - begun) * 1000:.0f} ms."
     if status in _REFUSED:
-        return Finding(subject, "warning", said, "Check the keys that it is to be told.")
+        return Finding(subject, "warning", said, "Check the configured keys.")
     return ok(subject, said)
 
 
 def _without_password(url: str) -> str:
-    """Return an address as it may be shown; nothing where it is none of HTTP."""
+    """Return an address without its password; empty where it is not an HTTP address."""
     try:
         parsed = URL(url)
     except ValueError:

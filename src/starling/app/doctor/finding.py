@@ -1,4 +1,4 @@
-"""What a check comes to."""
+"""Results of checks."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ type State = Literal["ok", "warning", "problem"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. A warning is worth knowing; a problem keeps something from working."""
+    """The result of one check. A warning is worth knowing; a problem keeps something from working."""
 
     subject: str
     state: State
@@ -21,14 +21,14 @@ class Finding:
 
 
 type Check = Callable[[Settings], Awaitable[Sequence[Finding]]]
-"""Looks at something. A StarlingError that it raises is its finding."""
+"""One check. A StarlingError that it raises becomes its finding."""
 
 
 def ok(subject: str, message: str) -> Finding:
-    """Return the finding that something is as it should be."""
+    """Return a finding without a problem."""
     return Finding(subject, "ok", message)
 
 
 def problem(subject: str, error: StarlingError) -> Finding:
-    """Return the finding that an error tells."""
+    """Return the finding for an error."""
     return Finding(subject, "problem", error.message, error.remedy)

@@ -35,5 +35,5 @@ async def _known(settings: Settings) -> McpConfig:
     try:
         async with open_admin(settings) as admin:
             return {row.name: server_of(row.config) for row in await admin.servers.servers()}
-    except (DatabaseUnavailableError, DatabaseUnsuitableError):  # which is a finding of another check
+    except (DatabaseUnavailableError, DatabaseUnsuitableError):  # another check reports that
         return {}

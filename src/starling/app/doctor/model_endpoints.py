@@ -33,5 +33,5 @@ async def _asked(models: ModelClient, role: ModelRole) -> Finding:
         remedy = f"Check the endpoint of {name}."
         return Finding(subject, "warning", f"{said} Before that: {' '.join(reply.warnings)}", remedy)
     if reply.model.startswith(_OFFLINE):
-        return Finding(subject, "warning", f"{said} It goes by rules.", "Set STARLING_MODEL to a language model.")
+        return Finding(subject, "warning", f"{said} It follows fixed rules.", "Set STARLING_MODEL to a language model.")
     return ok(subject, said)

@@ -1,4 +1,4 @@
-"""The Python that runs us."""
+"""The running Python version."""
 
 import platform
 import sys
@@ -11,12 +11,12 @@ FLOOR = (3, 12)
 
 
 async def check(_: Settings) -> Sequence[Finding]:
-    """Find whether this Python is new enough."""
+    """Return whether this Python is new enough."""
     return [finding(sys.version_info[:2])]
 
 
 def finding(version: tuple[int, ...]) -> Finding:
-    """Return what there is to say about a version."""
+    """Return the finding for a version."""
     if version >= FLOOR:
         return ok("python", f"Python {platform.python_version()} at {sys.executable}.")
     floor = ".".join(map(str, FLOOR))

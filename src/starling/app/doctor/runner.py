@@ -1,4 +1,4 @@
-"""All checks at once, each within its time."""
+"""Runs all checks at once, each with a time limit."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ _CHECKS: Mapping[str, Check] = {
 
 
 async def run_checks(settings: Settings) -> Sequence[Finding]:
-    """Return what all checks found, in a fixed order. Never raises for what it finds."""
+    """Return the findings of all checks, in a fixed order. A failing check is a finding, not an error."""
     limits = dict.fromkeys(_CHECKS, _SECONDS)
     # Servers have a time limit of their own, and some more to end.
     limits["servers"] = settings.limits.server_start_seconds * 2 + _SECONDS
@@ -42,6 +42,6 @@ async def _bounded(name: str, check: Check, settings: Settings, seconds: float) 
         async with asyncio.timeout(seconds):
             return await check(settings)
     except TimeoutError:
-        return [Finding(name, "problem", f"This couldn't be checked within {seconds:g} s.", "Look at it by hand.")]
+        return [Finding(name, "problem", f"The check did not finish within {seconds:g} s.", "Check it by hand.")]
     except StarlingError as error:
         return [problem(name, error)]

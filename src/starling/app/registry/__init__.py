@@ -1,1 +1,1 @@
-"""The registry as admins and tenants change it, and how processes follow it."""
+"""Services that change servers and agents, and the follower that applies new epochs."""

@@ -1,4 +1,4 @@
-"""The agents of a tenant, and changes to those that it makes itself."""
+"""Lists the agents of a tenant; creates and archives custom agents."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor, Deed, record
 from starling.infra.postgres.engine import EngineConnection
 
-_REMEDY = "`starling agent list` shows which there are."
+_REMEDY = "`starling agent list` shows the existing agents."
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +99,9 @@ class AgentService:
     check_model: Callable[[str], None]
 
     async def create(self, maker: Principal, config: LLMAgentConfig, actor: Actor) -> CreatedAgent:
-        """Make an agent, or a new version of it: runs accepted from now on know it.
+        """Create an agent or a new version of it for runs accepted from now on.
 
-        Raises InvalidRequestError for what isn't there, ForbiddenError where the maker may call none of its tools.
+        Raises InvalidRequestError for unknown names, ForbiddenError where the maker may call none of its tools.
         """
         await self._check_model(config)
         async with self.agents.changing() as connection:
@@ -122,7 +122,7 @@ class AgentService:
         )
 
     async def archive(self, tenant: str, name: str, actor: Actor) -> ArchivedAgent:
-        """Take an agent away from runs accepted from now on; its versions stay. Raises NotFoundError."""
+        """Remove an agent for runs accepted from now on; its versions are kept. Raises NotFoundError."""
         async with self.agents.changing() as connection:
             if name not in pinned_agents((await self.epochs.begin(connection)).manifest, tenant):
                 raise NotFoundError("custom agent", name, _REMEDY)
@@ -131,7 +131,7 @@ class AgentService:
         return ArchivedAgent(name=name, epoch=activation.epoch.number)
 
     async def list(self, caller: Principal) -> AgentList:
-        """Return all agents that the caller's runs would know now, by kind and name."""
+        """Return all agents that a run of the caller could use now, by kind and name."""
         number = await self.epochs.active_number()
         if number is None:
             return AgentList(epoch=0, agents=())
@@ -149,7 +149,7 @@ class AgentService:
         return AgentHistory(agent=agent, versions=tuple(_version(one, agent) for one in versions))
 
     async def _check_model(self, config: LLMAgentConfig) -> None:
-        """Look the model up in a thread: that may import a whole SDK."""
+        """Check the model in a thread: that may import an SDK."""
         if config.llm_model is None:
             return
         try:
@@ -176,13 +176,15 @@ class AgentService:
         return roster.limited(frozenset(Effect), reasons | removed, caller.grant)
 
     async def _out_of_reach(self, tenant: str, latest: AgentVersion) -> Agent:
-        """An agent that isn't on the caller's roster: archived, or with no tool that the key may call."""
-        name, told = latest.config.id, described(latest.config)
+        """Return an agent that is not on the caller's roster: archived, or without a tool that the key may call."""
+        name, description = latest.config.id, described(latest.config)
         pin = pinned_agents((await self.epochs.active()).manifest, tenant).get(name)
         if pin is None:
-            return Agent(name=name, kind="custom", description=told, state="archived")
+            return Agent(name=name, kind="custom", description=description, state="archived")
         reason = "This key may call none of its tools."
-        return Agent(name=name, kind="custom", description=told, state="degraded", reason=reason, version=pin.hash)
+        return Agent(
+            name=name, kind="custom", description=description, state="degraded", reason=reason, version=pin.hash
+        )
 
 
 def _agent(card: AgentCard) -> Agent:

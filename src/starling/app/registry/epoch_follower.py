@@ -1,4 +1,4 @@
-"""Every process follows the registry: what another one added, changed or removed counts here within a moment."""
+"""Follows the registry: applies changes that other processes made."""
 
 import asyncio
 import contextlib
@@ -24,9 +24,9 @@ type _Execute = Callable[[Claim], Awaitable[RunResult | None]]
 
 
 class EpochFollower:
-    """Keeps the gateway true to the servers that there are, and the registry to the epochs that are open.
+    """Applies new epochs to the gateway and drops closed ones from the registry.
 
-    `epoch` is the one that the gateway knows of, `since` the Unix time when it came to know of it.
+    `epoch` is the epoch that the gateway has applied, `since` the Unix time when it did.
     """
 
     def __init__(self, gateway: Gateway, registry: Registry, epochs: EpochRepository, epoch: int, clock: Clock) -> None:
@@ -39,7 +39,7 @@ class EpochFollower:
         self._turn = asyncio.Lock()
 
     def before(self, execute: _Execute) -> _Execute:
-        """Return what executes a run once the gateway knows the run's epoch: a notice may be slower than a job."""
+        """Wrap `execute` so that it waits for the run's epoch: a notice may arrive after the job."""
 
         async def fresh(claim: Claim) -> RunResult | None:
             await self.reach(claim.run.epoch)
@@ -48,13 +48,13 @@ class EpochFollower:
         return fresh
 
     async def reach(self, epoch: int) -> None:
-        """Look at the database again where an epoch isn't known yet. Raises DatabaseUnavailableError."""
+        """Read the registry again if `epoch` is newer than the applied one. Raises DatabaseUnavailableError."""
         async with self._turn:
             if epoch > self.epoch:
                 await self._refresh()
 
     async def tidy(self) -> None:
-        """Close the epochs that no run holds any more, and forget their rosters."""
+        """Close the epochs that no run holds any more, and drop their rosters."""
         self._registry.keep_only(await self._epochs.close_unheld())
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Epochs made of the servers, in the transaction that changes them."""
+"""Publishes a new epoch in the transaction that changes the servers."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from starling.infra.postgres.engine import EngineConnection
 
 @dataclass(slots=True)
 class EpochPublisher:
-    """Told of changed servers: makes the epoch of them active, and writes down who did what."""
+    """Called with the changed servers: activates their epoch and writes the audit entry."""
 
     epochs: EpochRepository
     actor: Actor
@@ -23,12 +23,12 @@ class EpochPublisher:
 
     @property
     def activation(self) -> Activation:
-        """What the last change came to."""
+        """The result of the last change."""
         assert self._activation is not None
         return self._activation
 
     async def __call__(self, connection: EngineConnection, rows: Iterable[ServerRow]) -> None:
-        """Take part in a transaction."""
+        """Activate the epoch of these servers in the connection's transaction."""
         entries = entries_of(rows)
         found = await self.epochs.activate(connection, self.actor, lambda manifest: with_servers(manifest, entries))
         if found.changes:
@@ -38,7 +38,7 @@ class EpochPublisher:
 
 
 def entries_of(rows: Iterable[ServerRow]) -> dict[str, ServerEntry]:
-    """Return servers as a manifest has them."""
+    """Return the manifest entries of servers."""
     return {row.name: _entry(row) for row in rows}
 
 

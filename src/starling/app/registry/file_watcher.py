@@ -1,4 +1,4 @@
-"""Reloading when the `mcpServers` file changes, where the settings ask for it."""
+"""Reloads the `mcpServers` file when it changes, if the settings say so."""
 
 import contextlib
 import logging
@@ -15,14 +15,14 @@ from starling.core.errors import DatabaseUnavailableError, StarlingError
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor
 
-_LOOK_MILLISECONDS = 1_000  # where the file system tells nothing
+_LOOK_MILLISECONDS = 1_000  # poll, for file systems without notifications
 _log = logging.getLogger(__name__)
 
 
 def watching(settings: Settings, registry: RegistryService) -> AbstractAsyncContextManager[None]:
-    """Reload what changes in the file for as long as the context lasts; do nothing where nobody asked for it.
+    """Reload the file at each change for as long as the context lasts, if `watch_mcp_config` is set.
 
-    What the file says now is known already: whoever reads it at the start does so after this.
+    The current content is taken as loaded: the start-up reads the file after this.
     """
     if settings.mcp_config is None or not settings.watch_mcp_config:
         return contextlib.nullcontext()
@@ -30,7 +30,7 @@ def watching(settings: Settings, registry: RegistryService) -> AbstractAsyncCont
 
 
 class _Watch:
-    """The file as it was read last. Its folder is watched: editors and Kubernetes replace files."""
+    """Remembers the last content. The folder is watched: editors and Kubernetes replace files."""
 
     def __init__(self, file: Path, registry: RegistryService) -> None:
         self._file = file
@@ -43,9 +43,9 @@ class _Watch:
             yield
 
     async def _follow(self) -> None:
-        """Reload at each change, for ever. A file that can't be used changes nothing, and is warned of once.
+        """Reload at each change, until cancelled. An unusable file changes nothing and is logged once.
 
-        What can't be stored now is tried again at the next look.
+        While Postgres is away the reload is repeated at the next look.
         """
         folder = self._file.absolute().parent
         async for _ in awatch(folder, recursive=False, rust_timeout=_LOOK_MILLISECONDS, yield_on_timeout=True):
@@ -54,20 +54,20 @@ class _Watch:
                 self._text = text
 
     async def _reloaded(self, text: str) -> bool:
-        """Return whether there is nothing left to do about a text."""
+        """Reload a content; return False if it has to be repeated."""
         try:
             report = await self._registry.reload(parse_config(text, str(self._file)), Actor.local("file"))
         except DatabaseUnavailableError as error:
-            _log.warning("%s changed and can't be stored yet: %s", self._file, error)
+            _log.warning("%s changed but can't be stored yet: %s", self._file, error)
             return False
         except StarlingError as error:
-            _log.warning("%s changed and isn't used: %s", self._file, error)
+            _log.warning("%s changed but can't be used: %s", self._file, error)
         else:
             _log.info("%s changed; epoch %d is active", self._file, report.epoch)
         return True
 
     def _read(self) -> str:
-        """Return the file's text; what can't be read is no document either."""
+        """Return the file's text, or a text that is no valid document."""
         try:
             return self._file.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:

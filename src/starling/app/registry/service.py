@@ -1,4 +1,4 @@
-"""The registry as admins change it: planned, reloaded, rolled back."""
+"""Changes to MCP servers and epochs: plan, reload, add, remove, roll back."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -26,10 +26,10 @@ _RELOAD = "`starling registry reload` lists it again."
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a change comes to, or came to: the active epoch, and the differences from the one that was before.
+    """The result of a change or a plan: the active epoch and the differences from the one before.
 
-    A plan is of the same form, with the epoch that is active while nothing is changed. `warnings` says of servers that
-    can't be listed, or not whole, why; `broken_agents` of custom agents that can't work then, by `tenant/name`.
+    `warnings` says why servers can't be listed completely, `broken_agents` why custom agents, by `tenant/name`, can't
+    work after the change.
     """
 
     epoch: int
@@ -40,9 +40,9 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class RegistryService:
-    """Changes to what runs are made of. Each makes its rows, its epoch and its audit entry in one transaction.
+    """Changes servers. Each change writes its rows, its epoch and its audit entry in one transaction.
 
-    Servers are started by this process, with its environment, and only to be listed.
+    Servers are started by this process, with its environment, only to list their tools.
     """
 
     epochs: EpochRepository
@@ -51,7 +51,7 @@ class RegistryService:
     gateway: Callable[[ServerRepository], AbstractAsyncContextManager[Gateway]]
 
     async def plan(self, config: McpConfig, *, relist: bool = False) -> Report:
-        """Return what `reload` would change now. Starts what it would start; writes nothing."""
+        """Return what `reload` would change now. Starts the same servers; writes nothing."""
         async with self.gateway(self.servers(None)) as gateway:
             change = await gateway.plan(config, relist=relist)
         active = await self.epochs.active()
@@ -59,9 +59,9 @@ class RegistryService:
         return await self._report(active.number, difference(active.manifest, after), after, change.rows())
 
     async def reload(self, config: McpConfig, actor: Actor, *, relist: bool = False) -> Report:
-        """Make the servers that came from files be exactly these.
+        """Replace the servers that came from files by these.
 
-        Lists the new, the changed and the degraded ones; with `relist` all, for servers that changed by themselves.
+        Lists new, changed and degraded servers; with `relist` all of them.
         Raises ConfigurationError where a name belongs to a server that was added another way.
         """
         publisher = EpochPublisher(self.epochs, actor, "registry.reload")
@@ -81,7 +81,7 @@ class RegistryService:
         return added, await self._applied(publisher.activation)
 
     async def remove(self, name: str, actor: Actor) -> Report:
-        """Take one server away, from running runs too. Raises NotFoundError."""
+        """Remove one server, also for running runs. Raises NotFoundError."""
         publisher = EpochPublisher(self.epochs, actor, "server.remove")
         async with self.gateway(self.servers(publisher)) as gateway:
             await gateway.remove(name)
@@ -93,10 +93,10 @@ class RegistryService:
             return await gateway.try_out(name)
 
     async def rollback(self, number: int | None, actor: Actor) -> Report:
-        """Make the servers of an earlier epoch those of a new one; without a number, of that before they last changed.
+        """Make a new epoch with the servers of an earlier one; default: the one before servers last changed.
 
-        Prompts and builtin agents stay those of this version, and tenants keep the agents and teams that they have:
-        those are theirs to change. Raises NotFoundError, InvalidRequestError.
+        Prompts and built-in agents stay those of this version, and tenants keep their agents and teams.
+        Raises NotFoundError, InvalidRequestError.
         """
         target = await self.epochs.get(number or await self._previous())
         publisher = EpochPublisher(self.epochs, actor, "registry.rollback")
@@ -112,7 +112,7 @@ class RegistryService:
     async def _previous(self) -> int:
         number = await self.epochs.before_other_servers()
         if number is None:
-            raise InvalidRequestError("There is no epoch before that had other servers.", "Nothing was changed.")
+            raise InvalidRequestError("There is no earlier epoch with other servers.", "Nothing was changed.")
         return number
 
     async def _applied(self, activation: Activation) -> Report:
@@ -134,7 +134,7 @@ async def _restored(servers: ServerRepository, manifest: Manifest) -> dict[str, 
 
 
 def _with_reason(row: ServerRow, known: Iterable[ServerRow]) -> ServerRow:
-    """Return a server with what is known to be wrong with it, where it is the same one now."""
+    """Return a server with its current error, if it is otherwise unchanged."""
     return next((one for one in known if replace(one, error=row.error, remedy=row.remedy) == row), row)
 
 

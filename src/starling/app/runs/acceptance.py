@@ -1,4 +1,4 @@
-"""Accepting requests: whoever asks, over HTTP or the command line, comes through here."""
+"""Acceptance of requests as runs."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -35,14 +35,14 @@ class RunRequest:
 
 
 type EventBatches = AsyncGenerator[Sequence[StoredEvent]]
-"""A stream, each time all that is there."""
+"""The events of a run, in batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedRun:
-    """The run that a request led to: its first event, where it stood then, and its stream from the start.
+    """The run of a request: its first event, its status at acceptance, and its stream from the start.
 
-    Where the request was the answer to a run's question, that run, and its stream from there on.
+    Where the request answered the question of a waiting run: that run, and its stream from there on.
     """
 
     key: RunKey
@@ -53,7 +53,7 @@ class AcceptedRun:
 
 @dataclass(frozen=True, slots=True)
 class RunAcceptance:
-    """Makes runs out of requests."""
+    """Accepts requests: writes each as a run, or as the answer to a waiting run."""
 
     runs: RunRepository
     reader: RunReader
@@ -65,7 +65,7 @@ class RunAcceptance:
     async def accept(
         self, principal: Principal, request: RunRequest, idempotency_key: str | None = None
     ) -> AcceptedRun:
-        """Write the run down and return it with its stream: from then on it is done or told to have failed.
+        """Store the run and return it with its stream; a stored run is always brought to an end.
 
         The same request with the same idempotency key leads to the same run.
         Raises InvalidRequestError, ConflictError, IdempotencyKeyReusedError, DatabaseUnavailableError.
@@ -103,7 +103,7 @@ class RunAcceptance:
         return AcceptedRun(key, started, acceptance.status, self.reader.following(key))
 
     async def _answered(self, message: NewRun, principal: Principal) -> AcceptedRun | None:
-        """Let a message be the answer that a run of its thread waits for: return that run, from its next event on."""
+        """Use a message as the answer that a run of its thread waits for; return that run, from its next event on."""
         answered = await self.interrupts.answer_thread(principal, message.thread_id, message.input, message.idempotency)
         if answered is None or (found := await self.runs.accepted(answered[0])) is None:
             return None
@@ -114,7 +114,7 @@ class RunAcceptance:
     def _checked(self, text: str) -> str:
         text = storable_text(text).strip()
         if not text:
-            raise InvalidRequestError("`input` is empty.", "Say what you want to have done.")
+            raise InvalidRequestError("`input` is empty.", "Describe what you want to have done.")
         if len(text) > self.limits.input_chars:
             raise InvalidRequestError(
                 f"`input` has {len(text)} characters; {self.limits.input_chars} are allowed.",

@@ -1,4 +1,4 @@
-"""Cancelling runs from any process: at once where nobody works on them, else their worker does it within a second."""
+"""Cancellation of runs from any process: idle runs end at once, running ones by their worker within a second."""
 
 import logging
 from collections.abc import AsyncGenerator
@@ -21,13 +21,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunCancellation:
-    """Ends runs because somebody asks for it."""
+    """Cancels runs on request."""
 
     repository: TerminationRepository
     terminator: RunTerminator
 
     async def cancel(self, key: RunKey) -> RunStatus:
-        """Cancel a run and return where it stands now: `running` until its worker has ended it. An ended one stays so.
+        """Cancel a run and return its status: `running` until its worker has ended it. An ended run is unchanged.
 
         Raises NotFoundError, for another tenant's as well, DatabaseUnavailableError.
         """
@@ -36,21 +36,23 @@ class RunCancellation:
             try:
                 return RunStatus((await self.terminator.stop(claim)).status)
             except LeaseLostError as error:
-                _log.info("somebody else took the run to cancel it: %s", error)  # its flag tells them to
+                _log.info(
+                    "another process claimed the run that was to be cancelled: %s", error
+                )  # it sees the flag and cancels
         return await self.repository.status(key)
 
     async def cancel_superseded(self, key: RunKey) -> None:
-        """End what stands before a run in its line and was cancelled in its favour; workers end what they work on."""
+        """Cancel the earlier runs on the thread that `key` replaces; workers end the running ones."""
         try:
             for earlier in await self.repository.flagged_before(key):
                 await self.cancel(earlier)
         except DatabaseUnavailableError as error:
-            _log.warning("what stands before run %s ends when its turn comes: %s", key.id, error)
+            _log.warning("the runs that run %s replaces are cancelled later: %s", key.id, error)
 
 
 @dataclass(frozen=True, slots=True)
 class CancellationListener:
-    """Hears which runs are to be cancelled, and cancels those that live in this process."""
+    """Cancels the flagged runs that are active in this process."""
 
     repository: TerminationRepository
     lives: ActiveRuns
@@ -67,4 +69,4 @@ class CancellationListener:
                 try:
                     self.lives.cancel_all(await self.repository.flagged())
                 except DatabaseUnavailableError as error:
-                    _log.warning("which runs are to be cancelled can't be read: %s", error)
+                    _log.warning("the runs to cancel can't be read: %s", error)

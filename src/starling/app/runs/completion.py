@@ -1,4 +1,4 @@
-"""Waiting for a run's end, but not for somebody who has to answer it first."""
+"""Waiting for the end of a run, or until it needs an answer."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -10,11 +10,11 @@ from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.reader import RunReader
 
 _ASKS: Final = frozenset({"approval_required", "clarification", "budget_required", "in_doubt"})
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 
 
 async def ended(reader: RunReader, key: RunKey, events: AsyncGenerator[Sequence[StoredEvent]]) -> bool:
-    """Read a run's stream to its end, or until the run waits for somebody; whether it ended."""
+    """Read a stream until the run ends or waits for an answer; return whether it ended."""
     async for batch in events:
         if any(event.type in _ASKS for event in batch):
             return await _ended_or_waits(reader, key, events)
@@ -22,13 +22,13 @@ async def ended(reader: RunReader, key: RunKey, events: AsyncGenerator[Sequence[
 
 
 async def _ended_or_waits(reader: RunReader, key: RunKey, events: AsyncGenerator[Sequence[StoredEvent]]) -> bool:
-    """That a run waits is no event: others of its tasks may go on for long after it asked."""
+    """Poll the status: no event says that a run waits, as other tasks may continue after a question."""
     reading = asyncio.get_running_loop().create_task(_read_out(events), name=f"read-{key.id}")
     try:
         while not reading.done():
             if (await reader.record(key)).status is RunStatus.WAITING:
                 return False
-            await asyncio.wait([reading], timeout=_LOOK_SECONDS)
+            await asyncio.wait([reading], timeout=_POLL_SECONDS)
         await reading
     finally:
         reading.cancel()

@@ -1,4 +1,4 @@
-"""Answering what runs wait for: over HTTP, from the command line, or by going on talking."""
+"""Answers to the interrupts of runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -16,12 +16,12 @@ from starling.infra.postgres.runs.interrupts import (
     StoredInterrupt,
 )
 
-_OTHER_KEY = "Have it answered with a key that reaches as much."
+_OTHER_KEY = "Answer with a key that reaches at least as much."
 
 
 @dataclass(frozen=True, slots=True)
 class InterruptService:
-    """Checks answers against what was asked for and wakes the runs that waited for them."""
+    """Validates answers against the schema of their interrupt, stores them and wakes the waiting runs."""
 
     repository: InterruptRepository
     _validators: Validators = field(default_factory=Validators)
@@ -36,15 +36,15 @@ class InterruptService:
     async def answer(
         self, key: RunKey, answers: Sequence[InterruptAnswer], actor: Actor, grant: Grant | None = None
     ) -> None:
-        """Answer interrupts of a run, all or none of them; the same answers again change nothing.
+        """Answer interrupts of a run, all or none of them; repeating the same answers changes nothing.
 
-        Nobody decides on what is out of reach: `grant` limits who answers, too.
+        `grant` limits which calls the caller may decide on.
         Raises InvalidRequestError that says where a payload is wrong, NotFoundError, ForbiddenError, ConflictError.
         """
         asked = {item.id: item for item in await self.repository.of_run(key)}
         ids = [answer.id for answer in answers]
         if len(set(ids)) < len(ids):
-            raise InvalidRequestError("An interrupt is answered more than once.", "Send one answer for each.")
+            raise InvalidRequestError("An interrupt has more than one answer.", "Send one answer for each interrupt.")
         wrong: list[str] = []
         for number, answer in enumerate(answers):
             found = asked.get(answer.id)
@@ -58,7 +58,7 @@ class InterruptService:
     async def answer_one(
         self, tenant: str, answer: InterruptAnswer, actor: Actor, grant: Grant | None = None
     ) -> RunKey:
-        """Answer one interrupt and return whose it is. Raises as `answer` does."""
+        """Answer one interrupt and return its run. Raises as `answer` does."""
         found = await self.repository.one(tenant, answer.id)
         key = RunKey(tenant, found.run_id)
         await self._check_reach(key, [found], grant)
@@ -67,15 +67,17 @@ class InterruptService:
         return key
 
     async def _check_reach(self, key: RunKey, asked: Sequence[StoredInterrupt], grant: Grant | None) -> None:
-        """Refuse decisions on calls that the grant doesn't permit, and words to runs that may reach more than it."""
+        """Refuse decisions on calls outside the grant, and answers to runs that reach more than it."""
         if grant is None:
             return
         names = [str(item.call["name"]) for item in asked if item.call]
         if beyond := [name for name in names if not grant.permits(name.partition(".")[0], name)]:
-            raise ForbiddenError(f"This key doesn't reach {beyond[0]}, so it can't decide on a call of it.", _OTHER_KEY)
-        told = any(item.kind == "clarification" for item in asked)
-        if told and not grant.covers(await self.repository.grant_of(key)):
-            raise ForbiddenError("The run may reach more than this key, so this key can't tell it more.", _OTHER_KEY)
+            raise ForbiddenError(f"This key may not call {beyond[0]}, so it can't decide on a call of it.", _OTHER_KEY)
+        asks = any(item.kind == "clarification" for item in asked)
+        if asks and not grant.covers(await self.repository.grant_of(key)):
+            raise ForbiddenError(
+                "The run may call more than this key, so this key can't answer its questions.", _OTHER_KEY
+            )
 
     def _faults(self, asked: StoredInterrupt, answer: InterruptAnswer, where: str) -> Sequence[str]:
         if answer.state == "cancelled":

@@ -1,1 +1,1 @@
-"""What a process needs around its work: database, settings file, background tasks."""
+"""Parts of every process: database start-up, settings file, retention, outbox relay, background tasks."""

@@ -1,4 +1,4 @@
-"""Wrappers that measure what they pass on: models, tools, lives of runs."""
+"""Wrappers that measure models, tools and the execution of runs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
@@ -15,9 +15,9 @@ from starling.core.tools import ServerListing, ToolCall, ToolGateway, ToolOutcom
 from starling.infra.llm.client import FallbackModelClient
 from starling.infra.postgres.runs.acceptance import Claim
 
-# Names that anybody may invent are no labels.
-_UNKNOWN_SERVER = "unknown"  # removed meanwhile
-_OTHER_MODEL = "other"  # that a custom agent names
+# Label values come from a closed set: names that callers choose are not used.
+_UNKNOWN_SERVER = "unknown"  # it was removed
+_OTHER_MODEL = "other"  # named by a custom agent
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +96,13 @@ class MeasuredTools:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRuns:
-    """Times the lives of runs."""
+    """Measures how long runs are executed."""
 
     inner: Callable[[Claim], Awaitable[RunResult | None]]
     metrics: Metrics
 
     async def __call__(self, claim: Claim) -> RunResult | None:
-        """Execute the run. Returns and raises what it does."""
+        """Execute the run. Returns and raises what `inner` does."""
         self.metrics.begin(claim.run.id)
         try:
             return await self.inner(claim)

@@ -1,4 +1,4 @@
-"""The one place that configures logging: JSON lines for machines, columns on a terminal, secrets in neither."""
+"""Logging: JSON lines, or columns on a terminal; secrets are redacted."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -27,39 +27,43 @@ _QUIET: Final = (
     "sse_starlette",
     "uvicorn",
 )
-_BOUND: Final = ("method", "path", "status", "ms", "run_id", "tenant")  # what a terminal shows of what goes with a line
+_BOUND: Final = ("method", "path", "status", "ms", "run_id", "tenant")  # the context that a terminal shows
 
 
 def configure_logs(level: str, console: Console, settings: Settings) -> None:
-    """Log what is at least of `level` to `console`: in columns on a terminal, else a JSON object a line.
+    """Log records of at least `level` to `console`: in columns on a terminal, else one JSON object a line.
 
-    What is bound to the context (run, tenant, trace, correlation) goes with each line. Libraries speak from WARNING
-    on, or at DEBUG about everything from INFO on.
+    Each line carries the bound context (run, tenant, trace, correlation). Libraries log from WARNING on; with DEBUG
+    from INFO on.
     """
     handler = _handler(settings, console)
     handler.addFilter(_is_no_quotation)
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.INFO if level == "DEBUG" else logging.WARNING)
-    logging.getLogger("psycopg").setLevel(logging.ERROR)  # it warns of each connection that a cancelled query costs
+    logging.getLogger("psycopg").setLevel(
+        logging.ERROR
+    )  # it logs a warning for each connection closed by a cancelled query
     logging.getLogger("psycopg.pool").setLevel(logging.WARNING)
-    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # a line for each line of ours, if our log is beside
+    logging.getLogger("watchfiles").setLevel(
+        logging.WARNING
+    )  # otherwise it logs a line for each of ours, if the log file is in the watched folder
 
 
 def run_log_context(run: Run) -> AbstractContextManager[None]:
-    """Have every line that is logged inside of the block, and in tasks begun there, say which run it is about."""
+    """Add the ids of the run to every line logged in the block and in tasks begun there."""
     return structlog.contextvars.bound_contextvars(
         run_id=run.id, tenant=run.tenant, trace_id=run.trace_id, correlation_id=run.correlation_id
     )
 
 
 def add_to_log_context(**what: str) -> None:
-    """Have every further line of this context say `what`, too: which run a request became, say."""
+    """Add `what` to every further line of this context, for example the id of the run."""
     structlog.contextvars.bind_contextvars(**what)
 
 
 def _is_no_quotation(record: logging.LogRecord) -> bool:
-    """Return False for what the MCP SDK says of messages that it can't read: it quotes them, whatever they hold."""
+    """Return False for records in which the MCP SDK quotes messages it can't parse: they may hold secrets."""
     return (record.name, record.module) != ("root", "session") or record.levelno >= logging.ERROR
 
 

@@ -1,4 +1,4 @@
-"""What a process counts and measures, in the form that Prometheus reads. No label is a run, a thread or a tenant."""
+"""Prometheus metrics of a process. No label is a run, a thread or a tenant."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ _FLUSH_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 
 
 
 class Metrics:
-    """The instruments of one process. What they mean and which labels they have stands in their texts."""
+    """The instruments of one process; their help texts describe them."""
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
@@ -95,15 +95,15 @@ class Metrics:
         self._begun: dict[str, float] = {}
 
     def begin(self, run_id: str) -> None:
-        """Take the time of a life of a run."""
+        """Start the timer of a run."""
         self._begun[run_id] = monotonic()
 
     def leave(self, run_id: str) -> None:
-        """Forget a life that is over."""
+        """Drop the timer of a run."""
         self._begun.pop(run_id, None)
 
     def written(self, run_id: str, events: Sequence[StoredEvent], seconds: float) -> None:
-        """Count a flush, and a run that ended with it."""
+        """Count a flush, and the run that ended with it."""
         self.flush_seconds.observe(seconds)
         if events and events[-1].type == "done":
             status = str(events[-1].data["status"])
@@ -116,7 +116,7 @@ class Metrics:
         return generate_latest(self.registry)
 
     def look(self, backlog: Backlog, epoch: int | None) -> None:
-        """Take over what the database says."""
+        """Set the gauges that come from the database."""
         self.database.set(1)
         self.epoch.set(epoch or 0)
         self.oldest.set(backlog.oldest_seconds)
@@ -125,7 +125,7 @@ class Metrics:
 
 @dataclass(slots=True)
 class MetricsExporter:
-    """Keeps what the database says true enough: it is asked at most every five seconds, however many ask us."""
+    """Exports the metrics; the database is read at most every five seconds."""
 
     metrics: Metrics
     backlog: Callable[[], Awaitable[Backlog]]
@@ -134,7 +134,7 @@ class MetricsExporter:
     _looked: float = field(default=float("-inf"), init=False)
 
     async def text(self) -> bytes:
-        """Return all metrics. Without a database they are those of the process, and `starling_database_up` is 0."""
+        """Return all metrics; while Postgres is away those of the process, with `starling_database_up` 0."""
         async with self._turn:
             if monotonic() - self._looked >= _FRESH_SECONDS:
                 await self._look()

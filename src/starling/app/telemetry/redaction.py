@@ -1,4 +1,4 @@
-"""What must not be read in a log: the secrets that we know, and what looks like one."""
+"""Redaction of logs: the secrets of the settings, and texts that look like secrets."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,7 +10,7 @@ from pydantic import BaseModel, SecretStr
 from starling.core.settings import Settings
 
 _HIDDEN: Final = "***"
-_SHORTEST: Final = 6  # what is shorter stands in many a harmless word
+_SHORTEST: Final = 6  # shorter secrets would match harmless words
 _AUTHORIZATION = re.compile(r"""(authorization["']?\s*[:=]\s*["']?(?:(?:bearer|basic)\s+)?)[^\s"',;]+""", re.IGNORECASE)
 _BEARER = re.compile(r"\b(bearer\s+)[\w.~+/=-]{8,}", re.IGNORECASE)
 _KEY = re.compile(r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{8,}")
@@ -18,7 +18,7 @@ _PASSWORD = re.compile(r"(://[^\s:/@]*:)[^\s@/]+(?=@)")
 
 
 class Redaction:
-    """Takes secrets out of texts."""
+    """Replaces secrets in texts."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         known = sorted({secret for secret in secrets if len(secret) >= _SHORTEST}, key=len, reverse=True)
@@ -26,7 +26,7 @@ class Redaction:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Know every secret of the settings, and the passwords inside of addresses."""
+        """Return the redaction of all secrets of the settings, and of passwords in addresses."""
         return cls(form for secret in _secrets(settings) for form in _forms(secret))
 
     def __call__(self, text: str) -> str:
@@ -57,7 +57,7 @@ def _secrets(value: object) -> Iterator[str]:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """Yield a secret as it may be met: itself, and for an address its password, as written and as meant."""
+    """Yield a secret and, for an address, its password, encoded and decoded."""
     yield secret
     try:
         password = urlsplit(secret).password
