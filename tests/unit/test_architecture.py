@@ -43,33 +43,45 @@ def test_the_house_keeps_its_rules(harness: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "statement", "rule"),
     [
-        ("starling.core.extra", "import starling.infra", "Imports point one way"),
-        ("starling.infra.extra", "import brain", "Imports point one way"),
-        ("brain.extra", "import mcp_gateway", "Imports point one way"),
-        ("mcp_gateway.extra", "import brain", "Imports point one way"),
-        ("architect.extra", "import brain", "Imports point one way"),
-        ("starling.core.extra", "import aiohttp", "The kernel knows no framework"),
-        ("brain.extra", "import mcp", "fastmcp and mcp live in mcp_gateway"),
-        ("brain.extra", "import fastmcp", "fastmcp and mcp live in mcp_gateway"),
-        ("mcp_gateway.extra", "import langgraph", "langgraph lives in brain"),
-        ("brain.extra", "import langchain", "langchain lives in infra.llm"),
-        ("brain.extra", "import starling.app", "Imports point one way"),
-        ("starling.app.extra", "import procrastinate", "procrastinate lives in infra.queue"),
-        ("brain.extra", "import opentelemetry.trace", "opentelemetry lives in infra.tracing"),
-        ("brain.extra", "import fastapi", "HTTP and command line live in starling.app"),
-        ("starling.infra.extra", "import typer", "HTTP and command line live in starling.app"),
-        ("brain.extra", "import sqlalchemy", "sqlalchemy lives in"),
-        ("starling.app.http.extra", "import starling.app.cli", "In the application, imports point one way"),
-        ("starling.app.runs.extra", "import starling.app.http", "In the application, imports point one way"),
-        ("starling.app.telemetry.extra", "import starling.app.runs", "In the application, imports point one way"),
-        ("starling.app.registry.extra", "import starling.app.container", "In the application, imports point one way"),
+        ("starling.core.extra", "import starling.infra", "Imports go in one direction"),
+        ("starling.infra.extra", "import brain", "Imports go in one direction"),
+        ("brain.extra", "import mcp_gateway", "Imports go in one direction"),
+        ("mcp_gateway.extra", "import brain", "Imports go in one direction"),
+        ("architect.extra", "import brain", "Imports go in one direction"),
+        ("starling.core.extra", "import aiohttp", "starling.core imports no framework"),
+        ("brain.extra", "import mcp", "Only mcp_gateway imports fastmcp and mcp"),
+        ("brain.extra", "import fastmcp", "Only mcp_gateway imports fastmcp and mcp"),
+        ("mcp_gateway.extra", "import langgraph", "Only brain imports langgraph"),
+        ("brain.extra", "import langchain", "Only infra.llm imports langchain"),
+        ("brain.extra", "import starling.app", "Imports go in one direction"),
+        ("starling.app.extra", "import procrastinate", "Only infra.queue imports procrastinate"),
+        ("brain.extra", "import opentelemetry.trace", "Only infra.tracing imports opentelemetry"),
+        ("brain.extra", "import fastapi", "Only starling.app imports frameworks"),
+        ("starling.infra.extra", "import typer", "Only starling.app imports frameworks"),
+        ("brain.extra", "import sqlalchemy", "Only infra.postgres and repositories import sqlalchemy"),
+        ("starling.app.http.extra", "import starling.app.cli", "In the application, imports go in one direction"),
+        ("starling.app.runs.extra", "import starling.app.http", "In the application, imports go in one direction"),
+        ("starling.app.telemetry.extra", "import starling.app.runs", "In the application, imports go in one direction"),
+        (
+            "starling.app.registry.extra",
+            "import starling.app.container",
+            "In the application, imports go in one direction",
+        ),
         ("starling.app.cli.key", "import starling.app.http", "Only the commands that serve import the HTTP server"),
-        ("starling.app.doctor.disk_space", "import starling.app.doctor.database", "Checks of the doctor don't know"),
-        ("brain.extra", "import psycopg", "psycopg lives in"),
-        ("starling.app.extra", "import psycopg", "psycopg lives in"),
-        ("brain.planning.extra", "import brain.journaled_model", "Planning is pure"),
-        ("brain.planning.extra", "import brain.nodes.qa", "Planning is pure"),
-        ("brain.state", "import brain.graph", "Packages and modules of brain have no cycles"),
+        (
+            "starling.app.doctor.disk_space",
+            "import starling.app.doctor.database",
+            "Checks of the doctor don't import each other",
+        ),
+        ("brain.extra", "import psycopg", "Only infra.postgres, infra.queue and the checkpointer import psycopg"),
+        (
+            "starling.app.extra",
+            "import psycopg",
+            "Only infra.postgres, infra.queue and the checkpointer import psycopg",
+        ),
+        ("brain.planning.extra", "import brain.journaled_model", "Planning imports no database, graph or node"),
+        ("brain.planning.extra", "import brain.nodes.qa", "Planning imports no database, graph or node"),
+        ("brain.state", "import brain.graph", "Packages and modules of brain import each other without cycles"),
     ],
 )
 def test_a_forbidden_import_breaks_its_rule(harness: Path, module: str, statement: str, rule: str) -> None:
@@ -78,7 +90,7 @@ def test_a_forbidden_import_breaks_its_rule(harness: Path, module: str, statemen
     outcome = lint(harness)
 
     assert outcome.returncode == 1, outcome.stdout + outcome.stderr
-    assert any(line.startswith(rule) and line.endswith("BROKEN") for line in outcome.stdout.splitlines())
+    assert any(line.startswith(rule) and " BROKEN" in line for line in outcome.stdout.splitlines())
 
 
 def test_engines_and_repositories_are_built_in_the_container_only() -> None:
@@ -100,11 +112,11 @@ def _is_built_once(name: str) -> bool:
 
 
 @pytest.mark.parametrize("package", ["brain.nodes", "starling.app.http.routes"])
-def test_siblings_that_know_each_other_break_their_rule(harness: Path, package: str) -> None:
+def test_siblings_that_import_each_other_break_their_rule(harness: Path, package: str) -> None:
     write(harness, f"{package}.one", "")
     write(harness, f"{package}.two", f"import {package}.one")
 
     outcome = lint(harness)
 
     assert outcome.returncode == 1, outcome.stdout + outcome.stderr
-    assert "don't know each other BROKEN" in outcome.stdout
+    assert "don't import each other BROKEN" in outcome.stdout
