@@ -1,4 +1,4 @@
-"""What tests of several kinds share: a real Postgres, and for each test a database of its own."""
+"""Fixtures for all tests: a real Postgres, and a database of its own for each test."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.schema import upgrade
 
 _TEMPLATE = "starling_template"
-_THREADS_OF_TRACING = ("end-tracing", "OtelBatchSpanRecordProcessor")
+_TRACING_THREADS = ("end-tracing", "OtelBatchSpanRecordProcessor")
 
 # How long Hypothesis takes to generate data depends on what else the machine does, so it fails no test.
 hypothesis_settings.register_profile("starling", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -31,16 +31,16 @@ hypothesis_settings.load_profile("starling")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are processors: many tests wait, for processes that start and for a Postgres that is away."""
+    """One worker more than there are processors: many tests wait for processes that start, or for timeouts."""
     return (os.cpu_count() or 1) + 1
 
 
 @pytest.fixture(autouse=True)
-def threads_of_tracing_end_with_the_test() -> Generator[None]:
-    """A collector that is away holds up threads: their random numbers would disturb Hypothesis in a later test."""
+def tracing_threads_end_with_the_test() -> Generator[None]:
+    """Join the threads that export traces: their use of random numbers would disturb Hypothesis in a later test."""
     yield
     for thread in threading.enumerate():
-        if thread.name in _THREADS_OF_TRACING:
+        if thread.name in _TRACING_THREADS:
             thread.join(30)
 
 
@@ -53,14 +53,14 @@ def open_folder() -> Generator[Path]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Generator[EmbeddedPostgres]:
-    """This test process' Postgres; it starts with the first test that needs it."""
-    with _open_folder(_fast_place()) as folder, EmbeddedPostgres(folder, durable=False) as server:
+    """The Postgres server of this test process; it starts with the first test that needs it."""
+    with _open_folder(_memory_folder()) as folder, EmbeddedPostgres(folder, durable=False) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def template_database(postgres_server: EmbeddedPostgres) -> str:
-    """The name of a migrated database that nobody connects to."""
+    """The name of a migrated database that test databases are copied from."""
     _execute(postgres_server.url, f"CREATE DATABASE {_TEMPLATE}")
     asyncio.run(upgrade(_on_database(postgres_server.url, _TEMPLATE)))
     return _TEMPLATE
@@ -89,7 +89,7 @@ def module_database_url(
 
 @pytest.fixture
 def empty_database_url(postgres_server: EmbeddedPostgres, database_names: Iterator[str]) -> Generator[str]:
-    """The address of a database with nothing in it that this test alone uses."""
+    """The address of an empty database that this test alone uses."""
     yield from _database(postgres_server.url, next(database_names), "")
 
 
@@ -116,8 +116,8 @@ def _on_database(url: str, name: str) -> str:
     return make_url(url).set(database=name).render_as_string(hide_password=False)
 
 
-def _fast_place() -> Path | None:
-    """Memory, where there is enough of it: there, a database for a test takes a fifteenth of the time."""
+def _memory_folder() -> Path | None:
+    """Return a folder in memory if it has enough space: creating a database there takes a fifteenth of the time."""
     memory = Path("/dev/shm")
     return memory if memory.is_dir() and shutil.disk_usage(memory).free > 2 * 2**30 else None
 

@@ -1,4 +1,4 @@
-"""Runs that stand in line, without a worker."""
+"""Admission of runs to the queue, without a worker."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ CAP = 3
 
 @dataclass
 class AdmissionHarness:
-    """Runs as they come and go, and which of them were given to the queue."""
+    """Accepts, claims and ends runs, and records which of them were queued."""
 
     engine: AsyncEngine
     queued: list[RunKey] = field(default_factory=list[RunKey])

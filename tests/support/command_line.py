@@ -20,7 +20,7 @@ import psutil
 from tests.support.command_server import command_server
 
 STARLING = Path(sys.executable).with_name("starling")
-_SECONDS = 50
+_SECONDS = 120
 _KEPT = ("PATH", "LANG", "TMPDIR", "PYTHONPATH")
 
 

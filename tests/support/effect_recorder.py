@@ -1,4 +1,4 @@
-"""The effect recorder as tests see it: how it is configured, what it did, and the gates that it waits at."""
+"""The effect recorder, a test MCP server: its configuration, its record, and the gates that its calls wait at."""
 
 import asyncio
 import json
@@ -47,15 +47,15 @@ class EffectRecorder:
         return [f"{line['tool']} {line['what']}" for line in self.lines("done")]
 
     def open(self, gate: str) -> None:
-        """Let go whoever waits, or will wait, at a gate."""
+        """Open a gate for all current and later calls."""
         (self.file.parent / gate).touch()
 
     def close(self, gate: str) -> None:
-        """Let everybody wait at a gate from now on."""
+        """Close a gate for later calls."""
         (self.file.parent / gate).unlink()
 
     async def until(self, at: str, what: str, count: int = 1) -> None:
         """Return once so many calls with this `what` have `arrived`, or are `done`."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while sum(line["what"] == what for line in self.lines(at)) < count:  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""What tests of the gateway are made of: real servers, and a gateway that knows them."""
+"""A gateway with real MCP servers, for tests."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ TOOLS = Path(__file__).parents[2] / ".tools/servers"
 
 @dataclass
 class GatewayHarness:
-    """A gateway and what is around it."""
+    """Opens gateways on a database and configures test servers."""
 
     engine: AsyncEngine
     folder: Path
@@ -92,7 +92,7 @@ def module(name: str, **options: Any) -> ServerConfig:
 
 
 def foreign(name: str) -> ServerConfig:
-    """A server that nobody here wrote, in its own environment."""
+    """A third-party server, in its own environment."""
     command = TOOLS / name / "bin" / f"mcp-server-{name}"
     if shutil.which(command) is None:
         pytest.skip(f"no {command}: run scripts/server-env {name}")
@@ -121,8 +121,8 @@ async def call(
     return await gateway.call(call, Deadline(SystemClock(), seconds))
 
 
-async def wait_for(reached: Callable[[], bool], seconds: float = 10) -> None:
-    """Return when something outside of this process is so; fails after `seconds`."""
+async def wait_for(reached: Callable[[], bool], seconds: float = 60) -> None:
+    """Return when a condition outside of this process holds; fail after `seconds`."""
     async with asyncio.timeout(seconds):
         while not reached():  # noqa: ASYNC110 - other processes have no event to wait on
             await asyncio.sleep(0.01)

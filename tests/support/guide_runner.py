@@ -21,7 +21,7 @@ _PORT = re.compile(r"--port \d+")
 _SERVICES = {"up", "serve", "worker"}
 _UP = "starling up"
 _ADDRESS = "http://127.0.0.1:8000"
-_SECONDS = 60
+_SECONDS = 120
 
 type Variables = Mapping[str, str]
 

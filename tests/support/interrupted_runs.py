@@ -1,4 +1,4 @@
-"""Runs that wait for somebody, and who answers them."""
+"""Execute runs that wait for an answer, and answer them."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -20,12 +20,12 @@ async def execute_run(platform: Platform, key: RunKey) -> None:
 
 
 async def open_interrupts(platform: Platform, key: RunKey) -> list[StoredInterrupt]:
-    """Return what a run waits for."""
+    """Return the open interrupts of a run."""
     return await platform.services.interrupts.waiting(key.tenant, run=key.id)
 
 
 async def answer_interrupts(platform: Platform, key: RunKey, **payload: Any) -> None:
-    """Answer everything that a run waits for in the same way."""
+    """Give all open interrupts of a run the same answer."""
     answers = [InterruptAnswer(item.id, "resolved", payload) for item in await open_interrupts(platform, key)]
     assert answers
     async with platform.services.engine.begin() as connection:  # a worker would have taken the run's job
@@ -34,7 +34,7 @@ async def answer_interrupts(platform: Platform, key: RunKey, **payload: Any) -> 
 
 
 async def wait_until_noted(what: str, where: Callable[[], Collection[str]], count: int = 1) -> None:
-    """Return once another process has noted something so often."""
-    async with asyncio.timeout(30):
+    """Return once another process has recorded `what` so many times."""
+    async with asyncio.timeout(60):
         while list(where()).count(what) < count:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Logging as it was before a test."""
+"""Restore logging after a test."""
 
 import logging
 from collections.abc import Generator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def restored_logging() -> Generator[logging.Logger]:
-    """Give the root logger, and put back its handlers and the level of every logger: later tests look at records."""
+    """Give the root logger; restore its handlers and all levels afterwards, because later tests read log records."""
     root = logging.getLogger()
     handlers, levels = root.handlers[:], {logger.name: logger.level for logger in _loggers()}
     try:

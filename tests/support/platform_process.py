@@ -17,8 +17,8 @@ import psutil
 
 from tests.support.sse import Event, read_events
 
-_START_SECONDS = 40
-_END_SECONDS = 20
+_START_SECONDS = 120
+_END_SECONDS = 60
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What goes wrong with a Postgres: it freezes, it ends all connections."""
+"""Faults of a Postgres: freezing it, ending all connections."""
 
 import signal
 from collections.abc import Generator
@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 def frozen(pid: int) -> Generator[None]:
     """Stop a postmaster, and with it every backend, for as long as the block lasts."""
     root = psutil.Process(pid)
-    root.suspend()  # first, so that no backend is begun any more
+    root.suspend()  # first, so that it starts no more backends
     stopped = [root, *root.children()]
     for process in stopped:
         _signalled(process, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""Runs for tests of what is below the brain."""
+"""Runs and interrupts for tests of the storage layer."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -20,7 +20,7 @@ from starling.infra.postgres.runs.writer import RunWriter
 
 
 async def defer_nothing(connection: Connection, keys: Sequence[RunKey]) -> None:
-    """A queue that nobody works on."""
+    """Queue nothing."""
 
 
 def new_run(run_id: str = "", *, tenant: str = DEFAULT_TENANT, thread: str = "thread") -> NewRun:
@@ -83,15 +83,15 @@ async def wait_for_answer(writer: RunWriter, question: StoredInterrupt, interrup
 
 @asynccontextmanager
 async def locked(table: str, url: str) -> AsyncGenerator[None]:
-    """Hold all rows of a table, so that whoever wants to change one waits."""
+    """Lock all rows of a table, so that changes to them wait."""
     async with await AsyncConnection.connect(url) as other:
         await other.execute(SQL("SELECT FROM {} FOR UPDATE").format(Identifier(table)))
         yield
 
 
 async def wait_for_lock_waiter(url: str) -> None:
-    """Return once somebody waits for a lock."""
+    """Return once a session waits for a lock."""
     query = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    async with asyncio.timeout(10), await AsyncConnection.connect(url, autocommit=True) as watcher:
+    async with asyncio.timeout(60), await AsyncConnection.connect(url, autocommit=True) as watcher:
         while await (await watcher.execute(query)).fetchone() is None:
             pass

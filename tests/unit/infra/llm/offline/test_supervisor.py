@@ -216,7 +216,7 @@ def test_three_hundred_cards_are_ranked_within_milliseconds() -> None:
     cards = [replace(CARDS[at % len(CARDS)], name=f"mcp_agent_{at}") for at in range(300)]
     decide("what time is it in Lima?", cards)
 
-    began = time.perf_counter()
+    began = time.process_time()
     decide("how full is this disk?", cards)
 
-    assert time.perf_counter() - began < 0.2  # about 0.02; the limit leaves room for a busy machine
+    assert time.process_time() - began < 0.2  # seconds of processor time, about 0.02 on an idle machine
