@@ -1,4 +1,4 @@
-"""What happens to runs reaches the context service, whether or not it was there at the time."""
+"""Audit events reach the context service, also after it was down."""
 
 import asyncio
 import json

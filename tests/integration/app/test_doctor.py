@@ -1,4 +1,4 @@
-"""The doctor says what works, what doesn't, and what to do about it."""
+"""Findings and remedies of the doctor command."""
 
 import json
 import sys

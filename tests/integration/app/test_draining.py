@@ -1,4 +1,4 @@
-"""A platform that is told to stop lets its runs come to the end of a step; another one goes on with them."""
+"""A draining worker finishes the current step of its runs; another worker continues them."""
 
 import asyncio
 import logging

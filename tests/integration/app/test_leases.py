@@ -1,4 +1,4 @@
-"""Workers hold runs under leases: they keep them while they can, stop in time when they can't, and hand back."""
+"""Workers keep the leases of their runs, stop in time when they can't, and hand runs back."""
 
 import asyncio
 import time

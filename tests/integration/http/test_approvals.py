@@ -1,4 +1,4 @@
-"""What runs wait for, over HTTP: listed, answered, refused; a message that is an answer; restarts in between."""
+"""Interrupts over HTTP: list, answer, refuse; answers by message; restarts."""
 
 import asyncio
 import json

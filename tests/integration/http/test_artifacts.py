@@ -1,4 +1,4 @@
-"""What is kept of results that were too long, over HTTP."""
+"""Artifacts over HTTP."""
 
 import hashlib
 from typing import Any

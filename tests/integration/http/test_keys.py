@@ -1,4 +1,4 @@
-"""Keys: what they open, for how long, how often, and what is left of them in the database."""
+"""Keys over HTTP: access, expiry, revocation, rate limit, and what is stored."""
 
 import asyncio
 from collections.abc import AsyncGenerator

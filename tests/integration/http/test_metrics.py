@@ -1,4 +1,4 @@
-"""What Prometheus collects: what happened here, and what the database says; no label that callers invent."""
+"""The metrics route: metrics of the process and of the database, without labels that callers choose."""
 
 import re
 
@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from starling.app.runs.acceptance import RunRequest
 from tests.integration.http.conftest import LiveApi
-from tests.integration.http.test_readers import Quiet, a_quiet_api
+from tests.integration.http.test_event_streams import Quiet, a_quiet_api
 from tests.support.platform import CALLER
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

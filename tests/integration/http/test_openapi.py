@@ -1,4 +1,4 @@
-"""What the API promises at `/openapi.json` holds, whether what is sent fits its schema or not."""
+"""Responses fit the schema at `/openapi.json`, for valid and invalid requests."""
 
 import asyncio
 import re

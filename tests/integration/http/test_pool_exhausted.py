@@ -1,4 +1,4 @@
-"""No connection to Postgres is to be had: requests are told so in time, streams and workers go on, and it heals."""
+"""With an exhausted connection pool requests fail in time, streams and workers go on, and it recovers."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The registry over HTTP: what a document would change, what it changes, and the way back."""
+"""The registry over HTTP: plan, reload, rollback."""
 
 from typing import Any
 

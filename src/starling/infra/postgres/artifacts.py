@@ -60,9 +60,6 @@ class Quota:
     tenant: int
 
 
-READ_ONLY: Final = Quota(0, 0)
-
-
 class PostgresArtifacts(ArtifactStore):
     """What any process keeps and reads. A Postgres that is away is waited for some seconds."""
 

@@ -1,4 +1,4 @@
-"""Pruning removes what ended runs left, and says so in the audit trail."""
+"""Pruning removes the details of ended runs and writes an audit entry."""
 
 from collections.abc import AsyncGenerator
 from datetime import timedelta

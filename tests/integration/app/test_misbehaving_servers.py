@@ -1,4 +1,4 @@
-"""Twenty servers of which six are broken: the start doesn't wait for them, and everybody is told why they fail."""
+"""Start-up with twenty servers of which six are broken: it does not wait, and reports why they fail."""
 
 import asyncio
 import sys

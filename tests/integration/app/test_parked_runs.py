@@ -1,4 +1,4 @@
-"""A run that takes its workers down with it is ended in the end, whatever it left behind."""
+"""A run that crashes its workers repeatedly is parked."""
 
 import json
 from collections.abc import AsyncGenerator, Generator

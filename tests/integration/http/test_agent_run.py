@@ -1,4 +1,4 @@
-"""Asking over HTTP: streams, whole results, several turns."""
+"""Requests over HTTP: streams, whole results, several turns."""
 
 import asyncio
 

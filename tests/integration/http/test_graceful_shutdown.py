@@ -1,4 +1,4 @@
-"""An API that is told to stop says so, and ends what it is at in order: readers come again elsewhere."""
+"""A stopping API drains requests and closes streams; readers reconnect to another process."""
 
 import asyncio
 from collections.abc import AsyncGenerator

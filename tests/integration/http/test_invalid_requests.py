@@ -1,4 +1,4 @@
-"""What the API refuses, and how it says so."""
+"""Requests that the API refuses, and the problem that it returns."""
 
 import asyncio
 import io

@@ -1,4 +1,4 @@
-"""Runs in the background, and requests that are sent more than once."""
+"""Runs in the background, and repeated requests with an idempotency key."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""What models and the database are counted as, when they fail too."""
+"""Metrics of models and of the database, also of failures."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

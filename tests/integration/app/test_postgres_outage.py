@@ -1,4 +1,4 @@
-"""Postgres goes away in the middle of runs, and comes back."""
+"""Postgres goes away during runs and comes back."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""Every route of the router's own table, called by those who may not: told so, with nothing changed."""
+"""Every route refuses callers without permission and changes nothing."""
 
 import hashlib
 import re

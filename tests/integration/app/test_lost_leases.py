@@ -1,4 +1,4 @@
-"""A worker that loses a run and gets it again."""
+"""A worker that loses the lease of a run and claims the run again."""
 
 import asyncio
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Readers of streams: signs of life for the patient, an end for those who take nothing, and what a run waits for."""
+"""Event streams: pings, slow readers, and what a queued run waits for."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Cancelling over HTTP: what it answers, and that a run ends once."""
+"""Cancellation over HTTP: status codes, and that a run ends once."""
 
 import pytest
 
