@@ -9,7 +9,7 @@ LOOK = calls(("look", {"thing": "disk"}))
 GARBAGE = Answer('{"plan": "none"}')
 
 
-async def test_ready_tasks_and_a_finished_plan_need_no_model_call(platform: Platform, script: ScriptedModel) -> None:
+async def test_ready_tasks_and_finished_plan_need_no_model_call(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", BENCH), task("t2", BENCH, after=["t1"])))
     script.agent("t1", LOOK)
     script.agent("t2", LOOK)
@@ -23,7 +23,7 @@ async def test_ready_tasks_and_a_finished_plan_need_no_model_call(platform: Plat
     assert [[item["task_id"] for item in route["selected_agents"]] for route in stream.of("route")] == [["t1"], ["t2"]]
 
 
-async def test_parallel_tasks_run_side_by_side(platform: Platform, script: ScriptedModel) -> None:
+async def test_independent_tasks_run_concurrently(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", BENCH), task("t2", SHOP)))
     for task_id in ("t1", "t2"):
         script.agent(task_id, calls(("meet", {"place": "side by side", "others": 2})))
@@ -35,9 +35,7 @@ async def test_parallel_tasks_run_side_by_side(platform: Platform, script: Scrip
     assert [result["status"] for result in stream.of("task_result")] == ["approved", "approved"]
 
 
-async def test_a_text_with_characters_that_postgres_refuses_still_ends_the_run(
-    platform: Platform, script: ScriptedModel
-) -> None:
+async def test_reply_with_nul_character_is_stored_with_a_replacement(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(reply="Hello\0!"))
 
     stream = await platform.ask("Hi.")
@@ -45,7 +43,7 @@ async def test_a_text_with_characters_that_postgres_refuses_still_ends_the_run(
     assert (stream.status, stream.reply) == ("succeeded", "Hello�!")
 
 
-async def test_what_postgres_refuses_ends_the_run_instead_of_every_life_of_it(
+async def test_row_that_postgres_refuses_fails_the_run_once(
     platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
     script.supervisor(decision(task("t1", "generalist")))
@@ -60,7 +58,7 @@ async def test_what_postgres_refuses_ends_the_run_instead_of_every_life_of_it(
     assert stream.key.id in stream.reply
 
 
-async def test_a_plan_of_which_nothing_can_be_done_is_no_success(platform: Platform, script: ScriptedModel) -> None:
+async def test_plan_without_any_possible_task_fails_the_run(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", "nobody", "book a flight")))
     script.qa(Answer("Nobody here books flights."))
 
@@ -69,7 +67,7 @@ async def test_a_plan_of_which_nothing_can_be_done_is_no_success(platform: Platf
     assert (stream.status, stream.reply) == ("failed", "Nobody here books flights.")
 
 
-async def test_a_failed_task_calls_the_supervisor_again_and_its_second_try_counts(
+async def test_failed_task_is_decided_again_and_its_second_try_counts(
     platform: Platform, script: ScriptedModel
 ) -> None:
     script.supervisor(decision(task("t1", BENCH)), decision(task("t1", SHOP)))

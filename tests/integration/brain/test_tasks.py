@@ -17,7 +17,7 @@ def one_task(script: ScriptedModel) -> None:
     script.qa(Answer("That is the answer."))
 
 
-async def test_an_approved_result_goes_on_as_the_tools_gave_it(platform: Platform, script: ScriptedModel) -> None:
+async def test_approved_result_is_the_tool_output_unchanged(platform: Platform, script: ScriptedModel) -> None:
     script.agent("t1", LOOK)
     script.reviewer(verdict("APPROVED"))
 
@@ -43,7 +43,7 @@ async def test_arguments_that_do_not_fit_the_schema_are_rejected_without_a_model
     assert stream.status == "succeeded"
 
 
-async def test_calls_of_one_answer_are_made_side_by_side(platform: Platform, script: ScriptedModel) -> None:
+async def test_calls_of_one_answer_run_concurrently(platform: Platform, script: ScriptedModel) -> None:
     script.agent("t1", calls(*[("meet", {"place": "calls", "others": 3})] * 3))
     script.reviewer(verdict("APPROVED"))
 
@@ -54,7 +54,7 @@ async def test_calls_of_one_answer_are_made_side_by_side(platform: Platform, scr
     assert kinds == ["tool_start"] * 3 + ["tool_result"] * 3
 
 
-async def test_a_cautious_run_sees_only_tools_that_read(platform: Platform, script: ScriptedModel) -> None:
+async def test_conservative_run_sees_read_tools_only(platform: Platform, script: ScriptedModel) -> None:
     script.agent("t1", LOOK)
     script.reviewer(verdict("APPROVED"))
 
@@ -65,7 +65,7 @@ async def test_a_cautious_run_sees_only_tools_that_read(platform: Platform, scri
     assert SHOP not in planner
 
 
-async def test_a_server_that_is_away_degrades_its_specialist_and_nothing_else(
+async def test_unreachable_server_degrades_its_specialist_only(
     opened: Open, script: ScriptedModel, workbench: Workbench
 ) -> None:
     script.rules.clear()

@@ -14,7 +14,7 @@ async def fails(error: Exception) -> None:
     raise error
 
 
-async def test_results_come_in_order_though_the_works_overlap() -> None:
+async def test_results_keep_the_order_of_overlapping_coroutines() -> None:
     barrier = asyncio.Barrier(3)
 
     async def work(number: int) -> int:
@@ -24,7 +24,7 @@ async def test_results_come_in_order_though_the_works_overlap() -> None:
     assert await run_concurrently(work(number) for number in range(3)) == [0, 1, 2]
 
 
-async def test_the_first_error_ends_the_others_and_is_raised_as_itself() -> None:
+async def test_first_error_cancels_the_others_and_is_raised_as_itself() -> None:
     ended = asyncio.Event()
 
     async def waits() -> None:
@@ -39,7 +39,7 @@ async def test_the_first_error_ends_the_others_and_is_raised_as_itself() -> None
     assert ended.is_set()
 
 
-async def test_of_two_errors_at_once_one_is_raised() -> None:
+async def test_one_of_two_simultaneous_errors_is_raised() -> None:
     works: list[Coroutine[Any, Any, None]] = [fails(OutcomeUnknownError("shop.change")), fails(NotFoundError("a", "b"))]
 
     with pytest.raises(StarlingError):

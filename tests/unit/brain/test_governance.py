@@ -14,14 +14,14 @@ def allowance(mode: Mode = Mode.MODERATE, channel: Channel = Channel.CHAT, **lim
     return governance.evaluate_request("thread", channel, mode, "Hi.", RunLimits.model_validate(limits))
 
 
-def test_a_cautious_run_only_reads_and_writes_no_code() -> None:
+def test_conservative_mode_allows_read_tools_and_no_coding_role() -> None:
     allowed = allowance(Mode.CONSERVATIVE)
 
     assert allowed.effects == {Effect.READ}
     assert allowed.role(ModelRole.CODING) is ModelRole.REASONING
 
 
-def test_an_exploring_run_takes_more_turns() -> None:
+def test_exploratory_mode_doubles_the_tool_iterations() -> None:
     assert [allowance(mode).tool_iterations for mode in Mode] == [3, 3, 6]
 
 

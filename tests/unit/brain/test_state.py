@@ -14,7 +14,7 @@ def outcome(task_id: str, status: Any, output: str = "") -> TaskOutcome:
     return TaskOutcome(task_id=task_id, agent="able", status=status, output=output, reason="", attempts=1, tools=[])
 
 
-def test_a_newer_record_takes_the_place_of_the_older_one() -> None:
+def test_newer_task_record_replaces_the_older_one() -> None:
     merged = merge_tasks([task("t1"), task("t2")], [task("t3"), task("t1", "approved")])
 
     assert merged == [task("t1", "approved"), task("t2"), task("t3")]

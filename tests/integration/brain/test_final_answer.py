@@ -38,7 +38,7 @@ async def test_qa_streams_while_it_writes(platform: Platform, script: ScriptedMo
     assert typed(stream) == stream.reply == "The disk is fine [1]."
 
 
-async def test_the_plain_answer_replaces_what_was_typed_before(opened: Open, script: ScriptedModel) -> None:
+async def test_plain_answer_replaces_text_streamed_before_the_timeout(opened: Open, script: ScriptedModel) -> None:
     plan_one_look(script)
     script.qa(Answer("The disk is on fire", hold="for ever", hold_after=3))
 
@@ -49,7 +49,7 @@ async def test_the_plain_answer_replaces_what_was_typed_before(opened: Open, scr
     assert typed(stream) == stream.reply == "the disk is fine [1]"
 
 
-async def test_a_stream_that_breaks_off_begins_anew(platform: Platform, script: ScriptedModel) -> None:
+async def test_broken_stream_restarts_as_a_new_message(platform: Platform, script: ScriptedModel) -> None:
     plan_one_look(script)
     script.qa(Answer("The disk is on fire", cut_after=2), Answer("The disk is fine [1]."))
 
@@ -60,7 +60,7 @@ async def test_a_stream_that_breaks_off_begins_anew(platform: Platform, script: 
     assert typed(stream) == stream.reply == "The disk is fine [1]."
 
 
-async def test_trouble_with_a_model_is_told_once_for_as_long_as_it_lasts(opened: Open, script: ScriptedModel) -> None:
+async def test_lasting_model_warning_is_reported_once(opened: Open, script: ScriptedModel) -> None:
     script.rules.append(Rule(Answer(cut_after=0), When(model="gone")))
     plan_one_look(script)
     script.qa(Answer("The disk is fine [1]."))
@@ -74,7 +74,7 @@ async def test_trouble_with_a_model_is_told_once_for_as_long_as_it_lasts(opened:
     assert skipped == "Model scripted:gone is skipped for a while because it did not answer recently."
 
 
-async def test_one_written_task_streams_and_skips_qa(platform: Platform, script: ScriptedModel) -> None:
+async def test_single_text_task_streams_and_skips_qa(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", "coder", "write it")))
     script.agent("t1", Answer("print(1)", hold="rest", hold_after=1))
     script.reviewer(verdict("APPROVED"))
@@ -92,7 +92,7 @@ async def test_one_written_task_streams_and_skips_qa(platform: Platform, script:
     assert platform.requests_containing("You write the final answer") == []
 
 
-async def test_usage_counts_all_that_was_asked(platform: Platform, script: ScriptedModel) -> None:
+async def test_usage_counts_all_model_and_tool_calls(platform: Platform, script: ScriptedModel) -> None:
     plan_one_look(script)
     script.qa(Answer("Fine [1]."))
 
@@ -107,7 +107,7 @@ async def test_usage_counts_all_that_was_asked(platform: Platform, script: Scrip
     }
 
 
-async def test_many_runs_at_once_keep_to_themselves(platform: Platform, script: ScriptedModel) -> None:
+async def test_concurrent_runs_get_their_own_answers(platform: Platform, script: ScriptedModel) -> None:
     for number in range(6):
         script.supervisor(decision(task(f"t{number}", "generalist")))
         script.agent(f"t{number}", Answer(f"Answer t{number}."))

@@ -50,7 +50,7 @@ async def test_a_long_chain_of_tasks_runs_to_its_end(platform: Platform, script:
     assert (stream.status, stream.reply, len(stream.of("task_result"))) == ("succeeded", "All done.", 20)
 
 
-async def test_a_chain_that_takes_exactly_the_steps_there_are_runs(opened: Open, script: ScriptedModel) -> None:
+async def test_chain_that_needs_exactly_the_allowed_steps_runs(opened: Open, script: ScriptedModel) -> None:
     plan_chain(script, 3)
 
     async with opened(graph_steps=9) as platform:
@@ -68,7 +68,7 @@ async def test_a_run_ends_at_its_deadline(platform: Platform, script: ScriptedMo
     assert stream.codes[-1] in ("deadline_exceeded", "llm_timeout")
 
 
-async def test_what_was_found_before_the_deadline_is_the_answer(platform: Platform, script: ScriptedModel) -> None:
+async def test_results_before_the_deadline_are_the_answer(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", BENCH), task("t2", BENCH, after=["t1"]), task("t3", BENCH, after=["t2"])))
     script.agent("t1", LOOK)
     script.agent("t2", NEVER)
@@ -84,7 +84,7 @@ async def test_what_was_found_before_the_deadline_is_the_answer(platform: Platfo
     assert [citation.task_id for citation in (await platform.result(stream.key)).citations] == ["t1"]
 
 
-async def test_a_result_beside_a_task_that_takes_too_long_is_the_answer(
+async def test_result_of_one_task_is_the_answer_when_another_times_out(
     platform: Platform, script: ScriptedModel
 ) -> None:
     script.supervisor(decision(task("t1", BENCH), task("t2", "generalist")))
@@ -98,7 +98,7 @@ async def test_a_result_beside_a_task_that_takes_too_long_is_the_answer(
     assert stream.reply.startswith("the disk is fine [1]")
 
 
-async def test_a_qa_that_takes_too_long_is_done_without(platform: Platform, script: ScriptedModel) -> None:
+async def test_results_are_the_answer_when_qa_times_out(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", BENCH)))
     script.agent("t1", LOOK)
     script.reviewer(verdict("APPROVED"))
@@ -109,7 +109,7 @@ async def test_a_qa_that_takes_too_long_is_done_without(platform: Platform, scri
     assert (stream.status, stream.reply) == ("succeeded", "the disk is fine [1]")
 
 
-async def test_nothing_found_before_the_deadline_is_a_failure(platform: Platform, script: ScriptedModel) -> None:
+async def test_run_without_results_fails_at_the_deadline(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", "generalist")))
     script.agent("t1", NEVER)
 
@@ -119,7 +119,7 @@ async def test_nothing_found_before_the_deadline_is_a_failure(platform: Platform
     assert (await reasons(platform, stream))["do t1"].startswith("The run's time ran out.")
 
 
-async def test_a_change_that_the_deadline_cut_off_waits_for_somebody_who_knows(
+async def test_unsafe_call_cut_off_by_the_deadline_waits_for_a_person(
     platform: Platform, script: ScriptedModel, workbench: Workbench
 ) -> None:
     script.supervisor(decision(task("t1", SHOP), task("t2", BENCH)))
@@ -140,7 +140,7 @@ async def test_a_change_that_the_deadline_cut_off_waits_for_somebody_who_knows(
     assert workbench.done().count("wait cut off") == 1
 
 
-async def test_a_run_that_is_resumed_with_no_time_left_tells_what_it_had_found(
+async def test_run_resumed_without_time_left_answers_with_its_results(
     platform: Platform, script: ScriptedModel
 ) -> None:
     script.supervisor(decision(task("t1", BENCH), task("t2", BENCH, after=["t1"]), task("t3", BENCH, after=["t2"])))
@@ -160,7 +160,7 @@ async def test_a_run_that_is_resumed_with_no_time_left_tells_what_it_had_found(
     assert missing["do t3"] == "The run's time ran out."
 
 
-async def test_a_change_that_may_have_happened_is_neither_tried_nor_ordered_again(
+async def test_unsafe_call_with_unknown_outcome_is_not_repeated(
     opened: Open, script: ScriptedModel, workbench: Workbench
 ) -> None:
     script.supervisor(decision(task("t1", SHOP)), decision(task("t1", SHOP)))
@@ -183,7 +183,7 @@ async def test_a_change_that_may_have_happened_is_neither_tried_nor_ordered_agai
     assert "outcome_unknown&quot;: true" in second
 
 
-async def test_a_read_that_takes_too_long_may_be_tried_again(opened: Open, script: ScriptedModel) -> None:
+async def test_read_call_that_times_out_is_repeated(opened: Open, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", BENCH)))
     script.agent("t1", calls(("wait", {"place": "read too long"})), LOOK)
     script.reviewer(verdict("APPROVED"))
