@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from mcp_gateway.config import McpConfig, read_config
-from mcp_gateway.session_pool import Sessions
+from mcp_gateway.session_pool import SessionPool
 from starling.core.llm import Message, ModelClient, ModelReply, ModelRequest, ModelRole, ResponseSchema, ToolSpec
 from starling.core.settings import Limits, environment, load_settings
 from starling.infra.llm.factory import open_models
@@ -70,7 +70,7 @@ class Loop:
     """Does one request after another, or several at once."""
 
     models: ModelClient
-    sessions: Sessions
+    sessions: SessionPool
     servers: McpConfig
     requests: Requests
 
@@ -117,7 +117,10 @@ class Loop:
 async def open_loop(folder: Path) -> AsyncGenerator[Loop]:
     """Open the models and sessions of the loop."""
     requests = Requests.of(orjson.loads((folder / "requests.json").read_bytes()))
-    async with open_models(load_settings({}, "starling.yaml")) as models, Sessions(Limits(), environment()) as sessions:
+    async with (
+        open_models(load_settings({}, "starling.yaml")) as models,
+        SessionPool(Limits(), environment()) as sessions,
+    ):
         yield Loop(models, sessions, read_config(folder / "mcp.json"), requests)
 
 

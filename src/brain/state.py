@@ -40,12 +40,19 @@ class ArtifactRecord(TypedDict):
     characters: int
 
 
+class UncertainCall(TypedDict):
+    """A tool call that may have been done, and what is known of it."""
+
+    call: str
+    reason: str
+
+
 class TaskOutcome(TypedDict):
     """The outcome of a task. `output` is empty if `status` is `failed`; `reason` gives the reason then.
 
     `unknown` means that a call with an effect was cut off: the task may be done nevertheless. `refused` has the reasons
-    of calls that were not approved, which `reason` repeats. `artifacts` hold results of which `output` has only the
-    beginning.
+    of calls that were not approved, which `reason` repeats. `uncertain` are the calls that may have been done and have
+    no usable result. `artifacts` hold results of which `output` has only the beginning.
     """
 
     task_id: str
@@ -57,6 +64,7 @@ class TaskOutcome(TypedDict):
     tools: list[ToolUse]
     unknown: NotRequired[bool]
     refused: NotRequired[list[str]]
+    uncertain: NotRequired[list[UncertainCall]]
     artifacts: NotRequired[list[ArtifactRecord]]
 
 

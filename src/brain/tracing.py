@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from starling.core.clock import Deadline
 from starling.core.llm import ModelClient, ModelReply, ModelRequest, ModelRole, TextDelta
-from starling.core.tools import ServerListing, ToolCall, ToolGateway, ToolOutcome
+from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolGateway, ToolOutcome
 from starling.core.tracing import Attributes, Span, SpanKind, Tracer
 
 
@@ -47,10 +47,10 @@ class TracedGateway(ToolGateway):
     inner: ToolGateway
     tracer: Tracer
 
-    async def call(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
+    async def call(self, call: ToolCall, deadline: Deadline, record: CallRecord | None = None) -> ToolOutcome:
         name = call.tool.full_name
         with self.tracer.span(f"execute_tool {name}", SpanKind.TOOL, lambda: _call(call)) as span:
-            outcome = await self.inner.call(call, deadline)
+            outcome = await self.inner.call(call, deadline, record)
             span.set(lambda: _outcome(outcome))
             if outcome.status == "failed":
                 span.fail(outcome.text)

@@ -11,7 +11,7 @@ from mcp_gateway.config import McpConfig, ServerConfig, server_of
 from mcp_gateway.discovery import Listed, definition_hash
 from mcp_gateway.probe import AT_ONCE, list_once
 from mcp_gateway.repository import Definitions, ListedServer, ServerRepository, ServerRow
-from mcp_gateway.session_pool import Sessions
+from mcp_gateway.session_pool import SessionPool
 from mcp_gateway.startup_grace import wait_for_most
 from starling.core.errors import (
     ConfigurationError,
@@ -62,7 +62,7 @@ class Catalog:
     `server_start_seconds` bounds each server from its start to the end of its list; up to 16 are asked at once.
     """
 
-    def __init__(self, repository: ServerRepository, sessions: Sessions, limits: Limits) -> None:
+    def __init__(self, repository: ServerRepository, sessions: SessionPool, limits: Limits) -> None:
         self._repository = repository
         self._sessions = sessions
         self._seconds = limits.server_start_seconds

@@ -10,24 +10,25 @@ from mcp_gateway.catalog import Catalog, Change, Late, Trial
 from mcp_gateway.config import McpConfig, ServerConfig
 from mcp_gateway.directory import Directory
 from mcp_gateway.path.approval import Approval
-from mcp_gateway.path.authorization import Granted
+from mcp_gateway.path.authorization import Authorization
 from mcp_gateway.path.dispatch import Dispatch
-from mcp_gateway.path.kill_switch import Halted
-from mcp_gateway.path.ledger import Ledger
-from mcp_gateway.path.pin_check import Known
-from mcp_gateway.path.reconciliation import Reconcile
+from mcp_gateway.path.kill_switch import KillSwitch
+from mcp_gateway.path.ledger import LedgerStage
+from mcp_gateway.path.pin_check import PinCheck
+from mcp_gateway.path.reconciliation import Reconciliation
 from mcp_gateway.path.schema_check import SchemaCheck
 from mcp_gateway.path.size_limit import SizeLimit
-from mcp_gateway.path.stage import Step, cut_off
+from mcp_gateway.path.stage import Stage, failed
 from mcp_gateway.path.timeout import Timeout
 from mcp_gateway.repository import ServerRepository
 from mcp_gateway.schema_validation import Validators
-from mcp_gateway.session_pool import Sessions
+from mcp_gateway.session_pool import SessionPool
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
 from starling.core.clock import Deadline
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, SuspendedError
 from starling.core.settings import Limits
-from starling.core.tools import NO_HALTS, Halts, ServerListing, ToolCall, ToolGateway, ToolOutcome
+from starling.core.tool_calls import Observation
+from starling.core.tools import NO_HALTS, CallRecord, Halts, ServerListing, ToolCall, ToolGateway, ToolOutcome
 
 _log = logging.getLogger(__name__)
 
@@ -35,25 +36,22 @@ _log = logging.getLogger(__name__)
 class Gateway(ToolGateway):
     """Servers, their sessions and the path of a call. Made by `open_gateway`."""
 
-    def __init__(self, catalog: Catalog, sessions: Sessions, directory: Directory, path: Step) -> None:
+    def __init__(self, catalog: Catalog, sessions: SessionPool, directory: Directory, path: Stage) -> None:
         self._catalog = catalog
         self._sessions = sessions
         self._directory = directory
         self._path = path
 
-    async def call(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
+    async def call(self, call: ToolCall, deadline: Deadline, record: CallRecord | None = None) -> ToolOutcome:
         begun = perf_counter()
         try:
-            outcome = await self._path(call, deadline)
-        except (
-            SuspendedError,
-            LeaseLostError,
-            DatabaseUnavailableError,
-        ):  # of its record: the call waits, or isn't ours
+            outcome = await self._path(call, deadline, record)
+        except (SuspendedError, LeaseLostError, DatabaseUnavailableError):  # the record's: the call isn't made now
             raise
         except Exception:  # noqa: BLE001 - the edge: one call, whatever happens in it, is one outcome
             _log.exception("tool call %s of %s failed in the platform", call.id, call.tool.full_name)
-            outcome = cut_off(call, "internal", f"The platform failed at this call; its log says more under {call.id}.")
+            text = f"Starling itself failed at this call: look for {call.id} in its log."
+            outcome = failed(call, Observation.PLATFORM_ERROR, "internal", text)
         return replace(outcome, duration_ms=(perf_counter() - begun) * 1000)
 
     def warm(self, server: str) -> None:
@@ -124,7 +122,7 @@ async def open_gateway(
     goes to `artifacts`.
     """
     directory = Directory()
-    async with Sessions(limits, environment) as sessions:
+    async with SessionPool(limits, environment) as sessions:
         catalog = Catalog(repository, sessions, limits)
         gateway = Gateway(catalog, sessions, directory, _path(directory, sessions, limits, halts, artifacts))
         await gateway.refresh()
@@ -134,12 +132,12 @@ async def open_gateway(
             await catalog.stop()
 
 
-def _path(directory: Directory, sessions: Sessions, limits: Limits, halts: Halts, artifacts: ArtifactStore) -> Step:
-    """Wire the path, innermost first."""
+def _path(directory: Directory, sessions: SessionPool, limits: Limits, halts: Halts, artifacts: ArtifactStore) -> Stage:
+    """Wire the path, innermost stage first."""
     validators = Validators()
-    path: Step = Dispatch(directory, sessions, validators, halts)
+    path: Stage = Dispatch(directory, sessions, validators, halts)
     path = Timeout(directory, limits.tool_call_seconds, path)
     path = SizeLimit(limits.tool_result_chars, artifacts, path)
-    path = Ledger(Reconcile(directory, Halted(halts, SchemaCheck(validators, path))), path)
+    path = LedgerStage(Reconciliation(directory, KillSwitch(halts, SchemaCheck(validators, path))), path)
     path = SchemaCheck(validators, Approval(directory, path))
-    return Granted(Halted(halts, Known(directory, path)))
+    return Authorization(KillSwitch(halts, PinCheck(directory, path)))

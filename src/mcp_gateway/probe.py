@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from mcp_gateway.config import McpConfig, ServerConfig
 from mcp_gateway.discovery import Listed, list_server
-from mcp_gateway.session_pool import Sessions
+from mcp_gateway.session_pool import SessionPool
 from starling.core.errors import ServerUnavailableError
 from starling.core.settings import Limits
 
@@ -13,7 +13,7 @@ AT_ONCE = 16
 _LATER = 0.5  # seconds for the session's own time limit, which knows more, to be first
 
 
-async def list_once(sessions: Sessions, name: str, config: ServerConfig, seconds: float) -> Listed:
+async def list_once(sessions: SessionPool, name: str, config: ServerConfig, seconds: float) -> Listed:
     """Start a server, list its tools and stop it, within so many seconds. Raises ServerUnavailableError."""
     session = sessions.open_new(name, config)
     try:
@@ -39,5 +39,5 @@ async def try_servers(
         except ServerUnavailableError as error:
             return error
 
-    async with Sessions(limits, environment) as sessions:
+    async with SessionPool(limits, environment) as sessions:
         return dict(zip(config, await asyncio.gather(*map(tried, config)), strict=True))

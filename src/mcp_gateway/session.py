@@ -9,19 +9,17 @@ from typing import Any, Final, cast
 import anyio
 import httpx
 import mcp.types as wire
-from fastmcp.client.transports import ClientTransport
 from mcp import ClientSession, McpError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mcp_gateway.transport import ShimTransport
+from mcp_gateway.transport import ShimTransport, Transport
 from starling.core.errors import ServerUnavailableError
 
 type Spawn = Callable[[Coroutine[Any, Any, None]], object]
 type Mask = Callable[[str], str]
 
 _log = logging.getLogger(__name__)
-_CLIENT: Final = wire.Implementation(name="starling", version="1")
-_SESSION_TERMINATED = 32600  # what the SDK makes of HTTP 404: the server doesn't know the session any more
+_NOT_FOUND: Final = 32600  # what the SDK makes of HTTP 404
 _CANCEL_SECONDS = 1.0
 _WITHDRAW_SECONDS = 0.5  # most calls are answered before that
 _LATE_SECONDS = 30.0  # that an answer may still come after the server was told; many send none then
@@ -49,7 +47,7 @@ class Session:
     `mask` takes secrets out of what is told about a failure.
     """
 
-    def __init__(self, server: str, transport: ClientTransport, start_seconds: float, spawn: Spawn, mask: Mask) -> None:
+    def __init__(self, server: str, transport: Transport, start_seconds: float, spawn: Spawn, mask: Mask) -> None:
         self.server = server
         self.calls = 0  # in flight
         self.info: wire.InitializeResult | None = None
@@ -73,7 +71,7 @@ class Session:
     async def run(self) -> None:
         """Open the session, hold it until `stop`, and close it. Never raises for what the server does."""
         try:
-            async with self._transport.connect_session(client_info=_CLIENT) as session:
+            async with self._transport.connect() as session:
                 await self._hold(session)
         except Exception as error:  # noqa: BLE001 - the edge of a session: whatever a server causes ends it and no more
             self._reason = self._reason or _reason(error)
@@ -149,7 +147,7 @@ class Session:
             if not _is_closed(error):
                 raise
             lost = await self._lost()
-            if error.error.code == _SESSION_TERMINATED:
+            if error.error.code == _NOT_FOUND and self._transport.issued_session_id:
                 raise SessionForgottenError(lost.server, lost.reason, lost.remedy) from None
             raise lost from None
 
@@ -228,7 +226,7 @@ class Session:
 
 
 def _is_closed(error: Exception) -> bool:
-    return isinstance(error, McpError) and error.error.code in (wire.CONNECTION_CLOSED, _SESSION_TERMINATED)
+    return isinstance(error, McpError) and error.error.code in (wire.CONNECTION_CLOSED, _NOT_FOUND)
 
 
 def _reason(error: Exception) -> str:

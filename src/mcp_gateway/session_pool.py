@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 type _Key = tuple[str, str]  # a server's name and the hash of its unresolved configuration
 
 
-class Sessions:
+class SessionPool:
     """The sessions of every server.
 
     Calls share a session, for MCP answers out of order and a server may keep state in it. Where the admin allows more

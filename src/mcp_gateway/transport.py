@@ -8,18 +8,20 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Unpack
+from typing import Final, Protocol
 
 import anyio
 import anyio.lowlevel
+import httpx
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from fastmcp.client.transports import ClientTransport, SSETransport, StreamableHttpTransport
-from fastmcp.client.transports.base import SessionKwargs
 from mcp import ClientSession
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import GetSessionIdCallback, streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCMessage
+from mcp.types import Implementation, JSONRPCMessage
 from pydantic import ValidationError
 
 from mcp_gateway import shim
@@ -32,18 +34,77 @@ LINE_BYTES: Final = 16 * 2**20  # the longest message that is taken from a serve
 _GARBAGE_LINES = 10_000  # in a row; then it isn't chatter any more
 _STDERR_LINES = 20
 _STDERR_LINE_CHARS = 500
+_CLIENT: Final = Implementation(name="starling", version="1")
+_HTTP_LIMITS: Final = httpx.Timeout(30.0, read=300.0)  # the SDK's: a server may hold a stream open
 _EXIT_SECONDS = 4.0  # the shim needs less to end a server and all its children
 
 type Inbound = MemoryObjectSendStream[SessionMessage | Exception]
 type Outbound = MemoryObjectReceiveStream[SessionMessage]
 
 
-class ShimTransport(ClientTransport):
-    """A server process under the shim, spoken to line by line.
+class Transport(Protocol):
+    """A way to exchange messages with one server."""
 
-    It stands in for fastmcp's StdioTransport, whose reader takes lines of any length in quadratic time, logs a
-    traceback for each line that isn't a message, and keeps nothing of stderr to explain a failure with.
+    def connect(self) -> AbstractAsyncContextManager[ClientSession]:
+        """Give a session that isn't initialised; close all that belongs to it at the end."""
+        ...
+
+    @property
+    def issued_session_id(self) -> bool:
+        """Whether the server named the session, so that HTTP 404 means that it doesn't know the session any more."""
+        ...
+
+
+@dataclass(slots=True)
+class HttpTransport:
+    """MCP's streamable HTTP."""
+
+    url: str
+    headers: dict[str, str]
+    _session_id: GetSessionIdCallback = field(default=lambda: None, init=False)
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncGenerator[ClientSession]:
+        async with (
+            httpx.AsyncClient(headers=self.headers, timeout=_HTTP_LIMITS) as client,
+            streamable_http_client(self.url, http_client=client) as (read, write, self._session_id),
+            ClientSession(read, write, client_info=_CLIENT) as session,
+        ):
+            yield session
+
+    @property
+    def issued_session_id(self) -> bool:
+        return self._session_id() is not None
+
+
+@dataclass(frozen=True, slots=True)
+class SseTransport:
+    """MCP's older transport: requests over HTTP, answers over one stream of server-sent events."""
+
+    url: str
+    headers: dict[str, str]
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncGenerator[ClientSession]:
+        async with (
+            sse_client(self.url, self.headers) as (read, write),
+            ClientSession(read, write, client_info=_CLIENT) as session,
+        ):
+            yield session
+
+    @property
+    def issued_session_id(self) -> bool:
+        return False
+
+
+class ShimTransport:
+    """A server process under the shim, with one message a line.
+
+    The SDK's own transport for processes keeps nothing of stderr to explain a failure with, and logs a traceback for
+    each line that isn't a message.
     """
+
+    issued_session_id = False
 
     def __init__(self, server: StdioServer) -> None:
         self.server = server
@@ -54,7 +115,7 @@ class ShimTransport(ClientTransport):
         self.exit_code: int | None = None
 
     @asynccontextmanager
-    async def connect_session(self, **session_kwargs: Unpack[SessionKwargs]) -> AsyncGenerator[ClientSession]:
+    async def connect(self) -> AsyncGenerator[ClientSession]:
         """Start the process; yield a session that isn't initialised; end the process and all below it.
 
         Raises OSError where the process can't be started.
@@ -67,7 +128,7 @@ class ShimTransport(ClientTransport):
                 pumps.start_soon(self._receive, process, inbound)
                 pumps.start_soon(self._send, process, outbound)
                 pumps.start_soon(self._listen, process)
-                async with ClientSession(read, write, **session_kwargs) as session:
+                async with ClientSession(read, write, client_info=_CLIENT) as session:
                     yield session
                 pumps.cancel_scope.cancel()
         finally:
@@ -175,20 +236,18 @@ def _readable(line: bytes) -> str:
     return storable_text(line[:_STDERR_LINE_CHARS].decode(errors="replace")).strip()
 
 
-def transport_for(server: str, resolved: Resolved) -> ClientTransport:
+def transport_for(server: str, resolved: Resolved) -> Transport:
     """Return the transport for a configuration. Raises ServerUnavailableError where it can't work."""
     match config := resolved.config:
         case StdioServer():
             _check_command(server, config, resolved.mask)
             return ShimTransport(config)
         case RemoteServer(type="sse"):
-            return SSETransport(
-                _checked_url(server, config.url, resolved.mask), headers=_checked_headers(server, config.headers)
-            )
+            url, headers = _checked_url(server, config.url, resolved.mask), _checked_headers(server, config.headers)
+            return SseTransport(url, headers)
         case RemoteServer():
-            return StreamableHttpTransport(
-                _checked_url(server, config.url, resolved.mask), headers=_checked_headers(server, config.headers)
-            )
+            url, headers = _checked_url(server, config.url, resolved.mask), _checked_headers(server, config.headers)
+            return HttpTransport(url, headers)
 
 
 def _check_command(server: str, config: StdioServer, mask: Callable[[str], str]) -> None:

@@ -79,7 +79,8 @@ def reported_effects_match_recorded_effects(found: Observations) -> Iterator[tup
 
 def every_effect_is_in_the_ledger(found: Observations) -> Iterator[tuple[str, str]]:
     """No call that may change something leaves before that is written down, and none stays open at the end."""
-    rows = {row["key"]: row for row in found.ledger}
+    intended_first = sorted(found.ledger, key=lambda row: row["state"] != "intended")
+    rows = {row.get("idempotency_key") or row["key"]: row for row in intended_first}  # repeats of a call share a key
     for line in found.effects:
         row = rows.get(line["key"])
         if line["tool"] != "read_it" and (row is None or row["state"] == "intended"):

@@ -11,7 +11,14 @@ from typing import Any
 from tests.support.gateway_harness import SERVERS
 
 AGENT = "mcp_agent_effects"
-_EFFECTS = {"read_it": "read", "put": "idempotent", "charge": "unsafe", "find_charge": "read"}
+_EFFECTS = {
+    "read_it": "read",
+    "put": "idempotent",
+    "pay": "idempotent",
+    "charge": "unsafe",
+    "invoice": "unsafe",
+    "find_charge": "read",
+}
 
 
 @dataclass(frozen=True, slots=True)

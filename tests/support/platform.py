@@ -57,7 +57,7 @@ def running_workbench(file: Path) -> Generator[Workbench]:
     port = free_port()
     process = subprocess.Popen([sys.executable, SERVERS / "workbench.py", file, str(port)], stderr=subprocess.DEVNULL)
     try:
-        while not _listens(port):
+        while not listens(port):
             assert process.poll() is None, f"the workbench ended with {process.returncode}"
             time.sleep(0.02)  # it starts meanwhile, on a machine that may have one core
         yield Workbench(f"http://127.0.0.1:{port}/mcp", file)
@@ -66,7 +66,7 @@ def running_workbench(file: Path) -> Generator[Workbench]:
         process.wait()
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port), timeout=5).close()
     except OSError:

@@ -16,6 +16,7 @@ from starling.core.errors import DatabaseUnavailableError, NotFoundError
 from starling.core.json import JsonObject
 from starling.core.llm import ToolSpec
 from starling.core.settings import Limits
+from starling.core.tool_calls import Observation
 from starling.core.tools import ToolOutcome
 from starling.core.tracing import SpanKind, Tracer
 
@@ -58,7 +59,7 @@ class ArtifactTool:
     async def call(self, execution: TaskExecution, arguments: JsonObject | None) -> ToolOutcome:
         """Return the part that is asked for, or the places of a text. Failures are outcomes."""
         if arguments is None:
-            return ToolOutcome("failed", "The arguments weren't a JSON object.", code="invalid_arguments")
+            return ToolOutcome(Observation.NOT_SENT, "The arguments weren't a JSON object.", code="invalid_arguments")
         run, budget = execution.context.run, execution.context.budget
         room = max(_FRAME_CHARS, self.limits.tool_result_chars - _FRAME_CHARS)
         reader = _Reader(self.artifacts, run.tenant, run.id, execution.artifacts, room)
@@ -68,7 +69,7 @@ class ArtifactTool:
                 async with asyncio.timeout(budget.deadline.cap(self.limits.tool_call_seconds)):
                     outcome = await reader.read(arguments)
             except TimeoutError:
-                outcome = ToolOutcome("failed", "Reading took too long.", code="timeout")
+                outcome = ToolOutcome(Observation.TIMED_OUT, "Reading took too long.", code="timeout")
             span.set(lambda: {"starling.status": outcome.status, "output": outcome.text})
         return outcome
 
@@ -88,17 +89,19 @@ class _Reader:
             request = _ReadRequest.model_validate(arguments)
         except ValidationError as error:
             wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-            return ToolOutcome("failed", f"The arguments don't fit {READ_ARTIFACT}: {wrong}.", code="invalid_arguments")
+            return ToolOutcome(
+                Observation.NOT_SENT, f"The arguments don't fit {READ_ARTIFACT}: {wrong}.", code="invalid_arguments"
+            )
         record = self._record(request.artifact)
         if record is None:
-            return ToolOutcome("failed", self._unknown(request.artifact), code="invalid_arguments")
+            return ToolOutcome(Observation.NOT_SENT, self._unknown(request.artifact), code="invalid_arguments")
         try:
             text = await (self._matches(record, request) if request.find else self._part(record, request))
         except NotFoundError as error:
-            return ToolOutcome("failed", str(error), code="removed")
+            return ToolOutcome(Observation.TOOL_ERROR, str(error), code="removed")
         except DatabaseUnavailableError as error:
-            return ToolOutcome("failed", f"It can't be read now. {error.message}", code="tool_error")
-        return ToolOutcome("succeeded", text)
+            return ToolOutcome(Observation.TOOL_ERROR, f"It can't be read now. {error.message}", code="tool_error")
+        return ToolOutcome(Observation.COMPLETED, text)
 
     def _record(self, name: str) -> ArtifactRecord | None:
         if name in self.visible:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from brain.agents.artifact_tool import READ_ARTIFACT_SPEC
 from brain.agents.prompt_building import prompt_of
 from brain.agents.runtime import AttemptOutput, TaskExecution, ToolUse
-from brain.agents.tool_calling import Calling, ToolAccess, stop_if_unknown
+from brain.agents.tool_calling import ToolAccess, ToolCallBatch
 from brain.agents.toolbox import CONTINUE, Toolbox
 from brain.journaled_model import ModelAnswer
 from starling.core.errors import LLMInvalidResponse
@@ -34,11 +34,12 @@ class NativeRuntime:
             if not wanted:
                 execution.messages += _tool_messages(calls, [])
                 return _output_in_words(answer, uses)
-            batch = await Calling.announced(self.access, execution, toolbox, position, wanted, replayed=answer.replayed)
+            batch = await ToolCallBatch.announced(
+                self.access, execution, toolbox, position, wanted, replayed=answer.replayed
+            )
             made = await batch.use_all()
             uses += made
             execution.keep(made)
-            stop_if_unknown(made)
             execution.messages += _tool_messages(calls, made)
             if len(wanted) == len(calls):
                 break

@@ -1,6 +1,7 @@
 """The pipeline of a task: prompt built, executed, reviewed, recorded; a rejected attempt is repeated with feedback."""
 
 from dataclasses import dataclass
+from typing import cast
 
 from brain.agents.prompt_building import feedback, first_messages
 from brain.agents.reflection import Reviewer, ReviewResult
@@ -70,7 +71,7 @@ class Pipeline:
                 produced, review = await self._attempt(execution, attempt)
                 if review.approved:
                     _emit_fixed_text(execution, produced, review)
-                    return _approved(execution, produced, review, attempt)
+                    return _with_uncertain(context, _approved(execution, produced, review, attempt), path)
                 reason = " ".join(review.reasons)
                 if produced.unable:
                     break
@@ -78,9 +79,9 @@ class Pipeline:
         except _FAILURES as error:
             context.recorder.warn(error.code, str(error), execution.task_id)
             reason = _failure_reason(context, error)
-            unknown = isinstance(error, OutcomeUnknownError) or context.ledger.in_doubt(path)
+            unknown = isinstance(error, OutcomeUnknownError)
         reason = with_refusals(reason or "It was rejected without a reason.", execution.refused)
-        failed = _failed(dispatch, reason, attempts=attempt, unknown=unknown)
+        failed = _with_uncertain(context, _failed(dispatch, reason, attempts=attempt, unknown=unknown), path)
         return {**failed, "refused": execution.refused} if execution.refused else failed
 
     async def _attempt(self, execution: TaskExecution, attempt: int) -> tuple[AttemptOutput, ReviewResult]:
@@ -138,6 +139,14 @@ def _approved(execution: TaskExecution, produced: AttemptOutput, review: ReviewR
         tools=uses,
     )
     return {**outcome, "artifacts": list(execution.kept.values())} if execution.kept else outcome
+
+
+def _with_uncertain(context: RunContext, outcome: TaskOutcome, path: str) -> TaskOutcome:
+    """Add the calls that may have been done: a failed task that has some isn't tried again."""
+    if not (uncertain := context.ledger.uncertain(path)):
+        return outcome
+    found = cast("TaskOutcome", {**outcome, "uncertain": uncertain})
+    return {**found, "unknown": True} if outcome["status"] == "failed" else found
 
 
 def _failed(dispatch: Dispatch, reason: str, *, attempts: int, unknown: bool = False) -> TaskOutcome:

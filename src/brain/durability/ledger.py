@@ -1,20 +1,32 @@
 """A run's calls that may change something: durable before they leave, and before their results are used."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol
 
 from brain.interrupts.approvals import approve, exact_call
 from brain.interrupts.requests import InterruptOutcome, InterruptRequest, Interrupts
+from brain.state import UncertainCall
 from starling.core.clock import Clock
-from starling.core.json import JsonObject, digest
+from starling.core.json import JsonObject, canonical, digest
 from starling.core.runs import Run
-from starling.core.tool_calls import Effect
+from starling.core.tool_calls import (
+    UNCERTAIN,
+    CallState,
+    Effect,
+    Observation,
+    after_restart,
+    needs_a_person,
+    next_state,
+    refuses_repeat,
+)
 from starling.core.tools import CallRecord, Find, Finding, ToolCall, ToolOutcome
 from starling.infra.postgres.runs.ledger import LedgerRow, storing
 from starling.infra.postgres.runs.writer import Clause, Source
 
+NOT_REPEATED: Final = "not_repeated"
 RESOLUTION: Final[JsonObject] = {
     "type": "object",
     "properties": {
@@ -24,12 +36,14 @@ RESOLUTION: Final[JsonObject] = {
     "required": ["resolution"],
     "additionalProperties": False,
 }
+_ARGUMENT_CHARS = 300
+_TEXT_CHARS = 600
 
 type _Place = tuple[str, int, int]
 
 
 def call_key(call: ToolCall) -> str:
-    """Return what tells a call from every other one, and is the same in each life of its run."""
+    """Return the key of a call's row: no other call has it, and it stays the same when the run is resumed."""
     return digest([call.run_id, call.path, call.position, call.index, call.tool.full_name, call.arguments])
 
 
@@ -48,9 +62,10 @@ class LedgerSink(Protocol):
 
 
 class Ledger(CallRecord):
-    """What one run did outside, in all its lives. It writes through the run's writer; `flush` makes it durable.
+    """All calls of one run that may change something. It writes through the run's writer; `flush` makes it durable.
 
-    For `sure_seconds` after a write of this life began, nobody else can have taken the run and gone on with it.
+    What an observation means is decided in `starling.core.tool_calls`. For `sure_seconds` after the last write began,
+    no other process can have taken the run over.
     """
 
     def __init__(
@@ -65,50 +80,80 @@ class Ledger(CallRecord):
         self._sure_seconds = sure_seconds
         self._interrupts = interrupts
         self._clock = clock
-        self._rows: dict[_Place, LedgerRow] = {(row.path, row.position, row.index): row for row in rows}
+        self._rows: dict[_Place, LedgerRow] = {}
+        self._equal: defaultdict[tuple[str, str], list[_Place]] = defaultdict(list)
         self._unwritten: dict[str, LedgerRow] = {}
+        for row in rows:
+            self._keep(row)
 
     @property
     def settled(self) -> int:
-        """How many calls the run doesn't have to think of any more."""
+        """How many calls have the outcome that the run goes on with."""
         return sum(row.settled for row in self._rows.values())
 
-    def in_doubt(self, path: str) -> bool:
-        """Whether a call of a task left, and nobody has said yet what it came to."""
-        return any(row.path == path and row.state != "intended" and not row.settled for row in self._rows.values())
+    def state(self, call: ToolCall) -> CallState:
+        """Return where a call stands that was intended."""
+        return self._rows[_place(call)].state
+
+    def uncertain(self, path: str) -> list[UncertainCall]:
+        """Return the calls of a task that may have been done and have no result to show for it."""
+        rows = [row for row in self._rows.values() if row.path == path and self._may_be_done(row)]
+        return [UncertainCall(call=_shown(row), reason=_text(row)) for row in rows]
+
+    def with_keys(self, call: ToolCall) -> ToolCall:
+        """Return the call with its key and its idempotency key.
+
+        Equal calls of one idempotent tool share the idempotency key within a task, in all its attempts.
+        """
+        key = call_key(call)
+        if call.tool.effect is not Effect.IDEMPOTENT:
+            return replace(call, key=key, idempotency_key=key)
+        if (own := self._rows.get(_place(call))) is not None:
+            return replace(call, key=key, idempotency_key=own.sent_key)
+        task = _task(call.path)
+        earlier = self._equal_rows(call.tool.full_name, call.arguments)
+        shared = next((row.sent_key for row in earlier if _task(row.path) == task), "")
+        new = digest([call.run_id, task, call.tool.full_name, call.arguments])
+        return replace(call, key=key, idempotency_key=shared or new)
 
     def intend(self, calls: Sequence[ToolCall]) -> None:
-        """Write down, with the next batch, that these calls are going to be made."""
+        """Record, with the next batch, that these calls are going to be made."""
         for call in calls:
-            effect = call.tool.effect.value
-            place = (call.path, call.position, call.index)
-            self._write(LedgerRow(call.key, *place, call.tool.full_name, effect, call.arguments, "intended"))
+            effect = call.tool.effect
+            state = next_state(CallState.ANNOUNCED, Observation.INTENDED, effect)
+            key = call.idempotency_key if call.idempotency_key != call.key else None
+            row = LedgerRow(call.key, *_place(call), call.tool.full_name, effect, call.arguments, state)
+            self._write(replace(row, idempotency_key=key))
 
     def knows(self, call: ToolCall) -> bool:
-        """Whether the call was intended, in this life or an earlier one."""
+        """Whether the call was intended, by this process or an earlier one."""
         return _place(call) in self._rows
 
     def outcome(self, call: ToolCall) -> ToolOutcome | None:
-        """Return what a call came to, None while that isn't settled."""
+        """Return the outcome of a call, None while it isn't settled."""
         row = self._rows.get(_place(call))
-        return _load(row) if row is not None and row.settled else None
+        return _stored(row) if row is not None and row.settled else None
 
     async def approve(self, call: ToolCall, reason: str) -> ToolOutcome | None:
         """See CallRecord."""
         return approve(self._interrupts, call, reason)
 
     async def dispatch(self, call: ToolCall, find: Find) -> ToolOutcome | None:
-        """See CallRecord. An idempotent call that left in an earlier life leaves again, under the same key."""
+        """See CallRecord. An idempotent call that an earlier process sent is sent again, under the same key."""
         row = self._rows[_place(call)]
         if row.settled:
-            return _load(row)
-        if row.state == "intended":
-            return await self._leave(row)
-        if call.tool.effect is Effect.IDEMPOTENT:
-            return None
-        lost = _lost(call)
-        said = await self._said(call, row, lost, find)
-        return await self._leave(row) if said.done is False else self._resolved(row, lost, said)
+            return _stored(row)
+        if row.state is CallState.INTENDED:
+            earlier = self._blocking(row)
+            return await self._send(row) if earlier is None else self._observe_and_settle(row, _refusal(row, earlier))
+        if row.state is CallState.DISPATCHED:
+            if after_restart(row.effect) is Observation.SENT:
+                return None
+            row = self._observe(row, _interrupted(call))
+        finding = await self._finding(call, row, find)
+        if finding is not None and finding.observation is Observation.FOUND_NOT_DONE:
+            return await self._send(replace(row, state=next_state(row.state, finding.observation, row.effect)))
+        return self._resolve(row, finding)
 
     async def leave(self, call: ToolCall) -> None:
         """See CallRecord. A process that was stopped for a while on the way here proves its lease by a write."""
@@ -117,99 +162,137 @@ class Ledger(CallRecord):
             await self._writer.flush()
 
     async def settle(self, call: ToolCall, outcome: ToolOutcome, find: Find) -> ToolOutcome:
-        """See CallRecord. What was cut off is in doubt, unless it may simply be called again."""
+        """See CallRecord. A call in doubt whose tool or person says `not done` has failed: its agent decides."""
         row = self._rows[_place(call)]
-        if not outcome.unknown:
-            return self._settled(row, outcome)
-        if call.tool.effect is Effect.IDEMPOTENT:
-            return self._settled(row, replace(outcome, unknown=False))
-        said = await self._said(call, row, outcome, find)
-        if said.done is False:
-            text = f"{outcome.text} {said.text}".rstrip()
-            return self._settled(row, replace(outcome, text=text, unknown=False), said.by)
-        return self._resolved(row, outcome, said)
+        if row.state not in UNCERTAIN:  # else an earlier process observed it
+            row = self._observe(row, outcome)
+        if row.state not in UNCERTAIN:
+            return self._settle(row, _stored(row))
+        return self._resolve(row, await self._finding(call, row, find))
 
     async def conclude(self, call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
-        """Settle a call that was stopped before it reached `dispatch`, and return what the run goes on with.
+        """Settle a call that was stopped before it reached `dispatch`; return the outcome that the run goes on with.
 
-        What stopped it now says nothing of an earlier life in which it had left. Raises SuspendedError.
+        What stopped it now is no proof that an earlier process had not sent it. Raises SuspendedError.
         """
-        row = self._rows[_place(call)]
-        if row.settled:
-            return outcome
-        if row.state == "intended":
-            outcome = replace(outcome, unknown=False)  # it never left
-        elif not outcome.unknown:
-            text = f"{outcome.text} It had been called before that, and whether that was done is unknown."
-            outcome = replace(outcome, text=text, unknown=True)
-        return await self.settle(call, outcome, _nobody)
+        return outcome if self._rows[_place(call)].settled else await self.settle(call, outcome, _no_tool)
 
-    async def _leave(self, row: LedgerRow) -> None:
+    async def _send(self, row: LedgerRow) -> None:
+        state = next_state(row.state, Observation.SENT, row.effect)
         fence, now = self._writer.run.fence, self._clock.now()
-        self._write(replace(row, state="dispatched", outcome=None, fence=fence, dispatched_at=now))
+        self._write(replace(row, state=state, outcome=None, fence=fence, dispatched_at=now))
         await self._writer.flush()
 
-    async def _said(self, call: ToolCall, row: LedgerRow, lost: ToolOutcome, find: Find) -> "_Said":
-        """Return what a tool or a person says of a call whose answer was lost.
+    def _observe(self, row: LedgerRow, outcome: ToolOutcome) -> LedgerRow:
+        """Record the state that an observation leads to."""
+        if outcome.observation is Observation.NOT_SENT and self._sent_earlier(row):
+            text = f"{outcome.text} It had been called before that, and whether that was done is unknown."
+            outcome = replace(outcome, observation=Observation.NOT_SENT_AGAIN, text=text)
+        state = next_state(row.state, outcome.observation, row.effect)
+        return self._write(replace(row, state=state, outcome=outcome.to_json()))
 
-        Raises SuspendedError until somebody has said it.
+    def _observe_and_settle(self, row: LedgerRow, outcome: ToolOutcome) -> ToolOutcome:
+        return self._settle(self._observe(row, outcome), outcome)
+
+    async def _finding(self, call: ToolCall, row: LedgerRow, find: Find) -> Finding | None:
+        """Return what a tool says of an uncertain call, or a person where the run has to wait for one.
+
+        Raises SuspendedError until a person has answered. A tool is asked once for each time that the call left.
         """
-        if row.state == "dispatched":
-            if (found := await find()) is not None:
-                return _as_tool(found)
-            self._write(replace(row, state="in_doubt", outcome=asdict(lost)))
-        return _as_person(self._interrupts.answer_to(_wish(call, row, lost)))
+        if not needs_a_person(row.state, row.effect):
+            return await find()
+        request = _interrupt(call, row)
+        if not self._interrupts.was_asked(request.key) and (found := await find()) is not None:
+            return found
+        return _from_person(self._interrupts.answer_to(request))
 
-    def _resolved(self, row: LedgerRow, lost: ToolOutcome, said: "_Said") -> ToolOutcome:
-        """Settle a call that was done, or one that was given up: that stays in doubt."""
-        if said.done:
-            return self._settled(row, ToolOutcome("succeeded", said.text), said.by)
-        self._write(replace(row, state="in_doubt", outcome=asdict(lost), settled=True, settled_by=said.by))
-        return lost
+    def _resolve(self, row: LedgerRow, finding: Finding | None) -> ToolOutcome:
+        """Settle an uncertain call by what was found out about it. Without a finding it stays as it is."""
+        outcome = _stored(row)
+        if finding is None:
+            return self._settle(row, outcome)
+        state = next_state(row.state, finding.observation, row.effect)
+        who = "a person" if finding.by_person else finding.by
+        match finding.observation:
+            case Observation.FOUND_DONE:
+                lost = "was lost" if row.state is CallState.IN_DOUBT else "can't be used"
+                text = f"{finding.result}\n[Its own answer {lost}; {who} says this.]".lstrip()
+                outcome = ToolOutcome(finding.observation, text)
+            case Observation.FOUND_NOT_DONE:
+                state = next_state(state, Observation.NOT_SENT, row.effect)
+                text = f"{outcome.text} According to {who}, it was not done."
+                outcome = replace(outcome, observation=Observation.NOT_SENT, text=text)
+            case Observation.GIVEN_UP:
+                pass
+        return self._settle(replace(row, state=state), outcome, finding.by)
 
-    def _settled(self, row: LedgerRow, outcome: ToolOutcome, by: str | None = None) -> ToolOutcome:
-        self._write(replace(row, state=outcome.status, outcome=asdict(outcome), settled=True, settled_by=by))
+    def _settle(self, row: LedgerRow, outcome: ToolOutcome, by: str | None = None) -> ToolOutcome:
+        self._write(replace(row, outcome=outcome.to_json(), settled=True, settled_by=by))
         return outcome
 
-    def _write(self, row: LedgerRow) -> None:
-        self._rows[row.path, row.position, row.index] = row
-        if not self._unwritten:
-            self._writer.add(self._taken)
-        self._unwritten[row.key] = row
+    def _blocking(self, row: LedgerRow) -> LedgerRow | None:
+        """Return an equal call of the run that keeps this one from being made, None where there is none."""
+        for other in self._equal_rows(row.tool, row.arguments):
+            same_key, found = other.sent_key == row.sent_key, other.settled_by is not None
+            refused = refuses_repeat(self._standing(other), row.effect, found=found, same_key=same_key)
+            if other.key != row.key and refused and not self._repeated(other):
+                return other
+        return None
 
-    def _taken(self) -> Clause:
+    def _standing(self, row: LedgerRow) -> CallState:
+        """Return a call's state; one that an earlier process left dispatched counts as interrupted."""
+        sent = self._sent_earlier(row)
+        return next_state(row.state, after_restart(row.effect), row.effect) if sent else row.state
+
+    def _sent_earlier(self, row: LedgerRow) -> bool:
+        return row.state is CallState.DISPATCHED and row.fence != self._writer.run.fence
+
+    def _may_be_done(self, row: LedgerRow) -> bool:
+        doubtful = row.state in UNCERTAIN or row.state is CallState.DISPATCHED
+        return doubtful and not self._repeated(row)
+
+    def _repeated(self, row: LedgerRow) -> bool:
+        """Whether a repeat under the same idempotency key succeeded: then there is no doubt about this one either."""
+        return any(
+            other.state is CallState.SUCCEEDED and other.sent_key == row.sent_key
+            for other in self._equal_rows(row.tool, row.arguments)
+            if other.key != row.key
+        )
+
+    def _equal_rows(self, tool: str, arguments: JsonObject) -> Iterator[LedgerRow]:
+        return (self._rows[place] for place in self._equal[tool, canonical(arguments)])
+
+    def _keep(self, row: LedgerRow) -> None:
+        place = row.path, row.position, row.index
+        if place not in self._rows:
+            self._equal[row.tool, canonical(row.arguments)].append(place)
+        self._rows[place] = row
+
+    def _write(self, row: LedgerRow) -> LedgerRow:
+        self._keep(row)
+        if not self._unwritten:
+            self._writer.add(self._take_unwritten)
+        self._unwritten[row.key] = row
+        return row
+
+    def _take_unwritten(self) -> Clause:
         rows, self._unwritten = self._unwritten, {}
         return storing(rows.values(), self._writer.run.correlation_id)
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """Whether a call was done; None: it is given up."""
-
-    done: bool | None
-    text: str
-    by: str
-
-
-def _as_tool(found: Finding) -> _Said:
-    text = f"{found.result}\n[Its own answer was lost; {found.by} says this.]".lstrip()
-    return _Said(found.done, text if found.done else f"{found.by} says that it was not done.", found.by)
+def _from_person(answer: InterruptOutcome) -> Finding:
+    resolution = answer.payload.get("resolution") if answer.state == "resolved" else "give_up"
+    match resolution:
+        case "done":
+            result = str(answer.payload.get("result", ""))
+            return Finding(Observation.FOUND_DONE, result, answer.by, by_person=True)
+        case "not_done":
+            return Finding(Observation.FOUND_NOT_DONE, "", answer.by, by_person=True)
+        case _:
+            return Finding(Observation.GIVEN_UP, "", answer.by or answer.state, by_person=True)
 
 
-def _as_person(answered: InterruptOutcome) -> _Said:
-    resolution = answered.payload.get("resolution") if answered.state == "resolved" else "give_up"
-    if resolution == "give_up":
-        return _Said(None, "", answered.by or answered.state)
-    if resolution == "not_done":
-        return _Said(False, "A person says that it was not done.", answered.by)
-    return _Said(
-        True,
-        f"{answered.payload.get('result', '')}\n[Its own answer was lost; a person says this.]".lstrip(),
-        answered.by,
-    )
-
-
-async def _nobody() -> None:
+async def _no_tool() -> None:
     return None
 
 
@@ -217,27 +300,54 @@ def _place(call: ToolCall) -> _Place:
     return call.path, call.position, call.index
 
 
-def _load(row: LedgerRow) -> ToolOutcome:
-    return ToolOutcome(**cast("dict[str, Any]", row.outcome))
+def _task(path: str) -> str:
+    """Return the path without the number of a task that was planned again: `t1` for `t1.2`."""
+    parent, slash, name = path.rpartition("/")
+    return f"{parent}{slash}{name.partition('.')[0]}"
 
 
-def _lost(call: ToolCall) -> ToolOutcome:
+def _stored(row: LedgerRow) -> ToolOutcome:
+    return ToolOutcome.from_json(row.outcome or {"status": "failed", "unknown": True, "text": ""})
+
+
+def _text(row: LedgerRow) -> str:
+    return str((row.outcome or {}).get("text", "Its outcome is unknown."))[:_TEXT_CHARS]
+
+
+def _shown(row: LedgerRow) -> str:
+    return f"{row.tool} {canonical(row.arguments)[:_ARGUMENT_CHARS]} (call {row.call_id})"
+
+
+def _interrupted(call: ToolCall) -> ToolOutcome:
     text = (
         f"The process that waited for {call.tool.full_name} ended before it answered."
         " Whether it changed anything is unknown."
     )
-    return ToolOutcome("failed", text, code="interrupted", unknown=True)
+    return ToolOutcome(Observation.INTERRUPTED, text, code="interrupted")
 
 
-def _wish(call: ToolCall, row: LedgerRow, lost: ToolOutcome) -> InterruptRequest:
-    """Ask once for each time that the call left."""
+def _refusal(row: LedgerRow, earlier: LedgerRow) -> ToolOutcome:
+    """Return the outcome of a call that would repeat one which may have been done."""
+    known = (
+        f"{earlier.settled_by} says that it was done"
+        if earlier.state is CallState.SUCCEEDED
+        else "it may have been done, and nobody has said that it was not"
+    )
+    text = (
+        f"{row.tool} was called with the same arguments before in this run (call {earlier.call_id}): {known}."
+        " So it isn't called again in this run. The tool was not called."
+    )
+    return ToolOutcome(Observation.NOT_SENT, text, code=NOT_REPEATED)
+
+
+def _interrupt(call: ToolCall, row: LedgerRow) -> InterruptRequest:
+    """Return the question about a call in doubt, a new one for each time that the call left."""
     when = f"at {row.dispatched_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, " if row.dispatched_at else ""
     message = (
-        f"{call.tool.full_name} was called {when}in life {row.fence} of the run, with the key {row.key}. {lost.text}"
-        " Say `done`, with its result if you know it; `not_done`, and it is called with the same key;"
-        " or `give_up`, and the task fails."
+        f"{call.tool.full_name} was called {when}in life {row.fence} of the run, with the key {row.sent_key}."
+        f" {_stored(row).text} Say `done`, with its result if you know it; `not_done`, and it is called with the same"
+        " key; or `give_up`, and the task fails."
     )
     reason = f"Nobody knows whether {call.tool.full_name} was done."
-    return InterruptRequest(
-        "in_doubt", f"in_doubt/{row.key}/{row.fence}", call.path, reason, message, RESOLUTION, exact_call(call)
-    )
+    key = f"in_doubt/{row.key}/{row.fence}"
+    return InterruptRequest("in_doubt", key, call.path, reason, message, RESOLUTION, exact_call(call))

@@ -5,6 +5,7 @@ from typing import Final
 from brain.interrupts.requests import InterruptOutcome, InterruptRequest, Interrupts
 from starling.core.events import ExactCall
 from starling.core.json import JsonObject
+from starling.core.tool_calls import Observation
 from starling.core.tools import ToolCall, ToolOutcome
 
 NOT_APPROVED: Final = "not_approved"
@@ -30,7 +31,9 @@ def approve(interrupts: Interrupts, call: ToolCall, reason: str) -> ToolOutcome 
     outcome = refusal or interrupts.answer_to(request)
     if outcome.state == "resolved" and outcome.payload["approved"]:
         return None
-    return ToolOutcome("failed", f"{_refusal_text(outcome, call)} The tool was not called.", code=NOT_APPROVED)
+    return ToolOutcome(
+        Observation.NOT_SENT, f"{_refusal_text(outcome, call)} The tool was not called.", code=NOT_APPROVED
+    )
 
 
 def exact_call(call: ToolCall) -> ExactCall:

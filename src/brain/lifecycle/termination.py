@@ -12,6 +12,7 @@ from starling.core.events import Failure, TaskResult, ToolResult
 from starling.core.json import canonical
 from starling.core.llm import TokenUsage
 from starling.core.runs import FinalStatus, RunResult
+from starling.core.tool_calls import UNCERTAIN, CallState, Observation
 from starling.core.tools import ToolOutcome
 from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
@@ -80,7 +81,7 @@ class RunTerminator:
         calls = await LedgerReader(self.engine).calls(key)
         meter, state = _used(entries, calls), _with_results(reached, entries)
         left = await self.close(writer, why, status)
-        state["reply"] = _reply(why, state, left, _made(calls, state, left))
+        state["reply"] = _reply(why, state, left, calls)
         return await self.ending.end(writer, state, meter, failure, status)
 
     async def close(self, writer: RunWriter, why: str, by: FinalStatus) -> Sequence[OpenCall]:
@@ -95,8 +96,8 @@ class RunTerminator:
             writer.emit(_answer(call, why))
         for task in tasks:
             writer.emit(TaskResult(**asdict(task), status="failed", summary=why, artifacts=[]))
-        lost = ToolOutcome("failed", f"{why} {_UNKNOWN}", code=by, unknown=True)
-        writer.add(lambda: close_open_work(asdict(lost), by))
+        lost = ToolOutcome(Observation.INTERRUPTED, f"{why} {_UNKNOWN}", code=by)
+        writer.add(lambda: close_open_work(lost.to_json(), by))
         return found
 
     async def last_state(self, writer: RunWriter) -> GraphState:
@@ -109,7 +110,7 @@ class RunTerminator:
 
 def _used(entries: Sequence[JournalEntry], calls: Sequence[LedgerRow]) -> Meter:
     meter = Meter()
-    count_usage(meter, entries, sum(call.state != "intended" for call in calls))
+    count_usage(meter, entries, sum(call.state is not CallState.INTENDED for call in calls))
     return meter
 
 
@@ -141,23 +142,19 @@ def _parked(crashes: int) -> Failure:
     )
 
 
-def _made(calls: Sequence[LedgerRow], state: GraphState, open_calls: Sequence[OpenCall]) -> Sequence[LedgerRow]:
-    """Return the succeeded calls that neither an approved task nor an open call reports."""
-    reported = {call.call_id for call in open_calls}
-    done = approved(state)
-    return [
-        call for call in calls if call.state == "succeeded" and call.path not in done and call.call_id not in reported
-    ]
-
-
-def _reply(why: str, state: GraphState, open_calls: Sequence[OpenCall], made: Sequence[LedgerRow]) -> str:
+def _reply(why: str, state: GraphState, open_calls: Sequence[OpenCall], calls: Sequence[LedgerRow]) -> str:
     """Return the reply of the ended run: why it ended, and what was done, changed and cut off."""
     done = [f"- {outcome['task_id']}: {outcome['output'][:_OUTPUT_CHARS]}" for outcome in approved(state).values()]
-    changed = [f"- {call.tool} {_shown(call)}: {_text(call)[:_OUTPUT_CHARS]}" for call in made]
+    open_ids = {call.call_id for call in open_calls}
+    ended = [call for call in calls if call.call_id not in open_ids]
+    in_results = approved(state).keys()
+    changed = [_line(call) for call in ended if call.state is CallState.SUCCEEDED and call.path not in in_results]
+    uncertain = [_line(call) for call in ended if call.state in UNCERTAIN]
     left = [f"- {call.name} {_shown(call)}: {_fate(call)}" for call in open_calls]
     parts = [why]
     parts += ["Done before:", *done] if done else []
     parts += ["Changed already:", *changed] if changed else []
+    parts += ["May have been done:", *uncertain] if uncertain else []
     parts += ["Cut off:", *left] if left else []
     return "\n".join(parts)
 
@@ -165,9 +162,20 @@ def _reply(why: str, state: GraphState, open_calls: Sequence[OpenCall], made: Se
 def _answer(call: OpenCall, why: str) -> ToolResult:
     """Return the result of an open call: the one in the ledger if there is one."""
     match call.state:
-        case "succeeded" | "failed" as status:
+        case CallState.SUCCEEDED | CallState.FAILED | CallState.UNUSABLE:
+            status = "succeeded" if call.state == CallState.SUCCEEDED else "failed"
             text, artifact = call.text or "", call.artifact or None
-            return ToolResult(name=call.name, result=text, call_id=call.call_id, status=status, artifact=artifact)
+            return ToolResult(
+                name=call.name,
+                result=text,
+                call_id=call.call_id,
+                status=status,
+                state=CallState(call.state),
+                artifact=artifact,
+            )
+        case CallState.DISPATCHED | CallState.IN_DOUBT:
+            text, state = f"{why} {_fate(call)}", CallState.IN_DOUBT
+            return ToolResult(name=call.name, result=text, call_id=call.call_id, status="failed", state=state)
         case _:
             return ToolResult(name=call.name, result=f"{why} {_fate(call)}", call_id=call.call_id, status="failed")
 
@@ -176,17 +184,20 @@ def _shown(call: OpenCall | LedgerRow) -> str:
     return canonical(call.arguments)[:_ARGUMENT_CHARS]
 
 
-def _text(call: LedgerRow) -> str:
-    return str((call.outcome or {}).get("text", ""))
+def _line(call: LedgerRow) -> str:
+    text = str((call.outcome or {}).get("text", ""))
+    return f"- {call.tool} {_shown(call)}: {text[:_OUTPUT_CHARS]}"
 
 
 def _fate(call: OpenCall) -> str:
     match call.state:
-        case "dispatched" | "in_doubt":
+        case CallState.DISPATCHED | CallState.IN_DOUBT:
             return _UNKNOWN
-        case "intended":
+        case CallState.INTENDED:
             return "The call was not made."
-        case "succeeded":
+        case CallState.SUCCEEDED:
             return "The call was done."
+        case CallState.UNUSABLE:
+            return "The call was done or may have been done."
         case _:
             return "The call was cut off."

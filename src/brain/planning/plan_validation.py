@@ -102,12 +102,24 @@ def degraded_parts(state: GraphState, unreached: str = UNREACHED) -> list[Degrad
         if result["status"] == "failed":
             refusals = refused.setdefault(result["task_id"], [])
             refusals += result.get("refused", ())
-            failed[result["task_id"]] = with_refusals(result["reason"], refusals)
+            failed[result["task_id"]] = _with_uncertain(with_refusals(result["reason"], refusals), result)
     for task in state["tasks"]:
         reason = failed.get(task["id"], unreached)
         if task["status"] != "approved" and task["id"] not in named and reason:
             parts.setdefault(task["task"], {"part": task["task"], "reason": reason, "task_id": task["id"]})
+    for call in (call for result in state["results"] for call in result.get("uncertain", ())):
+        if not any(call["call"] in part["reason"] for part in parts.values()):
+            part = f"whether {call['call']} was done"
+            parts.setdefault(part, {"part": part, "reason": call["reason"]})
     return list(parts.values())
+
+
+def _with_uncertain(reason: str, result: TaskOutcome) -> str:
+    """Return why a task failed, and which of its calls may have been done all the same."""
+    for call in result.get("uncertain", ()):
+        known = "" if call["reason"] in reason else f": {call['reason']}"
+        reason = f"{reason} {call['call']} may have been done{known}{'' if known.endswith('.') else '.'}"
+    return reason
 
 
 def with_refusals(reason: str, refused: Iterable[str]) -> str:

@@ -1,28 +1,28 @@
-"""Some calls need somebody's approval, by the configuration as it is now."""
+"""Approval of single calls by a person, as the configuration demands it at the moment of the call."""
 
 from dataclasses import dataclass
 
 from mcp_gateway.directory import Directory
-from mcp_gateway.path.stage import NOTHING_DONE, Step, failed
+from mcp_gateway.path.stage import Stage, not_sent
 from starling.core.clock import Deadline
-from starling.core.tools import ToolCall, ToolOutcome
+from starling.core.tools import CallRecord, ToolCall, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Has a call approved, with exactly its arguments, before anything of it happens. Nobody to ask means no."""
+    """Has a call approved, with exactly its arguments, before it is made. Without a run to ask in, it isn't made."""
 
     directory: Directory
-    inner: Step
+    inner: Stage
 
-    async def __call__(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
+    async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
         reason = self._reason(call)
         if not reason:
-            return await self.inner(call, deadline)
-        if call.record is None:
-            return failed("not_approved", f"{reason} Nobody can be asked here. {NOTHING_DONE}")
-        refused = await call.record.approve(call, reason)
-        return await self.inner(call, deadline) if refused is None else refused
+            return await self.inner(call, deadline, record)
+        if record is None:
+            return not_sent("not_approved", f"{reason} It belongs to no run in which a person could be asked.")
+        refusal = await record.approve(call, reason)
+        return await self.inner(call, deadline, record) if refusal is None else refusal
 
     def _reason(self, call: ToolCall) -> str:
         server = self.directory.server(call.tool.server)

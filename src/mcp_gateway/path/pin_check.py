@@ -1,25 +1,25 @@
-"""Taking away acts at once: a call reaches only what is known now, in the version that was granted."""
+"""A call reaches only a tool that is registered now, in the version that was granted."""
 
 from dataclasses import dataclass
 
 from mcp_gateway.directory import Directory
-from mcp_gateway.path.stage import NOTHING_DONE, Step, failed
+from mcp_gateway.path.stage import Stage, not_sent
 from starling.core.clock import Deadline
-from starling.core.tools import ToolCall, ToolOutcome
+from starling.core.tools import CallRecord, ToolCall, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """Stops calls of servers and tools that were removed, and of tools whose definition is another one now."""
+class PinCheck:
+    """Stops calls of servers and tools that were removed, and of tools whose definition has changed."""
 
     directory: Directory
-    inner: Step
+    inner: Stage
 
-    async def __call__(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
-        why = self._missing(call)
-        return failed("removed", f"{why} {NOTHING_DONE}") if why else await self.inner(call, deadline)
+    async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
+        reason = self._reason(call)
+        return not_sent("removed", reason) if reason else await self.inner(call, deadline, record)
 
-    def _missing(self, call: ToolCall) -> str:
+    def _reason(self, call: ToolCall) -> str:
         server = self.directory.server(call.tool.server)
         if server is None:
             return f"The server {call.tool.server} was removed."

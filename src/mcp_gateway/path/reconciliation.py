@@ -1,14 +1,14 @@
-"""What became of a call whose answer was lost, as a tool of its own server tells."""
+"""Asks a tool of the call's own server whether a call of which too little is known was done."""
 
 from dataclasses import dataclass, replace
 
 from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
 
 from mcp_gateway.directory import Directory
-from mcp_gateway.path.stage import Step
+from mcp_gateway.path.stage import Stage
 from starling.core.clock import Deadline
 from starling.core.json import JsonObject
-from starling.core.tool_calls import Effect
+from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import Finding, ToolCall, ToolDefinition
 
 
@@ -20,30 +20,31 @@ class _Answer(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Reconcile:
-    """Calls the tool that the admin named under `reconcile` for the call's tool, as the server has it now.
+class Reconciliation:
+    """Calls the tool that the admin named under `reconcile` for the call's tool, in its present version.
 
-    It is a read, made on behalf of the platform: the run's grant isn't asked.
+    It is a read on behalf of the platform: the run's grant isn't checked.
     """
 
     directory: Directory
-    path: Step
+    path: Stage
 
     async def __call__(self, call: ToolCall, deadline: Deadline) -> Finding | None:
-        """Return what that tool says, None where there is none or it doesn't say it clearly."""
+        """Return what that tool answers, None where there is none or its answer isn't clear."""
         tool = self._tool(call)
         if tool is None:
             return None
-        arguments: JsonObject = {"key": call.key, "arguments": call.arguments}
-        asked = ToolCall(f"{call.id}.found", call.run_id, call.path, tool, arguments, tenant=call.tenant)
-        outcome = await self.path(asked, deadline)
+        arguments: JsonObject = {"key": call.idempotency_key, "arguments": call.arguments}
+        question = ToolCall(f"{call.id}.found", call.run_id, call.path, tool, arguments, tenant=call.tenant)
+        outcome = await self.path(question, deadline, None)
         if outcome.status == "failed" or outcome.data is None:
             return None
         try:
             answer = _Answer.model_validate(outcome.data)
         except ValidationError:
             return None
-        return Finding(answer.done, answer.result, tool.full_name)
+        observation = Observation.FOUND_DONE if answer.done else Observation.FOUND_NOT_DONE
+        return Finding(observation, answer.result, tool.full_name)
 
     def _tool(self, call: ToolCall) -> ToolDefinition | None:
         server = self.directory.server(call.tool.server)

@@ -6,11 +6,11 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mcp_gateway.path.stage import Step
+from mcp_gateway.path.stage import Stage
 from starling.core.artifacts import READ_ARTIFACT, ArtifactOrigin, ArtifactStore, MediaType, NotStored
 from starling.core.clock import Deadline
 from starling.core.json import JsonObject, canonical
-from starling.core.tools import ToolCall, ToolOutcome
+from starling.core.tools import CallRecord, ToolCall, ToolOutcome
 
 _KEEP_SECONDS: Final = 12.0
 _NOTE_CHARS: Final = 400  # of the longest note
@@ -36,10 +36,10 @@ class SizeLimit:
 
     characters: int
     artifacts: ArtifactStore
-    inner: Step
+    inner: Stage
 
-    async def __call__(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
-        outcome = await self.inner(call, deadline)
+    async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
+        outcome = await self.inner(call, deadline, record)
         data = "" if outcome.data is None else canonical(outcome.data)
         if max(len(data), len(outcome.text)) <= self.characters:
             return outcome
@@ -47,7 +47,7 @@ class SizeLimit:
         whole = self._whole(outcome.text, outcome.data, data if bounded.data is None else "")
         if whole is None:
             return bounded
-        kept = await self._kept(call, whole, deadline)
+        kept = NotStored("no run would read it") if record is None else await self._kept(call, whole, deadline)
         if isinstance(kept, NotStored):
             _log.warning("of the result of call %s only the beginning is kept: %s", call.id, kept.reason)
         text, artifact = self._shortened(outcome.text, whole, kept), kept if isinstance(kept, str) else ""
@@ -64,8 +64,6 @@ class SizeLimit:
 
     async def _kept(self, call: ToolCall, whole: _Whole, deadline: Deadline) -> str | NotStored:
         """Keep the whole for its run, but not for long: the result itself is at hand."""
-        if call.record is None:
-            return NotStored("no run would read it")
         origin = ArtifactOrigin(call.tenant, call.run_id, call.id, call.tool.full_name)
         try:
             async with asyncio.timeout(deadline.cap(_KEEP_SECONDS)):

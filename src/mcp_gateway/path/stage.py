@@ -1,29 +1,34 @@
-"""What every part of the path is."""
+"""What every stage of a call's path has in common: its signature, and the outcomes that stages return."""
 
 from typing import Final, Protocol
 
 from starling.core.clock import Deadline
-from starling.core.tool_calls import Effect
-from starling.core.tools import ToolCall, ToolOutcome
+from starling.core.tool_calls import CallState, Observation, state_after_answer
+from starling.core.tools import CallRecord, ToolCall, ToolOutcome
 
-NOTHING_DONE: Final = "The tool was not called."
+_NOTES: Final = {
+    CallState.IN_DOUBT: " Whether it changed anything is unknown.",
+    CallState.UNUSABLE: " The call was done or may have been done; its result can't be used.",
+}
 
 
-class Step(Protocol):
-    """Takes a call and says what came of it, by itself or by asking the step that it wraps."""
+class Stage(Protocol):
+    """One stage of a call's path: returns the outcome itself, or that of the stage that it wraps."""
 
-    async def __call__(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
-        """Return the outcome. Failures of servers and tools are outcomes, never exceptions."""
+    async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
+        """Return the outcome; failures of servers and tools are outcomes, never exceptions.
+
+        `record` belongs to the run that makes the call, None where no run does.
+        """
         ...
 
 
-def failed(code: str, text: str) -> ToolOutcome:
-    """Return the outcome of a call that failed."""
-    return ToolOutcome("failed", text, code=code)
+def not_sent(code: str, text: str) -> ToolOutcome:
+    """Return the outcome of a call that was stopped before it left."""
+    return ToolOutcome(Observation.NOT_SENT, f"{text} The tool was not called.", code=code)
 
 
-def cut_off(call: ToolCall, code: str, text: str) -> ToolOutcome:
-    """Return the outcome of a call that may have reached its tool and brought no answer."""
-    if call.tool.effect is Effect.READ:
-        return failed(code, text)
-    return ToolOutcome("failed", f"{text} Whether it changed anything is unknown.", code=code, unknown=True)
+def failed(call: ToolCall, observation: Observation, code: str, text: str) -> ToolOutcome:
+    """Return the outcome of a call that was made and has no usable result; its text says what is uncertain."""
+    note = _NOTES.get(state_after_answer(observation, call.tool.effect), "")
+    return ToolOutcome(observation, f"{text}{note}", code=code)

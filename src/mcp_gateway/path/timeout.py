@@ -1,12 +1,13 @@
-"""No call takes longer than it may, whatever the server does."""
+"""Bounds the time of a call, whatever its server does."""
 
 import asyncio
 from dataclasses import dataclass
 
 from mcp_gateway.directory import Directory
-from mcp_gateway.path.stage import NOTHING_DONE, Step, cut_off, failed
+from mcp_gateway.path.stage import Stage, failed, not_sent
 from starling.core.clock import Deadline
-from starling.core.tools import ToolCall, ToolOutcome
+from starling.core.tool_calls import Observation
+from starling.core.tools import CallRecord, ToolCall, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,18 +16,16 @@ class Timeout:
 
     directory: Directory
     seconds: float
-    inner: Step
+    inner: Stage
 
-    async def __call__(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
-        seconds = deadline.cap(self._allowed(call.tool.server))
+    async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
+        server = self.directory.server(call.tool.server)
+        seconds = deadline.cap((server and server.config.options.timeout) or self.seconds)
         if seconds <= 0:
-            return failed("timeout", f"The run's time is used up. {NOTHING_DONE}")
+            return not_sent("timeout", "The run's time is used up.")
         try:
             async with asyncio.timeout(seconds):
-                return await self.inner(call, deadline)
+                return await self.inner(call, deadline, record)
         except TimeoutError:
-            return cut_off(call, "timeout", f"{call.tool.full_name} didn't answer within {seconds:.3g} s.")
-
-    def _allowed(self, server: str) -> float:
-        known = self.directory.server(server)
-        return (known and known.config.options.timeout) or self.seconds
+            text = f"{call.tool.full_name} didn't answer within {seconds:.3g} s."
+            return failed(call, Observation.TIMED_OUT, "timeout", text)

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from starling.core.tool_calls import CallState
+
 
 class Event(BaseModel):
     """What all events share. The number (`seq`) is the SSE id and not part of the data."""
@@ -114,6 +116,7 @@ class ToolResult(Event):
     result: str
     call_id: str
     status: Literal["succeeded", "failed"]
+    state: CallState | None = None
     artifact: str | None = None
 
 

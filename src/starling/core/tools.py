@@ -1,13 +1,13 @@
-"""Servers and tools, and what a call of one comes to."""
+"""Servers, tools and calls of them, with the ports of the gateway and of a run's record of its calls."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final, Literal, Protocol, Self
 
 from starling.core.clock import Deadline
 from starling.core.json import JsonObject
 from starling.core.principal import DEFAULT_TENANT, Grant
-from starling.core.tool_calls import Effect
+from starling.core.tool_calls import Effect, Observation
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class ToolDefinition:
 
     @property
     def full_name(self) -> str:
-        """The name everywhere but inside the server: `server.tool`."""
+        """`server.tool`: the name everywhere but inside the server."""
         return f"{self.server}.{self.name}"
 
 
@@ -46,7 +46,8 @@ class ToolCall:
     """One call: who makes it (`run_id`, `path` of the task), of what, with which arguments, under which grant.
 
     `position` and `index` say which call of which answer of the task it is. `key` tells the call from every other one
-    and is the same in each life of the run; servers are offered it, so that they can tell a repetition.
+    and is the same each time that its run is resumed. `idempotency_key` is what the server is sent: repeats of an
+    idempotent call of the same task share it.
     """
 
     id: str
@@ -57,94 +58,120 @@ class ToolCall:
     grant: Grant | None = None
     tenant: str = DEFAULT_TENANT
     agent: str = ""
-    caller: str = ""  # the id of the key that the run was asked for with
+    caller: str = ""  # the id of the key that the run was requested with
     position: int = 0
     index: int = 0
     key: str = ""
-    record: "CallRecord | None" = None
+    idempotency_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What a call came to. Failures are values that an agent can read and correct.
+    """What was observed of a call. Failures are values that an agent can read and correct.
 
     `text` is what a model and a person see; `data` the structured content where the server gave one.
-    `code` says why a failed call failed: `tool_error` (the tool said so), `invalid_arguments`, `not_allowed`,
-    `timeout`, `server_unavailable`, `invalid_result`, `removed`, `switched_off`, `not_approved`, `interrupted` (the
-    process that waited ended). `unknown` means that a failed call may have changed something all the same: it was cut
-    off after it may have left. Where `truncated`, the whole had so many `characters` and is kept as `artifact`, an
-    empty id if it couldn't be.
+    `code` says why a failed call failed: `tool_error` (the tool or its server said so), `invalid_arguments`,
+    `not_allowed`, `timeout`, `server_unavailable`, `invalid_result`, `removed`, `switched_off`, `not_approved`,
+    `not_repeated` (an earlier equal call may have been done), `interrupted` (the process that waited ended). Where
+    `truncated`, the whole had so many `characters` and is kept as `artifact`, an empty id if it couldn't be.
     """
 
-    status: Literal["succeeded", "failed"]
+    observation: Observation
     text: str
     data: JsonObject | None = None
     code: str = ""
     truncated: bool = False
     duration_ms: float = 0.0
-    unknown: bool = False
     artifact: str = ""
     characters: int = 0
+
+    @property
+    def status(self) -> Literal["succeeded", "failed"]:
+        """Whether there is a result to use."""
+        done = self.observation in (Observation.COMPLETED, Observation.FOUND_DONE)
+        return "succeeded" if done else "failed"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the outcome as it is stored: with its status, without empty fields."""
+        values = {"status": self.status} | asdict(self)
+        return {name: value for name, value in values.items() if name == "text" or value not in (None, "", 0)}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Self:
+        """Return a stored outcome. Those of earlier versions have a status, and `unknown`, but no observation."""
+        names = {field.name for field in fields(cls)}
+        values: dict[str, Any] = {name: value for name, value in stored.items() if name in names}
+        values["observation"] = _observation(stored)
+        return cls(**values)
+
+
+def _observation(stored: Mapping[str, Any]) -> Observation:
+    if name := stored.get("observation"):
+        return Observation(name)
+    if stored["status"] == "succeeded":
+        return Observation.COMPLETED
+    return Observation.CONNECTION_LOST if stored.get("unknown") else Observation.TOOL_ERROR
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What somebody found out about a call whose own answer was lost: whether it was done, and its result then.
+    """What a tool or a person found out about a call whose own answer was lost or can't be used.
 
-    `by` is the full name of the tool that said so, or whoever did.
+    `by` is the full name of the tool, or who the person is; `result` that of a call that was done.
     """
 
-    done: bool
+    observation: Literal[Observation.FOUND_DONE, Observation.FOUND_NOT_DONE, Observation.GIVEN_UP]
     result: str
     by: str
+    by_person: bool = False
 
 
 type Find = Callable[[], Awaitable[Finding | None]]
-"""Asks the call's server whether the call was done; None where nobody there can tell."""
+"""Asks the call's server whether the call was done; None where no tool of it can tell."""
 
 
 class CallRecord(Protocol):
-    """What a run remembers of its calls that may change something. The gateway asks it on the way of each of them."""
+    """A run's durable record of its calls that may change something. The gateway consults it on the way of each."""
 
     async def approve(self, call: ToolCall, reason: str) -> ToolOutcome | None:
-        """Return None where a person approved exactly this call, else the outcome that says that it isn't to be made.
+        """Return None where a person approved exactly this call, else the outcome that says that it isn't made.
 
         Raises SuspendedError while nobody has answered.
         """
         ...
 
     async def dispatch(self, call: ToolCall, find: Find) -> ToolOutcome | None:
-        """Make durable that the call leaves now and return None, or return what it came to in an earlier life.
+        """Make durable that the call leaves now and return None, or return the outcome of a call that must not leave.
 
-        Raises SuspendedError where a person has to say what it came to, LeaseLostError, DatabaseUnavailableError:
-        then the call must not be made.
+        That is one that has an outcome already, or that repeats a call which may have been done. Raises SuspendedError
+        where a person has to say what became of it, LeaseLostError, DatabaseUnavailableError: then it must not be made.
         """
         ...
 
     async def leave(self, call: ToolCall) -> None:
-        """Make sure, at the last moment before a dispatched call is sent, that the run is still this process' own.
+        """Make sure, right before a dispatched call is sent, that this process still holds the run.
 
         Raises LeaseLostError, DatabaseUnavailableError: then the call must not be made.
         """
         ...
 
     async def settle(self, call: ToolCall, outcome: ToolOutcome, find: Find) -> ToolOutcome:
-        """Write down what the call came to, with the next flush, and return what the run goes on with.
+        """Record what was observed of the call, with the next flush, and return the outcome that the run goes on with.
 
-        Its result isn't used before that flush. Raises SuspendedError where a person has to say what it came to.
+        Its result isn't used before that flush. Raises SuspendedError where a person has to say what became of it.
         """
         ...
 
 
 class Halts(Protocol):
-    """What was switched off, for whom, as it stands now. Answers are reasons; an empty one means that nothing was."""
+    """What kill switches stop at this moment. A reason is empty where nothing is switched off."""
 
     def reason(self, call: ToolCall) -> str:
         """Return why a call must not be made."""
         ...
 
     def everything(self, tenant: str, caller: str) -> str:
-        """Return why no call may be made for a tenant, in a run that was asked for with the key `caller`."""
+        """Return why no call may be made for a tenant, in a run that was requested with the key `caller`."""
         ...
 
     def named(self, kind: Literal["agent", "server"], tenant: str) -> Mapping[str, str]:
@@ -172,12 +199,12 @@ NO_HALTS: Final = NoHalts()
 
 
 class ToolGateway(Protocol):
-    """The one way to MCP servers."""
+    """The only way to MCP servers."""
 
-    async def call(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
-        """Make a call down the whole path. Never raises for what a server or a tool does.
+    async def call(self, call: ToolCall, deadline: Deadline, record: CallRecord | None = None) -> ToolOutcome:
+        """Make a call through all checks. Never raises for what a server or a tool does.
 
-        Raises SuspendedError, LeaseLostError and DatabaseUnavailableError of the call's record: it was not made then.
+        Raises SuspendedError, LeaseLostError and DatabaseUnavailableError of `record`, the record of the call's run.
         """
         ...
 
@@ -186,5 +213,5 @@ class ToolGateway(Protocol):
         ...
 
     def listing(self, server: str) -> ServerListing | None:
-        """Return the server as it stands now, None if it was removed."""
+        """Return the server as it is now, None if it was removed."""
         ...

@@ -9,6 +9,7 @@ from sqlalchemy import update
 
 from mcp_gateway.config import ServerConfig
 from starling.core.json import canonical
+from starling.core.tool_calls import Observation
 from starling.infra.postgres.tables import servers
 from tests.support.gateway_harness import GatewayHarness, call, foreign, listed, module, named, wait_for
 
@@ -52,22 +53,24 @@ async def test_arguments_that_cant_be_sent_as_they_are_are_made_sendable(harness
 
 
 @pytest.mark.parametrize(
-    ("how", "code", "said"),
+    ("how", "code", "observation", "text"),
     [
-        ("failing", "tool_error", "the disk is on fire"),
-        ("refusing", "tool_error", "a refused the call: not today"),
-        ("breaking-promise", "invalid_result", "result.n: 'four' is not of type 'integer'"),
-        ("no-result", "invalid_result", "is no MCP result"),
-        ("dying", "server_unavailable", "exit code 7; its last words: out of luck"),
+        ("failing", "tool_error", "tool_error", "the disk is on fire"),
+        ("refusing", "tool_error", "internal_error", "a answered the call with error -32603: not today"),
+        ("breaking-promise", "invalid_result", "invalid_result", "result.n: 'four' is not of type 'integer'"),
+        ("no-result", "invalid_result", "invalid_result", "is not an MCP result"),
+        ("dying", "server_unavailable", "connection_lost", "exit code 7; its last words: out of luck"),
     ],
 )
-async def test_failures_are_outcomes_that_say_why(harness: GatewayHarness, how: str, code: str, said: str) -> None:
+async def test_a_failed_call_returns_what_was_observed_and_why(
+    harness: GatewayHarness, how: str, code: str, observation: str, text: str
+) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.misbehaving(how))
         outcome = await call(gateway, listing, "act")
 
-    assert (outcome.status, outcome.code) == ("failed", code)
-    assert said in outcome.text
+    assert (outcome.status, outcome.code, outcome.observation) == ("failed", code, observation)
+    assert text in outcome.text
 
 
 async def test_a_result_without_the_promised_content_is_invalid(harness: GatewayHarness) -> None:
@@ -139,7 +142,7 @@ async def test_a_silent_tool_is_given_up_and_told_so(
     assert (outcome.status, outcome.code) == ("failed", "timeout")
     assert "didn't answer within" in outcome.text
     assert "Whether it changed anything is unknown." in outcome.text
-    assert outcome.unknown
+    assert outcome.observation is Observation.TIMED_OUT
 
 
 async def test_without_time_left_nothing_is_called(harness: GatewayHarness) -> None:

@@ -6,6 +6,7 @@ from contextlib import suppress
 import psutil
 import pytest
 
+from starling.core.tool_calls import Observation
 from tests.support.gateway_harness import (
     SERVERS,
     GatewayHarness,
@@ -67,7 +68,7 @@ async def test_a_server_that_died_is_replaced_and_no_call_is_repeated(harness: G
         second = await call(gateway, listing, "act")
 
     assert [first.code, second.code] == ["server_unavailable"] * 2
-    assert first.unknown
+    assert first.observation is Observation.CONNECTION_LOST
     assert harness.recorded() == ["called", "called"]
 
 
@@ -120,7 +121,7 @@ async def test_an_http_server_that_restarted_gets_a_new_session(harness: Gateway
             lost = await call(gateway, listing, "record", text="once")
             again = await call(gateway, listing, "record", text="once")
 
-    assert (lost.code, lost.unknown, again.status) == ("server_unavailable", False, "succeeded")
+    assert (lost.code, lost.observation, again.status) == ("server_unavailable", Observation.NOT_SENT, "succeeded")
     assert harness.recorded().count("once") == 1
 
 

@@ -37,8 +37,8 @@ class Talk:
     async def __call__(self, tool: str, lines: int, *, seconds: float = 20) -> ToolOutcome:
         definition = next(found for found in self.listing.tools if found.name == tool)
         record = cast("CallRecord", object())  # that of a run; calls that only read don't ask it
-        call = ToolCall(f"t1.0.{lines}", self.run, "t1", definition, {"lines": lines}, record=record)
-        return await self.gateway.call(call, Deadline(SystemClock(), seconds))
+        call = ToolCall(f"t1.0.{lines}", self.run, "t1", definition, {"lines": lines})
+        return await self.gateway.call(call, Deadline(SystemClock(), seconds), record)
 
     async def whole(self, outcome: ToolOutcome) -> tuple[str, str]:
         """Return the media type and the text of what was kept."""

@@ -60,5 +60,5 @@ async def test_what_is_switched_off_while_its_server_starts_is_not_called(harnes
         harness.record.touch()
         outcome = await going
 
-    assert (outcome.status, outcome.code, outcome.unknown) == ("failed", "switched_off", False)
+    assert (outcome.status, outcome.code, outcome.observation) == ("failed", "switched_off", "not_sent")
     assert "Smoke." in outcome.text

@@ -5,9 +5,12 @@ Each effect is a line of JSON in the file, on the disk before the tool answers: 
 `_meta`, `time` the seconds since 1970.
 
 Every tool but `find_charge` takes `what` and these, all optional: `stall` (`before` or `after` the effect) waits until
-the file named `gate` exists beside the record; `answer` (`odd`: what a database can't hold; `long`: a thousand
-characters; `fail`: an error after the effect); `found` (`garbage`, `fail`) spoils what `find_charge` says about the
-call. Calls wait side by side. With `EFFECTS_START_GATE`, the server itself starts once that file exists.
+the file named `gate` exists beside the record; `answer` is one of `odd` (what a database can't hold), `long` (a
+thousand characters), `fail` (an error after the effect), `malformed` (no MCP result), `internal` (a JSON-RPC error
+-32603), `refuse` (the same, and no effect), `number` (see `invoice`); `found` (`garbage`, `fail`) spoils what
+`find_charge` says about the call. `pay` remembers keys: its effect is there once for each. `invoice` promises a
+`number`, and gives one only where `answer` is `number`. Calls wait side by side. With `EFFECTS_START_GATE`, the server
+itself starts once that file exists.
 """
 
 import json
@@ -26,11 +29,14 @@ _OUT = threading.Lock()
 _TEXT = {"type": "string"}
 _PROPERTIES = dict.fromkeys(("what", "stall", "gate", "answer", "found"), _TEXT)
 _SCHEMA = {"type": "object", "properties": _PROPERTIES, "required": ["what"]}
+_NUMBER = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
 _FIND = {"type": "object", "properties": {"key": _TEXT, "arguments": {"type": "object"}}, "required": ["key"]}
 _TOOLS = [
     {"name": "read_it", "description": "Read a thing.", "inputSchema": _SCHEMA},
     {"name": "put", "description": "Put a thing; again makes no difference.", "inputSchema": _SCHEMA},
+    {"name": "pay", "description": "Pay somebody, once for each key.", "inputSchema": _SCHEMA},
     {"name": "charge", "description": "Charge somebody.", "inputSchema": _SCHEMA},
+    {"name": "invoice", "description": "Invoice somebody.", "inputSchema": _SCHEMA, "outputSchema": _NUMBER},
     {"name": "find_charge", "description": "Say whether a charge was made.", "inputSchema": _FIND},
 ]
 _ODD = {"nul\0": "a\0b", "lone": "\ud800", "nan": float("nan"), "big": 10**400}
@@ -69,7 +75,9 @@ def act(tool: str, arguments: Said, key: str | None) -> Said:
     what = arguments["what"]
     note("arrived", tool, what, key)
     stall(arguments, "before")
-    note("done", tool, what, key)
+    repeated = tool == "pay" and bool(_done(key))
+    if not repeated and arguments.get("answer") != "refuse":
+        note("done", tool, what, key)
     stall(arguments, "after")
     match arguments.get("answer"):
         case "odd":
@@ -78,6 +86,10 @@ def act(tool: str, arguments: Said, key: str | None) -> Said:
             return text(f"{tool} {what}: {'fine ' * 200}")
         case "fail":
             return text(f"{tool} {what} went wrong", isError=True)
+        case "malformed":
+            return {"content": 5}
+        case "number":
+            return text("4711", structuredContent={"number": 4711})
         case _:
             return text(f"{tool} {what}: fine")
 
@@ -91,9 +103,13 @@ def find_charge(arguments: Said) -> Said:
         case "fail":
             return text("the books are burnt", isError=True)
         case _:
-            done = [line for line in _lines() if (line["at"], line["key"]) == ("done", arguments["key"])]
+            done = _done(arguments["key"])
             found = {"done": bool(done), "result": f"found: charge {done[0]['what']}" if done else ""}
             return text(json.dumps(found), structuredContent=found)
+
+
+def _done(key: str | None) -> list[Said]:
+    return [line for line in _lines() if (line["at"], line["key"]) == ("done", key)]
 
 
 def _lines() -> list[Said]:
@@ -106,7 +122,10 @@ def answer_call(request: Said) -> None:
     arguments: Said = params.get("arguments") or {}
     meta: Said = params.get("_meta") or {}
     result = find_charge(arguments) if name == "find_charge" else act(name, arguments, meta.get(_KEY))
-    say({"id": request["id"], "result": result})
+    if arguments.get("answer") in ("internal", "refuse"):
+        say({"id": request["id"], "error": {"code": -32603, "message": "out of paper"}})
+    else:
+        say({"id": request["id"], "result": result})
 
 
 def answer(request: Said) -> None:

@@ -11,7 +11,7 @@ from starling.core.clock import Deadline
 from starling.core.errors import ModelError
 from starling.core.llm import ModelReply, ModelRequest, ModelRole, TextDelta
 from starling.core.runs import RunResult
-from starling.core.tools import ServerListing, ToolCall, ToolGateway, ToolOutcome
+from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolGateway, ToolOutcome
 from starling.infra.llm.client import FallbackModelClient
 from starling.infra.postgres.runs.acceptance import Claim
 
@@ -77,9 +77,9 @@ class MeasuredTools:
     inner: ToolGateway
     metrics: Metrics
 
-    async def call(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
+    async def call(self, call: ToolCall, deadline: Deadline, record: CallRecord | None = None) -> ToolOutcome:
         """Make a call down the whole path."""
-        outcome = await self.inner.call(call, deadline)
+        outcome = await self.inner.call(call, deadline, record)
         server = call.tool.server if self.inner.listing(call.tool.server) else _UNKNOWN_SERVER
         self.metrics.tool_calls.labels(server, outcome.code or outcome.status).inc()
         self.metrics.tool_seconds.labels(server).observe(outcome.duration_ms / 1000)

@@ -194,7 +194,7 @@ ledger = Table(  # a row for each call that may change something
     Column("tool", Text, nullable=False),  # the full name
     Column("effect", Text, nullable=False),
     Column("arguments", JSONB, nullable=False),
-    Column("state", Text, nullable=False),  # intended, dispatched, succeeded, failed or in_doubt
+    Column("state", Text, nullable=False),  # a CallState other than announced
     Column("outcome", JSONB(none_as_null=True)),
     Column("correlation_id", Text, nullable=False),
     Column(
@@ -204,6 +204,7 @@ ledger = Table(  # a row for each call that may change something
     _moment("dispatched_at", nullable=True),
     _moment("settled_at", nullable=True),
     Column("settled_by", Text),  # a key's id, local, or the tool that reconciled; NULL: the call's own answer
+    Column("idempotency_key", Text),  # what the server was sent; NULL: `key`
     Index("ledger_in_doubt", "tenant", postgresql_where=text("state = 'in_doubt'")),
 )
 

@@ -10,10 +10,10 @@ from mcp_gateway.config import server_of
 from mcp_gateway.directory import Directory
 from mcp_gateway.path.approval import Approval
 from starling.core.clock import Deadline, SystemClock
-from starling.core.tool_calls import Effect
+from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolDefinition, ToolOutcome
 
-REFUSED = ToolOutcome("failed", "no", code="not_approved")
+REFUSED = ToolOutcome(Observation.NOT_SENT, "no", code="not_approved")
 
 
 @dataclass
@@ -22,9 +22,9 @@ class Inner:
 
     reached: list[str] = field(default_factory=list[str])
 
-    async def __call__(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
+    async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
         self.reached.append(call.tool.full_name)
-        return ToolOutcome("succeeded", "done")
+        return ToolOutcome(Observation.COMPLETED, "done")
 
 
 @dataclass
@@ -46,9 +46,13 @@ def shop(options: Mapping[str, Any]) -> Directory:
     return directory
 
 
-def call(name: str, person: Person | None) -> ToolCall:
+def call(name: str) -> ToolCall:
     tool = ToolDefinition("shop", name, "", {"type": "object"}, None, Effect.UNSAFE, "hash")
-    return ToolCall("1", "run", "t1", tool, {}, record=cast("CallRecord | None", person))
+    return ToolCall("1", "run", "t1", tool, {})
+
+
+async def made(path: Approval, name: str, person: Person | None) -> ToolOutcome:
+    return await path(call(name), Deadline(SystemClock(), 1), cast("CallRecord | None", person))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +72,7 @@ async def test_who_is_asked_about_what(options: dict[str, Any], asking: set[str]
     people = {name: Person(None) for name in ("order", "put", "look")}
 
     for name, person in people.items():
-        await path(call(name, person), Deadline(SystemClock(), 1))
+        await made(path, name, person)
 
     assert {name for name, person in people.items() if person.asked} == asking
 
@@ -77,9 +81,7 @@ async def test_who_is_asked_about_what(options: dict[str, Any], asking: set[str]
 async def test_a_call_goes_on_once_it_is_approved(says: ToolOutcome | None, reached: list[str]) -> None:
     inner = Inner()
 
-    outcome = await Approval(shop({"approval": "always"}), inner)(
-        call("order", Person(says)), Deadline(SystemClock(), 1)
-    )
+    outcome = await made(Approval(shop({"approval": "always"}), inner), "order", Person(says))
 
     assert inner.reached == reached
     assert outcome.code == ("not_approved" if says else "")
@@ -88,6 +90,6 @@ async def test_a_call_goes_on_once_it_is_approved(says: ToolOutcome | None, reac
 async def test_where_nobody_can_be_asked_the_answer_is_no() -> None:
     inner = Inner()
 
-    outcome = await Approval(shop({"approval": "unsafe"}), inner)(call("order", None), Deadline(SystemClock(), 1))
+    outcome = await made(Approval(shop({"approval": "unsafe"}), inner), "order", None)
 
     assert (inner.reached, outcome.code) == ([], "not_approved")

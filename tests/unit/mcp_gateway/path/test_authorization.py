@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mcp_gateway.path.authorization import Granted
+from mcp_gateway.path.authorization import Authorization
 from starling.core.clock import Deadline, SystemClock
 from starling.core.principal import Grant
-from starling.core.tool_calls import Effect
-from starling.core.tools import ToolCall, ToolDefinition, ToolOutcome
+from starling.core.tool_calls import Effect, Observation
+from starling.core.tools import CallRecord, ToolCall, ToolDefinition, ToolOutcome
 
 
 @dataclass
@@ -17,9 +17,9 @@ class Inner:
 
     reached: list[str] = field(default_factory=list[str])
 
-    async def __call__(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
+    async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
         self.reached.append(call.tool.full_name)
-        return ToolOutcome("succeeded", "done")
+        return ToolOutcome(Observation.COMPLETED, "done")
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ async def test_only_what_is_granted_is_reached(grant: Grant | None, reached: boo
     inner = Inner()
     tool = ToolDefinition("time", "now", "", {"type": "object"}, None, Effect.READ, "hash")
 
-    outcome = await Granted(inner)(ToolCall("1", "run", "t1", tool, {}, grant), Deadline(SystemClock(), 1))
+    outcome = await Authorization(inner)(ToolCall("1", "run", "t1", tool, {}, grant), Deadline(SystemClock(), 1), None)
 
     assert (inner.reached == ["time.now"]) is reached
     assert outcome.code == ("" if reached else "not_allowed")

@@ -43,9 +43,10 @@ class EffectfulCall(BaseModel):
     name: str
     args: dict[str, Any]
     effect: Literal["idempotent", "unsafe"]
-    state: Literal["intended", "dispatched", "succeeded", "failed", "in_doubt"]
+    state: Literal["intended", "dispatched", "succeeded", "unusable", "failed", "in_doubt"]
     settled: bool = Field(
-        description="Whether the run goes on with this; a call in doubt is settled if it was given up."
+        description="Whether the run goes on with this; a call in doubt is settled if it was given up, or if it is "
+        "idempotent and may be repeated under its key."
     )
     result: str | None
     life: int = Field(description="The life of the run that sent it last, 0 before it was sent.")
@@ -60,7 +61,7 @@ class EffectfulCall(BaseModel):
         return cls.model_validate(
             {
                 "call_id": row.call_id,
-                "key": row.key,
+                "key": row.sent_key,
                 "path": row.path,
                 "name": row.tool,
                 "args": row.arguments,

@@ -1,30 +1,31 @@
 """The ledger: a row for each tool call that may change something, keyed so that it is never silently made twice."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from psycopg.types.json import Jsonb
 from sqlalchemy import select
 
 from starling.core.json import JsonObject, storable
+from starling.core.tool_calls import CallState, Effect
 from starling.infra.postgres.engine import Engine, translated
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.writer import Clause
 from starling.infra.postgres.tables import ledger
 
-type CallState = Literal["intended", "dispatched", "succeeded", "failed", "in_doubt"]
-
 _STORE: Final = """
 ledgered AS (
     INSERT INTO ledger (tenant, run_id, key, path, position, index, tool, effect, arguments, state, outcome,
-        correlation_id, fence, dispatched_at, settled_at, settled_by)
+        correlation_id, idempotency_key, fence, dispatched_at, settled_at, settled_by)
     SELECT fenced.tenant, fenced.id, item.key, item.path, item.position, item.index, item.tool, item.effect,
-        item.arguments, item.state, item.outcome, %(ledger_correlation)s, item.fence,
+        item.arguments, item.state, item.outcome, %(ledger_correlation)s, item.idempotency_key,
+        item.fence,
         CASE WHEN item.state = 'dispatched' THEN now() END, CASE WHEN item.settled THEN now() END, item.settled_by
     FROM fenced, jsonb_to_recordset(%(ledger)s) AS item (key text, path text, position int, index int, tool text,
-        effect text, arguments jsonb, state text, outcome jsonb, fence bigint, settled bool, settled_by text)
+        effect text, arguments jsonb, state text, outcome jsonb, idempotency_key text, fence bigint, settled bool,
+        settled_by text)
     ON CONFLICT (tenant, run_id, key) DO UPDATE SET state = EXCLUDED.state, outcome = EXCLUDED.outcome,
         fence = EXCLUDED.fence, dispatched_at = coalesce(EXCLUDED.dispatched_at, ledger.dispatched_at),
         settled_at = EXCLUDED.settled_at, settled_by = EXCLUDED.settled_by)"""
@@ -32,10 +33,11 @@ ledgered AS (
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """What is known of a call. `fence` is of the life of the run that sent it last, 0 before it was sent.
+    """A call and what is known of it. `fence` is that of the process that sent it last, 0 before it was sent.
 
     `outcome` is a ToolOutcome as JSON; the call is `settled` once it is what the run goes on with. A settled call may
-    stay `in_doubt`: then a person gave it up. `settled_by` says who or what decided, where the call itself didn't.
+    stay `in_doubt`: then it was given up, or a repeat of it is harmless. `settled_by` says who or what decided, where
+    the call's own answer didn't. `idempotency_key` is None where the server was sent `key` itself.
     """
 
     key: str
@@ -43,7 +45,7 @@ class LedgerRow:
     position: int
     index: int
     tool: str
-    effect: str
+    effect: Effect
     arguments: JsonObject
     state: CallState
     outcome: JsonObject | None = None
@@ -53,6 +55,12 @@ class LedgerRow:
     created_at: datetime | None = None
     dispatched_at: datetime | None = None
     settled_at: datetime | None = None
+    idempotency_key: str | None = None
+
+    @property
+    def sent_key(self) -> str:
+        """The idempotency key that the server is sent."""
+        return self.idempotency_key or self.key
 
     @property
     def call_id(self) -> str:
@@ -60,7 +68,7 @@ class LedgerRow:
         return f"{self.path}.{self.position}.{self.index}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the part of the row that its run decides on."""
+        """Return the columns that the run itself writes."""
         return {
             "key": self.key,
             "path": self.path,
@@ -74,17 +82,18 @@ class LedgerRow:
             "fence": self.fence,
             "settled": self.settled,
             "settled_by": self.settled_by,
+            "idempotency_key": self.idempotency_key,
         }
 
 
 def storing(rows: Iterable[LedgerRow], correlation_id: str) -> Clause:
-    """Return what writes rows down, new or changed, as a part of a flush. Each key may be there once."""
+    """Return the part of a flush that stores rows, new or changed; each key at most once."""
     stored = [storable(row.as_json()) for row in rows]
     return Clause(_STORE, {"ledger": Jsonb(stored), "ledger_correlation": correlation_id})
 
 
 class LedgerReader:
-    """Reads what any run did outside."""
+    """Reads the calls of any run."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")  # a read needs no BEGIN
@@ -95,7 +104,7 @@ class LedgerReader:
             *(ledger.c.key, ledger.c.path, ledger.c.position, ledger.c.index, ledger.c.tool, ledger.c.effect),
             *(ledger.c.arguments, ledger.c.state, ledger.c.outcome, ledger.c.fence),
             *(ledger.c.settled_at.is_not(None).label("settled"), ledger.c.settled_by),
-            *(ledger.c.created_at, ledger.c.dispatched_at, ledger.c.settled_at),
+            *(ledger.c.created_at, ledger.c.dispatched_at, ledger.c.settled_at, ledger.c.idempotency_key),
         )
         query = (
             select(*columns)
@@ -104,4 +113,5 @@ class LedgerReader:
         )
         with translated():
             async with self._engine.connect() as connection:
-                return [LedgerRow(*row) for row in await connection.execute(query)]
+                rows = [LedgerRow(*row) for row in await connection.execute(query)]
+        return [replace(row, state=CallState(row.state), effect=Effect(row.effect)) for row in rows]
