@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from starling.core.clock import Deadline
-from starling.core.tool_calls import Effect
-from starling.core.tools import ServerListing, ToolCall, ToolDefinition, ToolGateway, ToolOutcome
+from starling.core.tool_calls import Effect, Observation
+from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolDefinition, ToolGateway, ToolOutcome
 
 
 def tool(name: str, effect: Effect = Effect.READ) -> ToolDefinition:
@@ -17,11 +17,13 @@ def tool(name: str, effect: Effect = Effect.READ) -> ToolDefinition:
 class ScriptedGateway(ToolGateway):
     """Answers each call with what `answer` makes of it, and remembers the calls."""
 
-    answer: Callable[[ToolCall], ToolOutcome] = lambda call: ToolOutcome("succeeded", f"{call.tool.name} is done")
+    answer: Callable[[ToolCall], ToolOutcome] = lambda call: ToolOutcome(
+        Observation.COMPLETED, f"{call.tool.name} is done"
+    )
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
 
-    async def call(self, call: ToolCall, deadline: Deadline) -> ToolOutcome:
-        del deadline
+    async def call(self, call: ToolCall, deadline: Deadline, record: CallRecord | None = None) -> ToolOutcome:
+        del deadline, record
         self.calls.append(call)
         return self.answer(call)
 

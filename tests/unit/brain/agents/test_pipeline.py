@@ -19,6 +19,7 @@ from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.errors import LLMServerError
 from starling.core.llm import ModelReply, ModelToolCall
 from starling.core.settings import Limits
+from starling.core.tool_calls import Observation
 from starling.core.tools import ToolCall, ToolOutcome
 from starling.core.tracing import NOOP_TRACER
 from tests.support.in_memory_run import Execution, ScriptedAnswer, make_execution, make_run, tool_calls
@@ -35,11 +36,11 @@ GARBAGE = "looks good to me"
 def answer(call: ToolCall) -> ToolOutcome:
     match call.tool.name:
         case "fail":
-            return ToolOutcome("failed", "on fire", code="tool_error")
+            return ToolOutcome(Observation.TOOL_ERROR, "on fire", code="tool_error")
         case _ if call.arguments.get("thing") == "silence":
-            return ToolOutcome("succeeded", "")
+            return ToolOutcome(Observation.COMPLETED, "")
         case _:
-            return ToolOutcome("succeeded", f"the {call.arguments['thing']} is fine")
+            return ToolOutcome(Observation.COMPLETED, f"the {call.arguments['thing']} is fine")
 
 
 def pipeline(gateway: ScriptedGateway | None = None) -> Pipeline:

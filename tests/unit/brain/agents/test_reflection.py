@@ -6,6 +6,7 @@ from brain.prompts import prompt
 from brain.registry.cards import AgentCard
 from brain.state import Dispatch, TaskRecord
 from starling.core.agents import LLMAgentConfig
+from starling.core.tool_calls import Observation
 from starling.core.tools import ToolOutcome
 from starling.core.tracing import NOOP_TRACER
 from tests.support.in_memory_run import Execution, make_execution
@@ -32,7 +33,7 @@ def task_of(begun: Execution, card: AgentCard = CARD) -> TaskExecution:
 
 async def test_prompt_shows_calls_with_arguments_and_results() -> None:
     begun = make_execution(APPROVED)
-    use = ToolUse("bench.look", {"thing": "disk"}, ToolOutcome("succeeded", "the disk is <fine>"))
+    use = ToolUse("bench.look", {"thing": "disk"}, ToolOutcome(Observation.COMPLETED, "the disk is <fine>"))
 
     result = await REVIEWER.review(task_of(begun), AttemptOutput("the disk is <fine>", (use,)), attempt=1)
 
@@ -44,7 +45,7 @@ async def test_prompt_shows_calls_with_arguments_and_results() -> None:
 
 async def test_prompt_says_that_a_cut_result_is_longer() -> None:
     begun = make_execution(APPROVED)
-    outcome = ToolOutcome("succeeded", "the beginning", truncated=True, artifact="a1", characters=50_000)
+    outcome = ToolOutcome(Observation.COMPLETED, "the beginning", truncated=True, artifact="a1", characters=50_000)
 
     await REVIEWER.review(
         task_of(begun), AttemptOutput("the beginning", (ToolUse("bench.look", {}, outcome),)), attempt=1
