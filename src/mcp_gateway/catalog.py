@@ -1,4 +1,4 @@
-"""Servers and their tools as they are known: listed where new or changed, else read from the database."""
+"""The registered servers and their tools: listed where new or changed, else read from the database."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ from starling.core.tools import ServerListing, ToolDefinition
 _log = logging.getLogger(__name__)
 
 type Late = Callable[[], Awaitable[None]]
-"""Told when a server that a start didn't wait for has been stored as what it turned out to be."""
+"""Called when a server that a start did not wait for has been listed and stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Change:
 
 
 class Catalog:
-    """Keeps the tables `servers` and `tools` true to what is configured.
+    """Keeps the tables `servers` and `tools` equal to the configuration.
 
     `server_start_seconds` bounds each server from its start to the end of its list; up to 16 are asked at once.
     """
@@ -84,7 +84,7 @@ class Catalog:
                 return
 
     async def republish(self) -> None:
-        """Change nothing, but tell whoever makes epochs."""
+        """Change nothing, but notify the publisher of epochs."""
         await self._repository.change((), ())
 
     async def plan(self, config: McpConfig, late: Late | None = None, *, relist: bool = False) -> Change:
@@ -98,7 +98,7 @@ class Catalog:
         return Change(tuple(rows), tuple(gone), tuple(sorted(answers, key=lambda answer: answer.row.name)))
 
     async def add(self, name: str, config: ServerConfig) -> None:
-        """List one server and store it as added by hand, so that no file takes it away.
+        """List one server and store it as added by hand, so that no file removes it.
 
         Raises ConfigurationError where the name is taken, ServerUnavailableError where it can't be listed.
         """
@@ -130,7 +130,7 @@ class Catalog:
         )
 
     async def stop(self) -> None:
-        """Give up on servers that are late."""
+        """Stop waiting for servers that have not been listed yet."""
         late = list(self._late)
         for task in late:
             task.cancel()

@@ -1,4 +1,4 @@
-"""The `mcpServers` document that every MCP client reads, with ours under the one key `x-starling`."""
+"""The `mcpServers` document that every MCP client reads, with Starling's settings under the key `x-starling`."""
 
 import json
 import re
@@ -18,11 +18,11 @@ _EXAMPLE = '{"mcpServers": {"time": {"command": "mcp-server-time"}}}'
 
 
 type ApprovalPolicy = Literal["never", "unsafe", "always"]
-"""Which calls somebody has to approve: none, those of tools that count as unsafe, or all."""
+"""Which calls a person has to approve: none, those of tools that count as unsafe, or all."""
 
 
 class ToolOptions(BaseModel):
-    """What the admin says about one tool. `side_effect_free` is another word for the effect `read`.
+    """The admin's settings of one tool. `side_effect_free` is another word for the effect `read`.
 
     `reconcile` names a tool of the same server that knows what became of a call whose answer was lost.
     """
@@ -42,7 +42,7 @@ class ToolOptions(BaseModel):
 
 
 class ServerOptions(BaseModel):
-    """The part under `x-starling`. `effect` holds for every tool that `tools` says nothing about."""
+    """The part under `x-starling`. `effect` applies to every tool that `tools` doesn't name."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -101,7 +101,7 @@ class _Server(BaseModel):
 
 
 class StdioServer(_Server):
-    """A server that is started as a process and spoken to over its standard streams."""
+    """A server that is started as a process and exchanges messages over its standard streams."""
 
     type: Literal["stdio"] = "stdio"
     command: Annotated[str, Field(min_length=1)]

@@ -1,4 +1,4 @@
-"""What is known now: the one thing in the gateway that changes while it runs."""
+"""The servers that may be called at this moment: the gateway's only mutable state beside its sessions."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ class Directory:
         self._servers: Mapping[str, KnownServer] = {}
 
     def server(self, name: str) -> KnownServer | None:
-        """Return a server, None where it isn't there any more."""
+        """Return a server, None if it was removed."""
         return self._servers.get(name)
 
     def replace(self, config: McpConfig, listings: Iterable[ServerListing]) -> None:
-        """Know these servers and no others from now on."""
+        """Replace all known servers."""
         self._servers = {
             listing.name: KnownServer(config[listing.name], listing, {tool.name: tool.hash for tool in listing.tools})
             for listing in listings

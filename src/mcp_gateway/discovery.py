@@ -1,4 +1,4 @@
-"""What a server offers, asked once and checked: a server is foreign, and anything may come."""
+"""Lists the tools of a server and checks everything that it sends."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _REMEDY = "Report it to the server's author, or take the server out of the confi
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A server's own words about itself, and its usable tools: name to whole definition.
+    """A server's description of itself, and its usable tools: name to whole definition.
 
     `left_out` says which tools aren't usable and why.
     """
@@ -32,7 +32,7 @@ class Listed:
     left_out: tuple[str, ...] = ()
 
     def faults(self, options: ServerOptions) -> list[tuple[str, str]]:
-        """Return what isn't right though the server can be used, each with what to do about it."""
+        """Return the faults of a server that can be used all the same, each with what to do about it."""
         found: list[tuple[str, str]] = []
         if self.left_out:
             found.append((f"Left out: {'; '.join(self.left_out)}.", "Report it to the server's author."))
@@ -43,7 +43,7 @@ class Listed:
 
 
 async def list_server(session: Session) -> Listed:
-    """Ask for every tool. Raises ServerUnavailableError where the server can't be understood."""
+    """List all tools. Raises ServerUnavailableError where an answer is not valid MCP."""
     try:
         documents = await _all_pages(session)
     except McpError as error:

@@ -1,4 +1,4 @@
-"""Starting servers only to ask what they offer."""
+"""Starts servers only to list their tools."""
 
 import asyncio
 from collections.abc import Mapping

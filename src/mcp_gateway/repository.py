@@ -40,7 +40,7 @@ class ListedServer:
 
 
 type Changed = Callable[[AsyncConnection, Sequence[ServerRow]], Awaitable[None]]
-"""Told every server there is now, in the transaction that changed them, before it ends."""
+"""Called with all servers in the transaction that changed them, before it ends."""
 
 _ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(hashtext('starling.servers'))")
 _FIELDS = ServerRow.__slots__

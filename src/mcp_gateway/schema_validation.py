@@ -1,4 +1,4 @@
-"""JSON schemas of tools: checked once, compiled once, and never a reason to fetch anything."""
+"""JSON schemas of tools: checked once, compiled once; references to other documents are never fetched."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping

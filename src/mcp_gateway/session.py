@@ -1,4 +1,4 @@
-"""One open conversation with one server."""
+"""One open session with one server."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ _TO_REACH = "Check its `url` and `headers`, or read its own log, to see more."
 
 
 class SessionForgottenError(ServerUnavailableError):
-    """The server doesn't know the session any more, and so didn't look at the request."""
+    """The server answered that it doesn't know the session any more, and so didn't process the request."""
 
 
 class ToolsPage(BaseModel):
@@ -41,10 +41,10 @@ class ToolsPage(BaseModel):
 
 
 class Session:
-    """A session from its opening to its end. `run` owns it, in one task; a session that ended never heals.
+    """A session from its opening to its end. `run` owns it, in one task; a session that ended can't be reopened.
 
-    `start_seconds` bounds the time until the server has answered `initialize`; `spawn` starts what nobody waits for;
-    `mask` takes secrets out of what is told about a failure.
+    `start_seconds` bounds the time until the server has answered `initialize`; `spawn` starts tasks in the background;
+    `mask` removes secrets from error messages.
     """
 
     def __init__(self, server: str, transport: Transport, start_seconds: float, spawn: Spawn, mask: Mask) -> None:

@@ -1,4 +1,4 @@
-"""All open sessions: opened on first use, shared, closed when idle, replaced after a death."""
+"""All open sessions: opened on first use, shared, closed when idle, replaced when their server died."""
 
 import asyncio
 import logging
@@ -87,7 +87,7 @@ class SessionPool:
                 self._wait_idle((server, config.hash), session)
 
     def open_new(self, server: str, config: ServerConfig) -> Session:
-        """Open a session of one's own that nobody else is given; the caller stops it."""
+        """Open a session that is not shared; the caller stops it."""
         resolved = resolve(server, config, self._environment)
         transport = transport_for(server, resolved)
         session = Session(server, transport, self._limits.server_start_seconds, self._tasks.create_task, resolved.mask)

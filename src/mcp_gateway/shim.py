@@ -62,7 +62,7 @@ def _exit_code(status: int) -> int:
 
 
 class Supervisor:
-    """Watches one server from its start until nothing of it is left."""
+    """Supervises one server from its start until all of its processes have ended."""
 
     def __init__(self, parent: int, command: list[str]) -> None:
         self.parent = parent
@@ -139,7 +139,7 @@ class Supervisor:
             pass
 
     def _reap(self) -> None:
-        """Collect what has ended. Orphans come to us, so that without children there is nothing left at all."""
+        """Reap ended children. Orphans are adopted by this process, so that no children means no processes at all."""
         while not self.alone:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -152,7 +152,7 @@ class Supervisor:
                 self.code = _exit_code(status)
 
     def _sweep(self) -> None:
-        """End all that is left: SIGTERM, a short grace, SIGKILL until nothing is there."""
+        """End all remaining processes: SIGTERM, a short wait, SIGKILL until none is left."""
         self._signal(signal.SIGTERM)
         self._wait_until(time.monotonic() + _TERM_GRACE, lambda: self.alone)
         for _ in range(_KILL_ROUNDS):

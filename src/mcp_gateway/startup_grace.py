@@ -1,4 +1,4 @@
-"""How long a start waits for servers that say nothing yet."""
+"""How long a start waits for servers that have not answered yet."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection
 async def wait_for_most[T](
     asked: Collection[asyncio.Task[T]], is_good: Callable[[T], bool], grace: float, *, others: bool
 ) -> None:
-    """Wait until all have answered, or nobody good has for a while: `grace` seconds, or as long as it took so far.
+    """Wait until all tasks are done, or no good answer has come for `grace` seconds, or for as long as the start took.
 
-    Without any good answer there is nobody to go on with; `others` says that there is somebody anyway. A machine that
-    is slow is slow for the good ones too, hence the second measure.
+    The longer of the two counts: a slow machine delays working servers too. Without any good answer the wait goes on,
+    unless `others` says that there are servers to work with already.
     """
     loop = asyncio.get_running_loop()
     begun = loop.time()

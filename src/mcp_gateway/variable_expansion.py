@@ -1,4 +1,4 @@
-"""References in a configuration, expanded at the moment of use and kept nowhere."""
+"""Expands references in a configuration at the moment of use; results are never stored."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -20,13 +20,13 @@ INHERITED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A configuration ready for use, and the values that came from references: nobody may read those anywhere."""
+    """A configuration ready for use, and the values that came from references, which are secrets."""
 
     config: ServerConfig
     values: frozenset[str] = field(repr=False)
 
     def mask(self, text: str) -> str:
-        """Return `text` without the values; short ones are left, for they are parts of ordinary words."""
+        """Return `text` with the secret values masked; short values stay, because they are parts of ordinary words."""
         for value in sorted(self.values, key=len, reverse=True):
             text = text.replace(value, "***") if len(value) >= _SHORTEST_SECRET else text
         return text

@@ -1,4 +1,4 @@
-"""What a run has been told already, by position, so that resuming it asks nothing again."""
+"""The recorded answers and results of a run, by position, so that a resumed run asks for nothing again."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

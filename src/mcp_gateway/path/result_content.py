@@ -1,4 +1,4 @@
-"""What a server sent, as text for models and people and as data for programs."""
+"""The content of a result as text for models and people, and as data for programs."""
 
 from typing import assert_never
 

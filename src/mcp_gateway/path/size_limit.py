@@ -1,4 +1,4 @@
-"""What is too long for a model is cut, and says where the whole is."""
+"""Cuts results that are too long for a model, with a note on where the whole is."""
 
 import asyncio
 import json

@@ -85,7 +85,7 @@ async def test_a_result_without_the_promised_content_is_invalid(harness: Gateway
     assert broken.code == "invalid_result"
 
 
-async def test_what_is_no_text_is_named_with_its_size(harness: GatewayHarness) -> None:
+async def test_parts_that_are_not_text_are_shown_by_kind_and_size(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.misbehaving("contents"))
         outcome = await call(gateway, listing, "act")
@@ -129,7 +129,7 @@ async def test_a_long_result_is_cut_and_says_so(harness: GatewayHarness) -> None
         ({}, {}, 0.3),
     ],
 )
-async def test_a_silent_tool_is_given_up_and_told_so(
+async def test_a_call_of_a_silent_tool_times_out_and_is_cancelled(
     harness: GatewayHarness, limits: dict[str, Any], options: dict[str, Any], seconds: float
 ) -> None:
     async with harness.gateway(**limits) as gateway:
@@ -199,7 +199,7 @@ async def test_foreign_servers_do_real_work(harness: GatewayHarness) -> None:
     assert bad.code == "tool_error"
 
 
-async def test_our_own_server_tells_how_the_machine_is(harness: GatewayHarness) -> None:
+async def test_system_health_returns_measurements_of_the_machine(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, module("mcp_gateway.servers.system_health", effect="read"))
         cpu, memory, disk, load, processes, nowhere = await asyncio.gather(

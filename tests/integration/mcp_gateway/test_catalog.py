@@ -83,7 +83,7 @@ async def test_the_pin_covers_the_whole_definition(harness: GatewayHarness) -> N
     assert set(kept) == pins
 
 
-async def test_what_left_the_file_is_gone_at_once(harness: GatewayHarness) -> None:
+async def test_a_server_removed_from_the_file_is_removed_at_once(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.recording())
         await gateway.sync({})
@@ -151,7 +151,7 @@ async def test_a_server_that_misbehaves_is_degraded_and_says_why(harness: Gatewa
     assert listing.remedy
 
 
-async def test_a_server_that_greets_on_stdout_is_forgiven(harness: GatewayHarness) -> None:
+async def test_a_server_that_writes_other_text_to_stdout_is_usable(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         assert (await listed(gateway, harness.misbehaving("chatty"))).state == "ready"
 
@@ -165,7 +165,7 @@ async def test_a_tool_without_a_usable_schema_is_left_out(harness: GatewayHarnes
     assert "'worse': its inputSchema is no object" in listing.error
 
 
-async def test_a_tool_that_only_the_configuration_knows_is_told_of(harness: GatewayHarness) -> None:
+async def test_a_configured_tool_that_the_server_lacks_is_reported(harness: GatewayHarness) -> None:
     asked = {"act": {"reconcile": "look_up"}, "atc": {"approval": "always"}}
     async with harness.gateway() as gateway:
         misnamed = await listed(gateway, harness.misbehaving("well", tools=asked))
@@ -178,7 +178,7 @@ async def test_a_tool_that_only_the_configuration_knows_is_told_of(harness: Gate
     assert both.error.endswith(said)
 
 
-async def test_broken_servers_dont_hold_the_others_up(harness: GatewayHarness) -> None:
+async def test_broken_servers_do_not_delay_the_others(harness: GatewayHarness) -> None:
     silent = {f"silent{number}": harness.misbehaving("silent") for number in range(3)}
     begun = monotonic()
     async with harness.gateway(server_start_seconds=2) as gateway:
@@ -250,14 +250,14 @@ async def test_two_processes_may_list_at_once(harness: GatewayHarness) -> None:
 
 
 @pytest.mark.parametrize(("name", "tool"), [("time", "get_current_time"), ("git", "git_log")])
-async def test_servers_that_nobody_here_wrote_are_listed(harness: GatewayHarness, name: str, tool: str) -> None:
+async def test_foreign_servers_are_listed(harness: GatewayHarness, name: str, tool: str) -> None:
     async with harness.gateway() as gateway:
         listing = named(await gateway.sync({name: foreign(name)}), name)
 
     assert tool in {found.name for found in listing.tools}
 
 
-async def test_our_own_server_is_listed(harness: GatewayHarness) -> None:
+async def test_system_health_is_listed(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, module("mcp_gateway.servers.system_health", effect="read"))
 

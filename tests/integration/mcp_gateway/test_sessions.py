@@ -84,7 +84,7 @@ async def test_a_server_that_was_killed_while_idle_is_replaced(harness: GatewayH
     assert first.text != second.text
 
 
-async def test_all_who_wait_learn_of_a_death(harness: GatewayHarness) -> None:
+async def test_all_waiting_callers_get_the_exit_code_of_a_server_that_died(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.recording())
         pid = int((await call(gateway, listing, "pid")).text)
@@ -169,7 +169,7 @@ async def test_a_server_gets_no_secret_of_ours(harness: GatewayHarness) -> None:
     assert not {"DATABASE_URL", "OPENAI_API_KEY", "TOKEN"} & seen.data.keys()
 
 
-async def test_what_a_server_says_at_its_end_is_told_without_secrets(harness: GatewayHarness) -> None:
+async def test_last_output_of_a_server_is_shown_without_secrets(harness: GatewayHarness) -> None:
     harness.environment["TOKEN"] = "such database: prod"
     async with harness.gateway() as gateway:
         listing = await listed(gateway, python(SERVERS / "misbehaving.py", "crashing", env={"TOKEN": "${TOKEN}"}))
@@ -177,7 +177,7 @@ async def test_what_a_server_says_at_its_end_is_told_without_secrets(harness: Ga
     assert "its last words: no ***" in listing.error
 
 
-async def test_a_warm_up_that_fails_is_quiet(harness: GatewayHarness, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_warm_up_logs_nothing(harness: GatewayHarness, caplog: pytest.LogCaptureFixture) -> None:
     async with harness.gateway() as gateway:
         await listed(gateway, harness.misbehaving("crashing"))
         caplog.clear()
@@ -187,7 +187,7 @@ async def test_a_warm_up_that_fails_is_quiet(harness: GatewayHarness, caplog: py
     assert not caplog.records
 
 
-async def test_an_error_in_the_block_stays_what_it_is(harness: GatewayHarness) -> None:
+async def test_an_error_in_the_gateway_block_is_raised_unchanged(harness: GatewayHarness) -> None:
     async def fail() -> None:
         async with harness.gateway() as gateway:
             await listed(gateway, harness.misbehaving("well"))

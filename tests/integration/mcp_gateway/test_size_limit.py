@@ -122,7 +122,7 @@ async def test_what_postgres_cant_hold_is_replaced_in_the_artifact_too(talk: Tal
     assert await talk.whole(outcome) == ("text/plain", "a\N{REPLACEMENT CHARACTER}b \N{REPLACEMENT CHARACTER} " * 300)
 
 
-async def test_a_long_complaint_is_kept_too(talk: Talk) -> None:
+async def test_a_long_error_text_is_kept_as_an_artifact(talk: Talk) -> None:
     outcome = await talk("fail", 500)
 
     assert (outcome.status, outcome.code) == ("failed", "tool_error")

@@ -17,7 +17,7 @@ async def test_an_added_server_stays_when_a_file_is_read(harness: GatewayHarness
     assert [(listing.name, listing.state) for listing in listings] == [("recorder", "ready")]
 
 
-async def test_a_name_is_given_once(harness: GatewayHarness) -> None:
+async def test_a_name_that_exists_is_refused(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         await gateway.add("recorder", harness.recording())
 
@@ -25,7 +25,7 @@ async def test_a_name_is_given_once(harness: GatewayHarness) -> None:
             await gateway.add("recorder", harness.recording())
 
 
-async def test_of_two_who_give_a_name_at_once_one_is_refused(harness: GatewayHarness) -> None:
+async def test_of_two_concurrent_additions_of_a_name_one_is_refused(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway, harness.gateway() as other:
         come_to = await asyncio.gather(
             gateway.add("recorder", harness.recording(description="One.")),
@@ -40,7 +40,7 @@ async def test_of_two_who_give_a_name_at_once_one_is_refused(harness: GatewayHar
     assert added == stored
 
 
-async def test_what_cant_be_listed_is_not_added(harness: GatewayHarness) -> None:
+async def test_a_server_that_cannot_be_listed_is_not_added(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         with pytest.raises(ServerUnavailableError):
             await gateway.add("nothing", server_of({"command": "no-such-command"}))
@@ -58,7 +58,7 @@ async def test_a_removed_server_is_unknown(harness: GatewayHarness) -> None:
             await gateway.remove("recorder")
 
 
-async def test_trying_out_changes_nothing_and_says_what_it_found(harness: GatewayHarness) -> None:
+async def test_trying_a_server_changes_nothing_and_returns_its_listing(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         (before,) = await gateway.add("recorder", harness.recording())
         trial = await gateway.try_out("recorder")
