@@ -17,9 +17,9 @@ import psutil
 
 from bench import figures
 from bench.figures import Figure
-from bench.process import ask, line_of, python, running
-from bench.server import Cpu, Place, Platform, Timing, up
-from bench.stage import ModelControl, Stage
+from bench.harness import ModelControl, Stage
+from bench.line_process import ask, line_of, python, running
+from bench.platform_process import Cpu, Place, Platform, Timing, up
 
 NAMES = (
     *("run.cpu_ms", "run.cpu_ms_loop", "run.done_ms", "run.first_event_ms", "run.plan_event_ms"),
@@ -190,7 +190,7 @@ async def measure(stage: Stage) -> list[Figure]:
         recorded = await _recorded(platform, model)
         (place.folder / "requests.json").write_bytes(orjson.dumps([call["body"] for call in recorded]))
         async with (
-            running(python("-m", "bench.bare", str(place.folder)), place.environment(0)) as bare,
+            running(python("-m", "bench.bare_loop", str(place.folder)), place.environment(0)) as bare,
             _served(place, platform) as served,
         ):
             bench = Bench(platform, bare, served)
@@ -225,6 +225,6 @@ async def _warm_up(bench: Bench) -> None:
 
 @asynccontextmanager
 async def _served(place: Place, platform: Platform) -> AsyncGenerator[Served]:
-    command = python("-m", "bench.served", str(place.folder), platform.database)
+    command = python("-m", "bench.served_loop", str(place.folder), platform.database)
     async with running(command, place.environment(0)) as process, aiohttp.ClientSession() as session:
         yield Served(await line_of(process), psutil.Process(process.pid), session)

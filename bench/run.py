@@ -1,4 +1,4 @@
-"""`make bench`: what the platform costs, next to what nobody can do without. `python -m bench.run NAME…` for some.
+"""`make bench`: measures the platform next to references. `python -m bench.run NAME…` measures some figures only.
 
 Each part measures its figures next to their references in the same minutes: the machine's noise hits both alike.
 """
@@ -12,10 +12,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import figures, fleet, growth, many, request, starts, streams, tracing
+from bench import (
+    command_startup,
+    figures,
+    many_servers,
+    request,
+    streams,
+    thread_growth,
+    tracing_overhead,
+    worker_scaling,
+)
 from bench.figures import Figure
-from bench.process import HERE
-from bench.stage import Stage, open_stage
+from bench.harness import Stage, open_stage
+from bench.line_process import HERE
 
 _RESULTS = HERE / "results.jsonl"
 
@@ -30,15 +39,15 @@ class Part:
 
 PARTS = (
     Part(request.NAMES, request.measure),
-    Part(growth.THREAD_NAMES, growth.measure_thread),
-    Part(growth.CHECKPOINT_NAMES, growth.measure_checkpoints),
-    Part(fleet.PICKUP_NAMES, fleet.measure_pickup),
-    Part(fleet.SPEEDUP_NAMES, fleet.measure_speedup),
+    Part(thread_growth.THREAD_NAMES, thread_growth.measure_thread),
+    Part(thread_growth.CHECKPOINT_NAMES, thread_growth.measure_checkpoints),
+    Part(worker_scaling.PICKUP_NAMES, worker_scaling.measure_pickup),
+    Part(worker_scaling.SPEEDUP_NAMES, worker_scaling.measure_speedup),
     Part(streams.EVENT_NAMES, streams.measure_events),
     Part(streams.READER_NAMES, streams.measure_readers),
-    Part(starts.NAMES, starts.measure),
-    Part(many.NAMES, many.measure),
-    Part(tracing.NAMES, tracing.measure),
+    Part(command_startup.NAMES, command_startup.measure),
+    Part(many_servers.NAMES, many_servers.measure),
+    Part(tracing_overhead.NAMES, tracing_overhead.measure),
 )
 
 

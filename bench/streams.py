@@ -16,8 +16,8 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from bench.figures import Figure
-from bench.server import Platform, up
-from bench.stage import Stage
+from bench.harness import Stage
+from bench.platform_process import Platform, up
 from starling.core.events import Done, Thinking, Usage
 from starling.core.runs import RunResult
 from starling.infra.postgres.embedded.server import EmbeddedPostgres

@@ -6,11 +6,11 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Send
 
-from brain.context import RunContext
 from brain.nodes.agents import Agents, TaskPipeline
 from brain.nodes.preprocess import Preprocess
 from brain.nodes.qa import Qa
 from brain.nodes.supervisor import Supervisor
+from brain.run_context import RunContext
 from brain.state import Dispatch, GraphState, TaskRecord, approved
 
 QA = "qa"

@@ -8,15 +8,15 @@ from time import perf_counter
 
 from mcp_gateway.catalog import Catalog, Change, Late, Trial
 from mcp_gateway.config import McpConfig, ServerConfig
-from mcp_gateway.directory import Directory
+from mcp_gateway.known_servers import Directory
 from mcp_gateway.path.approval import Approval
+from mcp_gateway.path.argument_check import SchemaCheck
 from mcp_gateway.path.authorization import Authorization
 from mcp_gateway.path.dispatch import Dispatch
 from mcp_gateway.path.kill_switch import KillSwitch
 from mcp_gateway.path.ledger import LedgerStage
 from mcp_gateway.path.pin_check import PinCheck
 from mcp_gateway.path.reconciliation import Reconciliation
-from mcp_gateway.path.schema_check import SchemaCheck
 from mcp_gateway.path.size_limit import SizeLimit
 from mcp_gateway.path.stage import Stage, failed
 from mcp_gateway.path.timeout import Timeout

@@ -9,8 +9,8 @@ from starling.core.events import Done, Usage
 from starling.core.runs import RunResult
 from starling.infra.postgres.runs.acceptance import Connection, RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.busy_thread_policy import Policy
 from starling.infra.postgres.runs.leases import Leases
-from starling.infra.postgres.runs.thread_policies import Policy
 from starling.infra.postgres.runs.writer import RunWriter
 from tests.support.run_factories import claimed, new_run
 

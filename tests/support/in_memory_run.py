@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from brain.context import RunContext
 from brain.durability.journal import Journal
 from brain.durability.ledger import Ledger
 from brain.governance import Allowance, TableGovernance
@@ -17,6 +16,7 @@ from brain.interrupts.requests import Interrupts
 from brain.journaled_model import JournaledModel
 from brain.recorder import RunRecorder
 from brain.registry.cards import BUILTINS, AgentCard, Roster
+from brain.run_context import RunContext
 from brain.state import ConversationMessage
 from starling.core.clock import Deadline, SystemClock
 from starling.core.events import AnyEvent

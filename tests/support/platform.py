@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from brain.executor import Brain
+from brain.run_executor import Brain
 from starling.app.container.services import Services, open_services
 from starling.app.container.worker_runtime import WorkerRuntime, open_worker_runtime
 from starling.app.runs.acceptance import RunRequest

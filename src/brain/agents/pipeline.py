@@ -6,10 +6,10 @@ from typing import cast
 from brain.agents.prompt_building import feedback, first_messages
 from brain.agents.reflection import Reviewer, ReviewResult
 from brain.agents.runtime import AgentRuntime, AttemptOutput, TaskExecution
-from brain.context import RunContext
 from brain.interrupts.budget import OUT_OF_TIME
 from brain.planning.plan_validation import with_refusals
 from brain.registry.cards import AgentCard
+from brain.run_context import RunContext
 from brain.state import Dispatch, TaskOutcome, ToolUse
 from brain.stream_buffer import StreamBuffer
 from starling.core.errors import (

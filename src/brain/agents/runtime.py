@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from brain.context import RunContext
 from brain.registry.cards import AgentCard
+from brain.run_context import RunContext
 from brain.state import ArtifactRecord, Dispatch
 from starling.core.json import JsonObject
 from starling.core.llm import Message

@@ -5,8 +5,8 @@ from typing import Protocol
 
 from langgraph.runtime import Runtime
 
-from brain.context import RunContext
 from brain.interrupts.requests import interrupt_on_suspension
+from brain.run_context import RunContext
 from brain.state import Dispatch, TaskOutcome, Update
 
 

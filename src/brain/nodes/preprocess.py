@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from langgraph.runtime import Runtime
 
-from brain.context import RunContext
+from brain.run_context import RunContext
 from brain.state import GraphState, Update
 
 

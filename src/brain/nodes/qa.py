@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from langgraph.runtime import Runtime
 
-from brain.context import RunContext
 from brain.conversation.rendering import history_lines
 from brain.interrupts.requests import interrupt_on_suspension
 from brain.journaled_model import ModelAnswer
 from brain.lifecycle.fallback_answer import citations_of, degraded_lines, plain_answer
 from brain.prompts import Prompt, Xml, element, lines
+from brain.run_context import RunContext
 from brain.state import GraphState, TaskOutcome, Update, approved
 from brain.stream_buffer import StreamBuffer
 from starling.core.errors import BudgetExhaustedError, DeadlineExceededError, JournalDivergedError, ModelError

@@ -6,7 +6,6 @@ from typing import Protocol
 
 from langgraph.runtime import Runtime
 
-from brain.context import RunContext
 from brain.interrupts.budget import OUT_OF_TIME
 from brain.interrupts.clarification import (
     clarification_request,
@@ -28,6 +27,7 @@ from brain.planning.plan_validation import (
     degraded_parts,
 )
 from brain.prompts import Prompt, Xml
+from brain.run_context import RunContext
 from brain.state import (
     GraphState,
     Routing,

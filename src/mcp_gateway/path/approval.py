@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mcp_gateway.directory import Directory
+from mcp_gateway.known_servers import Directory
 from mcp_gateway.path.stage import Stage, not_sent
 from starling.core.clock import Deadline
 from starling.core.tools import CallRecord, ToolCall, ToolOutcome

@@ -7,7 +7,7 @@ from mcp import McpError
 from mcp.types import INVALID_PARAMS, METHOD_NOT_FOUND, CallToolResult
 from pydantic import ValidationError
 
-from mcp_gateway.directory import Directory
+from mcp_gateway.known_servers import Directory
 from mcp_gateway.path.kill_switch import switched_off
 from mcp_gateway.path.result_content import data_of, text_of
 from mcp_gateway.path.stage import failed, not_sent

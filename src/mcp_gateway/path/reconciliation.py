@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
 
-from mcp_gateway.directory import Directory
+from mcp_gateway.known_servers import Directory
 from mcp_gateway.path.stage import Stage
 from starling.core.clock import Deadline
 from starling.core.json import JsonObject

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
-from mcp_gateway.directory import Directory
+from mcp_gateway.known_servers import Directory
 from mcp_gateway.path.stage import Stage, failed, not_sent
 from starling.core.clock import Deadline
 from starling.core.tool_calls import Observation

@@ -9,7 +9,7 @@ from starling.app.runs.acceptance import RunRequest
 from starling.app.worker.worker import working
 from starling.core.errors import ConflictError
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.runs.thread_policies import Policy
+from starling.infra.postgres.runs.busy_thread_policy import Policy
 from tests.support.model_script import Answer
 from tests.support.platform import CALLER, Platform, ScriptedModel, decision
 

@@ -17,11 +17,11 @@ from starling.core.runs import RunResult, RunStatus
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
 from starling.infra.postgres.runs.acceptance import Connection, NewRun, RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.busy_thread_policy import Policy
 from starling.infra.postgres.runs.idempotency import IdempotencyKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, InterruptRepository, StoredInterrupt
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.reader import RunReader
-from starling.infra.postgres.runs.thread_policies import Policy
 from starling.infra.postgres.runs.writer import RunWriter
 from starling.infra.postgres.tables import audit, events, idempotency_keys, runs
 from tests.support.run_factories import claimed, defer_nothing, new_question, new_run, wait_for_answer

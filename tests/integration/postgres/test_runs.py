@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.infra.postgres.runs import acceptance as runs
 from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.busy_thread_policy import Policy
 from starling.infra.postgres.runs.reader import RunReader
-from starling.infra.postgres.runs.thread_policies import Policy
 from tests.support.admission_harness import CAP, AdmissionHarness
 
 

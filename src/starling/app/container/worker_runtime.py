@@ -5,11 +5,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from brain.conversation.repository import ConversationRepository
-from brain.executor import Brain, Collaborators
 from brain.governance import TableGovernance
-from brain.lifecycle.cancellation import ActiveRuns
+from brain.lifecycle.active_runs import ActiveRuns
 from brain.lifecycle.finalization import RunFinalizer
 from brain.registry.service import Registry
+from brain.run_executor import Brain, Collaborators
 from mcp_gateway.config import read_config
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.repository import ServerRepository

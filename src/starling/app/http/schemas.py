@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from starling.app.runs import acceptance
 from starling.core.runs import RunConfig, RunStatus
+from starling.infra.postgres.runs.busy_thread_policy import Policy
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, InterruptKind, StoredInterrupt
-from starling.infra.postgres.runs.thread_policies import Policy
 
 type Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 

@@ -15,10 +15,10 @@ from starling.core.runs import RunConfig, RunStatus
 from starling.core.settings import Limits
 from starling.infra.postgres.runs.acceptance import NewRun, RunKey, RunRepository, ThreadAsksError
 from starling.infra.postgres.runs.broadcast import Listener
+from starling.infra.postgres.runs.busy_thread_policy import Policy
 from starling.infra.postgres.runs.idempotency import IdempotencyKey
 from starling.infra.postgres.runs.interrupts import InterruptRepository
 from starling.infra.postgres.runs.reader import RunReader
-from starling.infra.postgres.runs.thread_policies import Policy
 
 _DEFAULT_CONFIG = RunConfig()
 

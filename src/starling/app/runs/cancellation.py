@@ -5,15 +5,15 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
-from brain.lifecycle.cancellation import ActiveRuns
+from brain.lifecycle.active_runs import ActiveRuns
 from brain.lifecycle.termination import RunTerminator
 from starling.app.runtime.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
 from starling.core.runs import RunStatus
 from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.runs.busy_thread_policy import CANCELS
 from starling.infra.postgres.runs.termination import TerminationRepository
-from starling.infra.postgres.runs.thread_policies import CANCELS
 
 _LOOK_SECONDS = 5.0  # for a notice that was missed
 _log = logging.getLogger(__name__)

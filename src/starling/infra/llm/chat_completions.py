@@ -9,7 +9,7 @@ from starling.core.errors import LLMInvalidResponse, LLMServerError
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelToolCall, ResponseSchema, TokenUsage, ToolSpec
 from starling.infra.fast_json import dumps
 from starling.infra.llm.chat_model import with_schema_in_prompt
-from starling.infra.llm.endpoint_features import Dialect, Feature
+from starling.infra.llm.endpoint_capabilities import Dialect, Feature
 from starling.infra.llm.error_mapping import excerpt, shortened
 from starling.infra.llm.lenient_json import as_count, as_items, as_object, as_text, loads_object
 from starling.infra.llm.strict_schema import strict_form

@@ -11,7 +11,7 @@ from starling.core.errors import LLMInvalidResponse, LLMServerError, ModelError
 from starling.core.llm import ModelReply, ModelRequest, TextDelta
 from starling.infra.llm.chat_completions import RequestWriter, error_text, read_reply
 from starling.infra.llm.chat_model import ReplyStream, checked_reply
-from starling.infra.llm.endpoint_features import EVERYTHING, Dialect, used_features, without_refused
+from starling.infra.llm.endpoint_capabilities import EVERYTHING, Dialect, used_features, without_refused
 from starling.infra.llm.error_mapping import excerpt, status_failure, transport_failure
 from starling.infra.llm.lenient_json import loads_object
 from starling.infra.llm.stream_parser import StreamedAnswer

@@ -7,12 +7,12 @@ import pytest
 from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
 
-from brain.context import RunContext
 from brain.interrupts.budget import OUT_OF_TIME, OUT_OF_TOKENS
 from brain.nodes.supervisor import Supervisor
 from brain.planning.plan_validation import UNREACHED
 from brain.prompts import prompt
 from brain.registry.cards import AgentCard
+from brain.run_context import RunContext
 from brain.state import GraphState, TaskOutcome, TaskRecord, Update, after, initial_state
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse
 from starling.core.settings import Limits

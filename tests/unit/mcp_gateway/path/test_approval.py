@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from mcp_gateway.config import server_of
-from mcp_gateway.directory import Directory
+from mcp_gateway.known_servers import Directory
 from mcp_gateway.path.approval import Approval
 from starling.core.clock import Deadline, SystemClock
 from starling.core.tool_calls import Effect, Observation

@@ -16,9 +16,9 @@ from starling.core.events import RunStarted
 from starling.core.runs import Run, RunConfig, RunStatus
 from starling.infra.postgres.engine import execute_alone, transaction, translated
 from starling.infra.postgres.outbox import TELL_OF_RUN, telling
-from starling.infra.postgres.retry import retry_while_unavailable
+from starling.infra.postgres.retry_backoff import retry_while_unavailable
+from starling.infra.postgres.runs.busy_thread_policy import TAKE_TURN, Policy, apply_policy, lock_for
 from starling.infra.postgres.runs.idempotency import Holder, IdempotencyKey, reserve
-from starling.infra.postgres.runs.thread_policies import TAKE_TURN, Policy, apply_policy, lock_for
 
 type Connection = AsyncConnection[Any]
 type Defer = Callable[[Connection, Sequence["RunKey"]], Awaitable[None]]

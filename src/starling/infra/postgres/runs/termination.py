@@ -12,8 +12,8 @@ from starling.core.json import JsonObject
 from starling.core.runs import RunStatus
 from starling.infra.postgres.engine import driver, execute_alone, translated
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
+from starling.infra.postgres.runs.busy_thread_policy import CANCELS as CHANNEL
 from starling.infra.postgres.runs.leases import CLAIMED, claim_of
-from starling.infra.postgres.runs.thread_policies import CANCELS as CHANNEL
 from starling.infra.postgres.runs.writer import Clause
 
 # Whoever holds it has to be told; what lapsed, or nobody holds, is taken. The flag stays in any case: if the one who

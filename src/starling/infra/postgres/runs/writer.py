@@ -19,7 +19,7 @@ from starling.core.runs import Run, RunResult, Step
 from starling.infra.fast_json import storable_json, storable_with_json
 from starling.infra.postgres.engine import encoded, execute_alone, transaction, translated
 from starling.infra.postgres.outbox import TELL_OF_RUN, telling
-from starling.infra.postgres.retry import retry_while_unavailable
+from starling.infra.postgres.retry_backoff import retry_while_unavailable
 from starling.infra.postgres.runs.acceptance import Claim, Connection, RunRepository
 from starling.infra.postgres.runs.broadcast import CHANNEL, Broadcast, notice_of
 

@@ -1,4 +1,4 @@
-"""How long commands take to start, next to what nobody can be faster than."""
+"""How long commands take to start, compared with an empty Python program."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ from time import perf_counter
 import aiohttp
 
 from bench.figures import Figure
-from bench.process import python, running
-from bench.server import Place, answered, free_port, up
-from bench.stage import Stage
+from bench.harness import Stage
+from bench.line_process import python, running
+from bench.platform_process import Place, answered, free_port, up
 
 NAMES = ("cli.help_ms", "up.ready_ms")
 

@@ -1,6 +1,6 @@
-"""The measured request's model: answers as `offline:rules` does, each new request once and from then on at once.
+"""The model that benchmarks ask: answers as `offline:rules` does, each new request once and from then on from memory.
 
-`python -m bench.model` prints its URL. POST /delay/<milliseconds> sets how long every answer takes from then on;
+`python -m bench.benchmark_model` prints its URL. POST /delay/<milliseconds> sets how long every answer takes.
 GET /calls gives what was asked since the last time, with the times at which each call came and was answered.
 GET /waiting/<count> answers once so many calls wait for their answers.
 """

@@ -14,7 +14,6 @@ from brain.agents.pipeline import Pipeline
 from brain.agents.reflection import Reviewer
 from brain.agents.text_runtime import TextRuntime
 from brain.agents.tool_calling import ToolAccess
-from brain.context import RunContext
 from brain.conversation.rendering import SHOWN, render
 from brain.conversation.repository import ConversationRepository
 from brain.durability.checkpointer import FencedSaver
@@ -25,7 +24,7 @@ from brain.graph import Star, build_star
 from brain.interrupts.budget import Meter, RunBudget
 from brain.interrupts.requests import Interrupts
 from brain.journaled_model import JournaledModel
-from brain.lifecycle.cancellation import ActiveRun, ActiveRuns
+from brain.lifecycle.active_runs import ActiveRun, ActiveRuns
 from brain.lifecycle.fallback_answer import state_at_timeout
 from brain.lifecycle.finalization import RunFinalizer
 from brain.lifecycle.termination import RunTerminator, count_usage
@@ -35,6 +34,7 @@ from brain.prompts import prompt
 from brain.recorder import RunRecorder
 from brain.registry.cards import Roster
 from brain.registry.service import Registry
+from brain.run_context import RunContext
 from brain.state import ConversationMessage, GraphState, initial_state
 from brain.tracing import TracedGateway, TracedModels
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore

@@ -1,4 +1,4 @@
-"""An API and workers as processes of their own, over one Postgres: picking runs up, and what a second worker brings."""
+"""An API and workers as separate processes over one Postgres: pick-up time, and the gain of a second worker."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -14,9 +14,9 @@ import psycopg
 from psycopg import AsyncConnection
 
 from bench.figures import Figure
-from bench.process import python, running
-from bench.server import REQUEST, STARLING, Place, answered, free_port
-from bench.stage import Stage
+from bench.harness import Stage
+from bench.line_process import python, running
+from bench.platform_process import REQUEST, STARLING, Place, answered, free_port
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.schema import upgrade
 

@@ -1,11 +1,11 @@
-"""What tracing costs a run when nobody takes the spans: two platforms, one of them traced to a dead collector."""
+"""The cost of tracing without a collector: two platforms, one of them traced to an address that does not answer."""
 
 from dataclasses import dataclass, field
 from statistics import median
 
 from bench.figures import Figure
-from bench.server import Platform, free_port, up
-from bench.stage import Stage
+from bench.harness import Stage
+from bench.platform_process import Platform, free_port, up
 
 NAMES = ("tracing.overhead_ratio",)
 _WARM_UP, _RUNS = 20, 150

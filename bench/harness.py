@@ -1,4 +1,4 @@
-"""What parts of the bench share: a folder, the model that answers in no time, the servers with their tools."""
+"""Parts that benchmarks share: a folder, the model that answers at once, the MCP servers with their tools."""
 
 import sys
 from collections.abc import AsyncGenerator, Mapping
@@ -11,8 +11,8 @@ import aiohttp
 import orjson
 from rich.console import Console
 
-from bench.process import HERE, line_of, python, running
-from bench.server import Place
+from bench.line_process import HERE, line_of, python, running
+from bench.platform_process import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,12 @@ class Stage:
 @asynccontextmanager
 async def open_stage(folder: Path, console: Console) -> AsyncGenerator[Stage]:
     """Start the model."""
-    async with running(python("-m", "bench.model")) as process, aiohttp.ClientSession() as session:
+    async with running(python("-m", "bench.benchmark_model")) as process, aiohttp.ClientSession() as session:
         yield Stage(folder, ModelControl(await line_of(process), session), console)
 
 
 def _servers() -> Mapping[str, Any]:
-    tools = str(HERE / "tools.py")
+    tools = str(HERE / "benchmark_tools.py")
     return {
         "mcpServers": {
             name: {"command": sys.executable, "args": [tools, name], "x-starling": {"effect": "read"}}

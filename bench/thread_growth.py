@@ -1,4 +1,4 @@
-"""What stays in the database: of a thread with many turns, and of a run with many tasks while it goes on."""
+"""Growth of the database: with the turns of a thread, and with the tasks of a run."""
 
 import asyncio
 import tempfile
@@ -10,9 +10,9 @@ from pathlib import Path
 from psycopg import AsyncConnection
 
 from bench.figures import Figure
-from bench.server import up
-from bench.sizes import checkpoint_bytes, thread_sizes
-from bench.stage import Stage
+from bench.harness import Stage
+from bench.platform_process import up
+from bench.table_sizes import checkpoint_bytes, thread_sizes
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.schema import upgrade
 from tests.support.model_script import Answer

@@ -1,4 +1,4 @@
-"""The two MCP servers of the measured request: `tools.py tides|library`. The same call has the same answer, at once."""
+"""The two MCP servers that benchmarks call: `benchmark_tools.py tides|library`. Equal calls have equal answers."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Processes that speak in lines: one says where it listens, another answers what it is asked."""
+"""Processes that exchange lines: one prints its address, another answers requests."""
 
 import asyncio
 import os

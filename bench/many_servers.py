@@ -1,6 +1,6 @@
 """What 300 registered servers cost: the start once they are listed, the memory, a reload.
 
-`python -m bench.many PORT` is the server that all of them are, under different addresses.
+`python -m bench.many_servers PORT` is the server that all of them are, under different addresses.
 """
 
 import sys
@@ -18,9 +18,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from bench.figures import Figure
-from bench.process import python, running
-from bench.server import Place, Platform, answered, free_port, up
-from bench.stage import Stage
+from bench.harness import Stage
+from bench.line_process import python, running
+from bench.platform_process import Place, Platform, answered, free_port, up
 
 NAMES = ("up.ready_ms_300", "up.memory_mb_300", "registry.reload_ms_300")
 SERVERS = 300
@@ -88,7 +88,7 @@ def _document(url: str, count: int, turn: int = -1) -> Mapping[str, Any]:
 async def _server() -> AsyncGenerator[str]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    async with running(python("-m", "bench.many", str(port))) as process, aiohttp.ClientSession() as session:
+    async with running(python("-m", "bench.many_servers", str(port))) as process, aiohttp.ClientSession() as session:
         await answered(session, f"{url}/ready", process)
         yield f"{url}/mcp"
 

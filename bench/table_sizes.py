@@ -1,4 +1,4 @@
-"""What the rows of a thread or of a run take."""
+"""The size of the table rows of a thread or of a run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

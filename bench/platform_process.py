@@ -1,4 +1,4 @@
-"""The platform under measurement: `starling up` as a process of its own, with its own Postgres."""
+"""The platform under measurement: `starling up` as its own process, with its own Postgres."""
 
 import asyncio
 import socket
@@ -15,7 +15,7 @@ import orjson
 import psutil
 import psycopg
 
-from bench.process import python, running
+from bench.line_process import python, running
 from starling.infra.postgres.embedded.server import attach
 
 REQUEST = "What is the tide level in Callao, and on which shelf is the book Moby Dick?"

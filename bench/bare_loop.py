@@ -1,4 +1,4 @@
-"""The bare loop that the platform is measured against: `python -m bench.bare <folder> <model URL>`.
+"""The bare loop that the platform is measured against: `python -m bench.bare_loop <folder> <model URL>`.
 
 It asks the same model the same requests through the same client, and calls the same tools on the same kind of open
 sessions: plan, two tasks with their calls and reviews side by side, final answer. There is nothing else: no graph, no

@@ -1,4 +1,4 @@
-"""The bare loop as a service: `python -m bench.served <folder> <database URL>`; prints its address.
+"""The bare loop as a service: `python -m bench.served_loop <folder> <database URL>`; prints its address.
 
 What any service needs that serves the same request without a framework: an ASGI application, a stream of events, and
 each of the six answers stored in Postgres before it is sent. It keeps uvicorn's parser in Python (h11) and asyncio's
@@ -19,7 +19,7 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 from starlette.types import Receive, Scope, Send
 
-from bench.bare import Loop, open_loop
+from bench.bare_loop import Loop, open_loop
 from starling.core.llm import ModelReply
 
 _TABLE = "CREATE TABLE IF NOT EXISTS bench_answers (id bigserial PRIMARY KEY, kind text, answer jsonb)"
