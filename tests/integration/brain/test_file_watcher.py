@@ -60,7 +60,7 @@ async def test_a_broken_file_keeps_what_there_is_until_it_is_mended(
 ) -> None:
     file.write_text(broken)
 
-    await wait_for(lambda: "isn't used" in caplog.text)
+    await wait_for(lambda: "can't be used" in caplog.text)
     assert specialists(platform) == {"bench", "shop"}
     assert await platform.services.epochs.active_number() == 1
 

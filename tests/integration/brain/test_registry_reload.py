@@ -220,7 +220,7 @@ async def test_a_rollback_takes_no_agent_from_a_tenant(platform: Platform, make:
 
 
 async def test_there_is_nothing_before_the_first_epoch(platform: Platform) -> None:
-    with pytest.raises(InvalidRequestError, match="no epoch before"):
+    with pytest.raises(InvalidRequestError, match="no earlier epoch"):
         await platform.services.registry.rollback(None, ADMIN)
     with pytest.raises(NotFoundError, match="no epoch '9'"):
         await platform.services.registry.rollback(9, ADMIN)

@@ -80,7 +80,7 @@ async def test_no_label_holds_an_id_or_what_a_caller_made_up(api: LiveApi) -> No
     async with api.client.get("/canary/path") as response:
         assert response.status == 404
     async with api.client.request("CANARY", "/health") as response:
-        assert response.status == 405
+        assert response.status in (400, 405)  # a parser that knows all methods refuses it before the application
     text = str(await collected(api)).lower()
 
     assert "canary" not in text
