@@ -115,7 +115,7 @@ class Brain:
         continued by another worker, or later.
         """
         writer = RunWriter(self._parts.engine, claim, self._parts.broadcast)
-        with self._parts.broadcast.writing(claim.run.id):
+        with self._parts.broadcast.local_writer(claim.run.id):
             try:
                 with (
                     self._parts.tracer.segment(claim.run) as segment,

@@ -24,7 +24,7 @@ from starling.core.llm import ModelReply, ModelRequest, ModelRole, ModelToolCall
 from starling.core.runs import Channel, Mode, Run, RunConfig, RunLimits, Step
 from starling.core.settings import Limits
 from starling.infra.postgres.runs.interrupts import StoredInterrupt
-from starling.infra.postgres.runs.writer import JournalEntry, Source
+from starling.infra.postgres.runs.writer import ClauseSource, JournalEntry
 
 MODEL = "scripted:small"
 
@@ -78,7 +78,7 @@ class MemorySink:
     steps: list[Step] = field(default_factory=list[Step])
     entries: list[JournalEntry] = field(default_factory=list[JournalEntry])
     proven_seconds: float = 0.0
-    sources: list[Source] = field(default_factory=list[Source])
+    sources: list[ClauseSource] = field(default_factory=list[ClauseSource])
 
     def emit(self, event: AnyEvent) -> None:
         self.events.append(event)
@@ -89,7 +89,7 @@ class MemorySink:
     def record(self, entry: JournalEntry) -> None:
         self.entries.append(entry)
 
-    def add(self, source: Source) -> None:
+    def add(self, source: ClauseSource) -> None:
         self.sources.append(source)
 
     async def flush(self) -> None:

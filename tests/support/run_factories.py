@@ -14,7 +14,7 @@ from starling.core.ids import new_id, trace_id_of
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.runs import RunConfig
 from starling.infra.postgres.runs.acceptance import Claim, Connection, NewRun, RunKey
-from starling.infra.postgres.runs.interrupts import InterruptRepository, StoredInterrupt, asking
+from starling.infra.postgres.runs.interrupts import InterruptRepository, StoredInterrupt, insert_interrupts
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.writer import RunWriter
 
@@ -77,7 +77,7 @@ async def wait_for_answer(writer: RunWriter, question: StoredInterrupt, interrup
         "expiresAt": question.expires_at,
     }
     writer.emit(Clarification.model_validate(told))
-    writer.add(lambda: asking(run.thread_id, run.branch_id, [question]))
+    writer.add(lambda: insert_interrupts(run.thread_id, run.branch_id, [question]))
     await writer.suspend(wake)
 
 

@@ -115,7 +115,7 @@ class FencedSaver(BasePostgresSaver):
             "checkpoint": Jsonb({**checkpoint, "channel_values": inline}),
             "metadata": Jsonb(get_serializable_checkpoint_metadata(config, metadata)),
         }
-        if self._writer.has_told and _leads_on(checkpoint):
+        if self._writer.has_pending_records and _leads_on(checkpoint):
             await self._writer.flush()
         stored = {"thread_id": run_id, "checkpoint_ns": namespace, "checkpoint_id": checkpoint["id"]}
         return {"configurable": stored}

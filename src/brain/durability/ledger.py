@@ -24,7 +24,7 @@ from starling.core.tool_calls import (
 )
 from starling.core.tools import CallRecord, Find, Finding, ToolCall, ToolOutcome
 from starling.infra.postgres.runs.ledger import LedgerRow, storing
-from starling.infra.postgres.runs.writer import Clause, Source
+from starling.infra.postgres.runs.writer import Clause, ClauseSource
 
 NOT_REPEATED: Final = "not_repeated"
 RESOLUTION: Final[JsonObject] = {
@@ -56,7 +56,7 @@ class LedgerSink(Protocol):
     @property
     def proven_seconds(self) -> float: ...
 
-    def add(self, source: Source) -> None: ...
+    def add(self, source: ClauseSource) -> None: ...
 
     async def flush(self) -> None: ...
 

@@ -14,8 +14,8 @@ from starling.core.events import AnyEvent, ApprovalRequired, BudgetRequired, Cla
 from starling.core.ids import new_id
 from starling.core.json import JsonObject
 from starling.core.runs import Run
-from starling.infra.postgres.runs.interrupts import InterruptKind, StoredInterrupt, asking
-from starling.infra.postgres.runs.writer import Clause, Source
+from starling.infra.postgres.runs.interrupts import InterruptKind, StoredInterrupt, insert_interrupts
+from starling.infra.postgres.runs.writer import Clause, ClauseSource
 
 _COMPARED = {"name", "args"}  # fields that are equal in equal calls
 
@@ -54,7 +54,7 @@ class InterruptSink(Protocol):
 
     def emit(self, event: AnyEvent) -> None: ...
 
-    def add(self, source: Source) -> None: ...
+    def add(self, source: ClauseSource) -> None: ...
 
 
 class Interrupts:
@@ -117,7 +117,7 @@ class Interrupts:
 
     def _taken(self) -> Clause:
         asked, self._unwritten = self._unwritten, []
-        return asking(self._writer.run.thread_id, self._writer.run.branch_id, asked)
+        return insert_interrupts(self._writer.run.thread_id, self._writer.run.branch_id, asked)
 
     def _expiry(self) -> datetime:
         """Return when a request made now expires, by the database's clock: this machine's may be wrong by days."""

@@ -22,7 +22,7 @@ from starling.core.clock import Clock
 from starling.core.events import Done, Failure
 from starling.core.runs import Citation, Degradation, FinalStatus, Run, RunResult, Step
 from starling.infra.postgres.runs.acceptance import RunRepository
-from starling.infra.postgres.runs.termination import FORGET_PROGRESS
+from starling.infra.postgres.runs.termination import DELETE_PROGRESS
 from starling.infra.postgres.runs.writer import Clause, RunWriter
 
 
@@ -52,7 +52,7 @@ class RunFinalizer:
         ts = self.clock.now().timestamp()
         states = [encode(item, ts) for item in _states(writer.run, state, result)]
         last = Done(usage=result.usage, status=result.status, reply=result.reply)
-        await writer.end(result, last, self.repository, [FORGET_PROGRESS, _pushing(writer.run, state, result, states)])
+        await writer.end(result, last, self.repository, [DELETE_PROGRESS, _pushing(writer.run, state, result, states)])
         return result
 
 

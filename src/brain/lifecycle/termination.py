@@ -57,8 +57,8 @@ class RunTerminator:
 
         Raises LeaseLostError if it was claimed since, DatabaseUnavailableError.
         """
-        writer = RunWriter(self.engine, claim, self.broadcast, patience_seconds=_RETRY_SECONDS)
-        with self.broadcast.writing(claim.run.id):
+        writer = RunWriter(self.engine, claim, self.broadcast, retry_seconds=_RETRY_SECONDS)
+        with self.broadcast.local_writer(claim.run.id):
             try:
                 return await self.end(writer, status, failure, blind=blind)
             finally:

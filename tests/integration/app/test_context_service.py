@@ -17,7 +17,7 @@ from starling.app.container.services import Services, open_services
 from starling.app.container.worker_runtime import open_worker_runtime
 from starling.app.runs.acceptance import RunRequest
 from starling.app.runtime.database import Database
-from starling.app.worker.worker import working
+from starling.app.worker.worker import running_worker
 from starling.core.principal import DEFAULT_TENANT, Scope
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor
@@ -75,7 +75,7 @@ async def platform(database_url: str, folder: Path, port: int) -> AsyncGenerator
     async with (
         open_services(settings, Database(database_url, database_url)) as services,
         open_worker_runtime(settings, services) as worker_runtime,
-        working(worker_runtime.worker),
+        running_worker(worker_runtime.worker),
     ):
         yield services
 

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.app.worker.worker import working
+from starling.app.worker.worker import running_worker
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import Platform, ScriptedModel, decision, open_platform, task, verdict
@@ -39,7 +39,7 @@ async def test_what_a_drained_platform_was_at_is_kept_and_nothing_is_asked_again
     def opened() -> AbstractAsyncContextManager[Platform]:
         return open_platform(database_url, model, {}, tmp_path)
 
-    async with opened() as first, working(first.worker_runtime.worker) as work:
+    async with opened() as first, running_worker(first.worker_runtime.worker) as work:
         key = await first.accept("hello")
         await model.received(1)  # in the middle of its first step
         first.worker_runtime.worker.drain()
@@ -49,7 +49,7 @@ async def test_what_a_drained_platform_was_at_is_kept_and_nothing_is_asked_again
     steps = len(model.requests)
     for gate in range(2, 9):
         model.release(str(gate))
-    async with opened() as second, working(second.worker_runtime.worker) as work:
+    async with opened() as second, running_worker(second.worker_runtime.worker) as work:
         stream = await second.stream(key)
         second.worker_runtime.worker.drain()
         await work
@@ -61,7 +61,7 @@ async def test_what_a_drained_platform_was_at_is_kept_and_nothing_is_asked_again
     assert (lives, crashes) == (2, 0)
     assert logged == [
         "runs that come to the end of a step before this worker stops: 1",
-        "life ended",
+        "execution ended",
         "drained; runs that ended: 0, handed back: 1",
     ]
     assert [vars(record)["status"] for record in caplog.records if record.message == "run ended"] == ["succeeded"]
@@ -72,7 +72,7 @@ async def test_a_step_that_does_not_end_is_not_waited_for_longer_than_that(
 ) -> None:
     async with asyncio.timeout(60):
         platform = open_platform(database_url, model, {}, tmp_path, drain_seconds=0.2)
-        async with platform as opened, working(opened.worker_runtime.worker) as work:
+        async with platform as opened, running_worker(opened.worker_runtime.worker) as work:
             await opened.accept("hello")
             await model.received(1)
             opened.worker_runtime.worker.drain()
@@ -86,7 +86,7 @@ async def test_a_worker_that_has_nothing_in_hand_drains_without_a_word(
     caplog.set_level(logging.INFO, "starling.app.worker.worker")
     async with open_platform(database_url, model, {}, tmp_path) as platform:
         worker = platform.worker_runtime.worker
-        async with working(worker) as idle:
+        async with running_worker(worker) as idle:
             worker.drain()
             await idle
 

@@ -12,10 +12,10 @@ from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.app.worker.heartbeat import Heartbeat
-from starling.app.worker.worker import Work, Worker, working
+from starling.app.worker.worker import RunHandlers, Worker, running_worker
 from starling.core.settings import Limits
 from starling.infra.postgres.runs.acceptance import Claim, RunKey, RunRepository
-from starling.infra.postgres.runs.lease_renewal import Renewals
+from starling.infra.postgres.runs.lease_renewal import LeaseRenewer
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.queue.run_queue import open_queue
 from tests.support.gateway_harness import wait_for
@@ -76,15 +76,15 @@ class Yard:
         """Let a worker work while the block lasts."""
         async with open_queue(self.url) as queue:
             runs = RunRepository(self.engine, queue.defer, cap=8)
-            renewals = Renewals(heartbeat_url or self.url, lease_seconds=lease)
+            renewals = LeaseRenewer(heartbeat_url or self.url, lease_seconds=lease)
             worker = Worker(
                 queue,
                 Leases(self.engine, queue.defer, runs.admit),
                 Heartbeat(renewals, lease, self.lives.cancelled.append),
-                Work(self.lives.live, self.lives.park, self.lives.drained.set, [self.lives.sweep]),
+                RunHandlers(self.lives.live, self.lives.park, self.lives.drained.set, [self.lives.sweep]),
                 Limits(lease_seconds=lease, drain_seconds=60, runs_per_worker=slots),
             )
-            async with working(worker):
+            async with running_worker(worker):
                 yield worker
 
     async def accept(self, thread: str = "thread") -> RunKey:
@@ -200,7 +200,7 @@ async def test_a_blocked_loop_keeps_its_runs(yard: Yard) -> None:
         time.sleep(1.5 * lease)  # noqa: ASYNC251 - a tool that blocks
         leases = Leases(yard.engine, queue.defer, RunRepository(yard.engine, queue.defer, cap=8).admit)
         taken = await leases.claim(key, worker="another", lease_seconds=60, run_seconds=60)
-        await leases.sweep(patience_seconds=60)
+        await leases.sweep(grace_seconds=60)
 
         assert taken is None
         assert not yard.lives.cut_off[1].is_set()

@@ -7,12 +7,12 @@ import pytest
 from psycopg import AsyncConnection
 
 from starling.app.worker.heartbeat import Heartbeat
-from starling.app.worker.worker import Work, Worker, working
+from starling.app.worker.worker import RunHandlers, Worker, running_worker
 from starling.core.errors import RunUnwritableError
 from starling.core.settings import Limits
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.runs.acceptance import Claim, RunRepository
-from starling.infra.postgres.runs.lease_renewal import Renewals
+from starling.infra.postgres.runs.lease_renewal import LeaseRenewer
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.queue.run_queue import open_queue
 from tests.support.run_factories import new_run
@@ -34,21 +34,21 @@ async def test_the_end_of_a_lost_life_does_not_let_go_of_the_next_one(database_u
     async with open_queue(database_url) as queue:
         runs = RunRepository(engine, queue.defer, cap=8)
         leases = Leases(engine, queue.defer, runs.admit)
-        heartbeat = Heartbeat(Renewals(database_url, lease_seconds=60), 60, lambda _: None)
-        work = Work(live, park=live, drain=lambda: None)
+        heartbeat = Heartbeat(LeaseRenewer(database_url, lease_seconds=60), 60, lambda _: None)
+        work = RunHandlers(live, park=live, drain=lambda: None)
         worker = Worker(queue, leases, heartbeat, work, Limits())
-        async with working(worker):
+        async with running_worker(worker):
             await runs.accept(new_run())
             await began[1].wait()
             await expire_leases(database_url)
-            await leases.sweep(patience_seconds=60)
+            await leases.sweep(grace_seconds=60)
             await began[2].wait()
             may_end[1].set()
             await ended[1].wait()
 
         assert ended[2].is_set()
         assert await released(database_url)
-    assert not worker._in_hand  # pyright: ignore[reportPrivateUsage]
+    assert not worker._in_process  # pyright: ignore[reportPrivateUsage]
     await engine.dispose()
 
 
@@ -75,14 +75,14 @@ async def test_a_run_that_breaks_each_of_its_lives_is_parked_by_its_only_worker(
     async with open_queue(database_url) as queue:
         runs = RunRepository(engine, queue.defer, cap=8)
         leases = Leases(engine, queue.defer, runs.admit)
-        heartbeat = Heartbeat(Renewals(database_url, lease_seconds=60), 60, lambda _: None)
-        work = Work(live, park=park, drain=lambda: None)
-        async with working(Worker(queue, leases, heartbeat, work, Limits(crashes_per_run=2))):
+        heartbeat = Heartbeat(LeaseRenewer(database_url, lease_seconds=60), 60, lambda _: None)
+        work = RunHandlers(live, park=park, drain=lambda: None)
+        async with running_worker(Worker(queue, leases, heartbeat, work, Limits(crashes_per_run=2))):
             await runs.accept(new_run())
             for life in (1, 2):
                 await lived[life].wait()
                 await expire_leases(database_url)
-                await leases.sweep(patience_seconds=60)
+                await leases.sweep(grace_seconds=60)
             await parked.wait()
 
         assert not lived[3].is_set()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from starling.app.worker.worker import working
+from starling.app.worker.worker import running_worker
 from starling.core.errors import DatabaseUnavailableError
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.schema import upgrade
@@ -50,7 +50,7 @@ async def standing(folder: Path) -> AsyncGenerator[Outage]:
         async with (
             ModelServer(script) as model,
             open_platform(postgres.url, model, {}, folder, lease_seconds=_LEASE) as platform,
-            working(platform.worker_runtime.worker),
+            running_worker(platform.worker_runtime.worker),
         ):
             yield Outage(postgres, platform, model)
 

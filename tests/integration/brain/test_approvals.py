@@ -240,7 +240,7 @@ async def test_approval_is_asked_for_by_the_configuration_as_it_is_now(
         assert call_of(question).name == "effects.read_it"
 
     async with opened(servers={"effects": effects.as_server()}) as platform:
-        await platform.services.leases.sweep(patience_seconds=0)
+        await platform.services.leases.sweep(grace_seconds=0)
         await platform.services.interrupts.answer(key, [InterruptAnswer(question.id, "resolved", YES)], "me")
         stream = await platform.finish(key)
 

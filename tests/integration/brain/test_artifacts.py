@@ -245,7 +245,7 @@ async def test_a_change_whose_result_was_kept_is_replayed_with_it_and_asks_nobod
     assert [result["artifact"] for result in stream.of("tool_result")] == [WHOLE, None]
     assert results(stream, "read_artifact")[0].startswith(poem(LINES)[5_000:5_030])
     asked = [json.dumps(body["messages"]) for body in platform.model.bodies]
-    assert len(asked) - len(set(asked)) <= 1  # what was being asked when the life ended
+    assert len(asked) - len(set(asked)) <= 1  # what was being asked when the execution ended
 
 
 async def test_a_change_whose_result_cant_be_kept_is_made_once_and_succeeds(

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 from psycopg import AsyncConnection
 
-from starling.app.worker.worker import working
+from starling.app.worker.worker import running_worker
 from starling.core.errors import ConflictError, LeaseLostError, NotFoundError
 from starling.core.ids import new_id
 from starling.core.runs import RunResult, RunStatus
@@ -296,7 +296,7 @@ async def test_a_flag_that_nobody_was_told_of_is_seen_with_the_next_heartbeat(
     opened: Open, script: ScriptedModel, database_url: str
 ) -> None:
     script.supervisor(Answer("", hold="for ever"))
-    async with opened(lease_seconds=1) as platform, working(platform.worker_runtime.worker):
+    async with opened(lease_seconds=1) as platform, running_worker(platform.worker_runtime.worker):
         key = await platform.accept("Hi.")
         await platform.model.received(1)
         await rows(database_url, "UPDATE runs SET cancel_requested = true")
@@ -351,7 +351,7 @@ async def test_cancelling_races_with_the_end_in_every_way(
         await platform.services.cancellation.cancel(key)
         return await platform.stream(key)
 
-    async with working(platform.worker_runtime.worker):
+    async with running_worker(platform.worker_runtime.worker):
         outcomes = [await race() for _ in range(rounds)]
 
     assert "cancelled" in {stream.status for stream in outcomes} <= {"succeeded", "cancelled"}
@@ -390,7 +390,7 @@ async def test_cancelling_races_with_a_question_and_with_its_answer(
         await asyncio.gather(answer(key), platform.services.cancellation.cancel(key))
         return await platform.stream(key)
 
-    async with working(platform.worker_runtime.worker):
+    async with running_worker(platform.worker_runtime.worker):
         outcomes = [await race(f"t{number}") for number in range(rounds)]
 
     assert {stream.status for stream in outcomes} <= {"cancelled", "succeeded"}

@@ -6,7 +6,7 @@ import pytest
 from psycopg import AsyncConnection
 
 from starling.app.runs.acceptance import RunRequest
-from starling.app.worker.worker import working
+from starling.app.worker.worker import running_worker
 from starling.core.errors import ConflictError
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.busy_thread_policy import Policy
@@ -92,7 +92,7 @@ async def test_many_that_interrupt_each_other_all_end_and_the_last_one_is_answer
     platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
     script.supervisor(decision(reply="Hello."))
-    async with working(platform.worker_runtime.worker):
+    async with running_worker(platform.worker_runtime.worker):
         keys = await asyncio.gather(*(accept(platform, "interrupt") for _ in range(10)))
         streams = [await platform.stream(key) for key in keys]
 

@@ -16,7 +16,7 @@ from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.uvicorn_server import bind, serving
 from starling.app.runtime.database import Database
-from starling.app.worker.worker import working
+from starling.app.worker.worker import running_worker
 from starling.core.ids import new_id
 from starling.core.settings import Settings
 from tests.support.sse import Event, read_events
@@ -58,7 +58,7 @@ async def api(module_database_url: str, tmp_path_factory: pytest.TempPathFactory
     async with (
         open_services(settings, database) as services,
         open_worker_runtime(settings, services) as worker_runtime,
-        working(worker_runtime.worker),
+        running_worker(worker_runtime.worker),
         open_access_control(settings, services.keys) as access,
         serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
         aiohttp.ClientSession(url) as client,

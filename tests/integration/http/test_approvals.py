@@ -19,7 +19,7 @@ from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.uvicorn_server import bind, serving
 from starling.app.runtime.database import Database
-from starling.app.worker.worker import working
+from starling.app.worker.worker import running_worker
 from starling.core.principal import Grant, Scope
 from starling.core.settings import ProviderSettings, Settings
 from starling.infra.postgres.audit import Actor, latest
@@ -90,7 +90,7 @@ async def open_desk(
     async with (
         open_services(settings, Database(database_url, database_url)) as services,
         open_worker_runtime(settings, services) as worker_runtime,
-        working(worker_runtime.worker),
+        running_worker(worker_runtime.worker),
         open_access_control(settings, services.keys) as access,
         serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
         aiohttp.ClientSession(url) as client,

@@ -201,7 +201,7 @@ async def _piece(api: Quiet, path: str, after: int, most: int) -> list[Event]:
 
 async def _write_slowly(quiet: Quiet, key: RunKey, chance: random.Random) -> None:
     writer = await quiet.writer(key)
-    with quiet.services.broadcast.writing(key.id):
+    with quiet.services.broadcast.local_writer(key.id):
         for number in range(100):
             for part in range(chance.randint(1, 4)):
                 writer.emit(Thinking(content=f"{number}.{part}", message_id="m"))

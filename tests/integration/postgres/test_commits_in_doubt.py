@@ -140,7 +140,7 @@ async def test_connections_that_die_again_and_again_are_survived_too(shaky: Shak
 
 
 async def test_a_postgres_that_stays_away_refuses_the_request(shaky: Shaky) -> None:
-    impatient = RunRepository(shaky.engine, defer_nothing, cap=8, patience_seconds=0.3)
+    impatient = RunRepository(shaky.engine, defer_nothing, cap=8, retry_seconds=0.3)
     await shaky.database.proxy.stop()
 
     with pytest.raises(DatabaseUnavailableError):
@@ -150,7 +150,7 @@ async def test_a_postgres_that_stays_away_refuses_the_request(shaky: Shaky) -> N
 
 
 async def test_a_postgres_that_comes_back_in_time_takes_the_request(shaky: Shaky) -> None:
-    patient = RunRepository(shaky.engine, defer_nothing, cap=8, patience_seconds=50)
+    patient = RunRepository(shaky.engine, defer_nothing, cap=8, retry_seconds=50)
     new, port = new_run(), shaky.database.proxy.port
     await shaky.database.proxy.stop()
     accepting = asyncio.get_running_loop().create_task(patient.accept(new))
@@ -167,7 +167,7 @@ async def test_connections_that_are_all_in_use_are_waited_for_once(database_url:
     narrow = open_engine(database_url, ConnectionLimits(size=1, free_seconds=0.2))
     async with asyncio.timeout(30), narrow.connect():
         with pytest.raises(DatabaseUnavailableError, match="stayed in use"):
-            await RunRepository(narrow, defer_nothing, cap=8, patience_seconds=600).accept(new_run())
+            await RunRepository(narrow, defer_nothing, cap=8, retry_seconds=600).accept(new_run())
     await narrow.dispose()
 
 
@@ -215,7 +215,7 @@ async def test_a_run_whose_end_is_in_doubt_needs_no_second_connection(shaky: Sha
     narrow = open_engine(shaky.database.url, ConnectionLimits(size=1, free_seconds=0.1))
     new = new_run()
     await shaky.repository.accept(new)
-    writer = RunWriter(narrow, await claimed(shaky.leases, new.key), Broadcast(), patience_seconds=2)
+    writer = RunWriter(narrow, await claimed(shaky.leases, new.key), Broadcast(), retry_seconds=2)
     shaky.database.proxy.cut("after")
 
     done = Done(usage=Usage(), status="succeeded", reply="Done.")

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.runs import RunConfig, RunLimits
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.runs.lease_renewal import Renewals
+from starling.infra.postgres.runs.lease_renewal import LeaseRenewer
 from tests.support.admission_harness import AdmissionHarness
 from tests.support.run_factories import claimed, new_run
 
@@ -53,7 +53,7 @@ async def test_an_expired_lease_is_taken_over_under_the_next_fence(
     second = await claimed(admission.leases, key)
 
     assert (first.run.fence, second.run.fence, second.run.crashes) == (1, 2, 1)
-    with Renewals(database_url, lease_seconds=60) as renewals:
+    with LeaseRenewer(database_url, lease_seconds=60) as renewals:
         assert renewals.renew([first.run, second.run]).held == {(key.id, 2)}
 
 
@@ -62,7 +62,7 @@ async def test_a_renewed_lease_holds(admission: AdmissionHarness, database_url: 
     claim = await claimed(admission.leases, key)
     await execute(database_url, "UPDATE runs SET lease_until = now() - interval '1 second'")
 
-    with Renewals(database_url, lease_seconds=60) as renewals:
+    with LeaseRenewer(database_url, lease_seconds=60) as renewals:
         renewals.renew([claim.run])
 
     assert not await admission.claims(key)
@@ -74,7 +74,7 @@ async def test_a_run_that_is_being_written_to_does_not_hold_up_the_others(
     keys = [await admission.accept(thread=thread) for thread in "ab"]
     locked, free = [(await claimed(admission.leases, key)).run for key in keys]
 
-    with Renewals(database_url, lease_seconds=60) as renewals:
+    with LeaseRenewer(database_url, lease_seconds=60) as renewals:
         async with await AsyncConnection.connect(database_url) as writing:
             await writing.execute("UPDATE runs SET seq = seq WHERE thread_id = 'a'")
             renewed = renewals.renew([locked, free])
@@ -88,13 +88,13 @@ async def test_a_renewal_tells_which_runs_are_to_be_cancelled(admission: Admissi
     runs = [(await claimed(admission.leases, await admission.accept(thread=thread))).run for thread in "ab"]
     await execute(database_url, "UPDATE runs SET cancel_requested = true WHERE thread_id = 'b'")
 
-    with Renewals(database_url, lease_seconds=60) as renewals:
+    with LeaseRenewer(database_url, lease_seconds=60) as renewals:
         assert renewals.renew(runs).cancelled == {(runs[1].id, 1)}
 
 
 async def test_a_worker_takes_back_what_it_does_not_know_that_it_holds(admission: AdmissionHarness) -> None:
     key = await admission.accept()
-    claim = partial(admission.leases.claim, key, lease_seconds=60, run_seconds=60, unaware=True)
+    claim = partial(admission.leases.claim, key, lease_seconds=60, run_seconds=60, reclaim_own=True)
     await claim(worker="mine")  # and the answer is lost
 
     others = await claim(worker="another")
@@ -113,7 +113,7 @@ async def test_the_sweep_queues_what_nobody_holds(admission: AdmissionHarness, d
     await execute(database_url, "UPDATE runs SET lease_until = now() - interval '1 s' WHERE thread_id = 'thread 1'")
     admission.queued.clear()
 
-    found = await admission.leases.sweep(patience_seconds=60)
+    found = await admission.leases.sweep(grace_seconds=60)
 
     assert found == 2
     assert set(admission.queued) == {missing, expired}
@@ -136,9 +136,9 @@ async def test_the_sweep_queues_a_runnable_run_whose_job_was_lost(
     key = await admission.accept()
     admission.queued.clear()
 
-    early = await admission.leases.sweep(patience_seconds=60)
+    early = await admission.leases.sweep(grace_seconds=60)
     await execute(database_url, "UPDATE runs SET admitted_at = now() - interval '61 seconds'")
-    late = await admission.leases.sweep(patience_seconds=60)
+    late = await admission.leases.sweep(grace_seconds=60)
 
     assert (early, late, admission.queued) == (0, 1, [key])
 
@@ -151,7 +151,7 @@ async def test_the_sweep_forgets_the_jobs_that_a_dead_worker_had_taken(
     await claimed(admission.leases, held)
     await execute(database_url, _TAKEN)
 
-    await admission.leases.sweep(patience_seconds=60)
+    await admission.leases.sweep(grace_seconds=60)
 
     async with await AsyncConnection.connect(database_url) as connection:
         left = await (await connection.execute("SELECT args ->> 'run_id' FROM procrastinate_jobs")).fetchall()
@@ -163,7 +163,7 @@ async def test_the_sweep_admits_a_head_that_was_missed(admission: AdmissionHarne
     await execute(database_url, "UPDATE runs SET admitted_at = NULL")
     admission.queued.clear()
 
-    await admission.leases.sweep(patience_seconds=60)
+    await admission.leases.sweep(grace_seconds=60)
 
     assert admission.queued == [key]
 

@@ -45,11 +45,11 @@ from starling.infra.postgres.engine import ConnectionLimits, open_engine
 from starling.infra.postgres.kill_switches import SwitchRepository, Target
 from starling.infra.postgres.outbox import Outbox
 from starling.infra.postgres.retention import Retention, Selection
-from starling.infra.postgres.runs.acceptance import Claim, RunKey, RunRepository, ThreadAsksError
+from starling.infra.postgres.runs.acceptance import Claim, OpenClarificationError, RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.idempotency import IdempotencyKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, InterruptRepository
-from starling.infra.postgres.runs.lease_renewal import Renewals
+from starling.infra.postgres.runs.lease_renewal import LeaseRenewer
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.termination import TerminationRepository
 from starling.infra.postgres.runs.writer import RunWriter
@@ -61,7 +61,12 @@ _THREADS: Final = ("a", "b")
 _CALLERS, _DEEDS = 12, 60
 _CONNECTIONS: Final = ConnectionLimits(size=24)
 _LOCAL = Actor.local("test")
-_LEGAL = (ConflictError, ThreadAsksError, LeaseLostError, NotFoundError)  # what one hears of those who were first
+_LEGAL = (
+    ConflictError,
+    OpenClarificationError,
+    LeaseLostError,
+    NotFoundError,
+)  # when another operation was first
 _SOME_RUN = "SELECT tenant, id::text FROM runs WHERE ended_at IS NULL ORDER BY random() LIMIT 1"
 _SOME_QUESTION = "SELECT tenant, run_id::text, id::text FROM interrupts WHERE state = 'open' ORDER BY random() LIMIT 1"
 _OTHERS = """
@@ -146,7 +151,7 @@ class Crowd:
             await self.end(claim)
 
     async def sweep(self) -> None:
-        await self.leases.sweep(patience_seconds=0.05)
+        await self.leases.sweep(grace_seconds=0.05)
 
     async def expire(self) -> None:
         await self.interrupts.expire()
@@ -162,7 +167,7 @@ class Crowd:
         await asyncio.to_thread(self._renew)
 
     def _renew(self) -> None:
-        with Renewals(self.url, lease_seconds=60) as renewals:
+        with LeaseRenewer(self.url, lease_seconds=60) as renewals:
             renewals.renew(list(self.held))
 
     async def switch(self) -> None:

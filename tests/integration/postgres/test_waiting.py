@@ -5,7 +5,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.app.runs.interrupts import InterruptService
 from starling.infra.postgres.runs.acceptance import RunRepository
-from starling.infra.postgres.runs.interrupts import MOST, InterruptRepository
+from starling.infra.postgres.runs.interrupts import BATCH_LIMIT, InterruptRepository
 from tests.support.run_factories import defer_nothing, new_run
 
 _ASK = b"""
@@ -20,11 +20,11 @@ async def test_more_interrupts_than_are_read_at_once_are_all_listed(engine: Asyn
     new = new_run()
     await runs.accept(new)
     async with await AsyncConnection.connect(database_url) as connection:
-        await connection.execute(_ASK, (MOST + 1,))
+        await connection.execute(_ASK, (BATCH_LIMIT + 1,))
     answering = InterruptService(InterruptRepository(engine, runs))
 
     listed = await answering.all_waiting(new.key.tenant)
     at_once = await answering.repository.waiting(new.key.tenant)
 
-    assert (len(listed), len(at_once)) == (MOST + 1, MOST)
+    assert (len(listed), len(at_once)) == (BATCH_LIMIT + 1, BATCH_LIMIT)
     assert [item.id for item in listed] == sorted({item.id for item in listed})

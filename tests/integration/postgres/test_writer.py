@@ -149,15 +149,15 @@ async def test_a_commit_whose_answer_was_lost_is_not_repeated(
     engine: AsyncEngine, writer: RunWriter, reader: RunReader, claim: Claim
 ) -> None:
     """The second writer is the first one, as it would be had it not heard of its commit."""
-    unaware = RunWriter(engine, claim, Broadcast())
+    reclaim_own = RunWriter(engine, claim, Broadcast())
     writer.emit(say("one"))
     await writer.flush()
-    unaware.emit(say("one"))
-    unaware.record(ENTRY)
-    await unaware.flush()
-    unaware.emit(say("two"))
-    await unaware.flush()
-    await unaware.close()
+    reclaim_own.emit(say("one"))
+    reclaim_own.record(ENTRY)
+    await reclaim_own.flush()
+    reclaim_own.emit(say("two"))
+    await reclaim_own.flush()
+    await reclaim_own.close()
 
     assert await written(reader, claim) == [(2, "one"), (3, "two")]
     assert await reader.journal(key_of(claim)) == []
@@ -175,7 +175,7 @@ async def test_a_failed_write_writes_nothing_of_its_batch(writer: RunWriter, rea
 
 async def test_a_postgres_that_stays_away_is_reported_after_a_while(claim: Claim) -> None:
     away = open_engine("postgresql://nobody@127.0.0.1:9/none")
-    writer = RunWriter(away, claim, Broadcast(), patience_seconds=0.2)
+    writer = RunWriter(away, claim, Broadcast(), retry_seconds=0.2)
     writer.emit(say("one"))
 
     with pytest.raises(RunUnwritableError):

@@ -24,7 +24,7 @@ from starling.app.http.uvicorn_server import bind, serving
 from starling.app.runtime.configuration_check import check_configuration
 from starling.app.runtime.database import Database, keep_embedded_running, open_database, wait_for_database
 from starling.app.runtime.gc_tuning import freeze_startup_objects
-from starling.app.worker.worker import working
+from starling.app.worker.worker import running_worker
 from starling.core.llm import ModelRole
 from starling.core.settings import Settings
 
@@ -73,7 +73,7 @@ async def _run(settings: Settings, database: Database, listener: socket.socket, 
             access = await stack.enter_async_context(open_access_control(settings, services.keys))
             now("Registering MCP servers …")
             runtime = await stack.enter_async_context(open_worker_runtime(settings, services))
-            worker = await stack.enter_async_context(working(runtime.worker))
+            worker = await stack.enter_async_context(running_worker(runtime.worker))
             api = make_app(services, version("starling-swarm"), access)
             address = await stack.enter_async_context(serving(api, listener))
         freeze_startup_objects()

@@ -70,7 +70,7 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
         stack.push_async_callback(streams.dispose)
         hub = await stack.enter_async_context(open_hub(database.direct_url))
         broadcast = Broadcast(hub)
-        stack.enter_context(broadcast.following(hub))
+        stack.enter_context(broadcast.subscribed(hub))
         queue = await stack.enter_async_context(open_queue(database.direct_url, hub))
         reader = RunReader(engine, broadcast, streams=streams)
         stack.push_async_callback(reader.close)

@@ -22,14 +22,14 @@ from starling.app.runs.cancellation import CancellationListener
 from starling.app.runtime.outbox_relay import relay_outbox
 from starling.app.telemetry.instrumentation import MeasuredModels, MeasuredRuns, MeasuredTools
 from starling.app.worker.heartbeat import Heartbeat
-from starling.app.worker.worker import Work, Worker
+from starling.app.worker.worker import RunHandlers, Worker
 from starling.core.clock import SystemClock
 from starling.core.settings import Settings, environment
 from starling.core.tools import ServerListing
 from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.factory import open_models
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.runs.lease_renewal import Renewals
+from starling.infra.postgres.runs.lease_renewal import LeaseRenewer
 from starling.infra.tracing.factory import open_tracer
 
 
@@ -94,14 +94,14 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
             )
         )
         execute = MeasuredRuns(epoch_follower.before(brain.execute), metrics)
-        work = Work(execute, brain.park, brain.drain, sweeps=[services.interrupts.expire])
+        work = RunHandlers(execute, brain.park, brain.drain, sweeps=[services.interrupts.expire])
         worker = Worker(services.queue, services.leases, _heartbeat(settings, services, lives), work, settings.limits)
         yield WorkerRuntime(gateway, registry, epoch_follower, brain, worker, models, listings, epoch)
 
 
 def _heartbeat(settings: Settings, services: Services, lives: ActiveRuns) -> Heartbeat:
     seconds = settings.limits.lease_seconds
-    return Heartbeat(Renewals(services.direct_url, lease_seconds=seconds), seconds, lives.cancel)
+    return Heartbeat(LeaseRenewer(services.direct_url, lease_seconds=seconds), seconds, lives.cancel)
 
 
 async def _register(settings: Settings, gateway: Gateway) -> tuple[ServerListing, ...]:

@@ -13,7 +13,7 @@ from starling.core.json import digest, storable, storable_text
 from starling.core.principal import Principal
 from starling.core.runs import RunConfig, RunStatus
 from starling.core.settings import Limits
-from starling.infra.postgres.runs.acceptance import NewRun, RunKey, RunRepository, ThreadAsksError
+from starling.infra.postgres.runs.acceptance import NewRun, OpenClarificationError, RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Listener
 from starling.infra.postgres.runs.busy_thread_policy import Policy
 from starling.infra.postgres.runs.idempotency import IdempotencyKey
@@ -88,7 +88,7 @@ class RunAcceptance:
         )
         try:
             acceptance = await self.runs.accept(new)
-        except (ThreadAsksError, ConflictError):
+        except (OpenClarificationError, ConflictError):
             if answered := await self._answered(new, principal):
                 return answered
             acceptance = await self.runs.accept(replace(new, may_answer=False))
@@ -100,7 +100,7 @@ class RunAcceptance:
             events = self._stream(key, StoredEvent(1, started.type, started.model_dump(mode="json")), listener)
             return AcceptedRun(key, started, acceptance.status, events)
         key = RunKey(principal.tenant, started.run_id)
-        return AcceptedRun(key, started, acceptance.status, self.reader.following(key))
+        return AcceptedRun(key, started, acceptance.status, self.reader.follow_batches(key))
 
     async def _answered(self, message: NewRun, principal: Principal) -> AcceptedRun | None:
         """Use a message as the answer that a run of its thread waits for; return that run, from its next event on."""
@@ -109,7 +109,7 @@ class RunAcceptance:
             return None
         key, after = answered
         add_to_log_context(run_id=key.id, trace_id=found.started.trace_id, correlation_id=found.started.correlation_id)
-        return AcceptedRun(key, found.started, found.status, self.reader.following(key, after=after))
+        return AcceptedRun(key, found.started, found.status, self.reader.follow_batches(key, after=after))
 
     def _checked(self, text: str) -> str:
         text = storable_text(text).strip()

@@ -12,7 +12,7 @@ from starling.core.errors import DatabaseUnavailableError, LeaseLostError
 from starling.core.runs import RunStatus
 from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.runs.busy_thread_policy import CANCELS
+from starling.infra.postgres.runs.busy_thread_policy import CANCEL_CHANNEL
 from starling.infra.postgres.runs.termination import TerminationRepository
 
 _LOOK_SECONDS = 5.0  # for a notice that was missed
@@ -64,7 +64,7 @@ class CancellationListener:
             yield
 
     async def _listen(self, hub: NotificationHub) -> None:
-        async with aclosing(hub.notices(CANCELS, at_least_every=_LOOK_SECONDS)) as bell:
+        async with aclosing(hub.notices(CANCEL_CHANNEL, at_least_every=_LOOK_SECONDS)) as bell:
             async for _ in bell:
                 try:
                     self.lives.cancel_all(await self.repository.flagged())

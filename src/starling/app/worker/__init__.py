@@ -1,1 +1,1 @@
-"""The worker: claims runs, executes them and keeps their leases."""
+"""The worker: claims runs, executes them and renews their leases."""

@@ -1,4 +1,4 @@
-"""Keeps the leases of runs, from a thread of its own: a loop that is blocked keeps them too."""
+"""Renewal of run leases in a separate thread, so that a blocked event loop does not lose them."""
 
 import asyncio
 import logging
@@ -11,12 +11,12 @@ from threading import Event
 from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.runs import Run
-from starling.infra.postgres.runs.lease_renewal import Hold, Renewals, Renewed
+from starling.infra.postgres.runs.lease_renewal import LeaseKey, LeaseRenewer, RenewalResult
 
-_BEATS = 3  # of a lease, when all goes well
-_SURE = 5 / 6  # of a lease is counted on: what is left is for stopping before somebody else may start
-_LOOKS = 20  # of a lease, for leases that have run out
-_RETRIES = 15  # of a lease
+_RENEWALS_PER_LEASE = 3  # while renewals succeed
+_TRUSTED_SHARE = 5 / 6  # of a lease; the rest is the time to stop a run before another worker may claim it
+_EXPIRY_CHECKS_PER_LEASE = 20
+_RETRIES_PER_LEASE = 15  # after a renewal that failed or met a locked row
 
 _log = logging.getLogger(__name__)
 
@@ -25,55 +25,58 @@ _log = logging.getLogger(__name__)
 class _Lease:
     run: Run
     since: float  # in `lease_time`: when the claim or the last renewal that succeeded *began*
-    lose: Callable[[], object]
+    on_lost: Callable[[], object]
 
 
 class Heartbeat:
-    """Renews the leases of the runs that it holds, and says which are lost.
+    """Renews the leases of the registered runs and calls back when one is lost.
 
-    A lease is lost when the fence has moved on, or when it couldn't be renewed for so long that it may end.
+    A lease is lost when the run's fence has changed, or when it was not renewed for so long that it may expire.
     """
 
-    def __init__(self, renewals: Renewals, lease_seconds: float, on_cancel: Callable[[str], None]) -> None:
+    def __init__(self, renewals: LeaseRenewer, lease_seconds: float, on_cancel: Callable[[str], None]) -> None:
         self._renewals = renewals
         self._seconds = lease_seconds
         self._on_cancel = on_cancel
-        self._leases: dict[Hold, _Lease] = {}
-        self._runs: Sequence[Run] = ()  # what the thread sees
+        self._leases: dict[LeaseKey, _Lease] = {}
+        self._runs: Sequence[Run] = ()  # the snapshot that the renewal thread reads
 
-    def hold(self, run: Run, since: float, lose: Callable[[], object]) -> None:
-        """Keep the lease of a run that was claimed; `lose` is called, in the loop, once it is lost."""
-        self._leases[run.id, run.fence] = _Lease(run, since, lose)
-        self._changed()
+    def add(self, run: Run, since: float, on_lost: Callable[[], object]) -> None:
+        """Renew the lease of a claimed run from now on; `on_lost` is called in the event loop when it is lost.
 
-    def let_go(self, run: Run) -> None:
-        """Keep it no longer."""
+        `since` is the `lease_time` at which the claim began.
+        """
+        self._leases[run.id, run.fence] = _Lease(run, since, on_lost)
+        self._publish_runs()
+
+    def remove(self, run: Run) -> None:
+        """Stop renewing the lease of a run."""
         self._leases.pop((run.id, run.fence), None)
-        self._changed()
+        self._publish_runs()
 
     @asynccontextmanager
-    async def beating(self) -> AsyncGenerator[asyncio.Future[None]]:
-        """Keep leases for as long as the context lasts. Gives what ends before that only with an error."""
+    async def running(self) -> AsyncGenerator[asyncio.Future[None]]:
+        """Renew leases while the context lasts; yield a future that completes earlier only with an error."""
         loop = asyncio.get_running_loop()
-        watch = loop.create_task(self._watch(), name="watch-leases")
+        expiry_task = loop.create_task(self._stop_expired(), name="stop-expired-leases")
         thread = ThreadPoolExecutor(1, thread_name_prefix="heartbeat")
         ended = Event()
-        beats = loop.run_in_executor(thread, self._beat, loop, ended)
+        renewing = loop.run_in_executor(thread, self._renew_until_ended, loop, ended)
         try:
-            yield beats
+            yield renewing
         finally:
             ended.set()
-            watch.cancel()
-            await asyncio.gather(watch, beats, return_exceptions=True)
+            expiry_task.cancel()
+            await asyncio.gather(expiry_task, renewing, return_exceptions=True)
             thread.shutdown(wait=False)
 
-    def _beat(self, loop: asyncio.AbstractEventLoop, ended: Event) -> None:
-        """Renew until the end. The only code here that runs in the thread."""
-        pause = self._seconds / _BEATS
+    def _renew_until_ended(self, loop: asyncio.AbstractEventLoop, ended: Event) -> None:
+        """Renew until `ended` is set. Only this method and `_renew` run in the thread."""
+        pause = self._seconds / _RENEWALS_PER_LEASE
         with self._renewals:
             while not ended.wait(pause):
                 renewed = self._renew(loop, self._runs)
-                pause = self._seconds / (_BEATS if renewed else _RETRIES)
+                pause = self._seconds / (_RENEWALS_PER_LEASE if renewed else _RETRIES_PER_LEASE)
 
     def _renew(self, loop: asyncio.AbstractEventLoop, runs: Sequence[Run]) -> bool:
         if not runs:
@@ -84,33 +87,33 @@ class Heartbeat:
         except DatabaseUnavailableError as error:
             _log.warning("leases can't be renewed: %s", error)
             return False
-        loop.call_soon_threadsafe(self._take, begun, runs, renewed)
+        loop.call_soon_threadsafe(self._apply, begun, runs, renewed)
         return not renewed.locked
 
-    def _take(self, begun: float, runs: Sequence[Run], renewed: Renewed) -> None:
-        for hold in ((run.id, run.fence) for run in runs):
-            lease = self._leases.get(hold)
+    def _apply(self, begun: float, runs: Sequence[Run], renewed: RenewalResult) -> None:
+        for key in ((run.id, run.fence) for run in runs):
+            lease = self._leases.get(key)
             if lease is None:
                 continue
-            if hold not in renewed.held:
-                self._lose(lease, "another worker has it")
-            elif hold not in renewed.locked:
+            if key not in renewed.held:
+                self._lose(lease, "another worker claimed it")
+            elif key not in renewed.locked:
                 lease.since = begun
-            if hold in renewed.cancelled:
+            if key in renewed.cancelled:
                 self._on_cancel(lease.run.id)
 
-    async def _watch(self) -> None:
+    async def _stop_expired(self) -> None:
         while True:
-            await asyncio.sleep(self._seconds / _LOOKS)
-            lapsed = lease_time() - self._seconds * _SURE
+            await asyncio.sleep(self._seconds / _EXPIRY_CHECKS_PER_LEASE)
+            lapsed = lease_time() - self._seconds * _TRUSTED_SHARE
             for lease in list(self._leases.values()):
                 if lease.since < lapsed:
                     self._lose(lease, "its lease couldn't be renewed")
 
     def _lose(self, lease: _Lease, reason: str) -> None:
-        _log.warning("run %s is stopped here: %s", lease.run.id, reason)
-        self.let_go(lease.run)
-        lease.lose()
+        _log.warning("run %s is stopped in this worker: %s", lease.run.id, reason)
+        self.remove(lease.run)
+        lease.on_lost()
 
-    def _changed(self) -> None:
+    def _publish_runs(self) -> None:
         self._runs = tuple(lease.run for lease in self._leases.values())

@@ -1,4 +1,4 @@
-"""Claims runs and brings them to their end, under leases that its heartbeat keeps."""
+"""The worker loop: claim runs, execute them under renewed leases, hand back what is unfinished."""
 
 import asyncio
 import logging
@@ -21,22 +21,26 @@ from starling.core.runs import Run, RunResult
 from starling.core.settings import Limits
 from starling.infra.postgres.retry_backoff import retry_while_unavailable
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
-from starling.infra.postgres.runs.lease_renewal import Hold
+from starling.infra.postgres.runs.lease_renewal import LeaseKey
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.queue.run_queue import RunQueue
 
 _SWEEP_SECONDS = 5.0
-_STOP_SECONDS = 10.0  # then whatever still waits for Postgres is left to its lease
+_STOP_SECONDS = 10.0  # after which a run that still waits for Postgres is left until its lease expires
 _log = logging.getLogger(__name__)
 
 type Execute = Callable[[Claim], Awaitable[RunResult | None]]
-"""Returns what the run came to, None where only this life of it is over: it waits, or goes on later."""
+"""Returns the result of the run, or None where only this execution has ended: the run waits or continues later."""
 type Sweep = Callable[[], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What is done with runs. `drain` has lives end after the step that they are in, and `sweeps` come by and by."""
+class RunHandlers:
+    """The functions that a worker calls.
+
+    `execute` runs a claimed run; `park` takes one that crashed too often; `drain` makes executions end after their
+    current step; `sweeps` are called after each sweep of the leases.
+    """
 
     execute: Execute
     park: Execute
@@ -45,93 +49,95 @@ class Work:
 
 
 class Worker:
-    """Works on many runs at once. A run whose lease is lost is stopped, before another worker may go on with it."""
+    """Executes several runs at a time. A run whose lease is lost is stopped before another worker may claim it."""
 
-    def __init__(self, queue: RunQueue, leases: Leases, heartbeat: Heartbeat, work: Work, limits: Limits) -> None:
+    def __init__(
+        self, queue: RunQueue, leases: Leases, heartbeat: Heartbeat, handlers: RunHandlers, limits: Limits
+    ) -> None:
         self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self._queue = queue
         self._leases = leases
         self._heartbeat = heartbeat
-        self._work = work
+        self._handlers = handlers
         self._limits = limits
-        self._lives: dict[Hold, asyncio.Task[None]] = {}
-        self._holders: set[asyncio.Task[None]] = set()
-        self._in_hand: Counter[str] = Counter()
-        self._broken: set[str] = set()  # runs whose last life here ended in a way that nobody expected
-        self._drained: Counter[str] = Counter()  # what became of the runs that were in hand
+        self._executions: dict[LeaseKey, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._in_process: Counter[str] = Counter()
+        self._failed: set[str] = set()  # ids of runs whose last execution here raised an unexpected error
+        self._drain_counts: Counter[str] = Counter()  # outcomes of the runs that were held when draining began
         self._draining = asyncio.Event()
         self._stopping = False
 
     def drain(self) -> None:
-        """Take no more runs, and let those in hand come to the end of the step that they are in: then `work` ends."""
-        self._drained = Counter(held=len(self._holders))
+        """Claim no more runs and end the current ones after their current step; `work` returns then."""
+        self._drain_counts = Counter(held=len(self._tasks))
         self._draining.set()
-        self._work.drain()
+        self._handlers.drain()
 
     async def work(self) -> None:
-        """Work until drained or cancelled. What is unfinished then is handed back, for others to go on with."""
+        """Process runs until drained or cancelled, then hand unfinished runs back to the queue."""
         loop = asyncio.get_running_loop()
         self._stopping = False
-        async with self._heartbeat.beating() as beats, in_background(self._sweep_while_full(), "sweep-while-full"):
-            queue = self._queue.work(self._take, self._sweep, concurrency=self._limits.runs_per_worker)
+        async with self._heartbeat.running() as renewing, in_background(self._sweep_while_full(), "sweep-while-full"):
+            queue = self._queue.work(self._start, self._sweep, concurrency=self._limits.runs_per_worker)
             fetching = loop.create_task(queue, name="fetch-runs")
             try:
-                await self._until_drained(fetching, beats)
+                await self._until_drained(fetching, renewing)
             finally:
                 fetching.cancel()
                 await self._hand_back(fetching)
-                self._say_what_became()
+                self._log_drain_summary()
 
-    async def _until_drained(self, fetching: asyncio.Task[None], beats: asyncio.Future[None]) -> None:
+    async def _until_drained(self, fetching: asyncio.Task[None], renewing: asyncio.Future[None]) -> None:
         draining = asyncio.get_running_loop().create_task(self._draining.wait(), name="drain")
         try:
-            ended, _ = await asyncio.wait({fetching, beats, draining}, return_when=asyncio.FIRST_COMPLETED)
+            ended, _ = await asyncio.wait({fetching, renewing, draining}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             draining.cancel()
         for task in ended - {draining}:
-            task.result()  # neither ends but with an error
+            task.result()  # each of the two ends only with an error
         fetching.cancel()
-        if self._holders:
-            _log.info("runs that come to the end of a step before this worker stops: %d", len(self._holders))
-            await asyncio.wait(self._holders, timeout=self._limits.drain_seconds)
+        if self._tasks:
+            _log.info("runs that come to the end of a step before this worker stops: %d", len(self._tasks))
+            await asyncio.wait(self._tasks, timeout=self._limits.drain_seconds)
 
     async def _hand_back(self, fetching: asyncio.Task[None]) -> None:
         self._stopping = True
-        for life in self._lives.values():
-            life.cancel()
-        await asyncio.wait({fetching, *self._holders}, timeout=_STOP_SECONDS)
-        for holder in self._holders:
-            _log.warning("%s waits for the end of its lease", holder.get_name())
-            holder.cancel()
-        await asyncio.gather(*self._holders, return_exceptions=True)
+        for execution in self._executions.values():
+            execution.cancel()
+        await asyncio.wait({fetching, *self._tasks}, timeout=_STOP_SECONDS)
+        for task in self._tasks:
+            _log.warning("%s could not be handed back: its lease has to expire", task.get_name())
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _say_what_became(self) -> None:
-        became = self._drained
-        if became["held"]:
-            _log.info("drained; runs that ended: %d, handed back: %d", became["ended"], became["handed_back"])
+    def _log_drain_summary(self) -> None:
+        summary = self._drain_counts
+        if summary["held"]:
+            _log.info("drained; runs that ended: %d, handed back: %d", summary["ended"], summary["handed_back"])
 
-    async def _take(self, key: RunKey) -> None:
-        holder = asyncio.get_running_loop().create_task(self._hold(key), name=f"hold-{key.id}")
-        self._holders.add(holder)
-        holder.add_done_callback(self._holders.discard)
-        await asyncio.shield(holder)  # a queue that restarts doesn't take its runs with it
+    async def _start(self, key: RunKey) -> None:
+        task = asyncio.get_running_loop().create_task(self._process(key), name=f"process-{key.id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await asyncio.shield(task)  # a restart of the queue must not cancel the runs
 
-    async def _hold(self, key: RunKey) -> None:
-        self._in_hand[key.id] += 1
+    async def _process(self, key: RunKey) -> None:
+        self._in_process[key.id] += 1
         try:
             if self._stopping or self._draining.is_set():
-                await self._leases.pass_on(key)  # it was being fetched just then
+                await self._leases.requeue(key)  # the job was fetched just before draining began
                 return
             claim, since = await retry_while_unavailable(partial(self._claim, key), seconds=self._limits.lease_seconds)
             if claim is not None:
-                await self._hold_claimed(claim, since)
+                await self._execute_claimed(claim, since)
         except DatabaseUnavailableError as error:
-            _log.warning("run %s waits for the next sweep: %s", key.id, error)
+            _log.warning("run %s could not be claimed and waits for the next sweep: %s", key.id, error)
         except Exception:
-            self._broken.add(key.id)
+            self._failed.add(key.id)
             raise
         finally:
-            self._in_hand -= Counter({key.id: 1})  # which forgets what it counts no more of
+            self._in_process -= Counter({key.id: 1})  # Counter subtraction drops entries that reach zero
 
     async def _claim(self, key: RunKey) -> tuple[Claim | None, float]:
         since = lease_time()
@@ -140,82 +146,82 @@ class Worker:
             worker=self.name,
             lease_seconds=self._limits.lease_seconds,
             run_seconds=self._limits.run_seconds,
-            unaware=self._in_hand[key.id] == 1 and key.id not in self._broken,
+            reclaim_own=self._in_process[key.id] == 1 and key.id not in self._failed,
         )
-        self._broken.discard(key.id)
+        self._failed.discard(key.id)
         return claim, since
 
-    async def _hold_claimed(self, claim: Claim, since: float) -> None:
-        """See to it that a life ends before its lease does, and that what it leaves unfinished is handed back."""
+    async def _execute_claimed(self, claim: Claim, since: float) -> None:
+        """Execute a claimed run, stop it if its lease is lost, and hand it back if it is unfinished."""
         run, loop = claim.run, asyncio.get_running_loop()
-        life = loop.create_task(self._live(claim), name=f"run-{run.id}")
-        self._lives[run.id, run.fence] = life
-        self._heartbeat.hold(run, since, life.cancel)
+        execution = loop.create_task(self._execute(claim), name=f"run-{run.id}")
+        self._executions[run.id, run.fence] = execution
+        self._heartbeat.add(run, since, execution.cancel)
         if self._stopping:
-            life.cancel()
+            execution.cancel()
         try:
-            await asyncio.wait({life})
+            await asyncio.wait({execution})
         finally:
-            life.cancel()
-            self._heartbeat.let_go(run)
-            del self._lives[run.id, run.fence]
-        if life.cancelled() or self._draining.is_set():
+            execution.cancel()
+            self._heartbeat.remove(run)
+            del self._executions[run.id, run.fence]
+        if execution.cancelled() or self._draining.is_set():
             await self._release(run)
-        if not life.cancelled():
-            life.result()
+        if not execution.cancelled():
+            execution.result()
 
-    async def _live(self, claim: Claim) -> None:
+    async def _execute(self, claim: Claim) -> None:
         begun = perf_counter()
-        parks = claim.run.crashes >= self._limits.crashes_per_run
-        do = self._work.park if parks else self._work.execute
+        park = claim.run.crashes >= self._limits.crashes_per_run
+        handler = self._handlers.park if park else self._handlers.execute
         with run_log_context(claim.run):
             try:
-                result = await do(claim)
+                result = await handler(claim)
             except (LeaseLostError, DatabaseUnavailableError) as error:
-                _log.warning("run %s goes on elsewhere or later: %s", claim.run.id, error)
-                if isinstance(error, RunUnwritableError) and not parks:  # its lease was renewed all the time
-                    self._broken.add(claim.run.id)
+                _log.warning("run %s stopped in this worker and continues elsewhere or later: %s", claim.run.id, error)
+                if isinstance(error, RunUnwritableError) and not park:  # although its lease was renewed
+                    self._failed.add(claim.run.id)
             else:
-                more = {"ms": round((perf_counter() - begun) * 1000)}
+                fields = {"ms": round((perf_counter() - begun) * 1000)}
                 if result is None:
-                    _log.info("life ended", extra=more)
+                    _log.info("execution ended", extra=fields)
                 else:
-                    self._drained["ended"] += 1
-                    _log.info("run ended", extra=more | {"status": result.status})
+                    self._drain_counts["ended"] += 1
+                    _log.info("run ended", extra=fields | {"status": result.status})
 
     async def _release(self, run: Run) -> None:
-        """Hand a run back, if we still hold it; while Postgres is away, again and again."""
+        """Hand a run back if its fence is still ours; retry while Postgres is unavailable."""
         if await retry_while_unavailable(partial(self._leases.release, run), give_up=lambda: self._stopping):
-            self._drained["handed_back"] += 1
+            self._drain_counts["handed_back"] += 1
 
     async def _sweep_while_full(self) -> None:
-        """Sweep where the queue can't have it done: it waits for a free hand, and there may be none anywhere."""
+        """Sweep while all slots are taken: the queue's sweep job needs a free slot, and no worker may have one."""
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
-            if len(self._holders) < self._limits.runs_per_worker:
+            if len(self._tasks) < self._limits.runs_per_worker:
                 continue
             try:
                 await self._sweep()
-            except Exception:  # noqa: BLE001 - the worker's edge: the next one may fare better
+            except Exception:  # noqa: BLE001 - the worker's edge: the next sweep may succeed
                 _log.exception("the sweep failed")
 
     async def _sweep(self) -> None:
         try:
-            found = await self._leases.sweep(patience_seconds=self._limits.lease_seconds)
-            for sweep in self._work.sweeps:
+            found = await self._leases.sweep(grace_seconds=self._limits.lease_seconds)
+            for sweep in self._handlers.sweeps:
                 await sweep()
         except DatabaseUnavailableError as error:
-            _log.warning("the sweep waits: %s", error)
+            _log.warning("the sweep is postponed: %s", error)
             return
         if found:
-            _log.warning("%d runs that nobody held were queued again", found)
+            _log.warning("%d runs without a valid lease were queued again", found)
 
 
 @asynccontextmanager
-async def working(worker: Worker) -> AsyncGenerator[asyncio.Task[None]]:
-    """Let the worker work in the background for as long as the context lasts; gives its task.
+async def running_worker(worker: Worker) -> AsyncGenerator[asyncio.Task[None]]:
+    """Run the worker in the background while the context lasts; yield its task.
 
-    The task ends before that only when the worker was drained, or with an error.
+    The task ends earlier only when the worker was drained, or with an error.
     """
     task = asyncio.get_running_loop().create_task(worker.work(), name="worker")
     try:

@@ -1,4 +1,4 @@
-"""Jobs that say which run may be claimed, and the periodic sweep. The run row decides who owns a run, not the job."""
+"""The job queue of runs that may be claimed, and the periodic sweep. The run row decides which worker owns a run."""
 
 import asyncio
 import logging
@@ -25,23 +25,23 @@ type Sweep = Callable[[], Awaitable[None]]
 
 QUEUE = "runs"
 _SWEEP = "starling.sweep"
-_SWEEP_CRON = "* * * * * */5"  # every five seconds: the sixth field counts them
+_SWEEP_CRON = "* * * * * */5"  # every five seconds: the sixth field is seconds
 _FETCH_SECONDS = 5.0
 _ABORT_SECONDS = 1.0
 _RESTART_SECONDS = 0.5
 _POOL_SIZE = 3
 _POOL_SECONDS = 5.0
-_JOB = '{"type": "job_inserted", "job_id": 0}'  # procrastinate's own notification, of no job in particular
-_OPTIONS = "-c synchronous_commit=off -c statement_timeout=30s -c lock_timeout=10s"
+_JOB_NOTIFICATION = '{"type": "job_inserted", "job_id": 0}'  # the payload that procrastinate sends; 0 is no job's id
+_SERVER_OPTIONS = "-c synchronous_commit=off -c statement_timeout=30s -c lock_timeout=10s"
 
 _log = logging.getLogger(__name__)
 
 
 class RunQueue:
-    """Defers jobs in the caller's transaction and works on them until it is cancelled.
+    """Defers jobs in the caller's transaction, and processes jobs until cancelled.
 
-    While it works, runs that this process accepts can be handed to the same handler directly: `reserve`, then `start`
-    or `release`. Both ways together hold at most `concurrency` runs.
+    While `work` runs, runs accepted by this process can skip the queue: `reserve` a slot, then `start` or `release`.
+    Fetched and directly started runs together take at most `concurrency` slots.
     """
 
     def __init__(self, app: procrastinate.App, connector: "_Connector") -> None:
@@ -50,18 +50,18 @@ class RunQueue:
         self._handler: Handler | None = None
         self._sweep: Sweep | None = None
         self._slots = self._used = 0
-        self._was_full = False
+        self._fetch_skipped = False
         self._direct: set[asyncio.Task[None]] = set()
         app.job_manager = _Jobs(connector, self._is_free)
         self._task = app.task(name="starling.run", queue=QUEUE)(self._run)
-        swept = app.task(name=_SWEEP, queue=QUEUE, queueing_lock=_SWEEP, priority=1)  # before runs that stand in line
+        swept = app.task(name=_SWEEP, queue=QUEUE, queueing_lock=_SWEEP, priority=1)  # ahead of queued runs
         sweep = swept(self._sweep_once)
         app.periodic(cron=_SWEEP_CRON)(sweep)
 
     async def defer(self, connection: Connection, keys: Sequence[RunKey]) -> None:
-        """Queue these runs when the transaction of `connection` commits. One waiting job a run at most.
+        """Queue these runs when the transaction of `connection` commits, with at most one pending job per run.
 
-        Raises the driver's own errors, as every other statement of that transaction does.
+        Raises the driver's errors, as every other statement of that transaction does.
         """
         for key in keys:
             job = self._task.configure(connection=connection, queueing_lock=key.id)
@@ -71,27 +71,27 @@ class RunQueue:
                 raise error.__cause__ or error from None
 
     def reserve(self) -> bool:
-        """Keep a slot for a run that is being accepted in this process; False where no worker here has a free one."""
+        """Reserve a slot for a run that this process is accepting; return False where none is free."""
         if not self._is_free():
             return False
         self._used += 1
         return True
 
     def start(self, key: RunKey) -> None:
-        """Hand a run to the worker of this process, in the slot that was reserved for it."""
-        task = asyncio.get_running_loop().create_task(self._take(key), name=f"take-{key.id}")
+        """Start a run in the worker of this process, in its reserved slot."""
+        task = asyncio.get_running_loop().create_task(self._handle(key), name=f"handle-{key.id}")
         self._direct.add(task)
         task.add_done_callback(self._direct_ended)
 
     def release(self) -> None:
-        """Give a slot back."""
+        """Free a slot."""
         self._used -= 1
-        if self._was_full:
-            self._was_full = False
-            self._connector.look()
+        if self._fetch_skipped:
+            self._fetch_skipped = False
+            self._connector.trigger_fetch()
 
     async def work(self, handler: Handler, sweep: Sweep, *, concurrency: int) -> None:
-        """Hand jobs to `handler` for ever, `concurrency` at a time; begin again whenever Postgres was away."""
+        """Pass jobs to `handler` until cancelled, `concurrency` at a time; restart after Postgres was unavailable."""
         self._handler, self._sweep, self._slots = handler, sweep, concurrency
         try:
             while True:
@@ -114,11 +114,11 @@ class RunQueue:
             )
         except ProcrastinateException as error:
             _end_if_cancelled(error)
-            _log.warning("the queue can't be reached: %s", error)
+            _log.warning("the queue could not be reached and is restarted: %s", error)
 
     def _is_free(self) -> bool:
-        self._was_full = self._used >= self._slots
-        return not self._was_full
+        self._fetch_skipped = self._used >= self._slots
+        return not self._fetch_skipped
 
     def _direct_ended(self, task: asyncio.Task[None]) -> None:
         self._direct.discard(task)
@@ -126,14 +126,14 @@ class RunQueue:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("%s failed", task.get_name(), exc_info=error)
 
-    async def _take(self, key: RunKey) -> None:
+    async def _handle(self, key: RunKey) -> None:
         assert self._handler is not None
         await self._handler(key)
 
     async def _run(self, *, tenant: str, run_id: str) -> None:
         self._used += 1
         try:
-            await self._take(RunKey(tenant, run_id))
+            await self._handle(RunKey(tenant, run_id))
         finally:
             self.release()
 
@@ -144,14 +144,14 @@ class RunQueue:
 
 
 class _Connector(procrastinate.PsycopgConnector):
-    """Listens through the process's one connection for notifications, where it has one."""
+    """Listens through the notification hub of the process, if one is set."""
 
     hub: NotificationHub | None = None
     _received: asyncio.Queue[tuple[str, str]] | None = None
 
-    def look(self) -> None:
-        """Have the worker fetch now, as if a job had been announced."""
-        self._receive("", _JOB)
+    def trigger_fetch(self) -> None:
+        """Make the worker fetch a job now, as after a notification."""
+        self._receive("", _JOB_NOTIFICATION)
 
     async def listen_notify(self, on_notification: Notify, channels: Iterable[str]) -> None:
         if self.hub is None:
@@ -159,7 +159,7 @@ class _Connector(procrastinate.PsycopgConnector):
         self._received = asyncio.Queue()
         with ExitStack() as stack:
             for channel in channels:
-                stack.enter_context(self.hub.subscribed(channel, partial(self._receive, channel), self.look))
+                stack.enter_context(self.hub.subscribed(channel, partial(self._receive, channel), self.trigger_fetch))
             while True:
                 channel, payload = await self._received.get()
                 await on_notification(channel=channel, payload=payload)
@@ -170,7 +170,7 @@ class _Connector(procrastinate.PsycopgConnector):
 
 
 class _Jobs(JobManager):
-    """Fetches no job while the slots of its worker are taken."""
+    """Fetches no job while all slots of the worker are taken."""
 
     def __init__(self, connector: procrastinate.PsycopgConnector, is_free: Callable[[], bool]) -> None:
         super().__init__(connector)
@@ -182,11 +182,11 @@ class _Jobs(JobManager):
 
 @asynccontextmanager
 async def open_queue(url: str, hub: NotificationHub | None = None) -> AsyncGenerator[RunQueue]:
-    """Yield a queue over connections of its own. `url` must reach Postgres itself, not a transaction pooler.
+    """Yield a queue with its own connections. `url` must reach Postgres itself, not a transaction pooler.
 
-    It listens through `hub`, where that is given, else on a connection of its own.
-    Fetching and finishing jobs needn't be durable: a job that comes again finds its run claimed, or ended. Each is one
-    statement, which needs no BEGIN and COMMIT around it.
+    It listens through `hub` where that is given, else on its own connection.
+    Fetching and finishing jobs need not be durable: a repeated job finds its run claimed or ended. Each is a single
+    statement, so the connections are in autocommit mode.
     """
     connector = _Connector(
         pool_factory=_pool,
@@ -194,7 +194,7 @@ async def open_queue(url: str, hub: NotificationHub | None = None) -> AsyncGener
         min_size=1,
         max_size=_POOL_SIZE,
         timeout=_POOL_SECONDS,
-        kwargs={"connect_timeout": 5, "tcp_user_timeout": 10_000, "options": _OPTIONS, **KEEPALIVE},
+        kwargs={"connect_timeout": 5, "tcp_user_timeout": 10_000, "options": _SERVER_OPTIONS, **KEEPALIVE},
     )
     app = procrastinate.App(connector=connector)
     connector.hub = hub
@@ -204,14 +204,14 @@ async def open_queue(url: str, hub: NotificationHub | None = None) -> AsyncGener
 
 
 def _end_if_cancelled(error: Exception) -> None:
-    """A failure on the way out takes the place of the cancellation that asked for it: raise that again."""
+    """Raise CancelledError again where a failure during shutdown has replaced it."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError from error
 
 
 def _pool(**arguments: Any) -> AsyncConnectionPool[Any]:
-    arguments["check"] = check_alive  # theirs asks the server each time
+    arguments["check"] = check_alive  # the default check sends a query each time
     arguments["configure"] = _without_transactions
     return AsyncConnectionPool(connection_class=BoundedConnection, **arguments)
 

@@ -236,7 +236,7 @@ async def events(
     """
     key = RunKey(caller.tenant, str(run_id))
     await services.reader.record(key)  # 404 before the stream begins
-    return EventStream(services.reader.following(key, after=_number(last_event_id)), services.acceptance.limits)
+    return EventStream(services.reader.follow_batches(key, after=_number(last_event_id)), services.acceptance.limits)
 
 
 def _number(text: str) -> int:

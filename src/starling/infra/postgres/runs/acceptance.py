@@ -1,4 +1,4 @@
-"""The run row: accepted in one transaction, admitted in order."""
+"""Acceptance and admission of runs."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ from starling.infra.postgres.engine import execute_alone, transaction, translate
 from starling.infra.postgres.outbox import TELL_OF_RUN, telling
 from starling.infra.postgres.retry_backoff import retry_while_unavailable
 from starling.infra.postgres.runs.busy_thread_policy import TAKE_TURN, Policy, apply_policy, lock_for
-from starling.infra.postgres.runs.idempotency import Holder, IdempotencyKey, reserve
+from starling.infra.postgres.runs.idempotency import IdempotencyKey, IdempotencyRecord, reserve
 
 type Connection = AsyncConnection[Any]
 type Defer = Callable[[Connection, Sequence["RunKey"]], Awaitable[None]]
-"""Puts jobs for runnable runs into the queue, in the transaction of the connection it is given."""
+"""Queues jobs for runnable runs in the connection's transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunKey:
-    """Which run: ids are unique everywhere, but every look-up names the tenant."""
+    """The identity of a run: ids are globally unique, but every query names the tenant."""
 
     tenant: str
     id: str
@@ -47,42 +47,42 @@ class NewRun:
     graph_version: int
     idempotency: IdempotencyKey | None = None
     policy: Policy = "enqueue"
-    may_answer: bool = True  # the question of the run that stands before it
+    may_answer: bool = True  # whether the message may answer the clarification that the active run waits for
 
 
-class ThreadAsksError(StarlingError):
-    """A run of the thread asks its user something: the message is to be the answer. Nothing was accepted."""
+class OpenClarificationError(StarlingError):
+    """A run of the thread waits for a clarification, which the message should answer. No run was accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """The run that a request led to, an old one where its idempotency key says so: its first event, where it stands."""
+    """The first event and the status of the accepted run, or of the earlier run with the same idempotency key."""
 
     started: RunStarted
     status: RunStatus = RunStatus.QUEUED
 
 
 class LocalWorker(Protocol):
-    """The worker of this process, which can take an accepted run without the queue."""
+    """The worker of this process, which can execute an accepted run without the queue."""
 
     def reserve(self) -> bool:
-        """Keep a slot for one run; False where none is free."""
+        """Reserve a slot for one run; return False if none is free."""
         ...
 
     def start(self, key: RunKey) -> None:
-        """Have a run claimed, in a slot that was reserved."""
+        """Claim and execute a run in a reserved slot."""
         ...
 
     def release(self) -> None:
-        """Give a reserved slot back."""
+        """Free a reserved slot."""
         ...
 
 
-PATIENCE_SECONDS = 5.0  # with a Postgres that is away, before a request is refused
+RETRY_SECONDS = 5.0  # while Postgres is unavailable, before a request fails
 
-# Opens the thread with its first run, and locks the branch until the transaction ends: acceptances and endings on
-# one branch see each other.
-_STAND_IN_LINE = (
+# Creates the thread with its first run, and locks the branch until the transaction ends: acceptances and ends of runs
+# on one branch are serialised.
+_TAKE_POSITION = (
     """
 WITH opened AS (INSERT INTO threads (tenant, id) VALUES (%(tenant)s, %(thread_id)s) ON CONFLICT DO NOTHING)
 INSERT INTO branches (tenant, thread_id, id, arrivals)
@@ -95,7 +95,7 @@ ON CONFLICT (tenant, thread_id, id) DO UPDATE SET arrivals = branches.arrivals +
 RETURNING id, arrivals, (SELECT number FROM epochs WHERE tenant = '*' AND active) AS epoch"""
 )
 
-# The row, the first event of its stream, and the word to others.
+# The run row, the first event of its stream, and the audit event in the outbox.
 _INSERT_RUN = (
     """
 WITH written AS (
@@ -111,7 +111,7 @@ SELECT %(tenant)s, %(id)s, %(thread_id)s, %(branch_id)s, %(arrival)s, %(epoch)s,
 RETURNING *),
 streamed AS (
     INSERT INTO events (tenant, run_id, seq, type, data) SELECT tenant, id, 1, 'run_started', %(event)s FROM written),
-told AS ("""  # noqa: S608 - our own text
+audited AS ("""  # noqa: S608 - our own text
     + TELL_OF_RUN
     + """)
 SELECT admitted_at IS NOT NULL FROM written"""
@@ -120,15 +120,15 @@ SELECT admitted_at IS NOT NULL FROM written"""
 _ACCEPTED = """
 SELECT thread_id, trace_id, epoch, correlation_id, status FROM runs WHERE tenant = %(tenant)s AND id = %(id)s"""
 
-_ASKS = """
+_OPEN_CLARIFICATION = """
 SELECT FROM runs JOIN interrupts ON interrupts.tenant = runs.tenant AND interrupts.run_id = runs.id
 WHERE runs.tenant = %(tenant)s AND runs.thread_id = %(thread_id)s AND runs.branch_id = %(branch_id)s
     AND runs.status IN ('running', 'waiting') AND NOT runs.cancel_requested
     AND interrupts.kind = 'clarification' AND interrupts.state = 'open' LIMIT 1"""
 
-# A head of its branch is the oldest unfinished run there. The cap is soft: two endings at once may both miss a
-# run that stands behind it, and the sweep admits that one. `ended_at IS NULL` has the index of unfinished runs used:
-# however many there were before, nobody looks at them.
+# The head of a branch is its oldest unfinished run. The cap is soft: two runs that end at the same time may both miss
+# the next run, which the sweep then admits. With `ended_at IS NULL` the index of unfinished runs is used, so the cost
+# does not grow with the number of ended runs.
 _ADMIT = """
 UPDATE runs SET admitted_at = now() WHERE (tenant, id) IN (
     SELECT tenant, id FROM runs AS head
@@ -145,7 +145,7 @@ RETURNING tenant, id::text, EXISTS (
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A run with what its writer has to know."""
+    """A claimed run, with the counters that its writer continues from."""
 
     run: Run
     seq: int
@@ -162,28 +162,28 @@ class RunRepository:
         *,
         cap: int,
         local: LocalWorker | None = None,
-        patience_seconds: float = PATIENCE_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         self._engine = engine
         self._defer = defer
         self._local = local
         self._cap = cap
-        self._patience = patience_seconds
+        self._retry_seconds = retry_seconds
 
     async def accept(self, new: NewRun) -> Acceptance:
         """Write the run row, its input and its first event at once.
 
         A runnable run is queued in the same transaction, unless the worker of this process has a free slot for it.
-        A commit whose answer was lost is looked for and not repeated: the run's id is its own key.
-        Raises ConflictError, IdempotencyKeyReusedError, ThreadAsksError; DatabaseUnavailableError where Postgres
+        If the result of the commit is unknown, the run is looked up by its id before the acceptance is repeated.
+        Raises ConflictError, IdempotencyKeyReusedError, OpenClarificationError; DatabaseUnavailableError where Postgres
         stayed away.
         """
         try:
             return await self._accept(new)
         except DatabaseUnavailableError as error:
             if isinstance(error.__cause__, PoolTimeoutError):
-                raise  # nothing was sent, and waiting is what was done
-        return await retry_while_unavailable(partial(self._find_or_accept, new), seconds=self._patience)
+                raise  # nothing was sent, and the pool's timeout was already waited for
+        return await retry_while_unavailable(partial(self._find_or_accept, new), seconds=self._retry_seconds)
 
     async def _accept(self, new: NewRun) -> Acceptance:
         local = self._local if self._local is not None and self._local.reserve() else None
@@ -197,21 +197,21 @@ class RunRepository:
             local.start(new.key) if admitted else local.release()
         return Acceptance(written) if isinstance(written, RunStarted) else await self._repeated(new, written)
 
-    async def _reserve_and_write(self, new: NewRun, *, queued: bool) -> tuple[RunStarted | Holder, bool]:
-        """Return the run's first event and whether it was admitted, or the run that holds its idempotency key."""
+    async def _reserve_and_write(self, new: NewRun, *, queued: bool) -> tuple[RunStarted | IdempotencyRecord, bool]:
+        """Return the run's first event and whether it was admitted, or the existing record of its idempotency key."""
         with translated():
             async with transaction(self._engine) as connection, connection.pipeline():
                 if new.idempotency:
-                    holder = await reserve(connection, new.key.tenant, new.idempotency, new.key.id)
-                    if holder.run_id != new.key.id:
-                        return holder, False
+                    record = await reserve(connection, new.key.tenant, new.idempotency, new.key.id)
+                    if record.run_id != new.key.id:
+                        return record, False
                 return await self._write(connection, new, queued=queued)
 
     async def _write(self, connection: Connection, new: NewRun, *, queued: bool) -> tuple[RunStarted, bool]:
         key = {"tenant": new.key.tenant, "id": new.key.id, "thread_id": new.thread_id}
         if new.policy != "enqueue":
             await lock_for(connection, new.policy, key)
-        place = await connection.execute(_STAND_IN_LINE, key)
+        place = await connection.execute(_TAKE_POSITION, key)
         branch_id, arrival, epoch = _one(await place.fetchone())
         if new.policy != "enqueue":
             await apply_policy(connection, new.policy, key | {"branch_id": branch_id, "arrival": arrival})
@@ -222,36 +222,39 @@ class RunRepository:
         if admitted and queued:
             await self._defer(connection, [new.key])
         elif not admitted and new.may_answer:
-            await _refuse_answer(connection, key | {"branch_id": branch_id})
+            await _reject_if_clarification_open(connection, key | {"branch_id": branch_id})
         return first, admitted
 
-    async def _repeated(self, new: NewRun, holder: Holder) -> Acceptance:
+    async def _repeated(self, new: NewRun, record: IdempotencyRecord) -> Acceptance:
         """Return the run of an earlier request with the same idempotency key."""
-        if new.idempotency and holder.request_hash != new.idempotency.request_hash:
-            raise IdempotencyKeyReusedError(new.idempotency.text, holder.run_id)
-        if earlier := await self.accepted(RunKey(new.key.tenant, holder.run_id)):
+        if new.idempotency and record.request_hash != new.idempotency.request_hash:
+            raise IdempotencyKeyReusedError(new.idempotency.text, record.run_id)
+        if earlier := await self.accepted(RunKey(new.key.tenant, record.run_id)):
             return earlier
-        raise NotFoundError("run", holder.run_id, "The idempotency key stood for it; use another one.")
+        raise NotFoundError("run", record.run_id, "The idempotency key belongs to it; use another key.")
 
     async def _find_or_accept(self, new: NewRun) -> Acceptance:
         if found := await self._found(new.key):
             return found
         try:
             return await self._accept(new)
-        except UniqueViolation:  # the commit that was in doubt came through after all
+        except UniqueViolation:  # the commit whose result was unknown succeeded meanwhile
             if found := await self._found(new.key):
                 return found
             raise
 
     async def _found(self, key: RunKey) -> Acceptance | None:
-        """Return a run whose commit was in doubt. It may have no job, so it is handed over: one claim succeeds."""
+        """Return a run whose commit result was unknown, or None.
+
+        It may have no job, so it is also started in the local worker: only one claim succeeds.
+        """
         found = await self.accepted(key)
         if found is not None and found.status is RunStatus.QUEUED and self._local is not None and self._local.reserve():
             self._local.start(key)
         return found
 
     async def accepted(self, key: RunKey) -> Acceptance | None:
-        """Return a run that was accepted, None where there is none."""
+        """Return an accepted run, or None."""
         with translated():
             row = await execute_alone(self._engine, _ACCEPTED, {"tenant": key.tenant, "id": key.id})
         if row is None:
@@ -263,16 +266,16 @@ class RunRepository:
         return Acceptance(started, RunStatus(status))
 
     async def admit(self, connection: Connection, tenant: str) -> None:
-        """Queue the runs of a tenant that became runnable. Part of the transaction that ended a run."""
+        """Queue the runs of a tenant that became runnable, in the transaction that ended or suspended a run."""
         cursor = await connection.execute(_ADMIT, {"tenant": tenant, "cap": self._cap})
         if admitted := [RunKey(tenant, run) for tenant, run, queued in await cursor.fetchall() if not queued]:
             await self._defer(connection, admitted)
 
 
-async def _refuse_answer(connection: Connection, place: Mapping[str, Any]) -> None:
-    asks = await (await connection.execute(_ASKS, place)).fetchone()
-    if asks is not None:
-        raise ThreadAsksError(f"Thread {place['thread_id']!r} waits for an answer.")
+async def _reject_if_clarification_open(connection: Connection, place: Mapping[str, Any]) -> None:
+    found = await (await connection.execute(_OPEN_CLARIFICATION, place)).fetchone()
+    if found is not None:
+        raise OpenClarificationError(f"Thread {place['thread_id']!r} waits for an answer.")
 
 
 def _first_event(new: NewRun, epoch: int) -> RunStarted:

@@ -1,4 +1,4 @@
-"""Telling readers what was written: directly within a process, by NOTIFY between processes."""
+"""Delivery of new events to readers: directly within a process, by NOTIFY between processes."""
 
 import asyncio
 from collections import defaultdict
@@ -12,92 +12,92 @@ from starling.infra.postgres.runs.acceptance import RunKey
 
 CHANNEL = "starling_runs"
 
-_MOST_HELD = 5_000
+_BUFFER_LIMIT = 5_000
 
 
 def notice_of(run_id: str, seq: int) -> str:
-    """Return the payload that says that a run's stream has grown up to number `seq`."""
+    """Return the NOTIFY payload for a run whose last event is `seq`."""
     return f"{run_id}:{seq}"
 
 
 class Listener:
-    """What one reader has heard of a run's stream and not read yet, in order.
+    """Buffers, in order, the events of one run for one reader.
 
-    `behind` says that there may be more in the database than was heard.
+    `behind` is True if the database may have events that were not received here.
     """
 
     def __init__(self, key: RunKey, after: int, *, behind: bool) -> None:
         self.key = key
         self.behind = behind
         self._last = after
-        self._held: list[StoredEvent] = []
-        self._bell = asyncio.Event()
+        self._buffer: list[StoredEvent] = []
+        self._changed = asyncio.Event()
 
     @property
     def last(self) -> int:
-        """The number of the last event that was heard."""
+        """The number of the last event that was received."""
         return self._last
 
-    def hear(self, events: Iterable[StoredEvent]) -> None:
-        """Take in events; known ones are passed over, and those after a gap have to be read again."""
+    def add(self, events: Iterable[StoredEvent]) -> None:
+        """Buffer new events; skip known ones, and set `behind` for those after a gap."""
         for event in events:
-            if event.seq == self._last + 1 and len(self._held) < _MOST_HELD:
-                self._held.append(event)
+            if event.seq == self._last + 1 and len(self._buffer) < _BUFFER_LIMIT:
+                self._buffer.append(event)
                 self._last = event.seq
             elif event.seq > self._last:
                 self.behind = True
-        self._bell.set()
+        self._changed.set()
 
-    def read(self, page: Iterable[StoredEvent]) -> None:
-        """Take in what was read from the database: numbers that are missing there are no longer kept."""
+    def add_page(self, page: Iterable[StoredEvent]) -> None:
+        """Buffer a page read from the database; numbers missing there were pruned and become a `gap` event."""
         for event in page:
-            if event.seq > self._last + 1 and len(self._held) < _MOST_HELD:
+            if event.seq > self._last + 1 and len(self._buffer) < _BUFFER_LIMIT:
                 gap = Gap.model_validate({"from": self._last + 1, "to": event.seq - 1})
-                self._held.append(StoredEvent(gap.last, gap.type, gap.model_dump()))
+                self._buffer.append(StoredEvent(gap.last, gap.type, gap.model_dump()))
                 self._last = gap.last
-            self.hear([event])
+            self.add([event])
 
-    def hear_of(self, seq: int) -> None:
-        """Learn that the stream has grown up to `seq`."""
+    def on_notice(self, seq: int) -> None:
+        """Set `behind` if the stream has events up to `seq` that were not received."""
         if seq > self._last:
-            self.look_again()
+            self.mark_behind()
 
-    def look_again(self) -> None:
-        """Have the database asked, whatever was heard."""
+    def mark_behind(self) -> None:
+        """Set `behind` and wake the reader."""
         self.behind = True
-        self._bell.set()
+        self._changed.set()
 
-    def take(self) -> list[StoredEvent]:
-        """Return what was heard and not taken yet."""
-        held, self._held = self._held, []
-        return held
+    def pop_all(self) -> list[StoredEvent]:
+        """Return the buffered events and empty the buffer."""
+        popped, self._buffer = self._buffer, []
+        return popped
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for news; whether there were any within `seconds`."""
+        """Wait for a change; return False after `seconds` without one."""
         try:
             async with asyncio.timeout(seconds):
-                await self._bell.wait()
+                await self._changed.wait()
         except TimeoutError:
             return False
-        self._bell.clear()
+        self._changed.clear()
         return True
 
 
 type Observer = Callable[[str, Sequence[StoredEvent], float], None]
-"""Told of each flush of this process: the run, its new events, and the seconds that it took."""
+"""Called after each flush of this process with the run id, its new events and the seconds that the flush took."""
 
 
 class Broadcast:
-    """Knows who listens to which run. A listener that nobody holds any more is forgotten."""
+    """Delivers events to the listeners of each run. Listeners are held by weak references."""
 
     def __init__(self, hub: NotificationHub | None = None) -> None:
         self.observers: list[Observer] = []
         self._hub = hub
         self._listeners: defaultdict[str, WeakSet[Listener]] = defaultdict(WeakSet)
-        self._written_here: set[str] = set()
+        self._local_runs: set[str] = set()
 
     def listener(self, key: RunKey, after: int, *, behind: bool = True) -> Listener:
-        """Return a new listener for what follows number `after`."""
+        """Return a new listener for the events after number `after`."""
         listener = Listener(key, after, behind=behind)
         self._listeners[key.id].add(listener)
         finalize(listener, self._found, key.id).atexit = False
@@ -109,19 +109,19 @@ class Broadcast:
             yield from self._found(run_id)
 
     @contextmanager
-    def writing(self, run_id: str) -> Generator[None]:
-        """Say that this process writes the run, and so publishes what it writes itself."""
-        self._written_here.add(run_id)
+    def local_writer(self, run_id: str) -> Generator[None]:
+        """Ignore notifications of this run while the context lasts: this process writes it and publishes its events."""
+        self._local_runs.add(run_id)
         try:
             yield
         finally:
-            self._written_here.discard(run_id)
-            self._distrust(run_id)
+            self._local_runs.discard(run_id)
+            self._force_refresh(run_id)
 
     def publish(self, run_id: str, events: Sequence[StoredEvent], seconds: float = 0.0) -> None:
-        """Hand what was committed, in so many seconds, to the listeners and observers of this process."""
+        """Pass committed events to the listeners and observers of this process; the flush took `seconds`."""
         for listener in self._found(run_id):
-            listener.hear(events)
+            listener.add(events)
         for observe in self.observers:
             observe(run_id, events, seconds)
 
@@ -131,16 +131,16 @@ class Broadcast:
         return self._hub is None or self._hub.has_peers
 
     @contextmanager
-    def following(self, hub: NotificationHub) -> Generator[None]:
-        """Learn from `hub` what other processes write, for as long as the context lasts."""
-        with hub.subscribed(CHANNEL, self._noticed, lambda: self._distrust(*self._listeners)):
+    def subscribed(self, hub: NotificationHub) -> Generator[None]:
+        """Receive notifications of other processes through `hub` while the context lasts."""
+        with hub.subscribed(CHANNEL, self._on_notice, lambda: self._force_refresh(*self._listeners)):
             yield
 
-    def _noticed(self, notice: str) -> None:
+    def _on_notice(self, notice: str) -> None:
         run_id, _, seq = notice.partition(":")
-        if run_id not in self._written_here:
+        if run_id not in self._local_runs:
             for listener in self._found(run_id):
-                listener.hear_of(int(seq))
+                listener.on_notice(int(seq))
 
     def _found(self, run_id: str) -> Iterable[Listener]:
         found = tuple(self._listeners.get(run_id, ()))
@@ -148,16 +148,16 @@ class Broadcast:
             self._listeners.pop(run_id, None)
         return found
 
-    def _distrust(self, *run_ids: str) -> None:
+    def _force_refresh(self, *run_ids: str) -> None:
         for run_id in run_ids:
             for listener in self._found(run_id):
-                listener.hear_of(listener.last + 1)
+                listener.on_notice(listener.last + 1)
 
 
 @asynccontextmanager
 async def open_broadcast(url: str) -> AsyncGenerator[Broadcast]:
-    """Listen for as long as the context lasts. `url` must reach Postgres itself, not a transaction pooler."""
+    """Yield a broadcast with its own notification hub. `url` must reach Postgres itself, not a transaction pooler."""
     async with open_hub(url) as hub:
         broadcast = Broadcast(hub)
-        with broadcast.following(hub):
+        with broadcast.subscribed(hub):
             yield broadcast

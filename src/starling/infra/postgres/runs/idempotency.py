@@ -1,11 +1,11 @@
-"""Idempotency keys: a request that is sent again under its key leads to the run that it made the first time."""
+"""Idempotency keys: a repeated request with the same key returns the run that the first request created."""
 
 from dataclasses import dataclass
 from typing import Any, Final
 
 from psycopg import AsyncConnection
 
-# A key that stands already is only read, but under its lock: whoever comes second waits for who came first.
+# An existing key is only read, but its row is locked: the second of two requests waits for the first.
 _RESERVE: Final = """
 INSERT INTO idempotency_keys (tenant, key, request_hash, run_id)
 VALUES (%(tenant)s, %(key)s, %(request_hash)s, %(run_id)s)
@@ -15,27 +15,27 @@ RETURNING run_id::text, request_hash"""
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """What a caller knows a request by, and the digest of that request."""
+    """The key that the caller sent, and the digest of the request."""
 
     text: str
     request_hash: str
 
-    def held_by(self, run_id: str) -> "Holder":
-        """Return what `reserve` does where the key stands for that run, by the same request."""
-        return Holder(run_id, self.request_hash)
+    def record_for(self, run_id: str) -> "IdempotencyRecord":
+        """Return the record that `reserve` returns if the key belongs to that run and the same request."""
+        return IdempotencyRecord(run_id, self.request_hash)
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """The run that a key stands for, and the digest of the request that made it."""
+class IdempotencyRecord:
+    """The run that a key belongs to, and the digest of the request that created it."""
 
     run_id: str
     request_hash: str
 
 
-async def reserve(connection: AsyncConnection[Any], tenant: str, key: IdempotencyKey, run_id: str) -> Holder:
-    """Have a key stand for a run, in the transaction of the connection, unless it stands for another: return which."""
+async def reserve(connection: AsyncConnection[Any], tenant: str, key: IdempotencyKey, run_id: str) -> IdempotencyRecord:
+    """Store a key for a run in the connection's transaction, unless it is taken; return the stored record."""
     values = {"tenant": tenant, "key": key.text, "request_hash": key.request_hash, "run_id": run_id}
     row = await (await connection.execute(_RESERVE.encode(), values)).fetchone()
     assert row is not None
-    return Holder(*row)
+    return IdempotencyRecord(*row)

@@ -1,4 +1,4 @@
-"""What runs wait for: interrupts, how they are answered, and how their runs are woken."""
+"""Interrupts of runs: how they are stored, listed, answered and expired, and how their runs are queued again."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,16 +17,16 @@ from starling.core.principal import Grant, Principal
 from starling.infra.postgres.audit import LOCAL
 from starling.infra.postgres.engine import fetch_alone, transaction, translated
 from starling.infra.postgres.retry_backoff import retry_while_unavailable
-from starling.infra.postgres.runs.acceptance import PATIENCE_SECONDS, Connection, RunKey, RunRepository
+from starling.infra.postgres.runs.acceptance import RETRY_SECONDS, Connection, RunKey, RunRepository
 from starling.infra.postgres.runs.idempotency import IdempotencyKey, reserve
 from starling.infra.postgres.runs.writer import Clause
 
 type InterruptKind = Literal["approval", "clarification", "budget", "in_doubt"]
 type InterruptState = Literal["open", "resolved", "cancelled", "expired"]
 
-MOST = 500  # interrupts, and runs, that are dealt with at once
+BATCH_LIMIT = 500  # interrupts or runs handled at once
 
-_ASK = """
+_INSERT = """
 asked AS (
     INSERT INTO interrupts (tenant, id, run_id, key, kind, path, reason, message, response_schema, call, expires_at)
     SELECT fenced.tenant, item.id, fenced.id, item.key, item.kind, item.path, item.reason, item.message,
@@ -52,7 +52,7 @@ ORDER BY interrupts.id LIMIT %(limit)s"""  # noqa: S608 - our own text
 
 _ONE = f"SELECT {_COLUMNS} FROM interrupts WHERE tenant = %(tenant)s AND id = %(id)s"  # noqa: S608 - our own text
 
-# Everybody who answers locks the run first: the worker that lets it wait does so under the same lock.
+# Each answer locks the run row first, as the worker does when it suspends the run.
 _LOCK = "SELECT ended_at IS NOT NULL FROM runs WHERE tenant = %(tenant)s AND id = %(id)s FOR UPDATE"
 
 _ANSWERED = """
@@ -74,7 +74,7 @@ FROM answered"""
 _WAKE = """
 UPDATE runs SET status = 'queued' WHERE tenant = %(tenant)s AND id = %(id)s AND status = 'waiting'"""
 
-# A second statement of its transaction: it sees what was committed before the run's row was locked.
+# The second statement of its transaction: it sees what was committed before the run row was locked.
 _WAKE_IF_ANSWERED = """
 UPDATE runs SET status = 'queued' WHERE tenant = %(tenant)s AND id = %(id)s AND status = 'waiting' AND (
     cancel_requested OR EXISTS (
@@ -88,12 +88,12 @@ WHERE runs.tenant = %(tenant)s AND runs.thread_id = %(thread)s AND runs.status I
     AND NOT runs.cancel_requested"""
 _LOCK_ACTIVE = f"{_ACTIVE} AND runs.id = %(id)s FOR UPDATE OF runs"
 
-# Which run a deed was about, and the number of the event that had asked for it.
-_DONE = """
+# The run of an audited answer, and the number of the event that asked the question.
+_ANSWER_OF_AUDIT = """
 SELECT events.run_id::text, events.seq FROM audit JOIN events
     ON events.tenant = audit.tenant AND events.run_id = (audit.detail ->> 'run_id')::uuid
     AND events.type = 'clarification' AND 'interrupt ' || (events.data ->> 'id') = audit.target
-WHERE audit.tenant = %(tenant)s AND audit.id = %(deed)s"""
+WHERE audit.tenant = %(tenant)s AND audit.id = %(audit_id)s"""
 
 _GRANT = "SELECT principal -> 'grant' FROM runs WHERE tenant = %(tenant)s AND id = %(id)s"
 
@@ -113,7 +113,7 @@ WHERE tenant = %(tenant)s AND run_id = %(id)s AND state = 'open' AND expires_at 
 
 @dataclass(frozen=True, slots=True)
 class StoredInterrupt:
-    """Something that a run asks, and what came of it; `call` is the exact tool call that it is about, if any."""
+    """A question of a run with its answer, if any; `call` is the exact tool call to approve, if any."""
 
     id: str
     run_id: str
@@ -134,16 +134,16 @@ class StoredInterrupt:
 
 @dataclass(frozen=True, slots=True)
 class InterruptAnswer:
-    """What somebody says to an interrupt; `deed` is the id of the audit row that tells of it."""
+    """An answer to an interrupt; `audit_id` is the id of the audit row to write for it."""
 
     id: str
     state: Literal["resolved", "cancelled"]
     payload: JsonObject
-    deed: str = field(default_factory=new_id)
+    audit_id: str = field(default_factory=new_id)
 
 
-def asking(thread_id: str, branch_id: str, asked: Sequence[StoredInterrupt]) -> Clause:
-    """Return what writes interrupts down, and counts the questions among them, as a part of a flush."""
+def insert_interrupts(thread_id: str, branch_id: str, asked: Sequence[StoredInterrupt]) -> Clause:
+    """Return the clause that stores interrupts in a flush and counts the clarifications among them."""
     rows = [
         {
             "id": item.id,
@@ -164,7 +164,7 @@ def asking(thread_id: str, branch_id: str, asked: Sequence[StoredInterrupt]) -> 
         "asked_thread": thread_id,
         "asked_branch": branch_id,
     }
-    return Clause(_ASK, values)
+    return Clause(_INSERT, values)
 
 
 class InterruptReader:
@@ -174,7 +174,7 @@ class InterruptReader:
         self._engine = engine
 
     async def of_run(self, key: RunKey) -> list[StoredInterrupt]:
-        """Return everything that a run has asked, answered or not."""
+        """Return all interrupts of a run, oldest first."""
         return await _rows(self._engine, _OF_RUN, {"tenant": key.tenant, "id": key.id})
 
     async def waiting(
@@ -184,17 +184,17 @@ class InterruptReader:
         run: str | None = None,
         kind: str | None = None,
         after: str | None = None,
-        limit: int = MOST,
+        limit: int = BATCH_LIMIT,
     ) -> list[StoredInterrupt]:
         """Return interrupts of a tenant's unfinished runs that can still be answered, oldest first.
 
-        Of a run, of a kind, and those that follow another one, where that is said.
+        `run`, `kind` and `after` (the id of an interrupt) restrict the result.
         """
         values = {"tenant": tenant, "run": run, "kind": kind, "after": after, "limit": limit}
         return await _rows(self._engine, _WAITING, values)
 
     async def one(self, tenant: str, interrupt: str) -> StoredInterrupt:
-        """Return an interrupt. Raises NotFoundError, for another tenant's as well."""
+        """Return an interrupt. Raises NotFoundError, also for one of another tenant."""
         found = await _rows(self._engine, _ONE, {"tenant": tenant, "id": interrupt})
         if not found:
             raise NotFoundError("interrupt", interrupt)
@@ -209,10 +209,10 @@ class InterruptRepository(InterruptReader):
         self._runs = runs
 
     async def answer(self, key: RunKey, answers: Sequence[InterruptAnswer], actor: str, origin: str = "") -> None:
-        """Write down who answered what, all or none, and wake the run if it waits. The same again changes nothing.
+        """Store all answers or none, and queue the run again if it waits. Repeating the same answers changes nothing.
 
-        Raises NotFoundError for an unknown run or interrupt, ConflictError where one was answered otherwise, has
-        expired or its run is over.
+        Raises NotFoundError for an unknown run or interrupt, ConflictError if one has a different answer, has expired
+        or its run has ended.
         """
         with translated():
             async with transaction(self._engine) as connection:
@@ -220,14 +220,14 @@ class InterruptRepository(InterruptReader):
                 over = await (await connection.execute(_LOCK, values)).fetchone()
                 if over is None:
                     raise NotFoundError("run", key.id)
-                new = await self._new(connection, values, answers)
+                new = await self._unanswered(connection, values, answers)
                 if new and over[0]:
-                    raise ConflictError(f"Run {key.id} is over: it waits for nothing any more.")
+                    raise ConflictError(f"Run {key.id} has ended, so its interrupts can no longer be answered.")
                 if new:
                     await self._write(connection, {**values, "actor": actor, "origin": origin}, new)
 
     async def grant_of(self, key: RunKey) -> Grant | None:
-        """Return what a run may reach; None is everything. Raises NotFoundError."""
+        """Return the grant of a run; None allows everything. Raises NotFoundError."""
         with translated():
             found = await fetch_alone(self._engine, _GRANT, {"tenant": key.tenant, "id": key.id})
         if not found:
@@ -237,69 +237,70 @@ class InterruptRepository(InterruptReader):
     async def answer_thread(
         self, principal: Principal, thread: str, text: str, idempotency: IdempotencyKey | None = None
     ) -> tuple[RunKey, int] | None:
-        """Let a message answer the one question that its thread's active run asks.
+        """Store a message as the answer to the open clarification of its thread's active run.
 
-        Returns that run and the number of its last event so far, or None where no run there waits for exactly a
-        clarification, or may reach more than whoever sent the message: of two messages at once, one answers. The
-        idempotency key stands for that run then. A commit whose answer was lost is looked for: nothing answers twice.
+        Returns that run and the number of its last event. Returns None if that run does not wait for exactly one
+        clarification, or if its grant exceeds the sender's. Of two concurrent messages, one answers. The idempotency
+        key then belongs to that run. If the result of the commit is unknown, it is looked up before a retry.
         """
-        deed = new_id()
+        audit_id = new_id()
         try:
-            return await self._answer_thread(principal, thread, text, idempotency, deed)
+            return await self._answer_thread(principal, thread, text, idempotency, audit_id)
         except DatabaseUnavailableError as error:
             if isinstance(error.__cause__, PoolTimeoutError):
-                raise  # nothing was sent, and waiting is what was done
-        again = partial(self._answer_thread_once, principal, thread, text, idempotency, deed)
-        return await retry_while_unavailable(again, seconds=PATIENCE_SECONDS)
+                raise  # nothing was sent, and the pool's timeout was already waited for
+        retry = partial(self._answer_thread_once, principal, thread, text, idempotency, audit_id)
+        return await retry_while_unavailable(retry, seconds=RETRY_SECONDS)
 
     async def _answer_thread_once(
-        self, principal: Principal, thread: str, text: str, idempotency: IdempotencyKey | None, deed: str
+        self, principal: Principal, thread: str, text: str, idempotency: IdempotencyKey | None, audit_id: str
     ) -> tuple[RunKey, int] | None:
-        """Do it unless it was done; the commit in doubt may come through while we look, and until it has we wait."""
+        """Answer unless the earlier attempt succeeded; check again afterwards, as its commit may complete meanwhile."""
         return (
-            await self._done(principal.tenant, deed)
-            or await self._answer_thread(principal, thread, text, idempotency, deed)
-            or await self._done(principal.tenant, deed)
+            await self._find_answer(principal.tenant, audit_id)
+            or await self._answer_thread(principal, thread, text, idempotency, audit_id)
+            or await self._find_answer(principal.tenant, audit_id)
         )
 
-    async def _done(self, tenant: str, deed: str) -> tuple[RunKey, int] | None:
+    async def _find_answer(self, tenant: str, audit_id: str) -> tuple[RunKey, int] | None:
         with translated():
-            found = await fetch_alone(self._engine, _DONE, {"tenant": tenant, "deed": deed})
+            found = await fetch_alone(self._engine, _ANSWER_OF_AUDIT, {"tenant": tenant, "audit_id": audit_id})
         return (RunKey(tenant, found[0][0]), found[0][1]) if found else None
 
     async def _answer_thread(
-        self, principal: Principal, thread: str, text: str, idempotency: IdempotencyKey | None, deed: str
+        self, principal: Principal, thread: str, text: str, idempotency: IdempotencyKey | None, audit_id: str
     ) -> tuple[RunKey, int] | None:
         values = {"tenant": principal.tenant, "thread": thread, "actor": principal.key_id or LOCAL, "origin": "message"}
         with translated():
             async with transaction(self._engine) as connection:
                 active = await (await connection.execute(_ACTIVE, values)).fetchone()
-                if active is None or not _may_tell(principal, active[2]):
+                if active is None or not _may_answer(principal, active[2]):
                     return None
                 key = RunKey(principal.tenant, active[0])
-                if idempotency and await _is_taken(connection, idempotency, key):  # before the run, as who accepts runs
+                # The key is locked before the run, as in acceptance.
+                if idempotency and await _is_key_taken(connection, idempotency, key):
                     return None
-                if seq := await self._answer_only_question(connection, {**values, "id": key.id}, text, deed):
+                if seq := await self._answer_only_question(connection, {**values, "id": key.id}, text, audit_id):
                     return key, seq
-                await connection.rollback()  # the idempotency key is free again
+                await connection.rollback()  # frees the idempotency key
         return None
 
     async def _answer_only_question(
-        self, connection: Connection, values: Mapping[str, Any], text: str, deed: str
+        self, connection: Connection, values: Mapping[str, Any], text: str, audit_id: str
     ) -> int | None:
-        """Lock an active run and answer what it asks; None where that isn't one clarification, else its last event."""
+        """Answer the only open clarification of an active run; return the number of its last event, else None."""
         active = await (await connection.execute(_LOCK_ACTIVE, values)).fetchone()
         found = await (await connection.execute(_OPEN_OF_RUN, values)).fetchall()
         if active is None or [kind for _, kind in found] != ["clarification"]:
             return None
-        await self._write(connection, values, [InterruptAnswer(found[0][0], "resolved", {"answer": text}, deed)])
+        await self._write(connection, values, [InterruptAnswer(found[0][0], "resolved", {"answer": text}, audit_id)])
         return active[1]
 
     async def expire(self) -> int:
-        """Close what nobody answered in time and wake the runs that waited for it; return how many runs that were."""
+        """Expire unanswered interrupts and queue their runs again; return the number of runs."""
         with translated():
             async with transaction(self._engine) as connection:
-                cursor = await connection.execute(_LAPSED, {"limit": MOST})
+                cursor = await connection.execute(_LAPSED, {"limit": BATCH_LIMIT})
                 lapsed = [RunKey(*row) for row in await cursor.fetchall()]
                 for key in lapsed:
                     values = {"tenant": key.tenant, "id": key.id}
@@ -310,17 +311,17 @@ class InterruptRepository(InterruptReader):
         return len(lapsed)
 
     async def wake_if_answered(self, connection: Connection, key: RunKey, interrupts: Sequence[str]) -> None:
-        """Queue a run that was just let wait where one of its interrupts isn't open any more; admit what may go on.
+        """Queue a just suspended run if one of its interrupts is no longer open; admit runnable runs.
 
-        Part of the transaction that lets the run wait.
+        Part of the transaction that suspends the run.
         """
         await connection.execute(_WAKE_IF_ANSWERED, {"tenant": key.tenant, "id": key.id, "ids": list(interrupts)})
         await self._runs.admit(connection, key.tenant)
 
-    async def _new(
+    async def _unanswered(
         self, connection: Connection, values: Mapping[str, Any], answers: Sequence[InterruptAnswer]
     ) -> list[InterruptAnswer]:
-        """Return the answers that aren't there yet."""
+        """Return the answers that are not stored yet."""
         cursor = await connection.execute(_ANSWERED, {**values, "ids": [item.id for item in answers]})
         known = {row[0]: row[1:] for row in await cursor.fetchall()}
         new: list[InterruptAnswer] = []
@@ -339,7 +340,7 @@ class InterruptRepository(InterruptReader):
         self, connection: Connection, values: Mapping[str, Any], answers: Sequence[InterruptAnswer]
     ) -> None:
         rows = [
-            {"id": item.id, "state": item.state, "payload": item.payload, "audit_id": item.deed} for item in answers
+            {"id": item.id, "state": item.state, "payload": item.payload, "audit_id": item.audit_id} for item in answers
         ]
         await connection.execute(_ANSWER, {**values, "answers": Jsonb(rows)})
         await connection.execute(_WAKE, values)
@@ -351,14 +352,14 @@ async def _rows(engine: AsyncEngine, query: str, values: Mapping[str, Any]) -> l
         return [StoredInterrupt(*row) for row in await fetch_alone(engine, query, values)]
 
 
-def _may_tell(principal: Principal, grant: Mapping[str, Sequence[str]] | None) -> bool:
-    """Whether a caller reaches all that a run may reach."""
+def _may_answer(principal: Principal, grant: Mapping[str, Sequence[str]] | None) -> bool:
+    """Return whether the caller's grant covers the run's grant."""
     return principal.grant is None or principal.grant.covers(Grant.from_json(grant))
 
 
-async def _is_taken(connection: Connection, idempotency: IdempotencyKey, key: RunKey) -> bool:
-    """Have an idempotency key stand for a run; whether it stands for another one, or for another request."""
-    return await reserve(connection, key.tenant, idempotency, key.id) != idempotency.held_by(key.id)
+async def _is_key_taken(connection: Connection, idempotency: IdempotencyKey, key: RunKey) -> bool:
+    """Store an idempotency key for a run; return whether it belongs to another run or request."""
+    return await reserve(connection, key.tenant, idempotency, key.id) != idempotency.record_for(key.id)
 
 
 def _conflict(interrupt: str, state: str) -> ConflictError:

@@ -1,4 +1,4 @@
-"""Leases renewed over a connection of their own, for the thread that keeps them."""
+"""Lease renewal over a separate synchronous connection, for the heartbeat thread."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from starling.core.runs import Run
 from starling.infra.postgres.engine import ConnectionLimits, address_of, arguments_of, translated
 from starling.infra.postgres.timeouts import BoundedThreadConnection
 
-# A row that is locked is being written to, and left for the next time: one of them doesn't hold up the others.
+# A locked row is being written to; it is skipped until the next renewal, so that it does not delay the others.
 _RENEW = """
 WITH held AS (
     SELECT * FROM unnest(%(tenants)s::text[], %(ids)s::uuid[], %(fences)s::bigint[]) AS held (tenant, id, fence)),
@@ -25,27 +25,29 @@ SELECT runs.id::text, fence, status = 'running' AND renewed.id IS NULL, cancel_r
 FROM runs JOIN held USING (tenant, id, fence) LEFT JOIN renewed ON renewed.id = runs.id"""
 
 
-type Hold = tuple[str, int]
-"""The id of a run, and the fence that it is held under."""
+type LeaseKey = tuple[str, int]
+"""The id of a run and the fence under which it was claimed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Renewed:
-    """What a renewal came to: what still holds, what of it is locked and not renewed, what is to be cancelled."""
+class RenewalResult:
+    """The result of a renewal: leases still held, those of them skipped as locked, and those of runs to cancel."""
 
-    held: frozenset[Hold]
-    locked: frozenset[Hold]
-    cancelled: frozenset[Hold]
+    held: frozenset[LeaseKey]
+    locked: frozenset[LeaseKey]
+    cancelled: frozenset[LeaseKey]
 
 
-class Renewals:
-    """Connects when there is something to renew, and again after each failure. No wait lasts longer than a lease."""
+class LeaseRenewer:
+    """Renews leases. Connects on first use and after each failure; no wait lasts longer than a lease."""
 
     def __init__(self, url: str, *, lease_seconds: float) -> None:
         self._url = url
         self._lease_seconds = lease_seconds
-        patience = max(1.0, lease_seconds / 6)
-        self._limits = ConnectionLimits(connect_seconds=2, statement_seconds=patience, network_seconds=patience / 2)
+        statement_seconds = max(1.0, lease_seconds / 6)
+        self._limits = ConnectionLimits(
+            connect_seconds=2, statement_seconds=statement_seconds, network_seconds=statement_seconds / 2
+        )
         self._connection: Connection[Any] | None = None
 
     def __enter__(self) -> Self:
@@ -54,8 +56,8 @@ class Renewals:
     def __exit__(self, *_: object) -> None:
         self._close()
 
-    def renew(self, runs: Sequence[Run]) -> Renewed:
-        """Renew the leases of runs that are held, by the database's clock. Raises DatabaseUnavailableError."""
+    def renew(self, runs: Sequence[Run]) -> RenewalResult:
+        """Renew the leases of these runs by the database's clock. Raises DatabaseUnavailableError."""
         values = {
             "tenants": [run.tenant for run in runs],
             "ids": [run.id for run in runs],
@@ -68,7 +70,7 @@ class Renewals:
         except BaseException:
             self._close()
             raise
-        return Renewed(
+        return RenewalResult(
             held=frozenset((run_id, fence) for run_id, fence, _, _ in rows),
             locked=frozenset((run_id, fence) for run_id, fence, locked, _ in rows if locked),
             cancelled=frozenset((run_id, fence) for run_id, fence, _, cancelled in rows if cancelled),

@@ -1,4 +1,4 @@
-"""Who owns a run: it is claimed under a lease with a fence, renewed, handed back, and found when nobody holds it."""
+"""Ownership of runs: claiming under a lease and a fence, handing back, and sweeping runs without a valid lease."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
@@ -13,7 +13,7 @@ from starling.infra.postgres.runs.acceptance import Claim, Connection, Defer, Ru
 type Admit = Callable[[Connection, str], Awaitable[None]]
 """Queues the runs of a tenant that became runnable, in the transaction of the connection it is given."""
 
-# What a claim is made of, in the order that `claim_of` reads.
+# The columns of a claim, in the order that `claim_of` reads.
 CLAIMED: Final = """tenant, id::text, thread_id, branch_id, epoch, graph_version, input, config, correlation_id,
     trace_id, fence, crashes, seq, flushes, coalesce(extract(epoch FROM deadline - now()), 0)::float8,
     now(), principal -> 'grant', coalesce(principal ->> 'key_id', ''), cancel_requested"""
@@ -36,12 +36,12 @@ _NAMES = (
 _CLAIM = f"""
 UPDATE runs SET status = 'running', fence = fence + 1, worker = %(worker)s,
     lease_until = now() + make_interval(secs => %(lease)s),
-    crashes = crashes + (status = 'running' AND worker IS DISTINCT FROM %(unaware)s)::int,
+    crashes = crashes + (status = 'running' AND worker IS DISTINCT FROM %(reclaim_own)s)::int,
     started_at = coalesce(started_at, now()),
     deadline = now() + make_interval(secs => least(%(seconds)s, (config -> 'limits' ->> 'run_seconds')::float8))
 WHERE tenant = %(tenant)s AND id = %(id)s AND (
     (status = 'queued' AND admitted_at IS NOT NULL)
-    OR (status = 'running' AND (lease_until IS NULL OR lease_until < now() OR worker = %(unaware)s)))
+    OR (status = 'running' AND (lease_until IS NULL OR lease_until < now() OR worker = %(reclaim_own)s)))
 RETURNING {CLAIMED},
     (SELECT clarifications FROM branches
      WHERE branches.tenant = runs.tenant AND branches.thread_id = runs.thread_id AND branches.id = runs.branch_id)"""  # noqa: S608 - our own text
@@ -58,16 +58,16 @@ WHERE tenant = %(tenant)s AND id = %(id)s AND status IN ('queued', 'running') FO
 _STRANDED = """
 SELECT tenant, id::text FROM runs WHERE ended_at IS NULL AND (
     (status = 'running' AND (lease_until IS NULL OR lease_until < now()))
-    OR (status = 'queued' AND admitted_at < now() - make_interval(secs => %(patience)s)))
+    OR (status = 'queued' AND admitted_at < now() - make_interval(secs => %(grace)s)))
 AND NOT EXISTS (SELECT FROM procrastinate_jobs WHERE queueing_lock = runs.id::text AND status = 'todo')
 FOR UPDATE OF runs SKIP LOCKED"""
 
-# A second look, once the rows are locked: whoever gives a run to the queue holds its row, so there is one job at most.
+# Checked again once the rows are locked: each enqueuing transaction locks the run row, so a run has at most one job.
 _WITHOUT_JOB = """
 SELECT run.tenant, run.id FROM unnest(%(tenants)s::text[], %(ids)s::text[]) AS run (tenant, id)
 WHERE NOT EXISTS (SELECT FROM procrastinate_jobs WHERE queueing_lock = run.id AND status = 'todo')"""
 
-# What a worker had taken when it died; the queue has forgotten that worker.
+# Jobs fetched by a worker that died; the queue has deleted that worker's row.
 _LEFT_BEHIND = """
 DELETE FROM procrastinate_jobs WHERE status = 'doing' AND worker_id IS NULL AND NOT EXISTS (
     SELECT FROM runs WHERE tenant = args ->> 'tenant' AND id = (args ->> 'run_id')::uuid AND lease_until > now())"""
@@ -77,7 +77,7 @@ SELECT DISTINCT tenant FROM runs WHERE ended_at IS NULL AND status = 'queued' AN
 
 
 class Leases:
-    """Claims runs and lets go of them. Each public method is one transaction."""
+    """Claims, releases and sweeps runs. Each public method is one transaction."""
 
     def __init__(self, engine: AsyncEngine, defer: Defer, admit: Admit) -> None:
         self._engine = engine
@@ -85,12 +85,12 @@ class Leases:
         self._admit = admit
 
     async def claim(
-        self, key: RunKey, *, worker: str, lease_seconds: float, run_seconds: float, unaware: bool = False
+        self, key: RunKey, *, worker: str, lease_seconds: float, run_seconds: float, reclaim_own: bool = False
     ) -> Claim | None:
-        """Take a runnable run, or one whose lease has expired, under the next fence; None where it isn't to be had.
+        """Claim a runnable run, or one whose lease has expired, under the next fence, or return None.
 
-        A worker that is `unaware` of holding the run takes it from itself, which is no crash: it let the run go, or
-        never heard that its claim was committed.
+        With `reclaim_own`, a run that this worker holds in the database is claimed again and not counted as a crash:
+        the worker had released it, or did not receive the answer to its earlier claim.
         """
         values = {
             "tenant": key.tenant,
@@ -98,16 +98,16 @@ class Leases:
             "worker": worker,
             "lease": lease_seconds,
             "seconds": run_seconds,
-            "unaware": worker if unaware else "",
+            "reclaim_own": worker if reclaim_own else "",
         }
         with translated():
             row = await execute_alone(self._engine, _CLAIM, values)
         return None if row is None else claim_of(row[:-1], clarifications=row[-1])
 
     async def release(self, run: Run) -> bool:
-        """Hand an unfinished run back: it is queued again, for whoever comes first. That is no crash.
+        """Put an unfinished run back into the queue; this does not count as a crash.
 
-        Nothing happens to a run that isn't held under this fence any more; returns whether it was.
+        Does nothing if the run is no longer held under this fence; returns whether it was.
         """
         values = {"tenant": run.tenant, "id": run.id, "fence": run.fence}
         with translated():
@@ -116,21 +116,21 @@ class Leases:
                 await self._queue(connection, released)
         return bool(released)
 
-    async def pass_on(self, key: RunKey) -> None:
-        """Give the queue a run again that was fetched and isn't going to be claimed, for whoever comes next."""
+    async def requeue(self, key: RunKey) -> None:
+        """Queue a run again whose job was fetched but which this worker does not claim."""
         with translated():
             async with transaction(self._engine) as connection:
                 fetched = await connection.execute(_FETCHED, {"tenant": key.tenant, "id": key.id})
                 await self._queue(connection, await fetched.fetchall())
 
-    async def sweep(self, *, patience_seconds: float) -> int:
-        """Queue again what nobody holds: lapsed or missing leases, jobs that were lost, heads that were missed.
+    async def sweep(self, *, grace_seconds: float) -> int:
+        """Queue runs with an expired or missing lease or a lost job again; admit runs that were missed.
 
-        Returns how many runs were found stranded.
+        A queued run without a job counts as lost after `grace_seconds`. Returns the number of runs queued again.
         """
         with translated():
             async with transaction(self._engine) as connection:
-                stranded = await connection.execute(_STRANDED, {"patience": patience_seconds})
+                stranded = await connection.execute(_STRANDED, {"grace": grace_seconds})
                 found = await self._queue(connection, await stranded.fetchall())
                 await connection.execute(_LEFT_BEHIND)
                 waiting = await connection.execute(_WAITING_TENANTS)
@@ -139,7 +139,7 @@ class Leases:
         return found
 
     async def _queue(self, connection: Connection, runs: Sequence[tuple[str, str]]) -> int:
-        """Give the queue those of these locked runs that it doesn't have; return how many."""
+        """Queue those of these locked runs that have no job; return their number."""
         if not runs:
             return 0
         values = {"tenants": [tenant for tenant, _ in runs], "ids": [run_id for _, run_id in runs]}
@@ -150,7 +150,7 @@ class Leases:
 
 
 def claim_of(row: tuple[Any, ...], *, clarifications: int = 0) -> Claim:
-    """Make a claim of a row of `CLAIMED`."""
+    """Convert a row of `CLAIMED` to a claim."""
     columns: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
     columns["config"] = RunConfig.model_validate(columns["config"])
     columns["grant"] = Grant.from_json(columns["grant"])

@@ -1,4 +1,4 @@
-"""The runs of a tenant, for a person to choose from, and all that there is to know of one of them."""
+"""The list of a tenant's runs, and the details of one run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _INPUT_CHARS = 500
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """A run in a list. `seconds` counts from its acceptance to its end, or to now; `input` is its beginning."""
+    """A run in a list. `seconds` is the time from acceptance to end, or until now; `input` is truncated."""
 
     id: str
     thread_id: str
@@ -31,7 +31,7 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Which runs: those of a thread, of a status, and made before the run with an id."""
+    """Selects runs by thread, by status, and older than the run with id `before`."""
 
     thread_id: str | None = None
     status: RunStatus | None = None
@@ -40,7 +40,7 @@ class RunFilter:
 
 @dataclass(frozen=True, slots=True)
 class RunAhead:
-    """The run that has to end first."""
+    """The earlier run that a queued run waits for."""
 
     run_id: str
     status: RunStatus
@@ -48,9 +48,9 @@ class RunAhead:
 
 @dataclass(frozen=True, slots=True)
 class RunDetails:
-    """A run as it stands; `events` is the number of its last event so far, `failure` what ended it before its time.
+    """The current state of a run; `events` is the number of its last event, `failure` the error that ended it early.
 
-    `behind` is what a queued run stands behind: the first unfinished one of its line.
+    `behind` is the first unfinished run of the branch, if the run is queued behind it.
     """
 
     id: str
@@ -73,7 +73,7 @@ _ALL = RunFilter()
 
 
 class RunListing:
-    """Queries over the runs of a tenant. Raises DatabaseUnavailableError where Postgres is away."""
+    """Queries over the runs of a tenant. Raises DatabaseUnavailableError."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -85,7 +85,7 @@ class RunListing:
         query = (
             select(runs.c.id, runs.c.thread_id, runs.c.status, runs.c.created_at, seconds, beginning)
             .where(*_conditions(tenant, which))
-            .order_by(runs.c.id.desc())  # they sort as the runs were made
+            .order_by(runs.c.id.desc())  # ids sort by creation time
             .limit(limit)
         )
         with translated():
@@ -96,7 +96,7 @@ class RunListing:
                 ]
 
     async def details(self, key: RunKey) -> RunDetails:
-        """Return a run. Raises NotFoundError, for another tenant's as well."""
+        """Return a run. Raises NotFoundError, also for a run of another tenant."""
         why = (
             select(events.c.data)
             .where(events.c.tenant == runs.c.tenant, events.c.run_id == runs.c.id, events.c.type == "error")
@@ -110,9 +110,7 @@ class RunListing:
             select(func.jsonb_build_object("run_id", ahead.c.id, "status", ahead.c.status))
             .where(*(ahead.c[name] == runs.c[name] for name in ("tenant", "thread_id", "branch_id")))
             .where(runs.c.status == RunStatus.QUEUED, ahead.c.arrival < runs.c.arrival, ahead.c.ended_at.is_(None))
-            .order_by(
-                ahead.c.status == RunStatus.QUEUED, ahead.c.arrival
-            )  # not along all that ended: only the unfinished
+            .order_by(ahead.c.status == RunStatus.QUEUED, ahead.c.arrival)  # uses the index of unfinished runs
             .limit(1)
             .scalar_subquery()
         )
@@ -141,7 +139,7 @@ def _conditions(tenant: str, which: RunFilter) -> list[ColumnElement[bool]]:
     if which.status is not None:
         conditions.append(runs.c.status == which.status)
         if not which.status.terminal:
-            conditions.append(runs.c.ended_at.is_(None))  # so that the index of unfinished runs serves
+            conditions.append(runs.c.ended_at.is_(None))  # so that the index of unfinished runs is used
     if which.before is not None:
         conditions.append(runs.c.id < which.before)
     return conditions

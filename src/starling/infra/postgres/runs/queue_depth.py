@@ -1,4 +1,4 @@
-"""What waits and what runs, over all tenants, for whoever watches the platform."""
+"""The number of unfinished runs by status over all tenants, for metrics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from starling.infra.postgres.tables import runs
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """How many unfinished runs there are by status, and how many seconds the oldest queued one has waited."""
+    """The number of unfinished runs by status, and the seconds that the oldest queued run has waited."""
 
     unfinished: Mapping[RunStatus, int]
     oldest_seconds: float

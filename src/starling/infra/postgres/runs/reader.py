@@ -1,4 +1,4 @@
-"""Reading what runs wrote: streams of events, results, steps and journals."""
+"""Queries over stored runs: event streams, results, steps and journals."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ from starling.infra.postgres.tables import events, journal, runs, steps
 _PAGE = 500
 _POLL_SECONDS = 5.0
 _CLOSE_SECONDS = 1.0
-_LOOK = text("""
+_STREAM_ENDS = text("""
 SELECT listened.tenant, listened.id::text, runs.seq, runs.ended_at IS NOT NULL
 FROM unnest(CAST(:tenants AS text[]), CAST(:ids AS uuid[])) AS listened (tenant, id)
 LEFT JOIN runs ON runs.tenant = listened.tenant AND runs.id = listened.id""")
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run as a caller may see it; `result` is None until it has ended."""
+    """The public fields of a run; `result` is None until it has ended."""
 
     id: str
     thread_id: str
@@ -45,10 +45,10 @@ class RunRecord:
 
 
 class RunReader:
-    """What any process can read of any run of a tenant.
+    """Reads runs, their events and records.
 
-    Events are read over the connections of `streams`, where they are given: streams go on while requests hold all
-    those of `engine`.
+    Events are read through the `streams` pool if it is given, so that streams continue while requests hold all
+    connections of `engine`.
     """
 
     def __init__(
@@ -59,97 +59,97 @@ class RunReader:
         streams: AsyncEngine | None = None,
         poll_seconds: float = _POLL_SECONDS,
     ) -> None:
-        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")  # a read needs no BEGIN
+        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")  # single reads need no BEGIN
         self._streams = (streams or engine).execution_options(isolation_level="AUTOCOMMIT")
         self._broadcast = broadcast
-        self._poll = poll_seconds
-        self._looked = -math.inf  # when, in seconds of the loop
-        self._asking: set[asyncio.Task[Any]] = set()
+        self._poll_seconds = poll_seconds
+        self._checked_at = -math.inf  # time of the last check, by the loop's clock
+        self._queries: set[asyncio.Task[Any]] = set()
 
     async def close(self) -> None:
-        """Let what is being asked come to its end, but not for long."""
-        if self._asking:
-            await asyncio.wait(self._asking, timeout=_CLOSE_SECONDS)
+        """Wait up to a second for running queries to finish."""
+        if self._queries:
+            await asyncio.wait(self._queries, timeout=_CLOSE_SECONDS)
 
     def listener(self, key: RunKey, after: int) -> Listener:
-        """Return a listener for a run that doesn't exist yet: it hears everything, so nothing has to be looked up."""
+        """Return a listener for a run that does not exist yet: it misses no event, so no query is needed."""
         return self._broadcast.listener(key, after, behind=False)
 
     async def follow(self, key: RunKey, *, after: int = 0) -> AsyncGenerator[StoredEvent]:
-        """Yield the run's events from `after` on, as they come, up to `done`; a `gap` for those no longer kept."""
+        """Yield the run's events after `after` as they are written, up to `done`; a `gap` replaces pruned events."""
         async with aclosing(self.batches(key, self._broadcast.listener(key, after))) as batches:
             async for batch in batches:
                 for event in batch:
                     yield event
 
-    def following(self, key: RunKey, *, after: int = 0) -> AsyncGenerator[Sequence[StoredEvent]]:
-        """Yield what `follow` yields, each time all that is there."""
+    def follow_batches(self, key: RunKey, *, after: int = 0) -> AsyncGenerator[Sequence[StoredEvent]]:
+        """Yield the events of `follow` in batches of all that are available."""
         return self.batches(key, self._broadcast.listener(key, after))
 
-    async def batches(self, key: RunKey, heard: Listener) -> AsyncGenerator[Sequence[StoredEvent]]:
-        """Yield what a listener hears and what it missed, up to `done`. A Postgres that is away is waited for."""
+    async def batches(self, key: RunKey, listener: Listener) -> AsyncGenerator[Sequence[StoredEvent]]:
+        """Yield received and missed events in batches, up to `done`. Retries while Postgres is unavailable."""
         while True:
-            if batch := heard.take():
+            if batch := listener.pop_all():
                 yield batch
                 if batch[-1].type == "done":
                     return
-            elif not heard.behind:
-                if not await heard.wait(self._poll):
-                    await self._look()
-            elif await self._catch_up(key, heard):
+            elif not listener.behind:
+                if not await listener.wait(self._poll_seconds):
+                    await self._check_listeners()
+            elif await self._catch_up(key, listener):
                 return
 
-    async def _catch_up(self, key: RunKey, heard: Listener) -> bool:
-        """Read what the listener missed; whether there will never be more."""
-        heard.behind, after = False, heard.last  # more may be heard meanwhile: that isn't passed on yet
+    async def _catch_up(self, key: RunKey, listener: Listener) -> bool:
+        """Read the events that the listener missed; return True if the stream has ended."""
+        listener.behind, after = False, listener.last  # events received during the query stay buffered
         try:
-            page = await self._apart(self.events(key, after=after))
-            heard.read(page)
-            heard.behind |= len(page) == _PAGE
-            return not page and await self._apart(self._ended_by(key, after))
+            page = await self._shielded(self.events(key, after=after))
+            listener.add_page(page)
+            listener.behind |= len(page) == _PAGE
+            return not page and await self._shielded(self._ended_by(key, after))
         except DatabaseUnavailableError as error:
-            _log.info("a reader of run %s waits: %s", key.id, error)
-            await heard.wait(self._poll)
-            heard.behind = True
+            _log.info("a reader of run %s waits for Postgres: %s", key.id, error)
+            await listener.wait(self._poll_seconds)
+            listener.behind = True
             return False
 
-    async def _look(self) -> None:
-        """Ask the database once for all listeners of this process what the bell may not have told them."""
+    async def _check_listeners(self) -> None:
+        """Check in one query whether any listener of this process missed a notification."""
         now = asyncio.get_running_loop().time()
-        if now - self._looked < self._poll / 2:
-            return  # another reader has just asked
-        self._looked = now
+        if now - self._checked_at < self._poll_seconds / 2:
+            return  # another reader has just checked
+        self._checked_at = now
         listeners = tuple(self._broadcast.listeners())
         keys = {listener.key for listener in listeners}
         try:
-            found = await self._apart(self._ends(keys))
+            found = await self._shielded(self._stream_ends(keys))
         except DatabaseUnavailableError as error:
-            _log.warning("readers can't be told what they missed: %s", error)
+            _log.warning("the check for missed events failed: %s", error)
             return
         for listener in listeners:
             seq, ended = found[listener.key]
             if ended:
-                listener.look_again()
+                listener.mark_behind()
             else:
-                listener.hear_of(seq)
+                listener.on_notice(seq)
 
-    async def _apart[Found](self, query: Coroutine[Any, Any, Found]) -> Found:
-        """Let a query come to its end although its reader goes away: broken off, it would take its connection along."""
-        asking = asyncio.get_running_loop().create_task(query)
-        self._asking.add(asking)
-        asking.add_done_callback(self._asking.discard)
-        return await asyncio.shield(asking)
+    async def _shielded[Found](self, query: Coroutine[Any, Any, Found]) -> Found:
+        """Finish a query even if its reader is cancelled: a cancelled query would close its connection."""
+        task = asyncio.get_running_loop().create_task(query)
+        self._queries.add(task)
+        task.add_done_callback(self._queries.discard)
+        return await asyncio.shield(task)
 
-    async def _ends(self, keys: Collection[RunKey]) -> dict[RunKey, tuple[int, bool]]:
-        """Return the last number of each stream, and whether nothing can follow it."""
+    async def _stream_ends(self, keys: Collection[RunKey]) -> dict[RunKey, tuple[int, bool]]:
+        """Return the last number of each stream, and whether the stream has ended."""
         values = {"tenants": [key.tenant for key in keys], "ids": [key.id for key in keys]}
         with translated():
             async with self._streams.connect() as connection:
-                rows = await connection.execute(_LOOK, values)
+                rows = await connection.execute(_STREAM_ENDS, values)
                 return {RunKey(row[0], row[1]): (row[2] or 0, row[2] is None or row[3]) for row in rows}
 
     async def events(self, key: RunKey, *, after: int = 0) -> Sequence[StoredEvent]:
-        """Return up to 500 events that follow number `after`."""
+        """Return up to 500 events after number `after`, oldest first."""
         query = (
             select(events.c.seq, events.c.type, events.c.data)
             .where(events.c.tenant == key.tenant, events.c.run_id == key.id, events.c.seq > after)
@@ -161,7 +161,7 @@ class RunReader:
                 return [StoredEvent(*row) for row in await connection.execute(query)]
 
     async def latest(self, key: RunKey, kind: str) -> StoredEvent | None:
-        """Return the last event of a type, None where there is none or it isn't kept any more."""
+        """Return the last event of a type, or None if there is none or it was pruned."""
         query = (
             select(events.c.seq, events.c.type, events.c.data)
             .where(events.c.tenant == key.tenant, events.c.run_id == key.id, events.c.type == kind)
@@ -174,7 +174,7 @@ class RunReader:
         return StoredEvent(*row) if row else None
 
     async def record(self, key: RunKey) -> RunRecord:
-        """Return the run. Raises NotFoundError, for another tenant's as well."""
+        """Return the run. Raises NotFoundError, also for a run of another tenant."""
         query = select(
             runs.c.id,
             runs.c.thread_id,
@@ -193,7 +193,7 @@ class RunReader:
         return RunRecord(*row[:5], status=RunStatus(row.status), result=result)
 
     async def steps(self, key: RunKey) -> Sequence[Step]:
-        """Return the run's record, oldest entry first."""
+        """Return the run's steps, oldest first."""
         query = (
             select(steps.c.type, steps.c.description, steps.c.metadata)
             .where(steps.c.tenant == key.tenant, steps.c.run_id == key.id)
@@ -205,7 +205,7 @@ class RunReader:
                 return [Step(type=row.type, description=row.description, metadata=row.metadata) for row in rows]
 
     async def journal(self, key: RunKey) -> Sequence[JournalEntry]:
-        """Return everything that the run recorded so far."""
+        """Return the journal entries of the run."""
         columns = (
             journal.c.path,
             journal.c.kind,
@@ -220,7 +220,7 @@ class RunReader:
                 return [JournalEntry(*row) for row in await connection.execute(query)]
 
     async def _ended_by(self, key: RunKey, after: int) -> bool:
-        """Whether the run is over and `after` is at or beyond its last event."""
+        """Return whether the run has ended and `after` is at or beyond its last event."""
         columns = (runs.c.seq, runs.c.trimmed, runs.c.ended_at)
         query = select(*columns).where(runs.c.tenant == key.tenant, runs.c.id == key.id)
         with translated():

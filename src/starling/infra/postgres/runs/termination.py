@@ -1,4 +1,4 @@
-"""Ending runs before their time: one that is worked on is flagged, any other is taken under the next fence."""
+"""Early termination of runs: a run that a worker holds is flagged, any other is claimed under the next fence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from starling.core.json import JsonObject
 from starling.core.runs import RunStatus
 from starling.infra.postgres.engine import driver, execute_alone, translated
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
-from starling.infra.postgres.runs.busy_thread_policy import CANCELS as CHANNEL
+from starling.infra.postgres.runs.busy_thread_policy import CANCEL_CHANNEL as CHANNEL
 from starling.infra.postgres.runs.leases import CLAIMED, claim_of
 from starling.infra.postgres.runs.writer import Clause
 
-# Whoever holds it has to be told; what lapsed, or nobody holds, is taken. The flag stays in any case: if the one who
-# took the run doesn't come to its end, the next life does nothing else.
+# A worker with a valid lease is notified; a run without one is claimed. The flag stays in both cases: if the claimant
+# does not finish the run, the next execution only ends it.
 _STOP = f"""
 WITH found AS (
     SELECT tenant, id, status = 'running' AND coalesce(lease_until >= now(), false) AS held FROM runs
@@ -28,8 +28,8 @@ stopped AS (
         status = CASE WHEN runs.status = 'waiting' THEN 'queued' ELSE runs.status END
     FROM found WHERE runs.tenant = found.tenant AND runs.id = found.id
     RETURNING runs.*, found.held),
-told AS (SELECT pg_notify('{CHANNEL}', '') FROM stopped WHERE held)
-SELECT held, (SELECT count(*) FROM told), {CLAIMED} FROM stopped"""  # noqa: S608 - our own text
+notified AS (SELECT pg_notify('{CHANNEL}', '') FROM stopped WHERE held)
+SELECT held, (SELECT count(*) FROM notified), {CLAIMED} FROM stopped"""  # noqa: S608 - our own text
 
 _STATUS = "SELECT status FROM runs WHERE tenant = %(tenant)s AND id = %(id)s"
 
@@ -62,9 +62,9 @@ WHERE run.tenant = %(tenant)s AND run.id = %(id)s AND earlier.arrival < run.arri
 AND earlier.ended_at IS NULL AND earlier.cancel_requested ORDER BY earlier.arrival DESC"""
 
 
-# An ended run has no more use for its checkpoints (whose thread is the run), nor for the journal's entries that only
-# serve to resume it. The answers of models and tools are kept until retention deletes them: nothing else has them.
-FORGET_PROGRESS: Final = Clause(
+# An ended run no longer needs its checkpoints (their `thread_id` is the run id) or the journal entries used only to
+# resume it. Answers of models and tools are stored nowhere else and are kept until retention deletes them.
+DELETE_PROGRESS: Final = Clause(
     """
 forgotten_blobs AS (DELETE FROM checkpoint_blobs USING fenced WHERE checkpoint_blobs.thread_id = fenced.id::text),
 forgotten_writes AS (DELETE FROM checkpoint_writes USING fenced WHERE checkpoint_writes.thread_id = fenced.id::text),
@@ -75,7 +75,7 @@ forgotten_journal AS (
     {},
 )
 
-# Nobody will answer these interrupts any more. A call whose outcome is unknown stays in doubt, and is given up.
+# Open interrupts are cancelled. A call with an unknown outcome is settled as in doubt.
 _CLOSE: Final = """
 closed AS (
     UPDATE interrupts SET state = 'cancelled', answered_at = now() FROM fenced
@@ -87,16 +87,16 @@ doubted AS (
 
 
 def close_open_work(lost: JsonObject, by: str) -> Clause:
-    """Return what closes a run's open interrupts and calls; `lost` is the outcome of a call that has none."""
+    """Return the clause that closes a run's open interrupts and calls; `lost` is the outcome for calls without one."""
     return Clause(_CLOSE, {"lost": Jsonb(lost), "by": by})
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """A tool call that was announced and has no result.
+    """A tool call with a `tool_start` event and no `tool_result`.
 
-    `state` is that of its row in the ledger, None where it has none; `text` what it came to, by that row, and
-    `artifact` where the whole of it is.
+    `state` is the state of its ledger row, or None without one; `text` is the outcome stored there, `artifact` the
+    address of the full outcome.
     """
 
     name: str
@@ -109,7 +109,7 @@ class OpenCall:
 
 @dataclass(frozen=True, slots=True)
 class OpenTask:
-    """A task that was begun and has no result; `attempt` is the last that began."""
+    """A task that has started and has no result; `attempt` is the last one started."""
 
     task_id: str
     agent: str
@@ -118,15 +118,15 @@ class OpenTask:
 
 
 class TerminationRepository:
-    """Queries of those who end runs before their time. Each is one transaction unless it takes a connection."""
+    """Queries for ending runs early. Each public method is one transaction."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
 
     async def stop(self, key: RunKey) -> Claim | None:
-        """Flag a run; return the claim with which to end it where nobody holds it.
+        """Flag a run as cancelled; if no worker holds it, claim it and return the claim to end it with.
 
-        None where a worker has to end it, or it has ended. Raises NotFoundError, for another tenant's as well.
+        Returns None if a worker holds it or it has ended. Raises NotFoundError, also for a run of another tenant.
         """
         with translated():
             row = await execute_alone(self._engine, _STOP, {"tenant": key.tenant, "id": key.id})
@@ -137,7 +137,7 @@ class TerminationRepository:
         return None if held else claim_of(tuple(claimed))
 
     async def status(self, key: RunKey) -> RunStatus:
-        """Return where a run stands. Raises NotFoundError, for another tenant's as well."""
+        """Return the status of a run. Raises NotFoundError, also for a run of another tenant."""
         with translated():
             row = await execute_alone(self._engine, _STATUS, {"tenant": key.tenant, "id": key.id})
         if row is None:
@@ -145,28 +145,28 @@ class TerminationRepository:
         return RunStatus(row[0])
 
     async def flagged(self) -> frozenset[str]:
-        """Return the ids of the runs that somebody holds and is to end."""
+        """Return the ids of running runs that are flagged as cancelled."""
         with translated():
             async with self._engine.connect() as connection:
                 found = await (await driver(connection)).execute(_FLAGGED)
                 return frozenset(row[0] for row in await found.fetchall())
 
     async def open_calls(self, key: RunKey) -> Sequence[OpenCall]:
-        """Return the calls that were announced and not answered, in their order."""
+        """Return the tool calls that have started and have no result, oldest first."""
         with translated():
             async with self._engine.connect() as connection:
                 found = await (await driver(connection)).execute(_OPEN_CALLS, {"tenant": key.tenant, "id": key.id})
                 return [OpenCall(*row) for row in await found.fetchall()]
 
     async def open_tasks(self, key: RunKey) -> Sequence[OpenTask]:
-        """Return the tasks that were begun and came to nothing yet."""
+        """Return the tasks that have started and have no result."""
         with translated():
             async with self._engine.connect() as connection:
                 found = await (await driver(connection)).execute(_OPEN_TASKS, {"tenant": key.tenant, "id": key.id})
                 return [OpenTask(*row) for row in await found.fetchall()]
 
     async def flagged_before(self, key: RunKey) -> Sequence[RunKey]:
-        """Return the flagged runs that stand before a run in its line, the last of them first."""
+        """Return the flagged unfinished runs earlier on the run's branch, latest first."""
         with translated():
             async with self._engine.connect() as connection:
                 found = await (await driver(connection)).execute(_FLAGGED_BEFORE, {"tenant": key.tenant, "id": key.id})

@@ -1,4 +1,4 @@
-"""The one writer of a run: everything that lasts goes through here, in fenced batches."""
+"""The writer of a run: events, steps and journal entries are stored in fenced batches."""
 
 import asyncio
 import logging
@@ -24,12 +24,12 @@ from starling.infra.postgres.runs.acceptance import Claim, Connection, RunReposi
 from starling.infra.postgres.runs.broadcast import CHANNEL, Broadcast, notice_of
 
 type Write = Callable[[Connection], Awaitable[None]]
-"""What else happens in the transaction of a flush, after its statement."""
+"""A further write in the transaction of a flush, after its statement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """More of a flush's one statement: CTEs that write only where `fenced` has a row, and their values."""
+    """CTEs added to a flush's statement, with their values; they write only if `fenced` has a row."""
 
     sql: str
     values: Mapping[str, Any]
@@ -37,23 +37,23 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What a flush does to the run's row besides counting: more of its SET. `fenced` has the whole row then."""
+    """Assignments added to the flush's UPDATE of the run row, with values; `fenced` then returns the whole row."""
 
     assignments: str
     values: Mapping[str, Any]
 
 
-type Source = Callable[[], Clause]
-"""Gives a clause when its batch is cut; asked once, however often the batch has to be written."""
+type ClauseSource = Callable[[], Clause]
+"""Returns a clause when its batch is prepared; called once per batch, even if the write is retried."""
 
 
-_LINGER_SECONDS = 0.02
-_PATIENCE_SECONDS = 120.0
+_FLUSH_DELAY_SECONDS = 0.02
+_RETRY_SECONDS = 120.0
 _CLOSE_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
 
-# One statement: where the fence has moved on, nothing of it happens.
+# One statement: if the fence has changed, it writes nothing.
 _FENCED = """
 WITH fenced AS (
     UPDATE runs SET seq = seq + %(count)s, flushes = flushes + 1
@@ -65,7 +65,7 @@ WITH fenced AS (
     WHERE tenant = %(tenant)s AND id = %(id)s AND fence = %(fence)s AND flushes = %(flushes)s
     RETURNING *),"""
 _FLUSH = """
-told AS (
+streamed AS (
     INSERT INTO events (tenant, run_id, seq, type, data)
     SELECT fenced.tenant, fenced.id, item.seq, item.type, item.data
     FROM fenced, jsonb_to_recordset(%(events)s) AS item (seq bigint, type text, data jsonb)),
@@ -81,7 +81,7 @@ journalled AS (
 _NOTIFY = """,
 noticed AS (SELECT pg_notify(%(channel)s, %(notice)s) FROM fenced WHERE %(count)s > 0)
 SELECT (SELECT count(*) FROM fenced), (SELECT count(*) FROM noticed)"""
-_NOTIFY_NOBODY = """
+_WITHOUT_NOTIFY = """
 SELECT count(*) FROM fenced"""
 
 _WAS_WRITTEN = """
@@ -89,12 +89,12 @@ SELECT flushes = %(flushes)s + 1 FROM runs WHERE tenant = %(tenant)s AND id = %(
 
 _ENDED = "status = %(status)s, result = %(result)s, ended_at = now(), lease_until = NULL, worker = NULL"
 _WAITS = "status = 'waiting', admitted_at = NULL, lease_until = NULL, worker = NULL"
-_TELL = f"written AS (SELECT * FROM fenced),\nreported AS ({TELL_OF_RUN})"  # noqa: S608 - our own text
+_OUTBOX_EVENT = f"written AS (SELECT * FROM fenced),\nreported AS ({TELL_OF_RUN})"  # noqa: S608 - our own text
 
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One thing that a resumed run must not ask or do again."""
+    """A recorded answer or effect that a resumed run must not repeat."""
 
     path: str
     kind: str
@@ -120,19 +120,19 @@ class _Batch:
     events: list[AnyEvent] = field(default_factory=list["AnyEvent"])
     steps: list[tuple[str, Step]] = field(default_factory=list[tuple[str, Step]])
     journal: list[JournalEntry] = field(default_factory=list[JournalEntry])
-    sources: list[Source] = field(default_factory=list["Source"])
-    passing: list[Source] = field(default_factory=list["Source"])
+    sources: list[ClauseSource] = field(default_factory=list["ClauseSource"])
+    dropped_at_end: list[ClauseSource] = field(default_factory=list["ClauseSource"])
     transition: Transition | None = None
     writes: Sequence[Write] = ()
 
     @property
     def empty(self) -> bool:
-        return not (self.events or self.steps or self.journal or self.sources or self.passing or self.transition)
+        return not (self.events or self.steps or self.journal or self.sources or self.dropped_at_end or self.transition)
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
-    """A batch in the form in which it is written, once or again."""
+class _PreparedBatch:
+    """A batch with its statement and values, the same for each attempt to write it."""
 
     stored: Sequence[StoredEvent]
     statement: str
@@ -141,27 +141,27 @@ class _Cut:
 
 
 class RunWriter:
-    """Collects what a run writes and flushes it under the run's fence.
+    """Collects the writes of a run and flushes them under the run's fence.
 
-    `emit`, `step`, `record` and `add` only collect: what they are given becomes durable together, within
-    a few milliseconds or at the next `flush`. After LeaseLostError nothing more is ever written.
+    `emit`, `step`, `record` and `add` only collect: their arguments become durable together, within a few
+    milliseconds or at the next `flush`. After LeaseLostError nothing more is written.
     """
 
     def __init__(
-        self, engine: AsyncEngine, claim: Claim, broadcast: Broadcast, *, patience_seconds: float = _PATIENCE_SECONDS
+        self, engine: AsyncEngine, claim: Claim, broadcast: Broadcast, *, retry_seconds: float = _RETRY_SECONDS
     ) -> None:
         self.run: Run = claim.run
         self._engine = engine
         self._broadcast = broadcast
-        self._patience = patience_seconds
+        self._retry_seconds = retry_seconds
         self._seq = claim.seq
         self._flushes = claim.flushes
         self._pending = _Batch()
-        self._one_at_a_time = asyncio.Lock()
+        self._write_lock = asyncio.Lock()
         self._broken: Exception | None = None
-        self._later: asyncio.Task[None] | None = None
+        self._delayed_flush: asyncio.Task[None] | None = None
         self._writing: set[asyncio.Task[None]] = set()
-        self._proven = lease_time()
+        self._confirmed_at = lease_time()
 
     def emit(self, event: AnyEvent) -> None:
         """Add an event to the run's stream."""
@@ -169,37 +169,39 @@ class RunWriter:
         self.flush_soon()
 
     def step(self, step: Step) -> None:
-        """Add an entry to the run's record; it goes with the next batch."""
+        """Add a step to the next batch."""
         self._pending.steps.append((new_id(), step))
 
     def record(self, entry: JournalEntry) -> None:
-        """Add to the journal; it goes with the next batch, together with what is emitted beside it."""
+        """Add a journal entry to the next batch, together with the events emitted before the flush."""
         self._pending.journal.append(entry)
 
-    def add(self, source: Source, *, until_end: bool = False) -> None:
-        """Add something of another kind to the next batch; `until_end` where an ended run has no use for it."""
-        (self._pending.passing if until_end else self._pending.sources).append(source)
+    def add(self, source: ClauseSource, *, until_end: bool = False) -> None:
+        """Add another clause to the next batch; with `until_end` it is dropped if that batch ends the run."""
+        (self._pending.dropped_at_end if until_end else self._pending.sources).append(source)
 
     @property
-    def has_told(self) -> bool:
-        """Whether events, steps or journal entries wait for the next batch, or are being written just now."""
-        told = self._pending.events or self._pending.steps or self._pending.journal
-        return bool(told) or self._one_at_a_time.locked()
+    def has_pending_records(self) -> bool:
+        """Whether events, steps or journal entries wait for the next batch or are being written."""
+        streamed = self._pending.events or self._pending.steps or self._pending.journal
+        return bool(streamed) or self._write_lock.locked()
 
     @property
     def proven_seconds(self) -> float:
-        """How long ago the newest write began that found the run still ours."""
-        return lease_time() - self._proven
+        """Seconds since the start of the last write that succeeded under the run's fence."""
+        return lease_time() - self._confirmed_at
 
     def flush_soon(self) -> None:
-        """Make what was collected durable within a few milliseconds, with whatever comes until then."""
-        if self._later is None or self._later.done():
-            self._later = asyncio.get_running_loop().create_task(self._linger(), name=f"flush-{self.run.id}")
+        """Schedule a flush in a few milliseconds, unless one is scheduled."""
+        if self._delayed_flush is None or self._delayed_flush.done():
+            self._delayed_flush = asyncio.get_running_loop().create_task(
+                self._flush_until_empty(), name=f"flush-{self.run.id}"
+            )
 
     async def flush(self) -> None:
-        """Make everything that was collected so far durable. A write that has begun outlives its cancelled caller.
+        """Write everything collected so far. Cancelling the caller does not cancel a write that has begun.
 
-        Raises LeaseLostError, or RunUnwritableError when Postgres stayed away for too long.
+        Raises LeaseLostError, or RunUnwritableError if Postgres stays unavailable for `retry_seconds`.
         """
         writing = asyncio.get_running_loop().create_task(self._flush(), name=f"write-{self.run.id}")
         self._writing.add(writing)
@@ -207,7 +209,7 @@ class RunWriter:
         await asyncio.shield(writing)
 
     async def _flush(self) -> None:
-        async with self._one_at_a_time:
+        async with self._write_lock:
             if self._broken:
                 raise self._broken
             if self._pending.empty:
@@ -220,86 +222,86 @@ class RunWriter:
                 raise
 
     def drop_unwritable(self) -> None:
-        """Go on without a batch that Postgres refused for what was in it, so that the run's failure can be written."""
+        """Discard a batch that Postgres rejected for its content, so that the run's failure can be written."""
         if not isinstance(self._broken, (LeaseLostError, DatabaseUnavailableError)):
             self._broken = None
 
     async def end(
         self, result: RunResult, last: AnyEvent, repository: RunRepository, also: Sequence[Clause] = ()
     ) -> None:
-        """End the run: its last event, its result, `also` and the admission of the next run in one transaction."""
+        """End the run: write its last event, its result and `also`, and admit the next run, in one transaction."""
 
         async def admit_next(connection: Connection) -> None:
             await repository.admit(connection, self.run.tenant)
 
         document = _json(result.model_dump(mode="json"))
         self._pending.events.append(last)
-        self._pending.passing.clear()
-        self._pending.sources += [partial(_same, clause) for clause in (*also, Clause(_TELL, telling()))]
+        self._pending.dropped_at_end.clear()
+        self._pending.sources += [partial(_same, clause) for clause in (*also, Clause(_OUTBOX_EVENT, telling()))]
         self._pending.transition = Transition(_ENDED, {"status": result.status, "result": document})
         self._pending.writes = [admit_next]
         await self.flush()
 
     async def suspend(self, wake: Write) -> None:
-        """Let the run wait, held by nobody and out of its tenant's cap, with all that was collected.
+        """Write what was collected and set the run to `waiting`: without a worker, and not counted in its tenant's cap.
 
-        `wake` is the rest of that transaction: it queues the run again where it needn't wait any more.
+        `wake` runs in the same transaction and queues the run again if it need not wait any more.
         """
         self._pending.transition = Transition(_WAITS, {})
         self._pending.writes = [wake]
         await self.flush()
 
     async def close(self) -> None:
-        """Let what is being written end, but not for long; what was only collected is dropped."""
-        tasks = [task for task in (self._later, *self._writing) if task]
-        if self._later:
-            self._later.cancel()
+        """Wait up to a second for running writes, then cancel them; drop what was only collected."""
+        tasks = [task for task in (self._delayed_flush, *self._writing) if task]
+        if self._delayed_flush:
+            self._delayed_flush.cancel()
         if self._writing:
             await asyncio.wait(self._writing, timeout=_CLOSE_SECONDS)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _linger(self) -> None:
+    async def _flush_until_empty(self) -> None:
         try:
-            while not self._pending.empty:  # more may come while some is being written
-                await asyncio.sleep(_LINGER_SECONDS)
+            while not self._pending.empty:  # more may be collected during a write
+                await asyncio.sleep(_FLUSH_DELAY_SECONDS)
                 await self.flush()
         except (LeaseLostError, DatabaseUnavailableError) as error:
-            _log.warning("run %s can't be written: %s", self.run.id, error)  # the next flush raises it
+            _log.warning("a write of run %s failed: %s", self.run.id, error)  # the next flush raises the error
 
     async def _write_batch(self, batch: _Batch) -> None:
-        cut = self._cut(batch)
+        prepared = self._prepare(batch)
         begun = lease_time()
         try:
-            await retry_while_unavailable(partial(self._write, cut), seconds=self._patience)
+            await retry_while_unavailable(partial(self._write, prepared), seconds=self._retry_seconds)
         except DatabaseUnavailableError as error:
             raise RunUnwritableError(error.message, error.remedy) from error
-        self._seq += len(cut.stored)
+        self._seq += len(prepared.stored)
         self._flushes += 1
-        self._proven = begun
-        self._broadcast.publish(self.run.id, cut.stored, lease_time() - begun)
+        self._confirmed_at = begun
+        self._broadcast.publish(self.run.id, prepared.stored, lease_time() - begun)
 
-    async def _write(self, cut: _Cut) -> None:
+    async def _write(self, prepared: _PreparedBatch) -> None:
         with translated():
-            if cut.writes:
-                written = await self._write_with_more(cut)
+            if prepared.writes:
+                written = await self._write_with_more(prepared)
             else:
-                written = _is_written(await execute_alone(self._engine, cut.statement, cut.values))
-            if not written:  # the connection was given back: whoever ends a run needs no second one
-                await self._check_written(cut)
+                written = _is_written(await execute_alone(self._engine, prepared.statement, prepared.values))
+            if not written:  # the connection was returned before, so ending a run never holds two
+                await self._check_written(prepared)
 
-    async def _write_with_more(self, cut: _Cut) -> bool:
-        """Write a batch and what belongs to its transaction, or nothing; whether it was written."""
+    async def _write_with_more(self, prepared: _PreparedBatch) -> bool:
+        """Write a batch and its further writes in one transaction; return False if the fence rejected it."""
         async with transaction(self._engine) as connection, connection.pipeline():
-            row = await (await connection.execute(encoded(cut.statement), cut.values)).fetchone()
+            row = await (await connection.execute(encoded(prepared.statement), prepared.values)).fetchone()
             if not _is_written(row):
                 return False
-            for write in cut.writes:
+            for write in prepared.writes:
                 await write(connection)
         return True
 
-    def _cut(self, batch: _Batch) -> _Cut:
+    def _prepare(self, batch: _Batch) -> _PreparedBatch:
         stored = [_stored(self._seq + offset, event) for offset, event in enumerate(batch.events, start=1)]
         values: dict[str, Any] = {
             "tenant": self.run.tenant,
@@ -313,17 +315,17 @@ class RunWriter:
             "channel": CHANNEL,
             "notice": notice_of(self.run.id, self._seq + len(stored)),
         }
-        clauses = [source() for source in (*batch.sources, *batch.passing)]
+        clauses = [source() for source in (*batch.sources, *batch.dropped_at_end)]
         for part in (*clauses, *([batch.transition] if batch.transition else [])):
             values |= part.values
         assignments = batch.transition.assignments if batch.transition else ""
         notify = bool(stored) and self._broadcast.has_remote_listeners
         statement = _statement(assignments, tuple(clause.sql for clause in clauses), notify=notify)
-        return _Cut(stored, statement, values, batch.writes)
+        return _PreparedBatch(stored, statement, values, batch.writes)
 
-    async def _check_written(self, cut: _Cut) -> None:
-        """A commit whose answer was lost is not repeated: the count of batches tells."""
-        if not _is_written(await execute_alone(self._engine, _WAS_WRITTEN, cut.values)):
+    async def _check_written(self, prepared: _PreparedBatch) -> None:
+        """Raise LeaseLostError unless the batch was committed by an earlier attempt, as the flush counter shows."""
+        if not _is_written(await execute_alone(self._engine, _WAS_WRITTEN, prepared.values)):
             raise LeaseLostError(self.run.id, self.run.fence)
 
 
@@ -346,6 +348,6 @@ def _same(clause: Clause) -> Clause:
 
 @lru_cache(64)
 def _statement(assignments: str, clauses: Sequence[str], *, notify: bool) -> str:
-    """Return a flush's statement: the same one for the same parts, so that the driver knows it by its identity."""
+    """Return a flush's statement: the same object for the same parts, so that the driver's caches find it."""
     fenced = _FENCED_WITH.format(assignments) if assignments else _FENCED
-    return fenced + ",\n".join((_FLUSH, *clauses)) + (_NOTIFY if notify else _NOTIFY_NOBODY)
+    return fenced + ",\n".join((_FLUSH, *clauses)) + (_NOTIFY if notify else _WITHOUT_NOTIFY)
