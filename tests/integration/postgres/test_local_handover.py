@@ -62,11 +62,8 @@ async def test_a_process_without_a_worker_queues_what_it_accepts(database_url: s
 
 @asynccontextmanager
 async def working(url: str, hands: Hands, *, slots: int) -> AsyncGenerator[RunQueue]:
-    async def sweep() -> None:
-        pass
-
     async with open_hub(url) as hub, open_queue(url, hub) as queue:
-        task = asyncio.get_running_loop().create_task(queue.work(hands.take, sweep, concurrency=slots))
+        task = asyncio.get_running_loop().create_task(queue.work(hands.take, concurrency=slots))
         await asyncio.sleep(0)  # it has slots from its first step on
         try:
             yield queue

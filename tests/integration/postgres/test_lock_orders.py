@@ -269,11 +269,8 @@ async def test_a_crowd_that_does_everything_at_once_never_deadlocks(database_url
     seed = random.randrange(10**6)
     print(f"seed {seed}")
 
-    async def nothing() -> None:
-        pass
-
     async with a_crowd(database_url, seed) as crowd:
-        working = asyncio.get_running_loop().create_task(crowd.queue.work(crowd.work, nothing, concurrency=8))
+        working = asyncio.get_running_loop().create_task(crowd.queue.work(crowd.work, concurrency=8))
         await asyncio.gather(*(crowd.come_and_go() for _ in range(_CALLERS)))
         crowd.over = True
         await asyncio.gather(*crowd.lives)

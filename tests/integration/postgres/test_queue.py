@@ -20,14 +20,11 @@ async def test_an_idle_connection_that_was_terminated_is_replaced(database_url: 
     async def take(_: RunKey) -> None:
         taken.set()
 
-    async def sweep() -> None:
-        pass
-
     async with open_queue(database_url) as queue:
         await terminate_backends(database_url)
         async with transaction(engine) as connection:
             await queue.defer(connection, [new_run().key])
-        working = asyncio.get_running_loop().create_task(queue.work(take, sweep, concurrency=1))
+        working = asyncio.get_running_loop().create_task(queue.work(take, concurrency=1))
 
         await asyncio.wait_for(taken.wait(), 30)
 
@@ -56,11 +53,8 @@ async def test_work_that_is_cancelled_while_postgres_is_away_ends(database_url: 
     async def take(_: RunKey) -> None:
         taken.set()
 
-    async def sweep() -> None:
-        pass
-
     async with proxied(database_url) as database, open_queue(database.url) as queue:
-        working = asyncio.get_running_loop().create_task(queue.work(take, sweep, concurrency=1))
+        working = asyncio.get_running_loop().create_task(queue.work(take, concurrency=1))
         async with transaction(engine) as connection:
             await queue.defer(connection, [new_run().key])
         await asyncio.wait_for(taken.wait(), 30)

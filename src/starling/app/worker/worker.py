@@ -78,8 +78,8 @@ class Worker:
         """Process runs until drained or cancelled, then hand unfinished runs back to the queue."""
         loop = asyncio.get_running_loop()
         self._stopping = False
-        async with self._heartbeat.running() as renewing, in_background(self._sweep_while_full(), "sweep-while-full"):
-            queue = self._queue.work(self._start, self._sweep, concurrency=self._limits.runs_per_worker)
+        async with self._heartbeat.running() as renewing, in_background(self._sweep_periodically(), "sweep"):
+            queue = self._queue.work(self._start, concurrency=self._limits.runs_per_worker)
             fetching = loop.create_task(queue, name="fetch-runs")
             try:
                 await self._until_drained(fetching, renewing)
@@ -194,12 +194,9 @@ class Worker:
         if await retry_while_unavailable(partial(self._leases.release, run), give_up=lambda: self._stopping):
             self._drain_counts["handed_back"] += 1
 
-    async def _sweep_while_full(self) -> None:
-        """Sweep while all slots are taken: the queue's sweep job needs a free slot, and no worker may have one."""
+    async def _sweep_periodically(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
-            if len(self._tasks) < self._limits.runs_per_worker:
-                continue
             try:
                 await self._sweep()
             except Exception:  # noqa: BLE001 - the worker's edge: the next sweep may succeed

@@ -1,4 +1,4 @@
-"""The job queue of runs that may be claimed, and the periodic sweep. The run row decides which worker owns a run."""
+"""The job queue of runs that may be claimed. The run row decides which worker owns a run."""
 
 import asyncio
 import logging
@@ -21,11 +21,9 @@ from starling.infra.postgres.runs.acceptance import Connection, RunKey
 from starling.infra.postgres.timeouts import KEEPALIVE, BoundedConnection
 
 type Handler = Callable[[RunKey], Awaitable[None]]
-type Sweep = Callable[[], Awaitable[None]]
 
 QUEUE = "runs"
-_SWEEP = "starling.sweep"
-_SWEEP_CRON = "* * * * * */5"  # every five seconds: the sixth field is seconds
+_FORMER_SWEEP = "starling.sweep"  # workers swept by jobs of this name; some may be left in the queue
 _FETCH_SECONDS = 5.0
 _ABORT_SECONDS = 1.0
 _RESTART_SECONDS = 0.5
@@ -48,15 +46,12 @@ class RunQueue:
         self._app = app
         self._connector = connector
         self._handler: Handler | None = None
-        self._sweep: Sweep | None = None
         self._slots = self._used = 0
         self._fetch_skipped = False
         self._direct: set[asyncio.Task[None]] = set()
         app.job_manager = _Jobs(connector, self._is_free)
         self._task = app.task(name="starling.run", queue=QUEUE)(self._run)
-        swept = app.task(name=_SWEEP, queue=QUEUE, queueing_lock=_SWEEP, priority=1)  # ahead of queued runs
-        sweep = swept(self._sweep_once)
-        app.periodic(cron=_SWEEP_CRON)(sweep)
+        app.task(name=_FORMER_SWEEP, queue=QUEUE)(_do_nothing)
 
     async def defer(self, connection: Connection, keys: Sequence[RunKey]) -> None:
         """Queue these runs when the transaction of `connection` commits, with at most one pending job per run.
@@ -90,9 +85,9 @@ class RunQueue:
             self._fetch_skipped = False
             self._connector.trigger_fetch()
 
-    async def work(self, handler: Handler, sweep: Sweep, *, concurrency: int) -> None:
+    async def work(self, handler: Handler, *, concurrency: int) -> None:
         """Pass jobs to `handler` until cancelled, `concurrency` at a time; restart after Postgres was unavailable."""
-        self._handler, self._sweep, self._slots = handler, sweep, concurrency
+        self._handler, self._slots = handler, concurrency
         try:
             while True:
                 await self._work(concurrency)
@@ -136,11 +131,6 @@ class RunQueue:
             await self._handle(RunKey(tenant, run_id))
         finally:
             self.release()
-
-    async def _sweep_once(self, timestamp: int) -> None:
-        del timestamp
-        assert self._sweep is not None
-        await self._sweep()
 
 
 class _Connector(procrastinate.PsycopgConnector):
@@ -201,6 +191,10 @@ async def open_queue(url: str, hub: NotificationHub | None = None) -> AsyncGener
     queue = RunQueue(app, connector)
     async with app.open_async():
         yield queue
+
+
+async def _do_nothing(timestamp: int) -> None:
+    del timestamp
 
 
 def _end_if_cancelled(error: Exception) -> None:
