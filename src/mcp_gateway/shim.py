@@ -70,7 +70,7 @@ class Supervisor:
         self.code: int | None = None  # the server's, once it ended
         self.server = 0
         self.alone = False  # no child is left, alive or dead
-        self.told_to_end = False
+        self.stop_requested = False
         self.wake, wake_writer = os.pipe()
         for end in (self.wake, wake_writer):
             os.set_blocking(end, False)
@@ -92,7 +92,7 @@ class Supervisor:
         return self.code if self.code is not None else 1
 
     def _end(self, *_: object) -> None:
-        self.told_to_end = True
+        self.stop_requested = True
 
     def _parent_gone(self) -> bool:
         return os.getppid() != self.parent
@@ -123,7 +123,7 @@ class Supervisor:
         poll.register(self.wake, select.POLLIN)
         poll.register(0, 0)  # nothing is read here: only that the other end was closed counts
         stdin_closed = False
-        while not (self.told_to_end or stdin_closed or self._parent_gone()):
+        while not (self.stop_requested or stdin_closed or self._parent_gone()):
             events = poll.poll()
             stdin_closed = any(fd == 0 for fd, _ in events)
             self._drain()

@@ -23,7 +23,7 @@ from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.kill_switches import SwitchRepository, Target
-from starling.infra.postgres.retention import Forgotten, Selection
+from starling.infra.postgres.retention import RetentionReport, Selection
 from tests.chaos.client_history import ClientHistory
 from tests.chaos.cluster import LEASE_SECONDS, Cluster, TenantKey
 from tests.chaos.timing_guarantees import CLOSE_SECONDS, SWITCH_SECONDS, KeyProbe, SwitchedOff, TimingGuarantees
@@ -90,7 +90,7 @@ class Administrator:
         """
         settings = Settings(database_url=SecretStr(_address(self.cluster)))
 
-        async def pruned() -> Forgotten:
+        async def pruned() -> RetentionReport:
             age = max(self.guarantees.prune_age, time() - self.history.oldest_pending + _PRUNE_SECONDS)
             async with open_admin(settings) as admin:
                 return await admin.retention.prune(Selection(timedelta(seconds=age)), _ACTOR)

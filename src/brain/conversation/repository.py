@@ -6,7 +6,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from brain.conversation.states import BaseState, Envelope, decode
 from starling.core.runs import Run
-from starling.infra.postgres.engine import fetch_alone, translated
+from starling.infra.postgres.engine import fetch_autocommit, translated
 from starling.infra.postgres.runs.writer import Clause
 
 _PUSH = """
@@ -65,5 +65,5 @@ class ConversationRepository:
             "count": count,
         }
         with translated():
-            rows = await fetch_alone(self._engine, _LAST, values)
+            rows = await fetch_autocommit(self._engine, _LAST, values)
         return [decode(Envelope(*row)) for row in reversed(rows)]

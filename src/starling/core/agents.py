@@ -62,6 +62,7 @@ class LLMAgentConfig(BaseModel):
         default=None,
         description="How much of the conversation the agent gets: `last_messages` (default), `none` or `summary`.",
     )
+    # Part of the API contract; nothing reads it yet: it is for a review policy per agent.
     enable_self_reflection: bool = Field(
         default=False, description="True: each result is reviewed, whatever the policy is. False: no override."
     )

@@ -32,4 +32,4 @@ async def test_what_was_pruned_stands_in_the_audit_trail(platform: Platform, dat
     actor = Actor.local("cli")
     (entry,) = await latest(platform.services.engine, actor.tenant, limit=1)
     assert forgotten.runs == 1
-    assert (entry.deed.action, entry.deed.detail["rows"]) == ("db.prune", forgotten.rows)
+    assert (entry.change.action, entry.change.detail["rows"]) == ("db.prune", forgotten.rows)

@@ -280,11 +280,11 @@ async def test_who_made_what_is_written_down(api: Api) -> None:
 
     entries = await latest(api.platform.services.engine, "default", limit=5)
 
-    assert [(entry.deed.action, entry.deed.target) for entry in entries] == [
+    assert [(entry.change.action, entry.change.target) for entry in entries] == [
         ("agent.archive", "poet"),
         ("agent.create", "poet"),
     ]
-    assert entries[1].deed.detail == {"hash": made["version"]}
+    assert entries[1].change.detail == {"hash": made["version"]}
     assert entries[0].actor.origin == "127.0.0.1"
 
 

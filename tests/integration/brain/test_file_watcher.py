@@ -49,7 +49,7 @@ async def test_a_file_that_changes_is_reloaded(
     await wait_for(lambda: specialists(platform) == {"extra"})
 
     newest, _ = await latest(engine, SHARED, limit=2)
-    assert (newest.actor.origin, newest.deed.action) == ("file", "registry.reload")
+    assert (newest.actor.origin, newest.change.action) == ("file", "registry.reload")
 
 
 @pytest.mark.parametrize(

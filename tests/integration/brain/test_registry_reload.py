@@ -238,14 +238,14 @@ async def test_every_change_says_who_made_it_and_from_where(
 
     entries = await latest(engine, "default", limit=10)
     (start,) = await latest(engine, SHARED, limit=10)
-    assert [(entry.deed.action, entry.deed.target) for entry in reversed(entries)] == [
+    assert [(entry.change.action, entry.change.target) for entry in reversed(entries)] == [
         ("registry.reload", "epoch 2"),
         ("server.add", "epoch 3"),
         ("server.remove", "epoch 4"),
     ]
     assert {entry.actor for entry in entries} == {ADMIN}
-    assert entries[0].deed.detail["servers"]["removed"] == ["extra"]
-    assert (start.actor, start.deed.action) == (Actor.local("start"), "registry.start")
+    assert entries[0].change.detail["servers"]["removed"] == ["extra"]
+    assert (start.actor, start.change.action) == (Actor.local("start"), "registry.start")
     assert [(record.number, record.actor, record.origin) for record in await platform.services.epochs.latest(2)] == [
         (4, "key-1", "192.0.2.7"),
         (3, "key-1", "192.0.2.7"),

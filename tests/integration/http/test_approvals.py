@@ -133,7 +133,7 @@ async def test_a_question_is_listed_answered_and_its_run_goes_on(desk: Desk, scr
     ended = await desk.reached(run_id, "succeeded")
     assert ended["result"]["reply"] == "Fine."
     [entry] = await latest(desk.services.engine, "default", limit=1)
-    assert (entry.deed.action, entry.deed.detail["payload"]) == ("interrupt.answer", {"answer": "the first"})
+    assert (entry.change.action, entry.change.detail["payload"]) == ("interrupt.answer", {"answer": "the first"})
 
 
 async def test_a_run_is_answered_after_everything_was_started_anew(

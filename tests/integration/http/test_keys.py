@@ -289,10 +289,12 @@ async def test_making_and_revoking_a_key_is_written_down(door: Door) -> None:
     await door.services.keys.revoke(key_id, ADMIN)
     await door.services.keys.revoke(key_id, ADMIN)
 
-    entries = [entry for entry in await latest(door.services.engine, SHARED, limit=100) if entry.deed.target == key_id]
+    entries = [
+        entry for entry in await latest(door.services.engine, SHARED, limit=100) if entry.change.target == key_id
+    ]
 
-    assert [entry.deed.action for entry in entries] == ["key.revoke", "key.create"]
-    assert entries[1].deed.detail == {"tenant": "shop", "name": "test", "scopes": ["admin"], "grants": None}
+    assert [entry.change.action for entry in entries] == ["key.revoke", "key.create"]
+    assert entries[1].change.detail == {"tenant": "shop", "name": "test", "scopes": ["admin"], "grants": None}
     assert entries[0].actor == ADMIN
 
 

@@ -62,7 +62,7 @@ async def test_a_plan_says_what_a_reload_then_does_and_a_rollback_undoes(api: Li
         "127.0.0.1",
     )
     assert older[-1]["origin"] == "start"
-    actions = [entry.deed.action for entry in await latest(api.services.engine, "default", limit=2)]
+    actions = [entry.change.action for entry in await latest(api.services.engine, "default", limit=2)]
     assert actions == ["registry.rollback", "registry.reload"]
 
 

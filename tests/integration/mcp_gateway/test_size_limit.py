@@ -161,7 +161,7 @@ async def test_with_postgres_away_the_call_succeeds_and_is_made_once(
     harness: GatewayHarness, database_url: str
 ) -> None:
     away = open_engine(f"{database_url.rpartition('@')[0]}@127.0.0.1:1/nowhere")
-    async for talk in talk_of(harness, PostgresArtifacts(away, PLENTY, patience_seconds=0.1)):
+    async for talk in talk_of(harness, PostgresArtifacts(away, PLENTY, retry_seconds=0.1)):
         outcome = await talk("recite", 500)
 
         assert (outcome.status, outcome.artifact) == ("succeeded", "")

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.artifacts import ArtifactContent, ArtifactOrigin, NotStored
 from starling.core.errors import NotFoundError
 from starling.core.ids import new_id
-from starling.infra.postgres.artifacts import BEFORE_ALL, PostgresArtifacts, Quota, forget_contents
+from starling.infra.postgres.artifacts import FIRST_CONTENT, PostgresArtifacts, Quota, delete_unreferenced_contents
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.retention import Retention, Selection
 from tests.support.admission_harness import AdmissionHarness
@@ -33,7 +33,7 @@ HOLD_DELETION = (  # whoever deletes a content waits at an advisory lock first
 
 @pytest.fixture
 def services(engine: AsyncEngine) -> PostgresArtifacts:
-    return PostgresArtifacts(engine, QUOTA, patience_seconds=0.1)
+    return PostgresArtifacts(engine, QUOTA, retry_seconds=0.1)
 
 
 def origin(run_id: str, call_id: str = "t1.0.0", tenant: str = "default") -> ArtifactOrigin:
@@ -164,7 +164,7 @@ async def test_beyond_a_tenants_quota_nothing_more_is_kept(services: PostgresArt
 
 async def test_a_postgres_that_is_away_refuses_and_raises_nothing(database_url: str) -> None:
     away = open_engine(database_url.rpartition("@")[0] + "@127.0.0.1:1/nowhere")
-    services = PostgresArtifacts(away, QUOTA, patience_seconds=0.1)
+    services = PostgresArtifacts(away, QUOTA, retry_seconds=0.1)
 
     assert await services.put(origin(new_id()), LONG, "text/plain") == NotStored("Postgres couldn't be used")
     await away.dispose()
@@ -184,7 +184,7 @@ async def test_old_runs_references_go_and_with_the_last_one_the_content(
         await kept(services, letter, origin(old, letter))
     retention = Retention(engine, rows_at_once=2)
 
-    looked = await retention.look(OLD)
+    looked = await retention.preview(OLD)
     forgotten = await retention.prune(OLD)
 
     assert looked.rows == forgotten.rows
@@ -233,7 +233,7 @@ async def test_content_that_is_being_pruned_is_there_again_where_it_is_put_secon
     artifact = await kept(services, LONG, origin(new_id()))
     await execute(engine, "DELETE FROM run_artifacts")
     async with engine.connect() as connection:
-        assert await forget_contents(connection, None, BEFORE_ALL, 10) == (1, None)
+        assert await delete_unreferenced_contents(connection, None, FIRST_CONTENT, 10) == (1, None)
         putting = asyncio.ensure_future(kept(PostgresArtifacts(engine, QUOTA), LONG, origin(live)))
         await wait_for_lock_waiter(database_url)
         await connection.commit()
@@ -253,7 +253,7 @@ async def test_content_that_pruning_has_chosen_but_not_removed_yet_is_there_afte
 
     async def prune() -> None:
         async with engine.begin() as connection:
-            await forget_contents(connection, None, BEFORE_ALL, 10)
+            await delete_unreferenced_contents(connection, None, FIRST_CONTENT, 10)
 
     async with engine.connect() as holder:
         await holder.execute(text("SELECT pg_advisory_xact_lock(7)"))

@@ -5,12 +5,12 @@ import pytest
 from starling.core.errors import DatabaseUnsuitableError
 from starling.infra.postgres.engine import connected
 from starling.infra.postgres.schema import check, upgrade
-from starling.infra.postgres.version_requirements import check_floors
+from starling.infra.postgres.version_requirements import check_versions
 
 
 async def test_the_embedded_server_is_new_enough(database_url: str) -> None:
     async with connected(database_url) as connection:
-        await check_floors(connection)
+        await check_versions(connection)
 
 
 @pytest.mark.parametrize("use", [upgrade, check])
@@ -22,19 +22,19 @@ async def test_postgresql_15_is_refused(old_server_url: str, use: type) -> None:
 async def test_a_server_without_pgvector_is_refused(old_server_url: str) -> None:
     async with connected(old_server_url) as connection:
         with pytest.raises(DatabaseUnsuitableError, match=r"no pgvector.*Install"):
-            await check_floors(connection, postgres=15)
+            await check_versions(connection, postgres=15)
 
 
 async def test_the_floor_is_what_is_asked_for(database_url: str) -> None:
     async with connected(database_url) as connection:
         with pytest.raises(DatabaseUnsuitableError, match="needs 19"):
-            await check_floors(connection, postgres=19)
+            await check_versions(connection, postgres=19)
 
 
 async def test_an_old_pgvector_is_refused(database_url: str) -> None:
     async with connected(database_url) as connection:
         with pytest.raises(DatabaseUnsuitableError, match=r"has pgvector .*needs 9\.0\.0.*ALTER EXTENSION"):
-            await check_floors(connection, pgvector=(9, 0, 0))
+            await check_versions(connection, pgvector=(9, 0, 0))
 
 
 async def test_an_old_extension_over_a_new_package_is_refused(empty_database_url: str) -> None:
@@ -43,4 +43,4 @@ async def test_an_old_extension_over_a_new_package_is_refused(empty_database_url
         await connection.execute("UPDATE pg_extension SET extversion = '0.7.4' WHERE extname = 'vector'")
 
         with pytest.raises(DatabaseUnsuitableError, match=r"uses pgvector 0\.7\.4.*ALTER EXTENSION"):
-            await check_floors(connection)
+            await check_versions(connection)

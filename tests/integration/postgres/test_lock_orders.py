@@ -14,7 +14,7 @@ The orders, each from left to right (`skips`: rows that somebody holds are passe
 | renewing leases | runs (skips) |
 | sweeping | runs (skips), jobs of these, jobs of the dead; runs that are next (skips), jobs |
 | pruning | runs (skips) and what is theirs; then keys and audit events (skips) |
-| telling others | audit events (skips where they are taken; in the order of their keys where they are settled) |
+| the outbox | audit events (skips locked ones in `take`; in the order of their keys in `settle`) |
 | changing the registry | the servers' turn, the epochs' turn, servers, the active epoch |
 | closing epochs | epochs that aren't active (skips) |
 | switching, revoking, using keys | one row |
@@ -101,7 +101,7 @@ class Crowd:
         self.retention = Retention(self.engine, runs_at_once=3, rows_at_once=3)
 
     @property
-    def deeds(self) -> dict[Callable[[], Awaitable[object]], int]:
+    def actions(self) -> dict[Callable[[], Awaitable[object]], int]:
         """What callers and sweeps do, and how often."""
         return {
             self.ask: 8,
@@ -120,12 +120,12 @@ class Crowd:
 
     async def come_and_go(self) -> None:
         for _ in range(_DEEDS):
-            (deed,) = self.dice.choices([*self.deeds], [*self.deeds.values()])
+            (action,) = self.dice.choices([*self.actions], [*self.actions.values()])
             try:
-                await deed()
+                await action()
             except _LEGAL as error:
                 self.done[type(error).__name__] += 1
-            self.done[getattr(deed, "__name__", "")] += 1
+            self.done[getattr(action, "__name__", "")] += 1
 
     def key(self) -> IdempotencyKey | None:
         return self.dice.choice([None, IdempotencyKey(f"key {self.dice.randrange(5)}", "hash")])
@@ -310,7 +310,8 @@ async def test_two_who_settle_the_same_in_different_ways_do_not_wait_for_each_ot
         one, two = await crowd.outbox.take(2, lease_seconds=60)
         async with locked("audit_events", database_url):
             settling = [
-                loop.create_task(crowd.outbox.settle([told], [untold])) for told, untold in ((one, two), (two, one))
+                loop.create_task(crowd.outbox.settle([told], [undelivered]))
+                for told, undelivered in ((one, two), (two, one))
             ]
             await waiting_for_locks(database_url, 2)
         await asyncio.gather(*settling)

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.events import Done, Failure, StoredEvent, Usage, Warn
 from starling.core.runs import FinalStatus, RunResult, Step
-from starling.infra.postgres.retention import Forgotten, Retention, Selection
+from starling.infra.postgres.retention import Retention, RetentionReport, Selection
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.reader import RunReader
@@ -72,7 +72,7 @@ class Archive:
         """Return what a reader is told of a run that has ended."""
         return [event async for event in RunReader(self.engine, Broadcast()).follow(key, after=after)]
 
-    async def prune(self, which: Selection = OLD) -> Forgotten:
+    async def prune(self, which: Selection = OLD) -> RetentionReport:
         return await Retention(self.engine, runs_at_once=2, rows_at_once=2).prune(which)
 
     async def add_call(self, key: RunKey, state: str) -> None:
@@ -138,18 +138,18 @@ async def test_a_second_time_there_is_nothing_left_to_remove(archive: Archive) -
     assert (forgotten.runs, forgotten.rows, forgotten.ended) == (0, {}, 1)
 
 
-async def test_looking_counts_what_pruning_removes_and_removes_nothing(archive: Archive) -> None:
+async def test_preview_counts_the_rows_that_prune_deletes_and_deletes_nothing(archive: Archive) -> None:
     keys = [await archive.old() for _ in range(5)]
     await archive.add_call(keys[0], "succeeded")
     await archive.execute("UPDATE audit_events SET created_at = created_at - interval '60 days'")
     retention = Retention(archive.engine)
 
-    looked, again = await retention.look(OLD), await retention.look(OLD)
+    previewed, again = await retention.preview(OLD), await retention.preview(OLD)
     forgotten = await retention.prune(OLD)
 
-    assert looked.rows == again.rows == forgotten.rows
-    assert looked.runs == forgotten.runs == 5
-    assert looked.rows.keys() == {"events", "steps", "journal", "ledger", "audit_events"}
+    assert previewed.rows == again.rows == forgotten.rows
+    assert previewed.runs == forgotten.runs == 5
+    assert previewed.rows.keys() == {"events", "steps", "journal", "ledger", "audit_events"}
 
 
 async def test_a_call_whose_end_nobody_knows_stays_until_it_is_settled(archive: Archive) -> None:

@@ -14,7 +14,7 @@ from starling.app.runtime.database import find_database
 from starling.app.runtime.retention import STATEMENT_SECONDS
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.retention import Forgotten, Selection
+from starling.infra.postgres.retention import RetentionReport, Selection
 from starling.infra.postgres.schema import upgrade as upgrade_schema
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -66,12 +66,12 @@ def prune(
         print_line(f"{forgotten.unsettled} calls stay: nobody knows yet whether they were made.")
 
 
-async def _prune(settings: Settings, which: Selection, *, dry_run: bool) -> Forgotten:
+async def _prune(settings: Settings, which: Selection, *, dry_run: bool) -> RetentionReport:
     async with open_admin(settings, statement_seconds=STATEMENT_SECONDS) as admin:
         return await admin.retention.prune(which, Actor.local("cli"), dry_run=dry_run)
 
 
-def _document(forgotten: Forgotten, *, dry_run: bool) -> dict[str, object]:
+def _document(forgotten: RetentionReport, *, dry_run: bool) -> dict[str, object]:
     return {
         "dry_run": dry_run,
         "before": forgotten.before.isoformat(),
@@ -82,11 +82,11 @@ def _document(forgotten: Forgotten, *, dry_run: bool) -> dict[str, object]:
     }
 
 
-def _why_nothing(forgotten: Forgotten) -> str:
+def _why_nothing(forgotten: RetentionReport) -> str:
     if forgotten.ended:
         return f"What the {forgotten.ended} runs left that ended before {_moment(forgotten)} was removed earlier."
     return f"No run ended before {_moment(forgotten)}."
 
 
-def _moment(forgotten: Forgotten) -> str:
+def _moment(forgotten: RetentionReport) -> str:
     return f"{forgotten.before.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

@@ -21,7 +21,7 @@ from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from starling.core.principal import Principal
 from starling.core.tool_calls import Effect
-from starling.infra.postgres.audit import Actor, Deed, record
+from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection
 
 _REMEDY = "`starling agent list` shows the existing agents."
@@ -111,7 +111,10 @@ class AgentService:
             await self.agents.save(connection, maker.tenant, kept)
             pin = AgentPin(tenant=maker.tenant, name=kept.id, hash=kept.hash)
             activation = await self._activate(
-                connection, actor, Deed("agent.create", kept.id, {"hash": kept.hash}), partial(with_agent, pin=pin)
+                connection,
+                actor,
+                AuditedChange("agent.create", kept.id, {"hash": kept.hash}),
+                partial(with_agent, pin=pin),
             )
         return CreatedAgent(
             name=kept.id,
@@ -127,7 +130,7 @@ class AgentService:
             if name not in pinned_agents((await self.epochs.begin(connection)).manifest, tenant):
                 raise NotFoundError("custom agent", name, _REMEDY)
             gone = partial(without_agent, tenant=tenant, name=name)
-            activation = await self._activate(connection, actor, Deed("agent.archive", name, {}), gone)
+            activation = await self._activate(connection, actor, AuditedChange("agent.archive", name, {}), gone)
         return ArchivedAgent(name=name, epoch=activation.epoch.number)
 
     async def list(self, caller: Principal) -> AgentList:
@@ -158,13 +161,13 @@ class AgentService:
             raise InvalidRequestError(f"llm_model: {error.message}", error.remedy) from None
 
     async def _activate(
-        self, connection: EngineConnection, actor: Actor, deed: Deed, change: Callable[[Manifest], Manifest]
+        self, connection: EngineConnection, actor: Actor, entry: AuditedChange, change: Callable[[Manifest], Manifest]
     ) -> Activation:
         activation = await self.epochs.activate(
             connection, actor, lambda manifest: change(with_servers(manifest, manifest.servers))
         )
         if activation.changes:
-            await record(connection, actor, deed)
+            await record(connection, actor, entry)
         return activation
 
     async def _roster(self, epoch: int, caller: Principal) -> Roster:

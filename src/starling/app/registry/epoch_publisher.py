@@ -8,7 +8,7 @@ from brain.registry.repository import Activation, EpochRepository
 from brain.registry.service import with_servers
 from mcp_gateway.config import server_of
 from mcp_gateway.repository import ServerRow
-from starling.infra.postgres.audit import Actor, Deed, record
+from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection
 
 
@@ -33,7 +33,7 @@ class EpochPublisher:
         found = await self.epochs.activate(connection, self.actor, lambda manifest: with_servers(manifest, entries))
         if found.changes:
             detail = found.changes.model_dump(mode="json", exclude_defaults=True)
-            await record(connection, self.actor, Deed(self.action, f"epoch {found.epoch.number}", detail))
+            await record(connection, self.actor, AuditedChange(self.action, f"epoch {found.epoch.number}", detail))
         self._activation = found
 
 

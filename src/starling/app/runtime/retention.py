@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from starling.core.principal import SHARED
-from starling.infra.postgres.audit import Actor, Deed, record
+from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import Engine, translated
-from starling.infra.postgres.retention import Forgotten, Retention, Selection
+from starling.infra.postgres.retention import Retention, RetentionReport, Selection
 
 STATEMENT_SECONDS = 600  # counting the old rows of a large database is one statement; deletions are small
 
@@ -17,14 +17,14 @@ class RetentionService:
     engine: Engine
     repository: Retention
 
-    async def prune(self, which: Selection, actor: Actor, *, dry_run: bool = False) -> Forgotten:
+    async def prune(self, which: Selection, actor: Actor, *, dry_run: bool = False) -> RetentionReport:
         """Delete the selected rows, or with `dry_run` only count them. Raises DatabaseUnavailableError."""
         if dry_run:
-            return await self.repository.look(which)
-        forgotten = await self.repository.prune(which)
-        if forgotten.total:
-            detail = {"before": forgotten.before.isoformat(), "runs": forgotten.runs, "rows": dict(forgotten.rows)}
+            return await self.repository.preview(which)
+        report = await self.repository.prune(which)
+        if report.total:
+            detail = {"before": report.before.isoformat(), "runs": report.runs, "rows": dict(report.rows)}
             with translated():
                 async with self.engine.begin() as connection:
-                    await record(connection, actor, Deed("db.prune", which.tenant or SHARED, detail))
-        return forgotten
+                    await record(connection, actor, AuditedChange("db.prune", which.tenant or SHARED, detail))
+        return report

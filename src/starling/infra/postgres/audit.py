@@ -1,4 +1,4 @@
-"""Who changed what, from where: one row a change, in the transaction of the change."""
+"""The audit trail: one row for each change, written in the transaction of the change."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ LOCAL: Final = "local"
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who changes something. `name` is the id of a key, or `local` for whoever needs none.
+    """The author of a change. `name` is the id of a key, or `local` for a caller without a key.
 
-    `origin` is the address of a client, or what it came through: `cli`, `start`, `file`.
+    `origin` is the address of a client, or one of `cli`, `start`, `file`.
     """
 
     tenant: str
@@ -30,7 +30,7 @@ class Actor:
 
     @classmethod
     def local(cls, origin: str) -> "Actor":
-        """Return whoever sits at this machine; what is done there is done for every tenant."""
+        """Return the local user, whose changes apply to every tenant."""
         return cls(SHARED, LOCAL, origin)
 
     @classmethod
@@ -40,7 +40,7 @@ class Actor:
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class AuditedChange:
     """One change: `registry.reload` of `epoch 3`, with its details as JSON."""
 
     action: str
@@ -50,49 +50,51 @@ class Deed:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """A change as it was recorded."""
+    """A recorded change."""
 
     actor: Actor
-    deed: Deed
+    change: AuditedChange
     created_at: datetime
 
 
-async def record(connection: AsyncConnection, actor: Actor, deed: Deed) -> None:
-    """Write down a change in the transaction that makes it, and have others told of it."""
-    deed_id = new_id()
-    done = {
+async def record(connection: AsyncConnection, actor: Actor, change: AuditedChange) -> None:
+    """Record a change and its audit event, in the transaction that makes the change."""
+    audit_id = new_id()
+    values = {
         "actor": actor.name,
         "origin": actor.origin,
-        "action": deed.action,
-        "target": deed.target,
-        "detail": dict(deed.detail),
+        "action": change.action,
+        "target": change.target,
+        "detail": dict(change.detail),
     }
-    await connection.execute(insert(audit).values(tenant=actor.tenant, id=deed_id, **done))
-    await _tell(connection, actor.tenant, deed_id, done)
+    await connection.execute(insert(audit).values(tenant=actor.tenant, id=audit_id, **values))
+    await _add_event(connection, actor.tenant, audit_id, values)
 
 
-async def _tell(connection: AsyncConnection, tenant: str, deed_id: str, done: Mapping[str, Any]) -> None:
-    """Put an audit event into the outbox; its correlation id is that of the audit row."""
+async def _add_event(connection: AsyncConnection, tenant: str, audit_id: str, values: Mapping[str, Any]) -> None:
+    """Put an audit event into the outbox; its correlation id is the id of the audit row."""
     await connection.execute(
         insert(audit_events).values(
             tenant=tenant,
             id=new_id(),
-            correlation_id=deed_id,
-            event_type=done["action"],
+            correlation_id=audit_id,
+            event_type=values["action"],
             source=SOURCE,
-            payload={"tenant": tenant, **done},
+            payload={"tenant": tenant, **values},
         )
     )
 
 
 async def latest(engine: AsyncEngine, tenant: str, *, limit: int) -> Sequence[AuditEntry]:
-    """Return the latest changes that somebody of a tenant made, newest first."""
+    """Return the latest changes made by a tenant, newest first."""
     query = select(audit).where(audit.c.tenant == tenant).order_by(audit.c.id.desc()).limit(limit)
     with translated():
         async with engine.connect() as connection:
             return [
                 AuditEntry(
-                    Actor(row.tenant, row.actor, row.origin), Deed(row.action, row.target, row.detail), row.created_at
+                    Actor(row.tenant, row.actor, row.origin),
+                    AuditedChange(row.action, row.target, row.detail),
+                    row.created_at,
                 )
                 for row in await connection.execute(query)
             ]

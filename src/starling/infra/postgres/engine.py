@@ -25,34 +25,34 @@ from starling.core.errors import ConfigurationError, DatabaseUnavailableError
 from starling.infra.fast_json import dumps
 from starling.infra.postgres.timeouts import KEEPALIVE, BoundedConnection
 
-set_json_dumps(dumps)  # of psycopg as a whole: there is no one else here who uses it
+set_json_dumps(dumps)  # for psycopg as a whole: nothing else in the process uses it
 
 type Engine = AsyncEngine
-"""The engine, for those who only hand it on."""
+"""The engine, for modules that only pass it on."""
 
 _SCHEMES = ("postgresql", "postgres")
 _PREPARE_AFTER = 3  # uses of a statement on one connection
-# Statements find few rows by their keys, so that one plan fits all values: making it anew each time took a quarter of
-# Postgres' processor time.
-_PLANS = "-c plan_cache_mode=force_generic_plan -c jit=off"
-_TOO_MUCH = "54"  # of a statement, whenever it is sent: the class of errors "program limit exceeded"
-_ABSENCES = (  # a server that was the primary one can only be read
+# Statements find few rows by key, so one plan fits all values: planning each execution took a quarter of Postgres'
+# processor time.
+_PLANNER_OPTIONS = "-c plan_cache_mode=force_generic_plan -c jit=off"
+_PROGRAM_LIMIT_EXCEEDED = "54"  # SQLSTATE class "program limit exceeded": permanent for a statement
+_UNAVAILABLE = (  # read-only: the server is no longer the primary
     psycopg.OperationalError,
     errors.IdleInTransactionSessionTimeout,
     errors.ReadOnlySqlTransaction,
 )
 _REMEDY = "Check that Postgres runs, that it has connections left and that DATABASE_URL is right."
-_LIMITS_OF_TRANSACTION = """
+_SET_TRANSACTION_LIMITS = """
 SELECT set_config('statement_timeout', '{}', true), set_config('lock_timeout', '{}', true),
     set_config('idle_in_transaction_session_timeout', '{}', true)"""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """How many connections, and the longest wait for each thing, in seconds.
+    """The pool size, and the time limit of each kind of wait, in seconds.
 
-    `behind_pooler` says that a transaction pooler stands before Postgres (DATABASE_DIRECT_URL is set): no
-    prepared statements, and the limits are set for each transaction instead of the session.
+    `behind_pooler`: a transaction pooler is in front of Postgres (DATABASE_DIRECT_URL is set). Then there are
+    no prepared statements, and the limits are set for each transaction instead of the session.
     """
 
     size: int = 20
@@ -66,12 +66,12 @@ class ConnectionLimits:
 
     @property
     def answer_seconds(self) -> float:
-        """Return how long to wait for a server that doesn't keep its own limits, because it was frozen."""
+        """Return how long to wait for a server that doesn't enforce its own limits because it is frozen."""
         return self.statement_seconds + self.network_seconds
 
     @property
     def milliseconds(self) -> tuple[int, int, int]:
-        """Return the limits that the server keeps: of a statement, of a lock, of an idle transaction."""
+        """Return the limits that the server enforces: statement, lock, idle transaction."""
         seconds = (self.statement_seconds, self.lock_seconds, self.idle_in_transaction_seconds)
         return tuple(int(value * 1000) for value in seconds)  # pyright: ignore[reportReturnType]
 
@@ -80,9 +80,9 @@ _DEFAULT = ConnectionLimits()
 
 
 def open_engine(url: str, limits: ConnectionLimits = _DEFAULT) -> AsyncEngine:
-    """Return an engine for a `postgresql://` address; nothing is connected yet.
+    """Return an engine for a `postgresql://` address, without connecting.
 
-    Raises ConfigurationError for an address that can't be one.
+    Raises ConfigurationError for an invalid address.
     """
     engine = create_async_engine(
         _parse(url),
@@ -93,23 +93,23 @@ def open_engine(url: str, limits: ConnectionLimits = _DEFAULT) -> AsyncEngine:
         pool_use_lifo=True,
         hide_parameters=True,
     )
-    event.listen(engine.sync_engine, "checkout", _check_alive)
+    event.listen(engine.sync_engine, "checkout", _pre_ping)
     if limits.behind_pooler:
         _limit_transactions(engine, limits)
     return engine
 
 
 async def driver(connection: EngineConnection) -> AsyncConnection[Any]:
-    """Return psycopg's connection under SQLAlchemy's, in the same transaction: for pipelines and the queue."""
+    """Return the psycopg connection under SQLAlchemy's, in the same transaction: for pipelines and the queue."""
     found: object = (await connection.get_raw_connection()).driver_connection
     return cast("AsyncConnection[Any]", found)
 
 
 @contextlib.asynccontextmanager
 async def transaction(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection[Any]]:
-    """Hold one of the engine's connections for one transaction in psycopg's own terms: committed at the end.
+    """Yield one of the engine's psycopg connections for one transaction, committed at the end.
 
-    For paths where a statement's way through SQLAlchemy would cost more than the statement.
+    For paths where SQLAlchemy's overhead for a statement would exceed the cost of the statement.
     """
     pooled = await engine.raw_connection()
     connection = cast("AsyncConnection[Any]", pooled.driver_connection)
@@ -117,35 +117,35 @@ async def transaction(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection[Any
         yield connection
         await connection.commit()
     except BaseException:
-        await _given_back(pooled, broken=True)
+        await _release(pooled, broken=True)
         raise
-    await _given_back(pooled)
+    await _release(pooled)
 
 
-async def _given_back(pooled: PoolProxiedConnection, *, broken: bool = False) -> None:
-    """Give a connection back to its pool; a broken one is closed instead, also where we are cancelled once more."""
+async def _release(pooled: PoolProxiedConnection, *, broken: bool = False) -> None:
+    """Return a connection to its pool; close a broken one instead, even if cancelled again meanwhile."""
     if broken:
         closing = greenlet_spawn(pooled.invalidate)
         await asyncio.shield(asyncio.get_running_loop().create_task(closing))
     await greenlet_spawn(pooled.close)
 
 
-async def execute_alone(engine: AsyncEngine, statement: str, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
+async def execute_autocommit(engine: AsyncEngine, statement: str, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """Execute one statement that is a transaction by itself, and return its first row."""
-    rows = await fetch_alone(engine, statement, values)
+    rows = await fetch_autocommit(engine, statement, values)
     return rows[0] if rows else None
 
 
 @lru_cache(512)
 def encoded(statement: str) -> bytes:
-    """Return a statement as the driver wants it: for the same one the same object, whose hash is known already."""
+    """Return a statement as the driver takes it; equal statements give one object, whose hash is cached."""
     return statement.encode()
 
 
-async def fetch_alone(engine: AsyncEngine, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+async def fetch_autocommit(engine: AsyncEngine, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Execute one statement that is a transaction by itself, and return its rows.
 
-    One round trip: what needs no BEGIN and COMMIT around it doesn't pay for them.
+    One round trip, without BEGIN and COMMIT.
     """
     pooled = await engine.raw_connection()
     connection = cast("AsyncConnection[Any]", pooled.driver_connection)
@@ -154,15 +154,15 @@ async def fetch_alone(engine: AsyncEngine, statement: str, values: Mapping[str, 
         rows = await (await connection.execute(encoded(statement), values)).fetchall()
         await connection.set_autocommit(False)
     except BaseException:
-        await _given_back(pooled, broken=True)
+        await _release(pooled, broken=True)
         raise
-    await _given_back(pooled)
+    await _release(pooled)
     return rows
 
 
 @contextlib.asynccontextmanager
 async def connected(url: str, limits: ConnectionLimits = _DEFAULT) -> AsyncGenerator[AsyncConnection[Any]]:
-    """Hold one connection outside any pool, in autocommit. Raises DatabaseUnavailableError, also from the block."""
+    """Yield one connection outside any pool, in autocommit. Raises DatabaseUnavailableError, also from the block."""
     arguments = arguments_of(url, limits)
     with translated():
         async with await _connect(limits.answer_seconds, address_of(url), autocommit=True, **arguments) as connection:
@@ -171,12 +171,12 @@ async def connected(url: str, limits: ConnectionLimits = _DEFAULT) -> AsyncGener
 
 @contextlib.contextmanager
 def translated() -> Generator[None]:
-    """Turn what means "Postgres is away or too slow" into DatabaseUnavailableError; let the rest through."""
+    """Turn errors that mean "Postgres is unavailable or too slow" into DatabaseUnavailableError; raise others as is."""
     try:
         yield
     except (DBAPIError, psycopg.Error) as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
-        if not _is_absence(cause):
+        if not _is_unavailable(cause):
             raise
         raise DatabaseUnavailableError(f"Postgres can't be used: {first_line(cause)}.", _REMEDY) from error
     except PoolTimeoutError as error:
@@ -185,23 +185,23 @@ def translated() -> Generator[None]:
         ) from error
 
 
-def _is_absence(error: BaseException | None) -> bool:
-    if isinstance(error, errors.PipelineAborted):  # follows the failure that is the true one
+def _is_unavailable(error: BaseException | None) -> bool:
+    if isinstance(error, errors.PipelineAborted):  # a consequence of the failure before it in the pipeline
         return False
-    if isinstance(error, psycopg.Error) and (error.sqlstate or "").startswith(_TOO_MUCH):
+    if isinstance(error, psycopg.Error) and (error.sqlstate or "").startswith(_PROGRAM_LIMIT_EXCEEDED):
         return False
-    return isinstance(error, _ABSENCES)
+    return isinstance(error, _UNAVAILABLE)
 
 
 def first_line(error: BaseException | None) -> str:
-    """Return what an error of the driver's says, without the hints and positions that follow."""
+    """Return the first line of a driver error, without the hints and positions that follow."""
     return str(error).strip().partition("\n")[0].rstrip(".")
 
 
 async def _connect(answer_seconds: float, address: str = "", **arguments: Any) -> BoundedConnection:
     try:
         connection = await BoundedConnection.connect(address, **arguments)
-    except BaseException as error:  # cancelled on the way, too: who holds a socket has Postgres wait a minute
+    except BaseException as error:  # also CancelledError: Postgres waits a minute for a socket that stays open
         traceback.clear_frames(error.__traceback__)
         raise
     connection.answer_seconds = answer_seconds
@@ -209,20 +209,20 @@ async def _connect(answer_seconds: float, address: str = "", **arguments: Any) -
 
 
 def _parse(url: str) -> URL:
-    """Return the address with our driver. No message of ours repeats it: it holds a password."""
+    """Return the address with the psycopg driver. Error messages don't repeat it: it contains a password."""
     try:
         parsed = make_url(url)
         scheme = parsed.drivername.partition("+")[0]
         given: dict[str, Any] = {**parsed.translate_connect_args(username="user", database="dbname"), **parsed.query}
-        make_conninfo(**given)  # libpq's own judgement
+        make_conninfo(**given)  # libpq's own validation
     except (ArgumentError, ValueError, psycopg.ProgrammingError) as error:
-        raise ConfigurationError("The address of Postgres can't be read.", _how_to_write(error)) from None
+        raise ConfigurationError("The address of Postgres can't be read.", _address_remedy(error)) from None
     if scheme not in _SCHEMES:
-        raise ConfigurationError(f"{scheme!r} isn't a database that Starling can use.", _how_to_write(None))
+        raise ConfigurationError(f"{scheme!r} isn't a database that Starling can use.", _address_remedy(None))
     return parsed.set(drivername="postgresql+psycopg")
 
 
-def _how_to_write(error: Exception | None) -> str:
+def _address_remedy(error: Exception | None) -> str:
     detail = f"{first_line(error)}. " if isinstance(error, psycopg.ProgrammingError) else ""
     return f"{detail}Write DATABASE_URL as postgresql://user:password@host:5432/database."
 
@@ -233,7 +233,7 @@ def address_of(url: str) -> str:
 
 
 def arguments_of(url: str, limits: ConnectionLimits) -> dict[str, Any]:
-    """Return psycopg's arguments beside the address; what the address itself says about the same things goes first."""
+    """Return psycopg's arguments beside the address; parameters in the address take precedence."""
     arguments: dict[str, Any] = {
         "application_name": "starling",
         "connect_timeout": limits.connect_seconds,
@@ -246,12 +246,12 @@ def arguments_of(url: str, limits: ConnectionLimits) -> dict[str, Any]:
     if not limits.behind_pooler:  # poolers refuse start-up options
         statement, lock, idle = limits.milliseconds
         ours = f"-c statement_timeout={statement} -c lock_timeout={lock} -c idle_in_transaction_session_timeout={idle}"
-        arguments["options"] = f"{ours} {_PLANS} {query.get('options', '')}".rstrip()
+        arguments["options"] = f"{ours} {_PLANNER_OPTIONS} {query.get('options', '')}".rstrip()
     return arguments
 
 
 def _limit_transactions(engine: AsyncEngine, limits: ConnectionLimits) -> None:
-    statement = _LIMITS_OF_TRANSACTION.format(*limits.milliseconds)
+    statement = _SET_TRANSACTION_LIMITS.format(*limits.milliseconds)
 
     def limit(connection: Connection) -> None:
         connection.exec_driver_sql(statement)
@@ -259,8 +259,8 @@ def _limit_transactions(engine: AsyncEngine, limits: ConnectionLimits) -> None:
     event.listen(engine.sync_engine, "begin", limit)
 
 
-def _check_alive(connection: Any, _record: object, _proxy: object) -> None:
-    """Have SQLAlchemy's pool replace a connection whose server went away; where a new one has ended too, it is away."""
+def _pre_ping(connection: Any, _record: object, _proxy: object) -> None:
+    """Have SQLAlchemy's pool replace a closed connection; if a new one is closed too, Postgres is unavailable."""
     found: BoundedConnection = connection.driver_connection
     if not _is_alive(found):
         raise (DisconnectionError if found.used else psycopg.OperationalError)("the server ended the connection")
@@ -268,17 +268,17 @@ def _check_alive(connection: Any, _record: object, _proxy: object) -> None:
 
 
 async def check_alive(connection: AsyncConnection[Any]) -> None:
-    """Have psycopg's pool replace a connection whose server went away."""
+    """Have psycopg's pool replace a connection that the server closed."""
     if not _is_alive(connection):
-        await connection.close()  # one that looks idle is put back instead, and tried again until the time is up
+        await connection.close()  # else the pool puts it back, and tries it again until the timeout
         raise psycopg.OperationalError("the server ended the connection")
 
 
 def _is_alive(connection: AsyncConnection[Any]) -> bool:
     """Whether a connection can still be used, without a round trip.
 
-    An idle connection has nothing to read: what is readable is the end of the stream, or the server's
-    farewell. Peers that vanish silently are noticed by TCP keep-alive, which ends the stream too.
+    An idle connection has nothing to read: a readable one has reached the end of the stream, or has the server's
+    closing message. TCP keep-alive detects peers that vanish silently, and ends the stream too.
     """
     return not connection.closed and not _is_readable(connection.fileno())
 

@@ -1,4 +1,4 @@
-"""The rows of keys. A key's secret is never here, only its hash."""
+"""API keys in Postgres: only the hash of a key's secret is stored."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import NotFoundError
 from starling.core.principal import Grant, Scope
-from starling.infra.postgres.audit import Actor, Deed, record
+from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import translated
-from starling.infra.postgres.kill_switches import RING
+from starling.infra.postgres.kill_switches import NOTIFY_HALTS
 from starling.infra.postgres.tables import keys
 
 type KeyState = Literal["active", "expired", "revoked"]
 
-_USE_IS_TOLD_EVERY: Final = timedelta(minutes=5)
+_USE_INTERVAL: Final = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class NewKey:
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """A key as it is stored; `state` by the database's clock. `last_used_at` is right to five minutes."""
+    """A key as it is stored; `state` by the database's clock. `last_used_at` is accurate to five minutes."""
 
     id: str
     tenant: str
@@ -56,13 +56,13 @@ _SELECT = select(keys, _STATE.label("state"))
 
 
 class KeyRepository:
-    """Keys in Postgres; ids are unique over all tenants. Raises DatabaseUnavailableError where Postgres is away."""
+    """Keys in Postgres; ids are unique over all tenants. Raises DatabaseUnavailableError."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
 
     async def create(self, key: NewKey, actor: Actor) -> StoredKey:
-        """Store a key and who made it."""
+        """Store a key, with an audit entry."""
         values = {
             "id": key.id,
             "tenant": key.tenant,
@@ -76,7 +76,7 @@ class KeyRepository:
         with translated():
             async with self._engine.begin() as connection:
                 await connection.execute(insert(keys).values(values))
-                await record(connection, actor, Deed("key.create", key.id, detail))
+                await record(connection, actor, AuditedChange("key.create", key.id, detail))
                 return _stored((await connection.execute(_SELECT.where(keys.c.id == key.id))).one())
 
     async def find(self, key_id: str) -> StoredKey | None:
@@ -89,22 +89,22 @@ class KeyRepository:
         return await self._rows(true() if tenant is None else keys.c.tenant == tenant)
 
     async def revoke(self, key_id: str, actor: Actor) -> StoredKey:
-        """Revoke a key and say who did; a revoked one stays as it is. Raises NotFoundError."""
+        """Revoke a key, with an audit entry; a revoked key is unchanged. Raises NotFoundError."""
         change = update(keys).where(keys.c.id == key_id, keys.c.revoked_at.is_(None)).values(revoked_at=func.now())
         with translated():
             async with self._engine.begin() as connection:
                 changed = await connection.execute(change.returning(keys.c.tenant))
                 for (tenant,) in changed:
-                    await record(connection, actor, Deed("key.revoke", key_id, {"tenant": tenant}))
-                    await connection.execute(RING)
+                    await record(connection, actor, AuditedChange("key.revoke", key_id, {"tenant": tenant}))
+                    await connection.execute(NOTIFY_HALTS)
                 row = (await connection.execute(_SELECT.where(keys.c.id == key_id))).one_or_none()
         if row is None:
             raise NotFoundError("key", key_id, "`starling key list` shows the ids.")
         return _stored(row)
 
     async def use(self, key_id: str) -> None:
-        """Note that a key is used, at most once in five minutes."""
-        long_ago = or_(keys.c.last_used_at.is_(None), keys.c.last_used_at < func.now() - _USE_IS_TOLD_EVERY)
+        """Store the time of a key's use, at most once in five minutes."""
+        long_ago = or_(keys.c.last_used_at.is_(None), keys.c.last_used_at < func.now() - _USE_INTERVAL)
         change = update(keys).where(keys.c.id == key_id, long_ago).values(last_used_at=func.now())
         with translated():
             async with self._engine.begin() as connection:
@@ -115,7 +115,7 @@ class KeyRepository:
         return frozenset(key.id for key in await self._rows(keys.c.id.in_(key_ids)) if key.state == "active")
 
     async def any_active(self) -> bool:
-        """Whether anybody could call with a key."""
+        """Whether any key is active."""
         return bool(await self._rows(_STATE == "active"))
 
     async def _rows(self, condition: ColumnElement[bool]) -> list[StoredKey]:

@@ -1,4 +1,4 @@
-"""What is switched off: rows that count at once, in every process, for every run."""
+"""Kill switches in Postgres: each applies at once, in every process, to every run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,28 +11,29 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import NotFoundError
 from starling.core.principal import SHARED
-from starling.infra.postgres.audit import Actor, Deed, record
-from starling.infra.postgres.engine import fetch_alone, translated
+from starling.infra.postgres.audit import Actor, AuditedChange, record
+from starling.infra.postgres.engine import fetch_autocommit, translated
 from starling.infra.postgres.tables import switches
 
 type SwitchKind = Literal["tenant", "agent", "server"]
 
-HALTS: Final = "starling_halts"  # rings where something was switched off or on, or a key was revoked
-RING: Final = text(f"SELECT pg_notify('{HALTS}', '')")
+HALTS: Final = "starling_halts"  # notified when something is switched off or on, or a key is revoked
+NOTIFY_HALTS: Final = text(f"SELECT pg_notify('{HALTS}', '')")
 
-_EVER: Final = datetime(2000, 1, 1, tzinfo=UTC)
-_LONGEST: Final = timedelta(minutes=5)  # that a revocation may take to be seen; the limits of transactions are shorter
-_MOMENT: Final = "moment"  # a row that is always there
+_LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
+# The most between `revoked_at` and its commit: the time limits of transactions are shorter.
+_REVOCATION_OVERLAP: Final = timedelta(minutes=5)
+_NOW_ROW: Final = "moment"  # kind of the row that only carries the time
 
 _HALTED = f"""
 SELECT tenant, kind, name, reason, now() FROM switches
 UNION ALL SELECT tenant, 'key', id::text, '', now() FROM keys WHERE revoked_at >= %(since)s
-UNION ALL SELECT '', '{_MOMENT}', '', '', now()"""  # noqa: S608 - our own text
+UNION ALL SELECT '', '{_NOW_ROW}', '', '', now()"""  # noqa: S608 - a constant
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a switch is about: an agent or server by name, for one tenant or for all (`*`), or a whole tenant."""
+    """The target of a switch: an agent or server by name, for one tenant or for all (`*`), or a whole tenant."""
 
     kind: SwitchKind
     name: str
@@ -40,7 +41,7 @@ class Target:
 
     @property
     def owner(self) -> str:
-        """The tenant that it concerns: for a tenant's own switch, that one."""
+        """The tenant it applies to; for a switch of a whole tenant, that tenant."""
         return self.name if self.kind == "tenant" else self.tenant
 
     def __str__(self) -> str:
@@ -50,7 +51,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Something that is switched off: why, by whom and since when."""
+    """A switched-off target: why, by whom and since when."""
 
     target: Target
     reason: str
@@ -67,53 +68,53 @@ class Halted:
     at: datetime
 
 
-NOTHING: Final = Halted({}, frozenset(), _EVER)
+NOTHING: Final = Halted({}, frozenset(), _LONG_AGO)
 
 
 class SwitchRepository:
-    """Switches in Postgres. Each change says who made it, and rings in every process once it is committed."""
+    """Switches in Postgres. Each change writes an audit entry and notifies every process when it is committed."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
 
     async def every(self) -> Sequence[Switch]:
-        """Return what is switched off, the latest first."""
+        """Return all switches that are off, newest first."""
         with translated():
             async with self._engine.connect() as connection:
                 rows = await connection.execute(select(switches).order_by(switches.c.created_at.desc()))
                 return [_switch(row) for row in rows]
 
     async def off(self, target: Target, reason: str, actor: Actor) -> Switch:
-        """Switch something off, or give another reason why it is."""
+        """Switch a target off, or replace the reason if it is off."""
         key = {"tenant": target.owner, "kind": target.kind, "name": target.name}
-        said = {"reason": reason, "actor": actor.name}
-        statement = insert(switches).values(**key, **said)
-        statement = statement.on_conflict_do_update(index_elements=list(key), set_=said | {"created_at": func.now()})
+        values = {"reason": reason, "actor": actor.name}
+        statement = insert(switches).values(**key, **values)
+        statement = statement.on_conflict_do_update(index_elements=list(key), set_=values | {"created_at": func.now()})
         with translated():
             async with self._engine.begin() as connection:
                 row = (await connection.execute(statement.returning(switches))).one()
-                await record(connection, actor, Deed("switch.off", str(target), key | {"reason": reason}))
-                await connection.execute(RING)
+                await record(connection, actor, AuditedChange("switch.off", str(target), key | {"reason": reason}))
+                await connection.execute(NOTIFY_HALTS)
                 return _switch(row)
 
     async def on(self, target: Target, actor: Actor) -> None:
-        """Switch something on again. Raises NotFoundError where it isn't off."""
+        """Switch a target on again. Raises NotFoundError if it isn't off."""
         key = {"tenant": target.owner, "kind": target.kind, "name": target.name}
         conditions = [switches.c[column] == value for column, value in key.items()]
         with translated():
             async with self._engine.begin() as connection:
                 if not (await connection.execute(delete(switches).where(*conditions))).rowcount:
                     raise NotFoundError("switch", str(target), "`starling switch list` shows what is switched off.")
-                await record(connection, actor, Deed("switch.on", str(target), key))
-                await connection.execute(RING)
+                await record(connection, actor, AuditedChange("switch.on", str(target), key))
+                await connection.execute(NOTIFY_HALTS)
 
     async def halted(self, known: Halted = NOTHING) -> Halted:
-        """Return all that is halted at this moment. Of the revoked keys only those are read that may not be `known`."""
+        """Return everything that is halted now. Reads only revoked keys that may be missing in `known`."""
         with translated():
-            rows = await fetch_alone(self._engine, _HALTED, {"since": known.at - _LONGEST})
+            rows = await fetch_autocommit(self._engine, _HALTED, {"since": known.at - _REVOCATION_OVERLAP})
         reasons = {(tenant, kind, name): reason for tenant, kind, name, reason, _ in rows}
         revoked = {name for _, kind, name in reasons if kind == "key"}
-        off = {key: reason for key, reason in reasons.items() if key[1] not in ("key", _MOMENT)}
+        off = {key: reason for key, reason in reasons.items() if key[1] not in ("key", _NOW_ROW)}
         return Halted(off, known.revoked | revoked, at=rows[0][-1])
 
 

@@ -16,7 +16,7 @@ from starling.infra.postgres.timeouts import KEEPALIVE, BoundedConnection
 
 _RECONNECT_SECONDS: Final = 1.0
 _PEERS_SECONDS: Final = 10.0  # between two counts of the other processes that listen
-_PEERS: Final = "starling_peers"  # each process that begins to listen says so here
+_PEERS: Final = "starling_peers"  # each process notifies it when it begins to listen
 
 # Each listening connection holds this advisory lock (shared), so that others can count them; Postgres releases it with
 # the connection, however its process ends.
@@ -43,7 +43,7 @@ class NotificationHub:
         self._subscriptions: defaultdict[str, set[_Subscription]] = defaultdict(set)
         self._listening: set[str] = set()
         self._wake = asyncio.Event()
-        self._has_peers = True  # until it is known
+        self._has_peers = True  # until the first count
 
     @property
     def has_peers(self) -> bool:
@@ -82,7 +82,7 @@ class NotificationHub:
                 yield was_noticed
 
     async def listen(self) -> None:
-        """Listen for ever. A lost connection is opened again: at once the first time, then every second."""
+        """Listen until cancelled. A lost connection is opened again: at once the first time, then every second."""
         while True:
             try:
                 async with await _connect(self._url) as connection:
@@ -123,7 +123,7 @@ class NotificationHub:
 
     @contextmanager
     def _reading(self, connection: AsyncConnection[Any]) -> Generator[list[OperationalError]]:
-        """Receive whatever comes while the context lasts, without any polling; gives the error that ended it."""
+        """Receive notifications while the context lasts, without polling; yield a list that gets a connection error."""
         loop, pgconn = asyncio.get_running_loop(), connection.pgconn
         lost: list[OperationalError] = []
 
@@ -140,7 +140,7 @@ class NotificationHub:
         descriptor = connection.fileno()
         loop.add_reader(descriptor, read)
         try:
-            read()  # what came with the answers to statements
+            read()  # notifications received with the results of statements
             yield lost
         finally:
             loop.remove_reader(descriptor)
@@ -167,7 +167,7 @@ async def open_hub(url: str) -> AsyncGenerator[NotificationHub]:
 async def _connect(url: str) -> AsyncConnection[Any]:
     """Return a new connection in autocommit.
 
-    Connecting is finished although the caller is cancelled: Postgres would wait a minute for the rest of it.
+    A cancelled caller still waits until it is connected: Postgres waits a minute for an unfinished login.
     """
     arguments: dict[str, Any] = {"application_name": "starling-listen", "connect_timeout": 10, **KEEPALIVE}
     connect = BoundedConnection.connect(url, autocommit=True, tcp_user_timeout=10_000, **arguments)

@@ -1,4 +1,4 @@
-"""What others are to be told of: audit events, written with what they are about and delivered later."""
+"""The outbox: audit events, written in the transaction of their cause and delivered later."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from starling.core.json import JsonObject
 from starling.infra.postgres.engine import driver, translated
 
 SOURCE: Final = "starling"
-DELIVERY_DAYS: Final = 7  # then nobody is told any more
+DELIVERY_DAYS: Final = 7  # older events are not delivered
 
-# For rows of `runs` that the same statement has just written: a run was accepted, or it ended.
-TELL_OF_RUN = """
+# For rows of `runs` that the same statement writes: a run was accepted, or it ended.
+INSERT_RUN_AUDIT_EVENT = """
 INSERT INTO audit_events (tenant, id, correlation_id, event_type, source, payload)
 SELECT tenant, %(audit_id)s, correlation_id,
     CASE WHEN ended_at IS NULL THEN 'run_started' WHEN status = 'succeeded' THEN 'run_completed' ELSE 'run_failed' END,
@@ -32,20 +32,21 @@ WHERE (tenant, id) IN (
     ORDER BY due_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 RETURNING tenant, id::text, correlation_id, event_type, source, payload"""
 
-# What was kept for longer than its lease may be somebody else's too: all lock it in one order.
+# After its lease has expired, another process may hold the same event: all processes lock events in one order.
 _SETTLE = """
 WITH settled AS (
-    SELECT tenant, id, told FROM audit_events
-    JOIN unnest(%(tenants)s::text[], %(ids)s::uuid[], %(told)s::bool[]) AS given (tenant, id, told) USING (tenant, id)
+    SELECT tenant, id, delivered FROM audit_events
+    JOIN unnest(%(tenants)s::text[], %(ids)s::uuid[], %(delivered)s::bool[])
+    AS given (tenant, id, delivered) USING (tenant, id)
     ORDER BY tenant, id FOR UPDATE OF audit_events)
-UPDATE audit_events SET delivered_at = CASE WHEN told THEN now() ELSE delivered_at END,
-    due_at = CASE WHEN told THEN due_at ELSE created_at END
+UPDATE audit_events SET delivered_at = CASE WHEN delivered THEN now() ELSE delivered_at END,
+    due_at = CASE WHEN delivered THEN due_at ELSE created_at END
 FROM settled WHERE audit_events.tenant = settled.tenant AND audit_events.id = settled.id"""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """Something that happened. `id` isn't part of what is told, but makes it recognisable when it is told twice."""
+    """An audit event. `id` is not part of the document; it identifies an event that is delivered twice."""
 
     tenant: str
     id: str
@@ -55,7 +56,7 @@ class AuditEvent:
     payload: JsonObject
 
     def document(self) -> JsonObject:
-        """Return the event as others are told."""
+        """Return the event as it is delivered."""
         return {
             "correlation_id": self.correlation_id,
             "event_type": self.event_type,
@@ -64,20 +65,20 @@ class AuditEvent:
         }
 
 
-def telling() -> dict[str, str]:
-    """Return the values that TELL_OF_RUN takes."""
+def run_event_values() -> dict[str, str]:
+    """Return the parameters of INSERT_RUN_AUDIT_EVENT."""
     return {"audit_id": new_id(), "audit_source": SOURCE}
 
 
 class Outbox:
-    """Audit events that nobody was told of yet. Those that are `days` old are told to nobody any more."""
+    """Audit events that are not delivered yet. Events older than `days` are never delivered."""
 
     def __init__(self, engine: AsyncEngine, days: int = DELIVERY_DAYS) -> None:
         self._engine = engine
         self._days = days
 
     async def take(self, limit: int, *, lease_seconds: float) -> Sequence[AuditEvent]:
-        """Return what is due, oldest first; nobody else is given the same for `lease_seconds`."""
+        """Return the events that are due, oldest first; other callers don't get them for `lease_seconds`."""
         values = {"limit": limit, "lease": lease_seconds, "days": self._days}
         with translated():
             async with self._engine.begin() as transaction:
@@ -85,12 +86,12 @@ class Outbox:
                 found = [AuditEvent(*row) for row in await cursor.fetchall()]
         return sorted(found, key=lambda event: event.id)
 
-    async def settle(self, told: Sequence[AuditEvent], untold: Sequence[AuditEvent]) -> None:
-        """Remember which others were told of; the rest is due again at once."""
+    async def settle(self, delivered: Sequence[AuditEvent], undelivered: Sequence[AuditEvent]) -> None:
+        """Mark events as delivered; the undelivered ones are due again at once."""
         values = {
-            "tenants": [event.tenant for event in (*told, *untold)],
-            "ids": [event.id for event in (*told, *untold)],
-            "told": [True] * len(told) + [False] * len(untold),
+            "tenants": [event.tenant for event in (*delivered, *undelivered)],
+            "ids": [event.id for event in (*delivered, *undelivered)],
+            "delivered": [True] * len(delivered) + [False] * len(undelivered),
         }
         with translated():
             async with self._engine.begin() as transaction:

@@ -1,4 +1,4 @@
-"""Forgetting what ended runs left: by age, in small transactions, beside runs that go on."""
+"""Deletes old rows of ended runs in small transactions, without blocking active runs."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from sqlalchemy import (
     update,
 )
 
-from starling.infra.postgres.artifacts import BEFORE_ALL, Place, forget_contents, unreferred
+from starling.infra.postgres.artifacts import FIRST_CONTENT, ContentKey, delete_unreferenced_contents, unreferenced
 from starling.infra.postgres.engine import Engine, translated
 from starling.infra.postgres.outbox import DELIVERY_DAYS
 from starling.infra.postgres.tables import (
@@ -45,18 +45,18 @@ from starling.infra.postgres.tables import (
 )
 
 type Condition = ColumnElement[bool]
-type RunPlace = tuple[str, str]
-"""A tenant and a run's id: runs are gone through in this order."""
+type RunCursor = tuple[str, str]
+"""A tenant and a run's id: the order in which runs are scanned."""
 
-_BEFORE_ALL_RUNS: Final[RunPlace] = ("", "00000000-0000-0000-0000-000000000000")
-_LIMIT_LOCKS = text("SELECT set_config('lock_timeout', '2s', true)")  # whoever changes a table's form goes first
+_FIRST_RUN: Final[RunCursor] = ("", "00000000-0000-0000-0000-000000000000")
+_LIMIT_LOCKS = text("SELECT set_config('lock_timeout', '2s', true)")  # a migration's lock takes precedence
 _UNSETTLED = and_(ledger.c.settled_at.is_(None), ledger.c.state.in_(("dispatched", "in_doubt")))
 _SETTLED, _ANSWERED = not_(_UNSETTLED), interrupts.c.state != "open"
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is to go: what is older than `age`, of one tenant or of all; the audit trail only where it is asked for."""
+    """What to delete: rows older than `age`, of one tenant or of all; the audit trail only if `audit`."""
 
     age: timedelta
     tenant: str | None = None
@@ -64,11 +64,11 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
-    """What went, or would go: rows of each table, and of how many runs.
+class RetentionReport:
+    """What was or would be deleted: rows by table, and the number of runs they belong to.
 
-    `ended` is how many runs there are that ended before the moment, whether they were pruned earlier or now;
-    `unsettled` how many of their calls stay because nobody knows whether they were made.
+    `ended` is the number of runs that ended before `before`, whether pruned earlier or now; `unsettled` is the
+    number of their calls that stay because it is not known whether they were made.
     """
 
     before: datetime
@@ -79,7 +79,7 @@ class Forgotten:
 
     @property
     def total(self) -> int:
-        """How many rows in all."""
+        """The number of rows in all tables."""
         return sum(self.rows.values())
 
 
@@ -88,16 +88,16 @@ def _of_run(table: Table, run: Table | CTE) -> Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class _Old:
-    """What is old: the moment, and whose."""
+class _OldRows:
+    """Queries for the rows that are older than `before`."""
 
     before: datetime
     which: Selection
 
     def runs(self) -> Select[str, str, int]:
-        """Runs that have something to forget, and the number up to which their streams go.
+        """Select the runs that have rows to delete, with the number up to which their events are deleted.
 
-        `done` stays, and an error right before it: they tell how the run ended.
+        `done` stays, and an error right before it: they contain how the run ended.
         """
         error = exists().where(_of_run(events, runs), events.c.seq == runs.c.seq - 1, events.c.type == "error")
         kept = case((error, 2), else_=1)
@@ -114,13 +114,13 @@ class _Old:
         return and_(runs.c.ended_at < self.before, self._mine(runs))
 
     def by_age(self) -> Mapping[Table, tuple[ColumnElement[Any], Condition]]:
-        """What goes by its own age: the key of each table's rows beside the tenant, and which of them."""
+        """Return the tables whose rows are deleted by their own age, with key column (beside tenant) and condition."""
         ended = exists().where(_of_run(idempotency_keys, runs), runs.c.ended_at < self.before)
-        told = audit_events.c.delivered_at.is_not(None)
+        delivered = audit_events.c.delivered_at.is_not(None)
         past = audit_events.c.created_at <= func.now() - timedelta(days=DELIVERY_DAYS)
         found = {
             idempotency_keys: (idempotency_keys.c.key, ended),
-            audit_events: (audit_events.c.id, or_(told, past)),
+            audit_events: (audit_events.c.id, or_(delivered, past)),
         }
         if self.which.audit:
             found[audit] = (audit.c.id, true())
@@ -130,16 +130,16 @@ class _Old:
         }
 
     def contents(self) -> Select[int]:
-        """How many artifacts nobody will refer to any more, once the runs have forgotten theirs."""
+        """Count the artifacts that have no reference left once those of the old runs are deleted."""
         going = exists().where(_of_run(run_artifacts, runs), self.ended())
-        return select(func.count().label("count")).select_from(artifacts).where(unreferred(self.which.tenant, going))
+        return select(func.count().label("count")).select_from(artifacts).where(unreferenced(self.which.tenant, going))
 
     def _mine(self, table: Table) -> Condition:
         return true() if self.which.tenant is None else table.c.tenant == self.which.tenant
 
 
 def _details(old: CTE) -> Mapping[Table, Condition]:
-    """What goes of each run, and which rows. Nobody forgets a call while nobody knows whether it was made."""
+    """Return the condition for each table's rows of a run. Calls stay while it is not known whether they were made."""
     conditions = {
         events: events.c.seq <= old.c.last,
         steps: true(),
@@ -155,8 +155,8 @@ def _count(rows: CTE, name: str) -> ColumnElement[int]:
     return select(func.count()).select_from(rows).scalar_subquery().label(name)
 
 
-def _forgetting(old: CTE) -> Select[*tuple[Any, ...]]:
-    """One statement for some runs: it deletes their details and says up to which number their streams are trimmed."""
+def _delete_batch(old: CTE) -> Select[*tuple[Any, ...]]:
+    """Return the statement that deletes the details of a batch of runs and stores the trimmed event number."""
     gone = {
         table.name: delete(table).where(condition).returning(literal(1).label("row")).cte(f"gone_{table.name}")
         for table, condition in _details(old).items()
@@ -172,9 +172,9 @@ def _forgetting(old: CTE) -> Select[*tuple[Any, ...]]:
 
 
 class Retention:
-    """Removes what is old. A run that hasn't ended is never touched, nor waited for.
+    """Deletes old rows. Runs that have not ended are neither changed nor waited for.
 
-    Each batch is a transaction: whoever is cut off begins again and goes on where it was. Two at once share the work.
+    Each batch is a transaction: after an interruption, the next call continues. Concurrent calls share the work.
     """
 
     def __init__(self, engine: Engine, *, runs_at_once: int = 100, rows_at_once: int = 5_000) -> None:
@@ -182,9 +182,9 @@ class Retention:
         self._runs_at_once = runs_at_once
         self._rows_at_once = rows_at_once
 
-    async def look(self, which: Selection) -> Forgotten:
-        """Return what `prune` would remove. Raises DatabaseUnavailableError."""
-        old = await self._old(which)
+    async def preview(self, which: Selection) -> RetentionReport:
+        """Return what `prune` would delete. Raises DatabaseUnavailableError."""
+        old = await self._old_rows(which)
         some = old.runs().cte("old")
         counted = func.count().label("count")
         queries: dict[str, Select[int]] = {"runs": select(counted).select_from(some)}
@@ -194,25 +194,25 @@ class Retention:
             queries[table.name] = select(counted).select_from(table).where(condition)
         queries[artifacts.name] = old.contents()
         found = Counter({name: (await self._row(query))["count"] for name, query in queries.items()})
-        return await self._forgotten(old, found)
+        return await self._report(old, found)
 
-    async def prune(self, which: Selection) -> Forgotten:
-        """Remove what is old and return what went. Raises DatabaseUnavailableError; what went by then is gone."""
-        old = await self._old(which)
+    async def prune(self, which: Selection) -> RetentionReport:
+        """Delete old rows and return the report. Raises DatabaseUnavailableError; earlier batches stay deleted."""
+        old = await self._old_rows(which)
         found = await self._prune_runs(old)
         for table, (key, condition) in old.by_age().items():
             found[table.name] = await self._prune_rows(table, key, condition)
         found[artifacts.name] = await self._prune_contents(which.tenant)
-        return await self._forgotten(old, found)
+        return await self._report(old, found)
 
-    async def _prune_runs(self, old: _Old) -> Counter[str]:
+    async def _prune_runs(self, old: _OldRows) -> Counter[str]:
         found = Counter[str]()
         place = tuple_(runs.c.tenant, runs.c.id)
         query = old.runs().order_by(runs.c.tenant, runs.c.id).limit(self._runs_at_once)
         query = query.with_for_update(of=runs, skip_locked=True)
-        last = _BEFORE_ALL_RUNS
+        last = _FIRST_RUN
         while True:
-            gone = await self._row(_forgetting(query.where(place > last).cte("old")))
+            gone = await self._row(_delete_batch(query.where(place > last).cte("old")))
             if not gone["runs"]:
                 return found
             last = gone["last_tenant"], gone["last_id"]
@@ -230,20 +230,20 @@ class Retention:
         return total
 
     async def _prune_contents(self, tenant: str | None) -> int:
-        total, last = 0, cast("Place | None", BEFORE_ALL)
+        total, last = 0, cast("ContentKey | None", FIRST_CONTENT)
         while last is not None:
             with translated():
                 async with self._engine.begin() as connection:
                     await connection.execute(_LIMIT_LOCKS)
-                    count, last = await forget_contents(connection, tenant, last, self._rows_at_once)
+                    count, last = await delete_unreferenced_contents(connection, tenant, last, self._rows_at_once)
             total += count
         return total
 
-    async def _old(self, which: Selection) -> _Old:
+    async def _old_rows(self, which: Selection) -> _OldRows:
         moment = await self._row(select((func.now() - which.age).label("before")))
-        return _Old(moment["before"], which)
+        return _OldRows(moment["before"], which)
 
-    async def _forgotten(self, old: _Old, found: Counter[str]) -> Forgotten:
+    async def _report(self, old: _OldRows, found: Counter[str]) -> RetentionReport:
         ended = select(func.count()).select_from(runs).where(old.ended()).scalar_subquery().label("ended")
         calls = ledger.join(runs, _of_run(ledger, runs))
         unsettled = (
@@ -251,7 +251,7 @@ class Retention:
         )
         counts = await self._row(select(ended, unsettled))
         rows = {name: count for name, count in found.items() if count and name != "runs"}
-        return Forgotten(old.before, **counts, runs=found["runs"], rows=rows)
+        return RetentionReport(old.before, **counts, runs=found["runs"], rows=rows)
 
     async def _row(self, query: Select[*tuple[Any, ...]]) -> RowMapping:
         with translated():

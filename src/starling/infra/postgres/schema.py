@@ -1,4 +1,4 @@
-"""The schema's version: brought up to date under a lock, or refused when it is out of range."""
+"""The schema's version: upgrade under a lock, and check."""
 
 from functools import cache
 from pathlib import Path
@@ -10,10 +10,10 @@ from sqlalchemy.exc import DBAPIError
 
 from starling.core.errors import DatabaseUnsuitableError
 from starling.infra.postgres.engine import ConnectionLimits, connected, first_line, open_engine, translated
-from starling.infra.postgres.version_requirements import check_floors
+from starling.infra.postgres.version_requirements import check_versions
 
-_LOCK = 0x7374_6172_6C69_6E67  # "starling": whoever migrates holds this advisory lock
-_PATIENT = ConnectionLimits(size=1, statement_seconds=600, lock_seconds=120, idle_in_transaction_seconds=600)
+_LOCK = 0x7374_6172_6C69_6E67  # "starling": the advisory lock that a migration holds
+_MIGRATION_LIMITS = ConnectionLimits(size=1, statement_seconds=600, lock_seconds=120, idle_in_transaction_seconds=600)
 
 
 async def upgrade(url: str) -> str:
@@ -23,7 +23,7 @@ async def upgrade(url: str) -> str:
     not be installed; DatabaseUnavailableError if Postgres can't be reached.
     """
     async with connected(url) as connection:
-        await check_floors(connection)
+        await check_versions(connection)
         current = await current_revision(connection)
     if current != revisions()[-1]:
         _refuse_newer(current)
@@ -34,7 +34,7 @@ async def upgrade(url: str) -> str:
 async def check(url: str) -> None:
     """Raise DatabaseUnsuitableError unless the server and the schema at `url` suit this version of Starling."""
     async with connected(url) as connection:
-        await check_floors(connection)
+        await check_versions(connection)
         current = await current_revision(connection)
     _refuse_newer(current)
     if current != revisions()[-1]:
@@ -75,7 +75,7 @@ def _refuse_newer(current: str | None) -> None:
 
 
 async def _migrate(url: str) -> None:
-    engine = open_engine(url, _PATIENT)
+    engine = open_engine(url, _MIGRATION_LIMITS)
     try:
         with translated():
             async with engine.begin() as connection:

@@ -1,4 +1,4 @@
-"""Every table of ours, tenant first. `migrations/` makes them; a test holds the two together."""
+"""All tables, with the tenant first in each key. `migrations/` creates them; a test compares the two."""
 
 from sqlalchemy import (
     BigInteger,
@@ -51,7 +51,7 @@ branches = Table(
     _tenant(),
     Column("thread_id", Text, primary_key=True),
     Column("id", Text, primary_key=True),
-    Column("parent", Text),
+    Column("parent", Text),  # the branch this one was forked from; reserved for forks of threads, always NULL so far
     Column("fork_position", BigInteger),
     Column("tip", BigInteger, nullable=False, server_default="0"),  # the position of the newest state
     Column("arrivals", BigInteger, nullable=False, server_default="0"),  # runs accepted so far
@@ -88,7 +88,7 @@ runs = Table(
     Column("id", UUID(as_uuid=False), primary_key=True),
     Column("thread_id", Text, nullable=False),
     Column("branch_id", Text, nullable=False),
-    Column("arrival", BigInteger, nullable=False),  # the place in its branch's line
+    Column("arrival", BigInteger, nullable=False),  # position in its branch's queue
     Column("status", Text, nullable=False, server_default="queued"),
     Column("epoch", BigInteger, nullable=False),
     Column("graph_version", Integer, nullable=False),
@@ -104,7 +104,7 @@ runs = Table(
     _moment("lease_until", nullable=True),
     Column("crashes", SmallInteger, nullable=False, server_default="0"),
     Column("cancel_requested", Boolean, nullable=False, server_default="false"),
-    _moment("admitted_at", nullable=True),  # set once the queue holds it
+    _moment("admitted_at", nullable=True),  # set when the run is put into the queue
     _moment("created_at"),
     _moment("started_at", nullable=True),
     _moment("deadline", nullable=True),
@@ -142,8 +142,8 @@ runs = Table(
     ),
 )
 
-# What follows belongs to a run. No foreign key says so: the only writer proves in each of its transactions that
-# the run is there and its own, and a check for every row would cost more than the row.
+# The next tables belong to a run, without a foreign key: their only writer checks in each transaction that the run
+# exists and that it holds its lease, and a check for every row would cost more than the row.
 
 events = Table(
     "events",
@@ -197,14 +197,12 @@ ledger = Table(  # a row for each call that may change something
     Column("state", Text, nullable=False),  # a CallState other than announced
     Column("outcome", JSONB(none_as_null=True)),
     Column("correlation_id", Text, nullable=False),
-    Column(
-        "fence", BigInteger, nullable=False, server_default="0"
-    ),  # of the life that sent it last, 0 before it was sent
+    Column("fence", BigInteger, nullable=False, server_default="0"),  # of the execution that sent it; 0 before
     _moment("created_at"),
     _moment("dispatched_at", nullable=True),
     _moment("settled_at", nullable=True),
     Column("settled_by", Text),  # a key's id, local, or the tool that reconciled; NULL: the call's own answer
-    Column("idempotency_key", Text),  # what the server was sent; NULL: `key`
+    Column("idempotency_key", Text),  # as sent to the server; NULL: `key`
     Index("ledger_in_doubt", "tenant", postgresql_where=text("state = 'in_doubt'")),
 )
 
@@ -231,7 +229,7 @@ interrupts = Table(  # what a run waits for; keyed like the ledger, within its r
     Index("interrupts_open", "expires_at", postgresql_where=text("state = 'open'")),
 )
 
-artifacts = Table(  # what was too long for a model
+artifacts = Table(  # tool results that are too long for a model
     "artifacts",
     metadata,
     _tenant(),
@@ -242,7 +240,7 @@ artifacts = Table(  # what was too long for a model
     _moment("created_at"),
 )
 
-run_artifacts = Table(  # whose result a content is: it stays for as long as anybody refers to it
+run_artifacts = Table(  # references to contents; a content without references is deleted
     "run_artifacts",
     metadata,
     _tenant(),
@@ -266,7 +264,7 @@ idempotency_keys = Table(
     _moment("created_at"),
 )
 
-switches = Table(  # what is switched off, at once, for every run
+switches = Table(  # kill switches
     "switches",
     metadata,
     _tenant(),  # `*`: for all tenants
@@ -319,7 +317,7 @@ agents = Table(
     _tenant(),
     Column("name", Text, primary_key=True),
     Column("hash", Text, primary_key=True),
-    Column("config", JSONB, nullable=False),  # of a custom agent, as epochs pin it
+    Column("config", JSONB, nullable=False),  # of a custom agent, as pinned by epochs
     _moment("created_at"),
 )
 
@@ -335,7 +333,7 @@ epochs = Table(
     Column("origin", Text, nullable=False),
     Column("active", Boolean, nullable=False),
     _moment("created_at"),
-    _moment("closed_at", nullable=True),  # no run will need it any more
+    _moment("closed_at", nullable=True),  # set when no run uses it any more
     Index("epochs_one_active", "tenant", unique=True, postgresql_where=text("active")),
 )
 
@@ -345,7 +343,7 @@ audit = Table(
     _tenant(),
     Column("id", UUID(as_uuid=False), primary_key=True),
     Column("actor", Text, nullable=False),  # a key's id, or local
-    Column("origin", Text, nullable=False),  # a client's address, or what it came through: cli, start, file
+    Column("origin", Text, nullable=False),  # a client's address, or one of cli, start, file
     Column("action", Text, nullable=False),
     Column("target", Text, nullable=False),
     Column("detail", JSONB, nullable=False),
@@ -362,7 +360,7 @@ audit_events = Table(
     Column("source", Text, nullable=False),
     Column("payload", JSONB, nullable=False),
     _moment("created_at"),
-    _moment("due_at"),  # when the context service is to be told
+    _moment("due_at"),  # when it is to be delivered to the context service
     _moment("delivered_at", nullable=True),
     Index("audit_events_due", "due_at", postgresql_where=text("delivered_at IS NULL")),
 )

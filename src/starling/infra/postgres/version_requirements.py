@@ -1,4 +1,4 @@
-"""The oldest PostgreSQL and pgvector that Starling stands on."""
+"""The oldest PostgreSQL and pgvector that Starling supports."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ from psycopg import AsyncConnection
 
 from starling.core.errors import DatabaseUnsuitableError
 
-POSTGRES_FLOOR = 16
-PGVECTOR_FLOOR = (0, 8, 2)  # below, an index build can corrupt memory (CVE-2026-3172)
+MINIMUM_POSTGRES = 16
+MINIMUM_PGVECTOR = (0, 8, 2)  # below, an index build can corrupt memory (CVE-2026-3172)
 
 _VERSIONS = """
 SELECT current_setting('server_version_num')::int, current_setting('server_version'),
@@ -15,13 +15,13 @@ SELECT current_setting('server_version_num')::int, current_setting('server_versi
     (SELECT extversion FROM pg_extension WHERE extname = 'vector')"""
 
 
-async def check_floors(
+async def check_versions(
     connection: AsyncConnection[Any],
     *,
-    postgres: int = POSTGRES_FLOOR,
-    pgvector: tuple[int, ...] = PGVECTOR_FLOOR,
+    postgres: int = MINIMUM_POSTGRES,
+    pgvector: tuple[int, ...] = MINIMUM_PGVECTOR,
 ) -> None:
-    """Raise DatabaseUnsuitableError if the server or its pgvector is older than the floor, or pgvector is missing."""
+    """Raise DatabaseUnsuitableError if the server or its pgvector is older than the minimum, or pgvector is missing."""
     row = await (await connection.execute(_VERSIONS)).fetchone()
     if row is None:
         raise LookupError("a SELECT without FROM returned no row")
@@ -34,19 +34,19 @@ async def check_floors(
     _check_pgvector(available, installed, pgvector)
 
 
-def _check_pgvector(available: str | None, installed: str | None, floor: tuple[int, ...]) -> None:
-    needed = ".".join(map(str, floor))
+def _check_pgvector(available: str | None, installed: str | None, minimum: tuple[int, ...]) -> None:
+    needed = ".".join(map(str, minimum))
     if available is None:
         raise DatabaseUnsuitableError(
             f"This Postgres has no pgvector; Starling needs {needed} or newer.",
             "Install the pgvector package on the database server.",
         )
-    if _parsed(available) < floor:
+    if _parsed(available) < minimum:
         raise DatabaseUnsuitableError(
             f"This Postgres has pgvector {available}; Starling needs {needed} or newer.",
             "Upgrade the pgvector package on the database server, then run ALTER EXTENSION vector UPDATE.",
         )
-    if installed is not None and _parsed(installed) < floor:
+    if installed is not None and _parsed(installed) < minimum:
         raise DatabaseUnsuitableError(
             f"The database uses pgvector {installed}, although {available} is there; Starling needs {needed} or newer.",
             "Run ALTER EXTENSION vector UPDATE in it.",

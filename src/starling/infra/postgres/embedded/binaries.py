@@ -1,4 +1,4 @@
-"""PostgreSQL's programs, from the wheel that carries them."""
+"""PostgreSQL's programs, from the wheel that contains them."""
 
 import shutil
 import tempfile
@@ -46,7 +46,7 @@ def find_binaries(package: str = _PACKAGE) -> Binaries:
 
 
 def binaries_for(account: Account) -> Binaries:
-    """Return programs that the account can run: the wheel's, or a copy where a folder above them is closed to it."""
+    """Return programs that the account can run: the wheel's, or a copy if it may not enter a folder above them."""
     found = find_binaries()
     libraries = found.root.parent.parent / _LIBRARIES
     if all(account.can_reach(path) for path in (found.postgres, found.root / "share", libraries)):
@@ -55,30 +55,30 @@ def binaries_for(account: Account) -> Binaries:
 
 
 def _copy(found: Binaries, target: Path) -> Binaries:
-    """Copy the programs with their libraries, each at its place relative to the other; whole or not at all."""
+    """Copy the programs and their libraries with the same relative paths, atomically."""
     copy = Binaries(target / _PACKAGE / _INSTALLATION)
     if copy.postgres.is_file():
         return copy
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        room = Path(scratch) / "room"
-        shutil.copytree(found.root, room / _PACKAGE / _INSTALLATION, ignore=_UNUSED, symlinks=True)
+        draft = Path(scratch) / "draft"
+        shutil.copytree(found.root, draft / _PACKAGE / _INSTALLATION, ignore=_UNUSED, symlinks=True)
         libraries = found.root.parent.parent / _LIBRARIES
         if libraries.is_dir():
-            shutil.copytree(libraries, room / _LIBRARIES)
-        _open_to_all(room)
-        _move(room, target)
+            shutil.copytree(libraries, draft / _LIBRARIES)
+        _make_readable(draft)
+        _move(draft, target)
     return copy
 
 
-def _open_to_all(room: Path) -> None:
-    for path in (room, *room.rglob("*")):
+def _make_readable(draft: Path) -> None:
+    for path in (draft, *draft.rglob("*")):
         if not path.is_symlink():
             path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
 
 
-def _move(room: Path, target: Path) -> None:
+def _move(draft: Path, target: Path) -> None:
     try:
-        room.rename(target)
+        draft.rename(target)
     except OSError:
-        if not target.is_dir():  # else another start was faster with the same copy
+        if not target.is_dir():  # else a concurrent start has made the same copy
             raise

@@ -1,4 +1,4 @@
-"""The data folder of the embedded server: where it is, and its making."""
+"""The data folder of the embedded server: its location and its initialisation."""
 
 import contextlib
 import hashlib
@@ -19,7 +19,7 @@ from starling.infra.postgres.embedded.parent_death import die_with_parent
 
 ROLE = "starling"
 _INITDB_SECONDS = 120
-# A random password of 192 bits needs no stretching; each iteration is paid at every connection.
+# A random password of 192 bits needs no stretching; every connection pays for each iteration.
 _INITDB = (
     "--auth=scram-sha-256",
     "--encoding=UTF8",
@@ -35,8 +35,8 @@ _INITDB = (
 class Cluster:
     """The folders of one embedded server.
 
-    `control` is ours: lock, run-time file, password, log. `home` holds the folders that belong to the
-    server's account, `data` and `run`; it is `control` itself unless the account can't reach that.
+    `control` belongs to this process's user: lock, run-time file, password, log. `home` holds the folders that belong
+    to the server's account, `data` and `run`; it is `control` itself unless the account can't reach that.
     """
 
     control: Path
@@ -69,10 +69,10 @@ class Cluster:
 
 
 def locate(data_dir: Path, account: Account, *, explicit: bool) -> Cluster:
-    """Return the folders for `data_dir`, made where missing.
+    """Return the folders for `data_dir`; create missing ones.
 
-    Where the account can't reach `data_dir`, the data are kept in root's folder for such cases, unless the
-    folder was asked for by name (`explicit`): then ConfigurationError says what closes it.
+    If the account can't reach `data_dir`, the data are stored under `root_home()`; if the user named the folder
+    (`explicit`), ConfigurationError is raised instead.
     """
     control = control_folder(data_dir)
     try:
@@ -105,23 +105,23 @@ def _hidden_home(control: Path, *, explicit: bool) -> Path:
 
 
 def initialise(cluster: Cluster, binaries: Binaries, *, durable: bool) -> None:
-    """Make the data folder if there is none yet; an interrupted attempt leaves nothing that counts."""
+    """Create the data folder if it is missing; what an interrupted attempt leaves is not used."""
     if (cluster.data / "PG_VERSION").is_file():
-        _keep_password(cluster, binaries)
+        _restore_password(cluster, binaries)
         return
     draft = cluster.home / "data.new"
     shutil.rmtree(draft, ignore_errors=True)
     cluster.account.make_folder(draft)
     password = secrets.token_urlsafe(24)
-    with _readable_by(cluster, password) as file:
+    with _private_file(cluster, password) as file:
         command = [binaries.initdb, "-D", draft, "-U", ROLE, "--pwfile", file, *_INITDB]
         _run(cluster, command if durable else [*command, "--no-sync"])
     write_private(cluster.password_file, password)
     draft.rename(cluster.data)
 
 
-def _keep_password(cluster: Cluster, binaries: Binaries) -> None:
-    """Give the role a new password if the file that held it is gone, so that the data stay usable."""
+def _restore_password(cluster: Cluster, binaries: Binaries) -> None:
+    """Set a new password for the role if the password file is missing, so that the data stay usable."""
     if cluster.password_file.is_file():
         return
     password = secrets.token_urlsafe(24)
@@ -131,8 +131,8 @@ def _keep_password(cluster: Cluster, binaries: Binaries) -> None:
 
 
 @contextlib.contextmanager
-def _readable_by(cluster: Cluster, text: str) -> Generator[str]:
-    """Keep `text` in a file that the account alone can read, as long as the block runs."""
+def _private_file(cluster: Cluster, text: str) -> Generator[str]:
+    """Yield the path of a temporary file with `text` that only the account can read."""
     with tempfile.NamedTemporaryFile("w", dir=cluster.run) as file:
         if not cluster.account.is_self:
             os.fchown(file.fileno(), cluster.account.uid, cluster.account.gid)
@@ -163,7 +163,7 @@ def _run(cluster: Cluster, command: Sequence[str | Path], *, stdin: str = "") ->
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
+    """Write a file that only its owner can read, atomically."""
     draft = path.with_name(f"{path.name}.new")
     draft.unlink(missing_ok=True)
     draft.touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""Whom the embedded server runs as: Postgres refuses root, so root hands it to another user."""
+"""The user that the embedded server runs as: Postgres refuses root, so root starts it as another user."""
 
 import os
 import pwd
@@ -14,7 +14,7 @@ _ROOT_HOMES = (Path("/var/lib/starling"), Path("/var/tmp/starling"))  # noqa: S1
 
 
 class PopenUser(TypedDict, total=False):
-    """The arguments that make a child process run as somebody else."""
+    """The arguments that make a child process run as another user."""
 
     user: int
     group: int
@@ -41,7 +41,7 @@ class Account:
         return all(folder.stat().st_mode & stat.S_IXOTH for folder in (existing, *existing.parents))
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder that belongs to the account alone, or check that the one there does."""
+        """Create a folder that belongs to the account alone, or check that an existing one does."""
         try:
             path.mkdir(mode=0o700)
         except FileExistsError:
@@ -58,7 +58,7 @@ class Account:
 
 
 def service_account() -> Account:
-    """Return the current user, or for root the user that Postgres is handed to."""
+    """Return the current user, or for root the user that Postgres runs as."""
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid(), is_self=True)
     known = {entry.pw_name: entry for entry in pwd.getpwall()}
@@ -72,7 +72,7 @@ def service_account() -> Account:
 
 
 def root_home() -> Path:
-    """Return root's folder for what the service user must reach but root's own folders hide."""
+    """Return root's folder for files that the service user must reach, outside of root's private folders."""
     refused: OSError | ConfigurationError | None = None
     for path in _ROOT_HOMES:
         try:
@@ -88,12 +88,12 @@ def root_home() -> Path:
 
 
 def claim_folder(path: Path, mode: int) -> None:
-    """Make a folder of our own, or check that the one there is: no link, nobody else's, not writable by others."""
+    """Create a folder of this user's, or check an existing one: no link, not another user's; then set its mode."""
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise ConfigurationError(
-            f"{path} belongs to somebody else.",
+            f"{path} belongs to another user.",
             "Move it away, choose another STARLING_DATA_DIR, or set DATABASE_URL.",
         )
     path.chmod(mode)

@@ -1,4 +1,4 @@
-"""Children that end with their parent, however that ends."""
+"""Child processes that end with their parent, even if it is killed."""
 
 import ctypes
 import os
@@ -10,10 +10,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(by: signal.Signals) -> Callable[[], None] | None:
-    """Return the `preexec_fn` with which a child gets the signal `by` at our death; None where only Linux could.
+    """Return a `preexec_fn` that sends the child the signal `by` when this process ends; None except on Linux.
 
-    It runs after a change of user, which would take the request back. The system counts the end of the
-    thread that started the child as our death.
+    It runs after a change of user, which would clear the setting. Linux sends the signal when the thread that
+    started the child ends.
     """
     if sys.platform != "linux":
         return None
@@ -21,7 +21,7 @@ def die_with_parent(by: signal.Signals) -> Callable[[], None] | None:
 
     def ask() -> None:
         prctl(_PR_SET_PDEATHSIG, int(by), 0, 0, 0)
-        if os.getppid() != parent:  # we died in between
+        if os.getppid() != parent:  # the parent ended in between
             os._exit(1)
 
     return ask

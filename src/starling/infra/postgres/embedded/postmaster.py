@@ -1,4 +1,4 @@
-"""The server process: started so that it can't outlive us, stopped so that it loses nothing."""
+"""The server process: it ends with this process, and stops without losing committed data."""
 
 import contextlib
 import os
@@ -18,15 +18,15 @@ from starling.infra.postgres.embedded.parent_death import die_with_parent
 
 HOST = "127.0.0.1"
 _SOCKET_PATH_BYTES = 107
-_READY_SECONDS = 180.0  # after a crash, what was committed is brought back first
+_READY_SECONDS = 180.0  # includes crash recovery
 _STOP_SECONDS = 60.0
 _POLL_SECONDS = 0.005
-_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}  # none of our secrets, none of the caller's PG* variables
+_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}  # without secrets and without PG* variables
 
 _SETTINGS = {
     "listen_addresses": HOST,
     "max_connections": "200",
-    "authentication_timeout": "10s",  # who leaves in the middle of connecting holds up CREATE and DROP DATABASE
+    "authentication_timeout": "10s",  # an unfinished login blocks CREATE and DROP DATABASE
     "shared_buffers": "128MB",
     "jit": "off",
     "io_method": "sync",
@@ -36,12 +36,12 @@ _SETTINGS = {
     "log_checkpoints": "off",
     "unix_socket_permissions": "0700",
 }
-# A killed server still loses nothing, a machine without power does.
-_HASTY = {"fsync": "off", "full_page_writes": "off"}
+# Committed data survive a killed server, but not a power failure.
+_NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
 
 
 def free_port() -> int:
-    """Return a TCP port on loopback that nobody listens on at this moment."""
+    """Return a TCP port on loopback that is free now."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
@@ -55,15 +55,15 @@ def socket_folder(folder: Path) -> Path | None:
 def spawn(
     binaries: Binaries, cluster: Cluster, *, port: int, sockets: Path | None, durable: bool
 ) -> subprocess.Popen[bytes]:
-    """Start `postgres` as a child in a process group of its own that gets SIGINT when we die.
+    """Start `postgres` as a child in its own process group; it gets SIGINT when this process ends.
 
-    The death signal follows the thread that spawned the child, hence only the main thread may.
+    The signal is sent when the spawning thread ends, so only the main thread may call this.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("the embedded Postgres must be started from the main thread")
     settings = {**_SETTINGS, "port": str(port), "unix_socket_directories": str(sockets or "")}
     if not durable:
-        settings |= _HASTY
+        settings |= _NOT_DURABLE
     arguments = [f"--{name}={value}" for name, value in settings.items()]
     with cluster.log.open("ab") as output:
         return subprocess.Popen(
@@ -80,7 +80,7 @@ def spawn(
 
 
 def wait_ready(process: subprocess.Popen[bytes], data: Path) -> bool:
-    """Wait until the server takes connections; False if it ended instead."""
+    """Wait until the server accepts connections; return False if it ended instead."""
     end = time.monotonic() + _READY_SECONDS
     while time.monotonic() < end:
         if _has_ended(process, _POLL_SECONDS):
@@ -94,7 +94,7 @@ def wait_ready(process: subprocess.Popen[bytes], data: Path) -> bool:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End the server fast but cleanly: clients are cut off, everything committed is on disk."""
+    """Stop the server with a fast shutdown: clients are disconnected, committed data are on disk."""
     process.send_signal(signal.SIGINT)
     if not _has_ended(process, _STOP_SECONDS):
         process.kill()
@@ -110,17 +110,17 @@ def _has_ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 def end_previous(data: Path) -> None:
-    """Make sure that no earlier server works on `data`; only who holds the folder's lock may call this.
+    """Make sure that no earlier server uses `data`; the caller must hold the folder's lock.
 
-    One that outlived its owner is told to stop and waited for. A pid file whose process is gone or is
-    something else by now (pids start again in a new container) is removed: Postgres would trust it.
+    A server that outlived its owner is stopped. A pid file whose process has ended or is now another program
+    (pids start again in a new container) is removed: Postgres would trust it.
     """
     lines = _pid_file(data)
     if not lines or not lines[0].isdigit():
         return
     previous = running_server(int(lines[0]), data)
     if previous is None:
-        _wait_ended(_processes_in(data))  # those of a server that was killed: they notice and go
+        _wait_ended(_processes_in(data))  # children of a killed server, which end by themselves
         (data / "postmaster.pid").unlink(missing_ok=True)
         return
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -138,13 +138,13 @@ def _wait_ended(processes: list[psutil.Process]) -> None:
 
 
 def _processes_in(data: Path) -> list[psutil.Process]:
-    """Return the processes that work in the folder `data`, as all of a server's do."""
+    """Return the processes whose working directory is `data`, as for all of a server's."""
     found = psutil.process_iter(["cwd", "status"])
     return [each for each in found if each.info["cwd"] == str(data) and each.info["status"] != psutil.STATUS_ZOMBIE]
 
 
 def running_server(pid: int, data: Path) -> psutil.Process | None:
-    """Return process `pid` if it is a server that works on `data`."""
+    """Return process `pid` if it is a server that uses `data`."""
     try:
         process = psutil.Process(pid)
         ours = process.status() != psutil.STATUS_ZOMBIE and str(data) in process.cmdline()
@@ -154,7 +154,7 @@ def running_server(pid: int, data: Path) -> psutil.Process | None:
 
 
 def _pid_file(data: Path) -> list[str]:
-    """Return the lines of `postmaster.pid`: pid first, state eighth; none where there is no such file."""
+    """Return the lines of `postmaster.pid`: pid first, state eighth; empty without such a file."""
     try:
         return [line.strip() for line in (data / "postmaster.pid").read_text().splitlines()]
     except FileNotFoundError:

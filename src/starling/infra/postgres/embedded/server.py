@@ -1,4 +1,4 @@
-"""The embedded server: one owner, one data folder, and other processes that attach to it."""
+"""The embedded server: one process owns the data folder and the server, others can attach."""
 
 import fcntl
 import json
@@ -21,7 +21,7 @@ from starling.infra.postgres.embedded.cluster import ROLE, Cluster, control_fold
 from starling.infra.postgres.embedded.os_user import service_account
 
 DATABASE = "starling"
-_ATTEMPTS = 5  # at finding a port that is still free when Postgres takes it
+_PORT_ATTEMPTS = 5  # at finding a port that is still free when Postgres takes it
 _CONNECT_SECONDS = 10
 _PORT_TAKEN = "could not bind"
 _LOCK = "lock"
@@ -29,13 +29,13 @@ _RUNTIME = "runtime.json"
 
 
 class EmbeddedPostgres:
-    """A PostgreSQL of our own that lives as long as this process, however that ends.
+    """A PostgreSQL server that ends with this process, even if the process is killed.
 
-    `with EmbeddedPostgres(data_dir) as server:` starts it (in 0.5 s; the first time it also makes the data
-    folder) and stops it cleanly. `start` must be called from the main thread. `explicit` says that the user
-    named `data_dir`: then the data are kept there or nowhere. `durable=False` gives up what a power cut
-    would take, for tests. Raises ConfigurationError if another process owns the folder or the platform has
-    no such server, DatabaseUnavailableError if it doesn't come up.
+    `with EmbeddedPostgres(data_dir) as server:` starts it (in 0.5 s; the first time it also creates the data
+    folder) and stops it cleanly. `start` must be called from the main thread. `explicit`: the user named
+    `data_dir`, so the data are stored there or not at all. `durable=False`, for tests, doesn't protect committed
+    data against a power failure. Raises ConfigurationError if another process owns the folder or the platform has
+    no embedded server, DatabaseUnavailableError if it doesn't start.
     """
 
     def __init__(self, data_dir: Path, *, explicit: bool = False, durable: bool = True) -> None:
@@ -58,12 +58,12 @@ class EmbeddedPostgres:
 
     @property
     def url(self) -> str:
-        """The address of our database: over the Unix socket where its path is short enough, else over TCP."""
+        """The address of the database: over the Unix socket where its path is short enough, else over TCP."""
         return self._url(self._sockets)
 
     @property
     def tcp_url(self) -> str:
-        """The address of our database over TCP on loopback."""
+        """The address of the database over TCP on loopback."""
         return self._url(None)
 
     @property
@@ -76,14 +76,14 @@ class EmbeddedPostgres:
         return self._process.pid if self._process is not None else 0
 
     def start(self) -> None:
-        """Own the folder and start the server; started again after `stop`, it tries to keep its port."""
+        """Lock the folder and start the server; after `stop`, it is started on the same port if that is free."""
         if self.is_running:
             return
-        self.stop()  # what a server that died under us left
+        self.stop()  # release the lock and files of a server that ended unexpectedly
         account = service_account()
         binaries = binaries_for(account)
         self._cluster = locate(self._data_dir, account, explicit=self._explicit)
-        self._own()
+        self._lock_folder()
         try:
             postmaster.end_previous(self._cluster.data)
             initialise(self._cluster, binaries, durable=self._durable)
@@ -95,7 +95,7 @@ class EmbeddedPostgres:
             raise
 
     def stop(self) -> None:
-        """Stop the server and give the folder up. What was committed stays."""
+        """Stop the server and unlock the folder. Committed data stay."""
         if self._process is not None:
             self._runtime_file.unlink(missing_ok=True)
             postmaster.stop(self._process)
@@ -130,8 +130,8 @@ class EmbeddedPostgres:
             return f"postgresql://{login}@{postmaster.HOST}:{self._port}/{database}"
         return f"postgresql://{login}@/{database}?host={quote(str(sockets), safe='')}&port={self._port}"
 
-    def _own(self) -> None:
-        """Take the folder's lock, which the system gives back when this process ends."""
+    def _lock_folder(self) -> None:
+        """Take the folder's lock, which the system releases when this process ends."""
         path = self._found.control / _LOCK
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -150,8 +150,8 @@ class EmbeddedPostgres:
     def _launch(self, binaries: Binaries) -> None:
         cluster = self._found
         port = self._port or postmaster.free_port()
-        for _ in range(_ATTEMPTS):
-            _begin_log(cluster.log)
+        for _ in range(_PORT_ATTEMPTS):
+            _rotate_log(cluster.log)
             process = postmaster.spawn(binaries, cluster, port=port, sockets=self._sockets, durable=self._durable)
             self._process, self._port = process, port
             if postmaster.wait_ready(process, cluster.data):
@@ -187,15 +187,15 @@ class EmbeddedPostgres:
 
 
 def attach(data_dir: Path) -> str | None:
-    """Return the address of the embedded server that another process runs on `data_dir`; None if none answers us."""
+    """Return the address of the embedded server that another process runs on `data_dir`; None if none answers."""
     try:
         known = json.loads((control_folder(data_dir) / _RUNTIME).read_text())
     except (FileNotFoundError, PermissionError):
         return None
-    return known["url"] if _lives(known) and _answers(known["url"]) else None
+    return known["url"] if _is_running(known) and _answers(known["url"]) else None
 
 
-def _lives(known: Mapping[str, float]) -> bool:
+def _is_running(known: Mapping[str, float]) -> bool:
     try:
         return psutil.Process(int(known["pid"])).create_time() == known["created"]
     except psutil.NoSuchProcess:
@@ -210,8 +210,8 @@ def _answers(url: str) -> bool:
     return True
 
 
-def _begin_log(log: Path) -> None:
-    """Start a new log and keep the one before, so that logs don't grow for ever."""
+def _rotate_log(log: Path) -> None:
+    """Start a new log and keep only the previous one."""
     if log.exists():
         log.replace(log.with_name(f"{log.name}.previous"))
     log.touch(mode=0o600)
@@ -219,4 +219,4 @@ def _begin_log(log: Path) -> None:
 
 def _last_line(log: Path) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if "FATAL" in line or "PANIC" in line]
-    return lines[-1] if lines else f"it ended at {time.strftime('%H:%M:%S')} without saying why"
+    return lines[-1] if lines else f"it ended at {time.strftime('%H:%M:%S')} without an error message"

@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.errors import DatabaseUnavailableError, IdempotencyKeyReusedError, NotFoundError, StarlingError
 from starling.core.events import RunStarted
 from starling.core.runs import Run, RunConfig, RunStatus
-from starling.infra.postgres.engine import execute_alone, transaction, translated
-from starling.infra.postgres.outbox import TELL_OF_RUN, telling
+from starling.infra.postgres.engine import execute_autocommit, transaction, translated
+from starling.infra.postgres.outbox import INSERT_RUN_AUDIT_EVENT, run_event_values
 from starling.infra.postgres.retry_backoff import retry_while_unavailable
 from starling.infra.postgres.runs.busy_thread_policy import TAKE_TURN, Policy, apply_policy, lock_for
 from starling.infra.postgres.runs.idempotency import IdempotencyKey, IdempotencyRecord, reserve
@@ -112,7 +112,7 @@ RETURNING *),
 streamed AS (
     INSERT INTO events (tenant, run_id, seq, type, data) SELECT tenant, id, 1, 'run_started', %(event)s FROM written),
 audited AS ("""  # noqa: S608 - our own text
-    + TELL_OF_RUN
+    + INSERT_RUN_AUDIT_EVENT
     + """)
 SELECT admitted_at IS NOT NULL FROM written"""
 )
@@ -216,7 +216,7 @@ class RunRepository:
         if new.policy != "enqueue":
             await apply_policy(connection, new.policy, key | {"branch_id": branch_id, "arrival": arrival})
         first = _first_event(new, epoch or 0)
-        row = _row(new, first) | {"branch_id": branch_id, "arrival": arrival, "cap": self._cap} | telling()
+        row = _row(new, first) | {"branch_id": branch_id, "arrival": arrival, "cap": self._cap} | run_event_values()
         inserted = await connection.execute(_INSERT_RUN, key | row)
         (admitted,) = _one(await inserted.fetchone())
         if admitted and queued:
@@ -256,7 +256,7 @@ class RunRepository:
     async def accepted(self, key: RunKey) -> Acceptance | None:
         """Return an accepted run, or None."""
         with translated():
-            row = await execute_alone(self._engine, _ACCEPTED, {"tenant": key.tenant, "id": key.id})
+            row = await execute_autocommit(self._engine, _ACCEPTED, {"tenant": key.tenant, "id": key.id})
         if row is None:
             return None
         thread_id, trace_id, epoch, correlation_id, status = row

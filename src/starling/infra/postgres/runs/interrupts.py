@@ -15,7 +15,7 @@ from starling.core.ids import new_id
 from starling.core.json import JsonObject, storable
 from starling.core.principal import Grant, Principal
 from starling.infra.postgres.audit import LOCAL
-from starling.infra.postgres.engine import fetch_alone, transaction, translated
+from starling.infra.postgres.engine import fetch_autocommit, transaction, translated
 from starling.infra.postgres.retry_backoff import retry_while_unavailable
 from starling.infra.postgres.runs.acceptance import RETRY_SECONDS, Connection, RunKey, RunRepository
 from starling.infra.postgres.runs.idempotency import IdempotencyKey, reserve
@@ -229,7 +229,7 @@ class InterruptRepository(InterruptReader):
     async def grant_of(self, key: RunKey) -> Grant | None:
         """Return the grant of a run; None allows everything. Raises NotFoundError."""
         with translated():
-            found = await fetch_alone(self._engine, _GRANT, {"tenant": key.tenant, "id": key.id})
+            found = await fetch_autocommit(self._engine, _GRANT, {"tenant": key.tenant, "id": key.id})
         if not found:
             raise NotFoundError("run", key.id)
         return Grant.from_json(found[0][0])
@@ -264,7 +264,7 @@ class InterruptRepository(InterruptReader):
 
     async def _find_answer(self, tenant: str, audit_id: str) -> tuple[RunKey, int] | None:
         with translated():
-            found = await fetch_alone(self._engine, _ANSWER_OF_AUDIT, {"tenant": tenant, "audit_id": audit_id})
+            found = await fetch_autocommit(self._engine, _ANSWER_OF_AUDIT, {"tenant": tenant, "audit_id": audit_id})
         return (RunKey(tenant, found[0][0]), found[0][1]) if found else None
 
     async def _answer_thread(
@@ -349,7 +349,7 @@ class InterruptRepository(InterruptReader):
 
 async def _rows(engine: AsyncEngine, query: str, values: Mapping[str, Any]) -> list[StoredInterrupt]:
     with translated():
-        return [StoredInterrupt(*row) for row in await fetch_alone(engine, query, values)]
+        return [StoredInterrupt(*row) for row in await fetch_autocommit(engine, query, values)]
 
 
 def _may_answer(principal: Principal, grant: Mapping[str, Sequence[str]] | None) -> bool:

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.principal import Grant
 from starling.core.runs import Run, RunConfig
-from starling.infra.postgres.engine import execute_alone, transaction, translated
+from starling.infra.postgres.engine import execute_autocommit, transaction, translated
 from starling.infra.postgres.runs.acceptance import Claim, Connection, Defer, RunKey
 
 type Admit = Callable[[Connection, str], Awaitable[None]]
@@ -101,7 +101,7 @@ class Leases:
             "reclaim_own": worker if reclaim_own else "",
         }
         with translated():
-            row = await execute_alone(self._engine, _CLAIM, values)
+            row = await execute_autocommit(self._engine, _CLAIM, values)
         return None if row is None else claim_of(row[:-1], clarifications=row[-1])
 
     async def release(self, run: Run) -> bool:

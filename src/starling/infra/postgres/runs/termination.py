@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.errors import NotFoundError
 from starling.core.json import JsonObject
 from starling.core.runs import RunStatus
-from starling.infra.postgres.engine import driver, execute_alone, translated
+from starling.infra.postgres.engine import driver, execute_autocommit, translated
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
 from starling.infra.postgres.runs.busy_thread_policy import CANCEL_CHANNEL as CHANNEL
 from starling.infra.postgres.runs.leases import CLAIMED, claim_of
@@ -129,7 +129,7 @@ class TerminationRepository:
         Returns None if a worker holds it or it has ended. Raises NotFoundError, also for a run of another tenant.
         """
         with translated():
-            row = await execute_alone(self._engine, _STOP, {"tenant": key.tenant, "id": key.id})
+            row = await execute_autocommit(self._engine, _STOP, {"tenant": key.tenant, "id": key.id})
         if row is None:
             await self.status(key)
             return None
@@ -139,7 +139,7 @@ class TerminationRepository:
     async def status(self, key: RunKey) -> RunStatus:
         """Return the status of a run. Raises NotFoundError, also for a run of another tenant."""
         with translated():
-            row = await execute_alone(self._engine, _STATUS, {"tenant": key.tenant, "id": key.id})
+            row = await execute_autocommit(self._engine, _STATUS, {"tenant": key.tenant, "id": key.id})
         if row is None:
             raise NotFoundError("run", key.id)
         return RunStatus(row[0])

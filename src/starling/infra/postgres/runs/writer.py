@@ -17,8 +17,8 @@ from starling.core.events import AnyEvent, StoredEvent
 from starling.core.ids import new_id
 from starling.core.runs import Run, RunResult, Step
 from starling.infra.fast_json import storable_json, storable_with_json
-from starling.infra.postgres.engine import encoded, execute_alone, transaction, translated
-from starling.infra.postgres.outbox import TELL_OF_RUN, telling
+from starling.infra.postgres.engine import encoded, execute_autocommit, transaction, translated
+from starling.infra.postgres.outbox import INSERT_RUN_AUDIT_EVENT, run_event_values
 from starling.infra.postgres.retry_backoff import retry_while_unavailable
 from starling.infra.postgres.runs.acceptance import Claim, Connection, RunRepository
 from starling.infra.postgres.runs.broadcast import CHANNEL, Broadcast, notice_of
@@ -89,7 +89,7 @@ SELECT flushes = %(flushes)s + 1 FROM runs WHERE tenant = %(tenant)s AND id = %(
 
 _ENDED = "status = %(status)s, result = %(result)s, ended_at = now(), lease_until = NULL, worker = NULL"
 _WAITS = "status = 'waiting', admitted_at = NULL, lease_until = NULL, worker = NULL"
-_OUTBOX_EVENT = f"written AS (SELECT * FROM fenced),\nreported AS ({TELL_OF_RUN})"  # noqa: S608 - our own text
+_OUTBOX_EVENT = f"written AS (SELECT * FROM fenced),\nreported AS ({INSERT_RUN_AUDIT_EVENT})"  # noqa: S608 - our own text
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,9 @@ class RunWriter:
         document = _json(result.model_dump(mode="json"))
         self._pending.events.append(last)
         self._pending.dropped_at_end.clear()
-        self._pending.sources += [partial(_same, clause) for clause in (*also, Clause(_OUTBOX_EVENT, telling()))]
+        self._pending.sources += [
+            partial(_same, clause) for clause in (*also, Clause(_OUTBOX_EVENT, run_event_values()))
+        ]
         self._pending.transition = Transition(_ENDED, {"status": result.status, "result": document})
         self._pending.writes = [admit_next]
         await self.flush()
@@ -287,7 +289,7 @@ class RunWriter:
             if prepared.writes:
                 written = await self._write_with_more(prepared)
             else:
-                written = _is_written(await execute_alone(self._engine, prepared.statement, prepared.values))
+                written = _is_written(await execute_autocommit(self._engine, prepared.statement, prepared.values))
             if not written:  # the connection was returned before, so ending a run never holds two
                 await self._check_written(prepared)
 
@@ -325,7 +327,7 @@ class RunWriter:
 
     async def _check_written(self, prepared: _PreparedBatch) -> None:
         """Raise LeaseLostError unless the batch was committed by an earlier attempt, as the flush counter shows."""
-        if not _is_written(await execute_alone(self._engine, _WAS_WRITTEN, prepared.values)):
+        if not _is_written(await execute_autocommit(self._engine, _WAS_WRITTEN, prepared.values)):
             raise LeaseLostError(self.run.id, self.run.fence)
 
 
