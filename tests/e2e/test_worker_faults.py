@@ -52,7 +52,7 @@ class Town:
         return key
 
     async def standing(self, key: RunKey) -> tuple[int, int, int]:
-        """Return how many lives a run had, how many of them were cut off, and which process has it now."""
+        """Return the number of a run's executions, the number of its crashes, and the process that holds it."""
         async with self.engine.connect() as connection:
             fence, crashes, pid = (await connection.execute(_RUN, {"run": key.id})).one()
         return fence, crashes, int(pid or 0)

@@ -26,12 +26,12 @@ async def model() -> AsyncGenerator[ModelServer]:
         yield server
 
 
-def said_by_worker(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the worker logged: who else logs what depends on tests before."""
+def worker_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the messages of the worker's logger; those of other loggers depend on earlier tests."""
     return [record.message for record in caplog.records if record.name == "starling.app.worker.worker"]
 
 
-async def test_what_a_drained_platform_was_at_is_kept_and_nothing_is_asked_again(
+async def test_drained_step_is_kept_and_no_model_call_is_repeated(
     database_url: str, engine: AsyncEngine, model: ModelServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "starling.app.worker.worker")
@@ -45,7 +45,7 @@ async def test_what_a_drained_platform_was_at_is_kept_and_nothing_is_asked_again
         first.worker_runtime.worker.drain()
         model.release("1")
         await work
-    logged = said_by_worker(caplog)
+    logged = worker_messages(caplog)
     steps = len(model.requests)
     for gate in range(2, 9):
         model.release(str(gate))
@@ -55,10 +55,10 @@ async def test_what_a_drained_platform_was_at_is_kept_and_nothing_is_asked_again
         await work
 
     async with engine.connect() as connection:
-        lives, crashes = (await connection.execute(text("SELECT fence, crashes FROM runs"))).one()
+        executions, crashes = (await connection.execute(text("SELECT fence, crashes FROM runs"))).one()
     assert (stream.status, stream.reply) == ("succeeded", "The answer.")
     assert (steps, len(model.requests)) == (1, 3)
-    assert (lives, crashes) == (2, 0)
+    assert (executions, crashes) == (2, 0)
     assert logged == [
         "runs that come to the end of a step before this worker stops: 1",
         "execution ended",
@@ -67,7 +67,7 @@ async def test_what_a_drained_platform_was_at_is_kept_and_nothing_is_asked_again
     assert [vars(record)["status"] for record in caplog.records if record.message == "run ended"] == ["succeeded"]
 
 
-async def test_a_step_that_does_not_end_is_not_waited_for_longer_than_that(
+async def test_drain_waits_at_most_drain_seconds_for_a_step(
     database_url: str, model: ModelServer, tmp_path: Path
 ) -> None:
     async with asyncio.timeout(60):
@@ -80,7 +80,7 @@ async def test_a_step_that_does_not_end_is_not_waited_for_longer_than_that(
             await work
 
 
-async def test_a_worker_that_has_nothing_in_hand_drains_without_a_word(
+async def test_idle_worker_drains_without_log_messages(
     database_url: str, model: ModelServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "starling.app.worker.worker")
@@ -90,4 +90,4 @@ async def test_a_worker_that_has_nothing_in_hand_drains_without_a_word(
             worker.drain()
             await idle
 
-    assert said_by_worker(caplog) == []
+    assert worker_messages(caplog) == []

@@ -18,12 +18,12 @@ from starling.infra.queue.run_queue import open_queue
 from tests.support.run_factories import new_run
 
 
-async def test_the_end_of_a_lost_life_does_not_let_go_of_the_next_one(database_url: str) -> None:
+async def test_end_of_a_lost_execution_does_not_release_the_next_one(database_url: str) -> None:
     began: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
     may_end: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
     ended: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
 
-    async def live(claim: Claim) -> None:
+    async def execute(claim: Claim) -> None:
         began[claim.run.fence].set()
         try:
             await may_end[claim.run.fence].wait()
@@ -35,7 +35,7 @@ async def test_the_end_of_a_lost_life_does_not_let_go_of_the_next_one(database_u
         runs = RunRepository(engine, queue.defer, cap=8)
         leases = Leases(engine, queue.defer, runs.admit)
         heartbeat = Heartbeat(LeaseRenewer(database_url, lease_seconds=60), 60, lambda _: None)
-        work = RunHandlers(live, park=live, drain=lambda: None)
+        work = RunHandlers(execute, park=execute, drain=lambda: None)
         worker = Worker(queue, leases, heartbeat, work, Limits())
         async with running_worker(worker):
             await runs.accept(new_run())
@@ -54,17 +54,15 @@ async def test_the_end_of_a_lost_life_does_not_let_go_of_the_next_one(database_u
 
 @pytest.mark.parametrize(
     "error",
-    [RuntimeError("nobody expected that"), RunUnwritableError("It can't be written.")],
+    [RuntimeError("unexpected"), RunUnwritableError("It can't be written.")],
     ids=["broken", "unwritable"],
 )
-async def test_a_run_that_breaks_each_of_its_lives_is_parked_by_its_only_worker(
-    database_url: str, error: Exception
-) -> None:
-    lived: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
+async def test_run_that_fails_each_execution_is_parked_by_its_only_worker(database_url: str, error: Exception) -> None:
+    executed: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
     parked = asyncio.Event()
 
-    async def live(claim: Claim) -> None:
-        lived[claim.run.fence].set()
+    async def execute(claim: Claim) -> None:
+        executed[claim.run.fence].set()
         raise error
 
     async def park(claim: Claim) -> None:
@@ -76,16 +74,16 @@ async def test_a_run_that_breaks_each_of_its_lives_is_parked_by_its_only_worker(
         runs = RunRepository(engine, queue.defer, cap=8)
         leases = Leases(engine, queue.defer, runs.admit)
         heartbeat = Heartbeat(LeaseRenewer(database_url, lease_seconds=60), 60, lambda _: None)
-        work = RunHandlers(live, park=park, drain=lambda: None)
+        work = RunHandlers(execute, park=park, drain=lambda: None)
         async with running_worker(Worker(queue, leases, heartbeat, work, Limits(crashes_per_run=2))):
             await runs.accept(new_run())
-            for life in (1, 2):
-                await lived[life].wait()
+            for execution in (1, 2):
+                await executed[execution].wait()
                 await expire_leases(database_url)
                 await leases.sweep(grace_seconds=60)
             await parked.wait()
 
-        assert not lived[3].is_set()
+        assert not executed[3].is_set()
     await engine.dispose()
 
 

@@ -1,4 +1,4 @@
-"""A connection that dies around a commit: what was acknowledged is there once, whatever was heard of it."""
+"""Connections lost around a commit: each acknowledged write is stored exactly once."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -35,7 +35,7 @@ FLUSH = b"WITH fenced AS"
 
 @dataclass
 class Shaky:
-    """A repository whose way to Postgres can be cut, and a reader that sees Postgres itself."""
+    """A repository whose connections to Postgres can be cut, and a reader with a direct connection."""
 
     database: ProxiedDatabase
     engine: AsyncEngine
@@ -55,7 +55,7 @@ class Shaky:
         return RunWriter(self.engine, await claimed(self.leases, key), Broadcast())
 
     async def asks(self) -> tuple[RunKey, StoredInterrupt]:
-        """A run that waits for the answer to a question."""
+        """Return a run that waits for the answer to a question."""
         new = new_run()
         question = new_question(new.key.id)
         await RunRepository(self.direct, self._defer, cap=8).accept(new)
@@ -68,7 +68,7 @@ class Shaky:
         return [(item.state, item.payload) for item in await self.interrupts.of_run(key)]
 
     async def accepted(self) -> list[tuple[str, int]]:
-        """The runs that there are, and how many events each has."""
+        """Return the stored runs with their number of events."""
         query = (
             select(runs.c.id, func.count(events.c.seq))
             .join(events, (events.c.run_id == runs.c.id) & (events.c.tenant == runs.c.tenant), isouter=True)
@@ -81,7 +81,7 @@ class Shaky:
         async with self.direct.connect() as connection:
             return list(await connection.scalars(select(runs.c.arrival).order_by(runs.c.arrival)))
 
-    async def told(self, key: RunKey) -> list[tuple[int, str]]:
+    async def numbers_and_texts(self, key: RunKey) -> list[tuple[int, str]]:
         return [(event.seq, event.data.get("content", event.type)) for event in await self.reader.events(key)]
 
 
@@ -140,20 +140,20 @@ async def test_connections_that_die_again_and_again_are_survived_too(shaky: Shak
 
 
 async def test_a_postgres_that_stays_away_refuses_the_request(shaky: Shaky) -> None:
-    impatient = RunRepository(shaky.engine, defer_nothing, cap=8, retry_seconds=0.3)
+    repository = RunRepository(shaky.engine, defer_nothing, cap=8, retry_seconds=0.3)
     await shaky.database.proxy.stop()
 
     with pytest.raises(DatabaseUnavailableError):
-        await impatient.accept(new_run())
+        await repository.accept(new_run())
 
     assert await shaky.accepted() == []
 
 
 async def test_a_postgres_that_comes_back_in_time_takes_the_request(shaky: Shaky) -> None:
-    patient = RunRepository(shaky.engine, defer_nothing, cap=8, retry_seconds=50)
+    repository = RunRepository(shaky.engine, defer_nothing, cap=8, retry_seconds=50)
     new, port = new_run(), shaky.database.proxy.port
     await shaky.database.proxy.stop()
-    accepting = asyncio.get_running_loop().create_task(patient.accept(new))
+    accepting = asyncio.get_running_loop().create_task(repository.accept(new))
     await asyncio.wait([accepting], timeout=0.3)
     assert not accepting.done()
 
@@ -185,7 +185,7 @@ async def test_a_batch_is_written_once_whenever_its_connection_dies(shaky: Shaky
     await writer.flush()
 
     assert shaky.database.proxy.cuts == 1
-    assert await shaky.told(new.key) == [(1, "run_started"), (2, "one"), (3, "two"), (4, "three")]
+    assert await shaky.numbers_and_texts(new.key) == [(1, "run_started"), (2, "one"), (3, "two"), (4, "three")]
     await writer.close()
 
 
@@ -204,7 +204,7 @@ async def test_a_run_ends_once_and_admits_the_next_whenever_its_connection_dies(
     )
 
     assert shaky.database.proxy.cuts == 1
-    assert await shaky.told(new.key) == [(1, "run_started"), (2, "done")]
+    assert await shaky.numbers_and_texts(new.key) == [(1, "run_started"), (2, "done")]
     assert (await shaky.reader.record(new.key)).status is RunStatus.SUCCEEDED
     assert set(shaky.queued) == {new.key, following.key}
     assert await claimed(shaky.leases, following.key)
@@ -221,7 +221,7 @@ async def test_a_run_whose_end_is_in_doubt_needs_no_second_connection(shaky: Sha
     done = Done(usage=Usage(), status="succeeded", reply="Done.")
     await writer.end(RunResult(status="succeeded", reply="Done."), done, shaky.repository)
 
-    assert await shaky.told(new.key) == [(1, "run_started"), (2, "done")]
+    assert await shaky.numbers_and_texts(new.key) == [(1, "run_started"), (2, "done")]
     await writer.close()
     await narrow.dispose()
 

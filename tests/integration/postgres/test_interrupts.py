@@ -1,4 +1,4 @@
-"""What runs wait for, by the database's clock."""
+"""Expiry of interrupts by the database's clock."""
 
 from datetime import datetime, timedelta
 
@@ -20,7 +20,7 @@ WISH = InterruptRequest("clarification", "clarification/1", "supervisor", "It is
 
 
 class SkewedClock(SystemClock):
-    """The clock of a machine that somebody set wrong."""
+    """The clock of a machine with the wrong time."""
 
     def __init__(self, skew: timedelta) -> None:
         self._skew = skew
@@ -30,7 +30,7 @@ class SkewedClock(SystemClock):
 
 
 @pytest.mark.parametrize("skew", [timedelta(days=-2), timedelta(days=2)], ids=["behind", "ahead"])
-async def test_a_question_lasts_as_long_as_it_is_meant_to_whatever_its_workers_clock_says(
+async def test_question_expires_by_the_database_clock_when_the_worker_clock_is_wrong(
     engine: AsyncEngine, skew: timedelta
 ) -> None:
     admission = AdmissionHarness(engine)
@@ -43,9 +43,9 @@ async def test_a_question_lasts_as_long_as_it_is_meant_to_whatever_its_workers_c
     await writer.close()
 
     [asked] = await InterruptRepository(engine, admission.repository).waiting(key.tenant)
-    told = await RunReader(engine, broadcast).latest(key, "clarification")
+    event = await RunReader(engine, broadcast).latest(key, "clarification")
 
     assert asked.created_at is not None
     assert timedelta(hours=23) < asked.expires_at - asked.created_at <= timedelta(hours=24, seconds=1)
-    assert told is not None
-    assert datetime.fromisoformat(told.data["expiresAt"]) == asked.expires_at
+    assert event is not None
+    assert datetime.fromisoformat(event.data["expiresAt"]) == asked.expires_at

@@ -1,4 +1,4 @@
-"""Who owns a run: it is claimed by one, and taken over once its lease is gone."""
+"""Leases: a run is claimed by one worker, and by another once its lease has expired."""
 
 import asyncio
 from dataclasses import replace
@@ -29,7 +29,7 @@ async def execute(url: str, statement: str) -> None:
         await connection.execute(statement.encode())
 
 
-async def test_a_run_is_claimed_by_one(admission: AdmissionHarness) -> None:
+async def test_run_is_claimed_by_one_worker_only(admission: AdmissionHarness) -> None:
     key = await admission.accept()
 
     won = await asyncio.gather(*(admission.claims(key) for _ in range(5)))
@@ -37,13 +37,13 @@ async def test_a_run_is_claimed_by_one(admission: AdmissionHarness) -> None:
     assert sorted(won) == [False, False, False, False, True]
 
 
-async def test_another_tenant_cannot_claim_it(admission: AdmissionHarness) -> None:
+async def test_claim_by_another_tenant_returns_none(admission: AdmissionHarness) -> None:
     key = await admission.accept()
 
     assert not await admission.claims(RunKey("other", key.id))
 
 
-async def test_an_expired_lease_is_taken_over_under_the_next_fence(
+async def test_run_with_expired_lease_is_claimed_under_the_next_fence(
     admission: AdmissionHarness, database_url: str
 ) -> None:
     key = await admission.accept()
@@ -57,7 +57,7 @@ async def test_an_expired_lease_is_taken_over_under_the_next_fence(
         assert renewals.renew([first.run, second.run]).held == {(key.id, 2)}
 
 
-async def test_a_renewed_lease_holds(admission: AdmissionHarness, database_url: str) -> None:
+async def test_renewed_lease_prevents_a_second_claim(admission: AdmissionHarness, database_url: str) -> None:
     key = await admission.accept()
     claim = await claimed(admission.leases, key)
     await execute(database_url, "UPDATE runs SET lease_until = now() - interval '1 second'")
@@ -68,9 +68,7 @@ async def test_a_renewed_lease_holds(admission: AdmissionHarness, database_url: 
     assert not await admission.claims(key)
 
 
-async def test_a_run_that_is_being_written_to_does_not_hold_up_the_others(
-    admission: AdmissionHarness, database_url: str
-) -> None:
+async def test_renewal_skips_a_locked_run_and_renews_the_others(admission: AdmissionHarness, database_url: str) -> None:
     keys = [await admission.accept(thread=thread) for thread in "ab"]
     locked, free = [(await claimed(admission.leases, key)).run for key in keys]
 
@@ -84,7 +82,7 @@ async def test_a_run_that_is_being_written_to_does_not_hold_up_the_others(
     assert again.locked == frozenset()
 
 
-async def test_a_renewal_tells_which_runs_are_to_be_cancelled(admission: AdmissionHarness, database_url: str) -> None:
+async def test_renewal_returns_the_runs_to_cancel(admission: AdmissionHarness, database_url: str) -> None:
     runs = [(await claimed(admission.leases, await admission.accept(thread=thread))).run for thread in "ab"]
     await execute(database_url, "UPDATE runs SET cancel_requested = true WHERE thread_id = 'b'")
 
@@ -92,7 +90,7 @@ async def test_a_renewal_tells_which_runs_are_to_be_cancelled(admission: Admissi
         assert renewals.renew(runs).cancelled == {(runs[1].id, 1)}
 
 
-async def test_a_worker_takes_back_what_it_does_not_know_that_it_holds(admission: AdmissionHarness) -> None:
+async def test_worker_reclaims_its_own_run_without_counting_a_crash(admission: AdmissionHarness) -> None:
     key = await admission.accept()
     claim = partial(admission.leases.claim, key, lease_seconds=60, run_seconds=60, reclaim_own=True)
     await claim(worker="mine")  # and the answer is lost
@@ -105,7 +103,7 @@ async def test_a_worker_takes_back_what_it_does_not_know_that_it_holds(admission
     assert (mine.run.fence, mine.run.crashes) == (2, 0)
 
 
-async def test_the_sweep_queues_what_nobody_holds(admission: AdmissionHarness, database_url: str) -> None:
+async def test_sweep_queues_runs_without_a_valid_lease(admission: AdmissionHarness, database_url: str) -> None:
     missing, expired, held = [await admission.accept(thread=f"thread {number}") for number in range(3)]
     for key in (missing, expired, held):
         await claimed(admission.leases, key)
@@ -119,7 +117,7 @@ async def test_the_sweep_queues_what_nobody_holds(admission: AdmissionHarness, d
     assert set(admission.queued) == {missing, expired}
 
 
-async def test_a_run_that_is_handed_back_is_queued_and_costs_no_crash(admission: AdmissionHarness) -> None:
+async def test_released_run_is_queued_without_counting_a_crash(admission: AdmissionHarness) -> None:
     key = await admission.accept()
     claim = await claimed(admission.leases, key)
     admission.queued.clear()
@@ -130,9 +128,7 @@ async def test_a_run_that_is_handed_back_is_queued_and_costs_no_crash(admission:
     assert (await claimed(admission.leases, key)).run.crashes == 0
 
 
-async def test_the_sweep_queues_a_runnable_run_whose_job_was_lost(
-    admission: AdmissionHarness, database_url: str
-) -> None:
+async def test_sweep_queues_a_runnable_run_whose_job_was_lost(admission: AdmissionHarness, database_url: str) -> None:
     key = await admission.accept()
     admission.queued.clear()
 
@@ -143,9 +139,7 @@ async def test_the_sweep_queues_a_runnable_run_whose_job_was_lost(
     assert (early, late, admission.queued) == (0, 1, [key])
 
 
-async def test_the_sweep_forgets_the_jobs_that_a_dead_worker_had_taken(
-    admission: AdmissionHarness, database_url: str
-) -> None:
+async def test_sweep_deletes_the_jobs_fetched_by_a_dead_worker(admission: AdmissionHarness, database_url: str) -> None:
     ended, held = [await admission.accept(thread=thread) for thread in "ab"]
     await admission.end(ended)
     await claimed(admission.leases, held)
@@ -158,7 +152,7 @@ async def test_the_sweep_forgets_the_jobs_that_a_dead_worker_had_taken(
     assert left == [(held.id,)]
 
 
-async def test_the_sweep_admits_a_head_that_was_missed(admission: AdmissionHarness, database_url: str) -> None:
+async def test_sweep_admits_a_branch_head_that_was_missed(admission: AdmissionHarness, database_url: str) -> None:
     key = await admission.accept()
     await execute(database_url, "UPDATE runs SET admitted_at = NULL")
     admission.queued.clear()
@@ -168,9 +162,7 @@ async def test_the_sweep_admits_a_head_that_was_missed(admission: AdmissionHarne
     assert admission.queued == [key]
 
 
-async def test_a_release_by_a_worker_that_lost_the_run_changes_nothing(
-    admission: AdmissionHarness, database_url: str
-) -> None:
+async def test_release_after_a_lost_lease_changes_nothing(admission: AdmissionHarness, database_url: str) -> None:
     key = await admission.accept()
     first = await claimed(admission.leases, key)
     await execute(database_url, "UPDATE runs SET lease_until = now() - interval '1 second'")
@@ -181,7 +173,7 @@ async def test_a_release_by_a_worker_that_lost_the_run_changes_nothing(
     assert not await admission.claims(key)
 
 
-async def test_a_caller_may_ask_for_less_time_but_not_for_more(admission: AdmissionHarness) -> None:
+async def test_requested_run_seconds_can_only_shorten_the_deadline(admission: AdmissionHarness) -> None:
     for seconds, given in ((5.0, 5.0), (500.0, 60.0)):
         new = new_run(thread=f"{seconds}")
         config = RunConfig(limits=RunLimits(run_seconds=seconds))

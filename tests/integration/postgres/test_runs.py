@@ -1,4 +1,4 @@
-"""The run row: accepted at once, admitted in order."""
+"""Acceptance and admission of runs."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ def admission(engine: AsyncEngine) -> AdmissionHarness:
     return AdmissionHarness(engine)
 
 
-async def test_a_run_that_is_accepted_has_its_first_event(admission: AdmissionHarness, engine: AsyncEngine) -> None:
+async def test_accepted_run_has_its_first_event(admission: AdmissionHarness, engine: AsyncEngine) -> None:
     key = await admission.accept()
 
     (first,) = await RunReader(engine, Broadcast()).events(key)
@@ -41,7 +41,7 @@ async def test_one_run_of_a_branch_is_runnable_and_its_end_admits_the_next(admis
     assert admission.queued == [first, second, third]
 
 
-async def test_runs_that_come_at_once_stand_in_one_line(admission: AdmissionHarness) -> None:
+async def test_concurrently_accepted_runs_are_ordered_on_their_branch(admission: AdmissionHarness) -> None:
     keys = await asyncio.gather(*(admission.accept() for _ in range(6)))
 
     for _ in keys:
@@ -51,9 +51,7 @@ async def test_runs_that_come_at_once_stand_in_one_line(admission: AdmissionHarn
     assert sorted(key.id for key in admission.queued) == sorted(key.id for key in keys)
 
 
-async def test_runs_that_interrupt_each_other_at_once_never_block_each_other(
-    admission: AdmissionHarness, engine: AsyncEngine
-) -> None:
+async def test_concurrent_interrupting_runs_do_not_deadlock(admission: AdmissionHarness, engine: AsyncEngine) -> None:
     policies: list[Policy] = ["interrupt", "enqueue", "interrupt"] * 20
 
     keys = await asyncio.gather(*(admission.accept(policy=policy) for policy in policies))
@@ -77,7 +75,7 @@ async def test_a_tenant_has_no_more_runnable_runs_than_its_cap(admission: Admiss
     assert admission.queued[-1] == keys[CAP]
 
 
-async def test_who_is_next_is_found_without_a_look_at_what_has_ended(database_url: str) -> None:
+async def test_admission_does_not_scan_ended_runs(database_url: str) -> None:
     connection = await AsyncConnection.connect(database_url, autocommit=True)
     async with connection:
         await connection.execute("INSERT INTO threads (tenant, id) VALUES ('default', 't')")
@@ -103,7 +101,7 @@ FROM generate_series(1, 2050) AS place"""
 
 
 def _rows(plan: Any) -> Iterator[float]:
-    """Give how many rows of `runs` each node of a plan looked at."""
+    """Yield the number of rows of `runs` that each node of a plan read."""
     match plan:
         case list():
             for part in plan:  # pyright: ignore[reportUnknownVariableType]

@@ -1,4 +1,4 @@
-"""Reading streams: at any process, from any point, each event once; what isn't kept any more shows as a gap."""
+"""Event streams: read in any process, from any number, each event once; pruned events become a gap."""
 
 import asyncio
 import random
@@ -25,7 +25,7 @@ from tests.support.soak import rounds
 from tests.support.tcp_proxy import proxied
 
 RECONNECTS = 30
-NET = 0.2  # seconds between looks at the database, where the bell isn't to be relied upon
+POLL_SECONDS = 0.2  # seconds between polls, in tests without notifications
 _LISTENING = """
 SELECT pid FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = 'starling-listen' AND query LIKE '%pg_locks%'"""
@@ -33,7 +33,7 @@ WHERE datname = current_database() AND application_name = 'starling-listen' AND 
 
 @dataclass
 class Writing:
-    """A run that is being written by a process that nobody reads at."""
+    """A run written by a process without readers."""
 
     key: RunKey
     writer: RunWriter
@@ -61,7 +61,7 @@ async def writing(engine: AsyncEngine) -> AsyncGenerator[Writing]:
 
 
 async def trim(url: str, key: RunKey, up_to: int) -> None:
-    """Forget a run's events, as retention does."""
+    """Delete events of a run, as retention does."""
     async with await AsyncConnection.connect(url) as connection:
         await connection.execute(b"DELETE FROM events WHERE run_id = %s AND seq <= %s", (key.id, up_to))
         await connection.execute(b"UPDATE runs SET trimmed = %s WHERE id = %s", (up_to, key.id))
@@ -72,19 +72,19 @@ async def read(reader: RunReader, key: RunKey, after: int = 0) -> list[StoredEve
         return [event async for event in reader.follow(key, after=after)]
 
 
-def told(events: Sequence[StoredEvent]) -> list[tuple[int, str]]:
+def numbers_and_types(events: Sequence[StoredEvent]) -> list[tuple[int, str]]:
     return [(event.seq, event.type) for event in events]
 
 
 @rounds([0], soak=[1, 2, 3, 4], name="seed")
-async def test_pieces_read_at_two_processes_are_the_whole_stream_once(
+async def test_reconnecting_reader_of_two_processes_gets_each_event_once(
     writing: Writing, engine: AsyncEngine, database_url: str, seed: int
 ) -> None:
-    """The reader goes away after any number of events and comes back at either process, while the run goes on."""
+    """The reader disconnects after a random number of events and resumes in either process during the run."""
     chance = random.Random(seed)
     async with AsyncExitStack() as stack, asyncio.timeout(50), asyncio.TaskGroup() as group:
-        bells = [await stack.enter_async_context(open_broadcast(database_url)) for _ in range(2)]
-        readers = [RunReader(engine, bell, poll_seconds=NET) for bell in bells]
+        broadcasts = [await stack.enter_async_context(open_broadcast(database_url)) for _ in range(2)]
+        readers = [RunReader(engine, broadcast, poll_seconds=POLL_SECONDS) for broadcast in broadcasts]
         group.create_task(_goes_on(writing, random.Random(seed + 1000)))
         pieces: list[StoredEvent] = []
         for _ in range(RECONNECTS):
@@ -114,7 +114,7 @@ async def _piece(reader: RunReader, key: RunKey, after: int, most: int) -> list[
     return taken
 
 
-async def test_what_is_no_longer_kept_is_one_gap_and_the_end_is_still_told(
+async def test_pruned_events_are_one_gap_and_done_still_follows(
     writing: Writing, engine: AsyncEngine, database_url: str
 ) -> None:
     await writing.say(*"abcdef")
@@ -124,7 +124,7 @@ async def test_what_is_no_longer_kept_is_one_gap_and_the_end_is_still_told(
 
     whole, later, at_the_edge = [await read(reader, writing.key, after) for after in (0, 3, 5)]
 
-    assert told(whole) == [(5, "gap"), (6, "thinking"), (7, "thinking"), (8, "done")]
+    assert numbers_and_types(whole) == [(5, "gap"), (6, "thinking"), (7, "thinking"), (8, "done")]
     assert whole[0].data == {"type": "gap", "from": 1, "to": 5}
     assert ANY_EVENT.validate_python(whole[0].data).type == "gap"
     assert later[0].data == {"type": "gap", "from": 4, "to": 5}
@@ -132,7 +132,7 @@ async def test_what_is_no_longer_kept_is_one_gap_and_the_end_is_still_told(
     assert at_the_edge == whole[1:]
 
 
-async def test_reading_goes_on_after_a_gap_by_its_number(
+async def test_reading_resumes_after_the_number_of_a_gap(
     writing: Writing, engine: AsyncEngine, database_url: str
 ) -> None:
     await writing.say(*"abcdef")
@@ -142,24 +142,22 @@ async def test_reading_goes_on_after_a_gap_by_its_number(
 
     (gap,) = await _piece(reader, writing.key, 0, 1)
 
-    assert told(await read(reader, writing.key, gap.seq)) == [(8, "done")]
+    assert numbers_and_types(await read(reader, writing.key, gap.seq)) == [(8, "done")]
 
 
-async def test_a_run_that_goes_on_is_read_over_a_gap(writing: Writing, engine: AsyncEngine, database_url: str) -> None:
+async def test_unfinished_run_is_read_across_a_gap(writing: Writing, engine: AsyncEngine, database_url: str) -> None:
     await writing.say(*"abc")  # numbers 2 to 4
     await trim(database_url, writing.key, 3)
-    stream = RunReader(engine, Broadcast(), poll_seconds=NET).follow(writing.key)
+    stream = RunReader(engine, Broadcast(), poll_seconds=POLL_SECONDS).follow(writing.key)
 
     first = [await anext(stream), await anext(stream)]
     await writing.end()
     rest = [event async for event in stream]
 
-    assert told([*first, *rest]) == [(3, "gap"), (4, "thinking"), (5, "done")]
+    assert numbers_and_types([*first, *rest]) == [(3, "gap"), (4, "thinking"), (5, "done")]
 
 
-async def test_the_last_event_of_a_type_is_found_however_long_the_stream_is(
-    writing: Writing, engine: AsyncEngine
-) -> None:
+async def test_latest_event_of_a_type_is_found_in_a_long_stream(writing: Writing, engine: AsyncEngine) -> None:
     for version in (1, 2):
         await writing.say(*("word" for _ in range(600)))
         writing.writer.emit(Plan(version=version, plan=[], tasks=[], thought_process=""))
@@ -174,25 +172,23 @@ async def test_the_last_event_of_a_type_is_found_however_long_the_stream_is(
     assert await reader.latest(RunKey("other", writing.key.id), "plan") is None
 
 
-async def test_an_end_that_is_heard_between_two_looks_at_the_database_is_told(
-    writing: Writing, engine: AsyncEngine
-) -> None:
-    bell = Broadcast()
+async def test_done_received_between_two_queries_is_delivered(writing: Writing, engine: AsyncEngine) -> None:
+    broadcast = Broadcast()
 
     class Looking(RunReader):
         async def events(self, key: RunKey, *, after: int = 0) -> Sequence[StoredEvent]:
             page = await super().events(key, after=after)
             await writing.end()
-            bell.publish(key.id, await super().events(key, after=after))
+            broadcast.publish(key.id, await super().events(key, after=after))
             return page
 
-    rest = await read(Looking(engine, bell), writing.key, 1)
+    rest = await read(Looking(engine, broadcast), writing.key, 1)
 
-    assert told(rest) == [(2, "done")]
+    assert numbers_and_types(rest) == [(2, "done")]
 
 
 @pytest.mark.parametrize("after", [2, 3, 10**6, 2**63 - 1])
-async def test_after_the_last_event_of_an_ended_run_there_is_nothing(
+async def test_reading_after_the_last_event_of_an_ended_run_yields_nothing(
     writing: Writing, engine: AsyncEngine, after: int
 ) -> None:
     await writing.end()  # number 2
@@ -200,11 +196,9 @@ async def test_after_the_last_event_of_an_ended_run_there_is_nothing(
     assert await read(RunReader(engine, Broadcast()), writing.key, after) == []
 
 
-async def test_a_reader_far_beyond_a_run_that_goes_on_is_let_go_at_its_end(
-    writing: Writing, engine: AsyncEngine
-) -> None:
+async def test_reader_beyond_the_last_number_ends_with_the_run(writing: Writing, engine: AsyncEngine) -> None:
     reading = asyncio.get_running_loop().create_task(
-        read(RunReader(engine, Broadcast(), poll_seconds=NET), writing.key, 10**9)
+        read(RunReader(engine, Broadcast(), poll_seconds=POLL_SECONDS), writing.key, 10**9)
     )
     await writing.say("a")
     await writing.end()
@@ -212,7 +206,7 @@ async def test_a_reader_far_beyond_a_run_that_goes_on_is_let_go_at_its_end(
     assert await reading == []
 
 
-async def test_a_stream_that_is_not_kept_at_all_ends(writing: Writing, engine: AsyncEngine, database_url: str) -> None:
+async def test_fully_pruned_stream_ends(writing: Writing, engine: AsyncEngine, database_url: str) -> None:
     await writing.say("a")
     await writing.end()
     await trim(database_url, writing.key, 3)
@@ -220,40 +214,40 @@ async def test_a_stream_that_is_not_kept_at_all_ends(writing: Writing, engine: A
     assert await read(RunReader(engine, Broadcast()), writing.key) == []
 
 
-async def test_another_tenants_stream_is_nobodys(writing: Writing, engine: AsyncEngine) -> None:
+async def test_stream_of_another_tenant_is_empty(writing: Writing, engine: AsyncEngine) -> None:
     await writing.end()
 
     assert await read(RunReader(engine, Broadcast()), RunKey("other", writing.key.id)) == []
 
 
-async def test_a_reader_hears_of_more_although_its_listening_connection_was_ended(
+async def test_reader_receives_events_after_its_listening_connection_was_terminated(
     writing: Writing, engine: AsyncEngine, database_url: str
 ) -> None:
     async with asyncio.timeout(30), open_broadcast(database_url) as elsewhere:
-        stream = RunReader(engine, elsewhere, poll_seconds=600).follow(writing.key)  # the poll doesn't help it
+        stream = RunReader(engine, elsewhere, poll_seconds=600).follow(writing.key)  # too long for polling to help
         await anext(stream)
         first = await _listening(database_url, other_than=0)
         async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
             await connection.execute(b"SELECT pg_terminate_backend(%s)", (first,))
         await writing.say("while nobody listened")
 
-        heard = await anext(stream)
+        event = await anext(stream)
         await _listening(database_url, other_than=first)
         await writing.say("while somebody listens again")
 
-        assert heard.data["content"] == "while nobody listened"
+        assert event.data["content"] == "while nobody listened"
         assert (await anext(stream)).data["content"] == "while somebody listens again"
 
 
-async def test_a_reader_whom_no_bell_reaches_looks_from_time_to_time(writing: Writing, engine: AsyncEngine) -> None:
-    stream = RunReader(engine, Broadcast(), poll_seconds=NET).follow(writing.key)
+async def test_reader_without_notifications_polls(writing: Writing, engine: AsyncEngine) -> None:
+    stream = RunReader(engine, Broadcast(), poll_seconds=POLL_SECONDS).follow(writing.key)
     await anext(stream)
     await writing.say("a")
 
     assert (await anext(stream)).data["content"] == "a"
 
 
-async def test_many_readers_look_together(writing: Writing, engine: AsyncEngine) -> None:
+async def test_many_readers_share_one_polling_query(writing: Writing, engine: AsyncEngine) -> None:
     looks: list[str] = []
 
     @event.listens_for(engine.sync_engine, "before_cursor_execute")
@@ -262,33 +256,33 @@ async def test_many_readers_look_together(writing: Writing, engine: AsyncEngine)
 
     begun = monotonic()
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
-        reader = RunReader(engine, Broadcast(), poll_seconds=NET)
-        hearing = [group.create_task(_piece(reader, writing.key, 0, 2)) for _ in range(50)]
+        reader = RunReader(engine, Broadcast(), poll_seconds=POLL_SECONDS)
+        reading = [group.create_task(_piece(reader, writing.key, 0, 2)) for _ in range(50)]
         await writing.say("a")
 
-    assert [told(task.result()) for task in hearing] == [[(1, "run_started"), (2, "thinking")]] * 50
-    assert len(looks) <= (monotonic() - begun) / (NET / 2) + 1
+    assert [numbers_and_types(task.result()) for task in reading] == [[(1, "run_started"), (2, "thinking")]] * 50
+    assert len(looks) <= (monotonic() - begun) / (POLL_SECONDS / 2) + 1
 
 
-async def test_a_listener_that_nobody_holds_leaves_nothing() -> None:
+async def test_unreferenced_listener_is_removed() -> None:
     broadcast = Broadcast()
     kept = broadcast.listener(RunKey("default", "kept"), 0)
-    broadcast.listener(RunKey("default", "refused"), 0)  # its run never came to be, so no notice will tell
+    broadcast.listener(RunKey("default", "refused"), 0)  # its run is never created, so no notification follows
 
     assert list(broadcast._listeners) == ["kept"]  # pyright: ignore[reportPrivateUsage]
     assert list(broadcast.listeners()) == [kept]
 
 
-async def test_a_reader_waits_for_a_postgres_that_is_away(writing: Writing, database_url: str) -> None:
+async def test_reader_waits_for_an_unavailable_postgres(writing: Writing, database_url: str) -> None:
     async with asyncio.timeout(30), proxied(database_url) as database:
         far = open_engine(database.url)
-        stream = RunReader(far, Broadcast(), poll_seconds=NET).follow(writing.key)
+        stream = RunReader(far, Broadcast(), poll_seconds=POLL_SECONDS).follow(writing.key)
         await anext(stream)
         port = database.proxy.port
         await database.proxy.stop()
         reading = asyncio.ensure_future(anext(stream))
         await writing.say("a")
-        await asyncio.sleep(3 * NET)  # it tries in vain meanwhile; nothing depends on how often
+        await asyncio.sleep(3 * POLL_SECONDS)  # the reader retries meanwhile; the number of attempts does not matter
 
         await database.proxy.start(port)
 
@@ -298,7 +292,7 @@ async def test_a_reader_waits_for_a_postgres_that_is_away(writing: Writing, data
 
 
 async def _listening(url: str, *, other_than: int) -> int:
-    """Return the process id of a connection that listens, as soon as there is one."""
+    """Wait for a listening connection and return its process id."""
     async with await AsyncConnection.connect(url, autocommit=True) as connection:
         while True:
             rows = await (await connection.execute(_LISTENING.encode())).fetchall()

@@ -1,4 +1,4 @@
-"""What runs wait for, as the command line lists it: all of it."""
+"""The list of open interrupts, as the command line shows it."""
 
 from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -15,7 +15,7 @@ SELECT runs.tenant, gen_random_uuid(), runs.id, number, 'approval', 't1', 'why',
 FROM runs, generate_series(1, %s) AS number"""
 
 
-async def test_more_interrupts_than_are_read_at_once_are_all_listed(engine: AsyncEngine, database_url: str) -> None:
+async def test_listing_returns_more_interrupts_than_one_batch(engine: AsyncEngine, database_url: str) -> None:
     runs = RunRepository(engine, defer_nothing, cap=8)
     new = new_run()
     await runs.accept(new)

@@ -1,4 +1,4 @@
-"""The one writer of a run: fenced, numbered, and never twice."""
+"""The run writer: fenced writes, consecutive event numbers, no batch written twice."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -62,7 +62,7 @@ def key_of(claim: Claim) -> RunKey:
     return RunKey(claim.run.tenant, claim.run.id)
 
 
-async def test_what_was_collected_is_written_together_and_numbered(
+async def test_flush_writes_collected_entries_together_with_consecutive_numbers(
     writer: RunWriter, reader: RunReader, claim: Claim
 ) -> None:
     writer.emit(say("one"))
@@ -79,7 +79,7 @@ async def test_what_was_collected_is_written_together_and_numbered(
     assert entry.data == {"content": "a�b"}
 
 
-async def test_an_event_is_written_soon_without_being_asked_for(
+async def test_emitted_event_is_written_without_an_explicit_flush(
     writer: RunWriter, reader: RunReader, claim: Claim
 ) -> None:
     writer.emit(say("one"))
@@ -89,7 +89,7 @@ async def test_an_event_is_written_soon_without_being_asked_for(
         break
 
 
-async def test_an_event_that_comes_during_a_flush_is_written_soon_too(
+async def test_event_emitted_during_a_flush_is_written_afterwards(
     writer: RunWriter, reader: RunReader, claim: Claim, database_url: str
 ) -> None:
     async with locked("runs", database_url):
@@ -103,7 +103,7 @@ async def test_an_event_that_comes_during_a_flush_is_written_soon_too(
                 break
 
 
-async def test_a_cancelled_caller_loses_nothing(
+async def test_cancelled_flush_still_writes_its_batch(
     writer: RunWriter, reader: RunReader, claim: Claim, database_url: str
 ) -> None:
     async with locked("runs", database_url):
@@ -118,7 +118,7 @@ async def test_a_cancelled_caller_loses_nothing(
     assert await written(reader, claim) == [(2, "one"), (3, "two")]
 
 
-async def test_a_worker_that_lost_its_lease_writes_nothing(
+async def test_flush_after_a_lost_lease_writes_nothing(
     writer: RunWriter, reader: RunReader, repository: RunRepository, leases: Leases, claim: Claim
 ) -> None:
     await leases.release(claim.run)
@@ -133,7 +133,7 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(
     assert await written(reader, claim) == []
 
 
-async def test_the_end_of_a_run_is_under_the_fence_too(
+async def test_end_after_a_lost_lease_is_rejected(
     writer: RunWriter, reader: RunReader, repository: RunRepository, leases: Leases, claim: Claim
 ) -> None:
     await leases.release(claim.run)
@@ -145,10 +145,10 @@ async def test_the_end_of_a_run_is_under_the_fence_too(
     assert (await reader.record(key_of(claim))).status is RunStatus.RUNNING
 
 
-async def test_a_commit_whose_answer_was_lost_is_not_repeated(
+async def test_committed_batch_is_not_repeated_after_a_lost_answer(
     engine: AsyncEngine, writer: RunWriter, reader: RunReader, claim: Claim
 ) -> None:
-    """The second writer is the first one, as it would be had it not heard of its commit."""
+    """The second writer stands for the first one without the answer to its commit."""
     reclaim_own = RunWriter(engine, claim, Broadcast())
     writer.emit(say("one"))
     await writer.flush()
@@ -163,7 +163,7 @@ async def test_a_commit_whose_answer_was_lost_is_not_repeated(
     assert await reader.journal(key_of(claim)) == []
 
 
-async def test_a_failed_write_writes_nothing_of_its_batch(writer: RunWriter, reader: RunReader, claim: Claim) -> None:
+async def test_failed_write_stores_nothing_of_its_batch(writer: RunWriter, reader: RunReader, claim: Claim) -> None:
     writer.emit(say("one"))
     writer.add(lambda: Clause("broken AS (INSERT INTO threads (tenant, id) SELECT 'x', 1 / 0 FROM fenced)", {}))
 
@@ -173,7 +173,7 @@ async def test_a_failed_write_writes_nothing_of_its_batch(writer: RunWriter, rea
     assert await written(reader, claim) == []
 
 
-async def test_a_postgres_that_stays_away_is_reported_after_a_while(claim: Claim) -> None:
+async def test_flush_raises_after_retrying_an_unavailable_postgres(claim: Claim) -> None:
     away = open_engine("postgresql://nobody@127.0.0.1:9/none")
     writer = RunWriter(away, claim, Broadcast(), retry_seconds=0.2)
     writer.emit(say("one"))
@@ -185,7 +185,7 @@ async def test_a_postgres_that_stays_away_is_reported_after_a_while(claim: Claim
     await away.dispose()
 
 
-async def test_an_ended_run_tells_its_result_and_stays_ended(
+async def test_ended_run_has_its_result_and_stays_ended(
     writer: RunWriter, reader: RunReader, repository: RunRepository, leases: Leases, claim: Claim
 ) -> None:
     await end(writer, repository)
@@ -196,7 +196,7 @@ async def test_an_ended_run_tells_its_result_and_stays_ended(
     assert await leases.claim(key_of(claim), worker="w", lease_seconds=9, run_seconds=9) is None
 
 
-async def test_readers_on_another_machine_are_woken(
+async def test_flush_notifies_readers_in_another_process(
     engine: AsyncEngine, writer: RunWriter, claim: Claim, database_url: str
 ) -> None:
     async with asyncio.timeout(20), open_broadcast(database_url) as elsewhere:
