@@ -1,4 +1,4 @@
-"""A run that its own process can work on goes there without the queue; what does not fit goes through the queue."""
+"""An accepted run starts in the local worker if a slot is free, and is queued otherwise."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -17,8 +17,8 @@ SECONDS = 30
 
 
 @dataclass
-class Hands:
-    """A worker's handler that keeps each run until it may end."""
+class HeldRuns:
+    """A handler that holds each run until `may_end` is set."""
 
     taken: asyncio.Queue[RunKey] = field(default_factory=asyncio.Queue[RunKey])
     may_end: asyncio.Event = field(default_factory=asyncio.Event)
@@ -28,32 +28,32 @@ class Hands:
         await self.may_end.wait()
 
 
-async def test_an_accepted_run_goes_to_the_free_worker_of_its_process_without_a_job(
+async def test_accepted_run_starts_in_the_free_local_worker_without_a_job(
     database_url: str, engine: AsyncEngine
 ) -> None:
-    hands, new = Hands(), new_run()
-    async with asyncio.timeout(SECONDS), working(database_url, hands, slots=1) as queue:
+    held, new = HeldRuns(), new_run()
+    async with asyncio.timeout(SECONDS), working_queue(database_url, held, slots=1) as queue:
         await RunRepository(engine, queue.defer, cap=8, local=queue).accept(new)
 
-        assert await hands.taken.get() == new.key
+        assert await held.taken.get() == new.key
         assert await jobs(database_url) == 0
-        hands.may_end.set()
+        held.may_end.set()
 
 
-async def test_a_run_for_which_no_slot_is_free_waits_in_the_queue(database_url: str, engine: AsyncEngine) -> None:
-    hands, first, second = Hands(), new_run(thread="a"), new_run(thread="b")
-    async with asyncio.timeout(SECONDS), working(database_url, hands, slots=1) as queue:
+async def test_accepted_run_is_queued_when_no_slot_is_free(database_url: str, engine: AsyncEngine) -> None:
+    held, first, second = HeldRuns(), new_run(thread="a"), new_run(thread="b")
+    async with asyncio.timeout(SECONDS), working_queue(database_url, held, slots=1) as queue:
         runs = RunRepository(engine, queue.defer, cap=8, local=queue)
         await runs.accept(first)
         await runs.accept(second)
-        await hands.taken.get()
+        await held.taken.get()
         assert await jobs(database_url) == 1
-        hands.may_end.set()
+        held.may_end.set()
 
-        assert await hands.taken.get() == second.key
+        assert await held.taken.get() == second.key
 
 
-async def test_a_process_without_a_worker_queues_what_it_accepts(database_url: str, engine: AsyncEngine) -> None:
+async def test_process_without_a_worker_queues_accepted_runs(database_url: str, engine: AsyncEngine) -> None:
     async with open_queue(database_url) as queue:
         await RunRepository(engine, queue.defer, cap=8, local=queue).accept(new_run())
 
@@ -61,9 +61,9 @@ async def test_a_process_without_a_worker_queues_what_it_accepts(database_url: s
 
 
 @asynccontextmanager
-async def working(url: str, hands: Hands, *, slots: int) -> AsyncGenerator[RunQueue]:
+async def working_queue(url: str, held: HeldRuns, *, slots: int) -> AsyncGenerator[RunQueue]:
     async with open_hub(url) as hub, open_queue(url, hub) as queue:
-        task = asyncio.get_running_loop().create_task(queue.work(hands.take, concurrency=slots))
+        task = asyncio.get_running_loop().create_task(queue.work(held.take, concurrency=slots))
         await asyncio.sleep(0)  # it has slots from its first step on
         try:
             yield queue

@@ -1,21 +1,21 @@
-"""Whoever locks several rows does so in one order: nobody ever waits for somebody who waits for them.
+"""Lock orders: each operation locks rows in one global order, so no deadlock can occur.
 
-The orders, each from left to right (`skips`: rows that somebody holds are passed over, so nothing waits there):
+The orders, each from left to right (`skips`: locked rows are skipped, so the operation does not wait there):
 
-| who | locks |
+| operation | locks |
 | --- | --- |
-| accepting a run | idempotency key, the thread's turn, with `interrupt` its unfinished runs, branch, the new run, job |
+| accepting a run | idempotency key, the thread's advisory lock, on `interrupt` its open runs, branch, new run, job |
 | ending a run, also by a cancel | run, then its interrupts, calls and branch; runs that are next (skips), jobs |
-| letting it wait | run, branch; runs that are next (skips), jobs |
+| suspending a run | run, branch; runs that are next (skips), jobs |
 | answering | run, its interrupts; runs that are next (skips), jobs |
 | answering with a message | idempotency key, run, its interrupts; runs that are next (skips), jobs |
 | expiring questions | runs (skips), their interrupts; runs that are next (skips), jobs |
 | claiming, flushing, flagging, releasing | run; on release its job |
 | renewing leases | runs (skips) |
-| sweeping | runs (skips), jobs of these, jobs of the dead; runs that are next (skips), jobs |
-| pruning | runs (skips) and what is theirs; then keys and audit events (skips) |
+| sweeping | runs (skips), jobs of these, jobs of dead workers; runs that are next (skips), jobs |
+| pruning | runs (skips) and their rows; then keys and audit events (skips) |
 | the outbox | audit events (skips locked ones in `take`; in the order of their keys in `settle`) |
-| changing the registry | the servers' turn, the epochs' turn, servers, the active epoch |
+| changing the registry | the servers' advisory lock, the epochs' advisory lock, servers, the active epoch |
 | closing epochs | epochs that aren't active (skips) |
 | switching, revoking, using keys | one row |
 """
@@ -88,7 +88,7 @@ class Crowd:
     done: Counter[str] = field(default_factory=Counter[str])
     held: deque[Run] = field(default_factory=lambda: deque[Run](maxlen=10))
     over: bool = False
-    lives: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    executions: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     def __post_init__(self) -> None:
         self.runs = RunRepository(self.engine, self.queue.defer, cap=3)
@@ -184,14 +184,14 @@ class Crowd:
         await self.epochs.close_unheld()
 
     async def work(self, key: RunKey) -> None:
-        """Do with a run what a worker does, for one life of it."""
+        """Execute a run once, as a worker does."""
         if not self.over:
-            life = asyncio.get_running_loop().create_task(self.live(key))
-            self.lives.add(life)
-            life.add_done_callback(self.lives.discard)
-            await asyncio.shield(life)
+            execution = asyncio.get_running_loop().create_task(self.execute(key))
+            self.executions.add(execution)
+            execution.add_done_callback(self.executions.discard)
+            await asyncio.shield(execution)
 
-    async def live(self, key: RunKey) -> None:
+    async def execute(self, key: RunKey) -> None:
         lease = self.dice.choice([0.02, 60])
         claim = await self.leases.claim(key, worker=new_id(), lease_seconds=lease, run_seconds=60)
         if claim is None:
@@ -242,7 +242,7 @@ class Crowd:
 
 
 async def deadlocks(url: str) -> int:
-    """Return how many there were, once everybody has gone: whoever goes says what became of it."""
+    """Return the number of deadlocks, after all other connections have closed and reported their statistics."""
     async with asyncio.timeout(30), await AsyncConnection.connect(url, autocommit=True) as connection:
         while (await connection.execute(_OTHERS.encode())).rowcount:
             pass
@@ -273,7 +273,7 @@ async def test_a_crowd_that_does_everything_at_once_never_deadlocks(database_url
         working = asyncio.get_running_loop().create_task(crowd.queue.work(crowd.work, concurrency=8))
         await asyncio.gather(*(crowd.come_and_go() for _ in range(_CALLERS)))
         crowd.over = True
-        await asyncio.gather(*crowd.lives)
+        await asyncio.gather(*crowd.executions)
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
 

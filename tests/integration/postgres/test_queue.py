@@ -1,4 +1,4 @@
-"""The queue heals when Postgres was away, whatever its connections did at that moment."""
+"""The queue recovers after Postgres was unavailable, in each state of its connections."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from tests.support.run_factories import new_run
 from tests.support.tcp_proxy import proxied
 
 
-async def test_an_idle_connection_that_was_terminated_is_replaced(database_url: str, engine: AsyncEngine) -> None:
+async def test_terminated_idle_connection_is_replaced(database_url: str, engine: AsyncEngine) -> None:
     taken = asyncio.Event()
 
     async def take(_: RunKey) -> None:
@@ -32,9 +32,7 @@ async def test_an_idle_connection_that_was_terminated_is_replaced(database_url: 
         await asyncio.gather(working, return_exceptions=True)
 
 
-async def test_postgres_that_goes_away_while_a_run_is_queued_is_called_that(
-    database_url: str, engine: AsyncEngine
-) -> None:
+async def test_lost_connection_during_defer_raises_database_unavailable(database_url: str, engine: AsyncEngine) -> None:
     async def write(queue: RunQueue) -> None:
         with translated():
             async with transaction(engine) as connection:
@@ -47,7 +45,7 @@ async def test_postgres_that_goes_away_while_a_run_is_queued_is_called_that(
             await write(queue)
 
 
-async def test_work_that_is_cancelled_while_postgres_is_away_ends(database_url: str, engine: AsyncEngine) -> None:
+async def test_work_cancelled_while_postgres_is_unavailable_ends(database_url: str, engine: AsyncEngine) -> None:
     taken = asyncio.Event()
 
     async def take(_: RunKey) -> None:
