@@ -1,1 +1,1 @@
-"""From a wish to an active team."""
+"""Building of agent teams from a description."""

@@ -1,4 +1,4 @@
-"""The registered servers and their tools: listed where new or changed, else read from the database."""
+"""The registered servers and their tools: listed if new or changed, else read from the database."""
 
 import asyncio
 import logging
@@ -26,12 +26,12 @@ from starling.core.tools import ServerListing, ToolDefinition
 _log = logging.getLogger(__name__)
 
 type Late = Callable[[], Awaitable[None]]
-"""Called when a server that a start did not wait for has been listed and stored."""
+"""Called when a server that listed its tools after the start-up grace period has been stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a server offers now, and how that differs from what is stored."""
+    """The tools of a server now, and the difference to the stored ones."""
 
     seconds: float
     tools: tuple[str, ...]
@@ -43,14 +43,14 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is to be removed and stored where the servers are those `known`."""
+    """Servers to remove and to store; valid while the stored servers are `known`."""
 
     known: tuple[ServerRow, ...]
     removed: tuple[str, ...]
     listed: tuple[ListedServer, ...]
 
     def rows(self) -> list[ServerRow]:
-        """Return the servers that there are after it, by name."""
+        """Return the servers after the change, by name."""
         kept = {row.name: row for row in self.known if row.name not in self.removed}
         kept |= {server.row.name: server.row for server in self.listed}
         return [kept[name] for name in sorted(kept)]
@@ -59,7 +59,7 @@ class Change:
 class Catalog:
     """Keeps the tables `servers` and `tools` equal to the configuration.
 
-    `server_start_seconds` bounds each server from its start to the end of its list; up to 16 are asked at once.
+    `server_start_seconds` bounds each server from its start to the end of its list; up to 16 are listed concurrently.
     """
 
     def __init__(self, repository: ServerRepository, sessions: SessionPool, limits: Limits) -> None:
@@ -71,12 +71,12 @@ class Catalog:
         self._late: set[asyncio.Task[None]] = set()
 
     async def sync(self, config: McpConfig, late: Late | None = None, *, relist: bool = False) -> None:
-        """Make the servers that came from files be exactly these.
+        """Replace the servers that came from files by these.
 
-        Lists what is new, changed or was degraded, with `relist` all; a server that can't be listed becomes degraded
-        and stops nobody else. With `late`, those that keep the others waiting are degraded for now and stored when they
-        answer; then `late` is called. Raises ConfigurationError where a name belongs to a server that was added another
-        way.
+        Lists new, changed and degraded servers, with `relist` all; a server that can't be listed becomes degraded and
+        doesn't affect the others. With `late`, servers that are slower than the grace period are degraded until they
+        answer; then they are stored and `late` is called. Raises ConfigurationError if a name belongs to a server that
+        was added over the API.
         """
         while True:
             change = await self.plan(config, late, relist=relist)
@@ -84,38 +84,38 @@ class Catalog:
                 return
 
     async def republish(self) -> None:
-        """Change nothing, but notify the publisher of epochs."""
+        """Call the publisher of epochs without a change."""
         await self._repository.change((), ())
 
     async def plan(self, config: McpConfig, late: Late | None = None, *, relist: bool = False) -> Change:
-        """Return what `sync` would do, and do nothing. Raises what it raises."""
+        """Return the change that `sync` would make. Raises as `sync` does."""
         rows = await self._repository.servers()
         known = {row.name: row for row in rows}
-        _refuse_taken(config, known)
+        _check_names_free(config, known)
         asked = {name: server for name, server in config.items() if relist or not _unchanged(server, known.get(name))}
         answers = await self._answers(asked, late, others=len(asked) < len(config))
         gone = sorted({row.name for row in rows if row.source == "file"} - config.keys())
         return Change(tuple(rows), tuple(gone), tuple(sorted(answers, key=lambda answer: answer.row.name)))
 
     async def add(self, name: str, config: ServerConfig) -> None:
-        """List one server and store it as added by hand, so that no file removes it.
+        """List one server and store it as added over the API, so that no file removes it.
 
-        Raises ConfigurationError where the name is taken, ServerUnavailableError where it can't be listed.
+        Raises ConfigurationError if the name is in use, ServerUnavailableError if it can't be listed.
         """
-        _refuse_second(name, await self._repository.servers())
+        _check_name_free(name, await self._repository.servers())
         added = _ready(name, config, await self._list(name, config), "api")
         stored = False
         while not stored:
-            _refuse_second(name, known := await self._repository.servers())
+            _check_name_free(name, known := await self._repository.servers())
             stored = await self._repository.change((), [added], known)
 
     async def remove(self, name: str) -> None:
-        """Forget one server. Raises NotFoundError."""
+        """Remove one server. Raises NotFoundError."""
         await self._row(name)
         await self._repository.change([name], ())
 
     async def try_out(self, name: str) -> Trial:
-        """Start and list a known server again, changing nothing. Raises NotFoundError, ServerUnavailableError."""
+        """Start and list a known server again, without a change. Raises NotFoundError, ServerUnavailableError."""
         row = await self._row(name)
         begun = perf_counter()
         listed = await self._list(name, server_of(row.config))
@@ -153,26 +153,26 @@ class Catalog:
         if late is None:
             return await asyncio.gather(*(self._ask(name, config) for name, config in asked.items()))
         loop = asyncio.get_running_loop()
-        asking = {name: loop.create_task(self._ask(name, config)) for name, config in asked.items()}
+        listings = {name: loop.create_task(self._ask(name, config)) for name, config in asked.items()}
         try:
-            await wait_for_most(asking.values(), _is_ready, self._grace, others=others)
+            await wait_for_most(listings.values(), _is_ready, self._grace, others=others)
         except BaseException:
-            for task in asking.values():
+            for task in listings.values():
                 task.cancel()
             raise
-        answers = {name: task.result() for name, task in asking.items() if task.done()}
-        for name in asking.keys() - answers.keys():
-            answers[name] = _degraded(name, asked[name], _unheard(name, self._seconds))
-            self._wait_for_late(asking[name], late)
+        answers = {name: task.result() for name, task in listings.items() if task.done()}
+        for name in listings.keys() - answers.keys():
+            answers[name] = _degraded(name, asked[name], _not_listed_yet(name, self._seconds))
+            self._await_late(listings[name], late)
         return list(answers.values())
 
-    def _wait_for_late(self, asking: asyncio.Task[ListedServer], late: Late) -> None:
-        task = asyncio.get_running_loop().create_task(self._store_late(asking, late))
+    def _await_late(self, listings: asyncio.Task[ListedServer], late: Late) -> None:
+        task = asyncio.get_running_loop().create_task(self._store_late(listings, late))
         self._late.add(task)
         task.add_done_callback(self._late.discard)
 
-    async def _store_late(self, asking: asyncio.Task[ListedServer], late: Late) -> None:
-        answer = await asking
+    async def _store_late(self, listings: asyncio.Task[ListedServer], late: Late) -> None:
+        answer = await listings
         name = answer.row.name
         try:
             stored = False
@@ -183,7 +183,7 @@ class Catalog:
                 stored = await self._repository.change((), [answer], known)
             await late()
         except DatabaseUnavailableError as error:
-            _log.warning("what MCP server %s answered can't be stored: %s", name, error)
+            _log.warning("the tools of MCP server %s can't be stored: %s", name, error)
 
     async def _ask(self, name: str, config: ServerConfig) -> ListedServer:
         try:
@@ -202,7 +202,7 @@ def _is_ready(answer: ListedServer) -> bool:
     return answer.row.state == "ready"
 
 
-def _unheard(name: str, seconds: float) -> ServerUnavailableError:
+def _not_listed_yet(name: str, seconds: float) -> ServerUnavailableError:
     return ServerUnavailableError(
         name,
         f"it has not listed its tools yet; it has {seconds:g} s from its start.",
@@ -214,12 +214,12 @@ def _unchanged(config: ServerConfig, row: ServerRow | None) -> bool:
     return row is not None and row.state == "ready" and row.config_hash == config.hash
 
 
-def _refuse_second(name: str, known: Iterable[ServerRow]) -> None:
+def _check_name_free(name: str, known: Iterable[ServerRow]) -> None:
     if name in {row.name for row in known}:
         raise ConfigurationError(f"There is a server {name!r} already.", "Remove it first, or take another name.")
 
 
-def _refuse_taken(config: McpConfig, known: Mapping[str, ServerRow]) -> None:
+def _check_names_free(config: McpConfig, known: Mapping[str, ServerRow]) -> None:
     taken = sorted(name for name, row in known.items() if row.source != "file" and name in config)
     if taken:
         raise ConfigurationError(

@@ -22,9 +22,9 @@ type ApprovalPolicy = Literal["never", "unsafe", "always"]
 
 
 class ToolOptions(BaseModel):
-    """The admin's settings of one tool. `side_effect_free` is another word for the effect `read`.
+    """The admin's settings of one tool. `side_effect_free` is an alias for the effect `read`.
 
-    `reconcile` names a tool of the same server that knows what became of a call whose answer was lost.
+    `reconcile` names a tool of the same server that returns the outcome of a call whose answer was lost.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -51,8 +51,8 @@ class ServerOptions(BaseModel):
     tools: dict[str, ToolOptions] = {}
     timeout: Annotated[float, Field(gt=0)] | None = None  # seconds for one call
     max_sessions: Annotated[int, Field(ge=1)] = 1
-    tenants: tuple[str, ...] = ()  # who sees it; nobody named means everybody
-    approval: ApprovalPolicy = "never"  # as for `effect`, what `tools` says about one goes before it
+    tenants: tuple[str, ...] = ()  # that may use it; empty: all
+    approval: ApprovalPolicy = "never"  # like `effect`, overridden by `tools`
 
     @field_validator("tools")
     @classmethod
@@ -63,18 +63,18 @@ class ServerOptions(BaseModel):
 
     @property
     def named_tools(self) -> frozenset[str]:
-        """The tools that something is said about, and those that others' calls are looked up with."""
+        """The tools that have settings, and those named by `reconcile`."""
         return frozenset(self.tools) | {options.reconcile for options in self.tools.values() if options.reconcile}
 
     def effect_of(self, tool: str) -> Effect:
-        """Return the effect class of a tool. A server's own annotations don't count."""
+        """Return the effect class of a tool. A server's own annotations are ignored."""
         options = self.tools.get(tool)
         if options is None:
             return self.effect
         return Effect.READ if options.side_effect_free else options.effect or self.effect
 
     def approval_of(self, tool: str) -> Literal["unsafe", "always"] | None:
-        """Return why a call of a tool has to be approved, None where it hasn't."""
+        """Return why a call of a tool needs an approval, or None."""
         options = self.tools.get(tool)
         policy = (options and options.approval) or self.approval
         if policy == "unsafe":
@@ -83,7 +83,7 @@ class ServerOptions(BaseModel):
 
 
 class _Server(BaseModel):
-    # What other hosts put beside these keys means nothing here and isn't kept.
+    # Keys of other MCP hosts are ignored and not stored.
     model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
 
     disabled: bool = False
@@ -91,12 +91,12 @@ class _Server(BaseModel):
 
     @property
     def document(self) -> JsonObject:
-        """The configuration as it is stored: references unresolved, other hosts' keys left out."""
+        """The configuration as it is stored: references unresolved, without other hosts' keys."""
         return self.model_dump(mode="json", by_alias=True, exclude_defaults=True) | self.model_dump(include={"type"})
 
     @cached_property
     def hash(self) -> str:
-        """The digest of the unresolved configuration, whatever the order of its keys. A resolved copy keeps it."""
+        """The digest of the unresolved configuration, independent of the order of keys; resolving keeps it."""
         return digest(self.document)
 
 
@@ -136,7 +136,7 @@ def server_of(document: object) -> ServerConfig:
 
 
 def read_config(file: Path) -> McpConfig:
-    """Read and check an `mcpServers` file. Raises ConfigurationError that says where it is wrong."""
+    """Read and check an `mcpServers` file. Raises ConfigurationError with the faulty keys."""
     try:
         text = file.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -152,8 +152,8 @@ def read_config(file: Path) -> McpConfig:
 
 
 def checked_server(name: str, document: object) -> ServerConfig:
-    """Return the configuration of one server under its name. Raises ConfigurationError that says what is wrong."""
-    config, faults = _examined(name, document)
+    """Return the configuration of one server under its name. Raises ConfigurationError with the faulty keys."""
+    config, faults = _validated(name, document)
     if config is None:
         wrong = "; ".join(fault.lstrip(".: ") for fault in faults)
         raise ConfigurationError(
@@ -163,14 +163,14 @@ def checked_server(name: str, document: object) -> ServerConfig:
 
 
 def parse_config(text: str, source: str) -> McpConfig:
-    """Check the text of an `mcpServers` document; `source` says in errors where it came from.
+    """Check the text of an `mcpServers` document; `source` names it in errors.
 
-    Servers marked `disabled` are left out. Raises ConfigurationError with one part for each thing that is wrong.
+    Servers marked `disabled` are left out. Raises ConfigurationError with all faults.
     """
     wrong: list[str] = []
     found: McpConfig = {}
     for name, document in _servers_in(_json_of(text, source), source).items():
-        config, faults = _examined(name, document)
+        config, faults = _validated(name, document)
         wrong += [f"mcpServers.{name}{fault}" for fault in faults]
         if config is not None and not config.disabled:
             found[name] = config
@@ -216,8 +216,8 @@ def _servers_in(document: Json, source: str) -> dict[str, Any]:
     return servers
 
 
-def _examined(name: str, document: object) -> tuple[ServerConfig | None, list[str]]:
-    """Return a server's configuration, or None and all that is wrong, each after its place: `.args[0]: …`."""
+def _validated(name: str, document: object) -> tuple[ServerConfig | None, list[str]]:
+    """Return a server's configuration, or None, and its faults, each with its path: `.args[0]: …`."""
     faults = [] if _NAME.fullmatch(name) else [": a server's name has 1 to 48 letters, digits, _ or -"]
     try:
         config = server_of(document)
@@ -231,8 +231,8 @@ def _examined(name: str, document: object) -> tuple[ServerConfig | None, list[st
 def _faults(error: ValueError) -> list[str]:
     if not isinstance(error, ValidationError):
         return [f": {error}"]
-    return [f"{_place(fault['loc'])}: {fault_text(fault, 'key')}" for fault in error.errors()]
+    return [f"{_path_text(fault['loc'])}: {fault_text(fault, 'key')}" for fault in error.errors()]
 
 
-def _place(location: tuple[int | str, ...]) -> str:
+def _path_text(location: tuple[int | str, ...]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)

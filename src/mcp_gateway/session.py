@@ -19,20 +19,20 @@ type Spawn = Callable[[Coroutine[Any, Any, None]], object]
 type Mask = Callable[[str], str]
 
 _log = logging.getLogger(__name__)
-_NOT_FOUND: Final = 32600  # what the SDK makes of HTTP 404
-_CANCEL_SECONDS = 1.0
-_WITHDRAW_SECONDS = 0.5  # most calls are answered before that
-_LATE_SECONDS = 30.0  # that an answer may still come after the server was told; many send none then
-_TO_START = "Start it by hand, or read its own log, to see more."
-_TO_REACH = "Check its `url` and `headers`, or read its own log, to see more."
+_NOT_FOUND: Final = 32600  # the SDK's error code for HTTP 404
+_SEND_CANCEL_SECONDS = 1.0
+_CANCEL_DELAY_SECONDS = 0.5  # before the cancellation is sent: most calls are answered within this time
+_LATE_ANSWER_SECONDS = 30.0  # to wait for an answer after the cancellation; many servers send none
+_START_REMEDY = "Start it by hand, or read its own log, to see more."
+_REACH_REMEDY = "Check its `url` and `headers`, or read its own log, to see more."
 
 
 class SessionForgottenError(ServerUnavailableError):
-    """The server answered that it doesn't know the session any more, and so didn't process the request."""
+    """The server no longer knows the session, so it did not process the request."""
 
 
 class ToolsPage(BaseModel):
-    """One page of a server's tools, each exactly as it was listed."""
+    """One page of a server's tools, with unchanged definitions."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -41,7 +41,7 @@ class ToolsPage(BaseModel):
 
 
 class Session:
-    """A session from its opening to its end. `run` owns it, in one task; a session that ended can't be reopened.
+    """A session, opened and closed by `run` in one task; it can't be opened again.
 
     `start_seconds` bounds the time until the server has answered `initialize`; `spawn` starts tasks in the background;
     `mask` removes secrets from error messages.
@@ -57,42 +57,42 @@ class Session:
         self._mask = mask
         self._session: ClientSession | None = None
         self._reason = ""
-        self._decided = asyncio.Event()  # open, or failed to
+        self._opened = asyncio.Event()  # it is open, or opening failed
         self._stop = asyncio.Event()
         self._ended = asyncio.Event()
-        self._waiting: set[asyncio.Timeout] = set()
+        self._pending: set[asyncio.Timeout] = set()
 
     @property
     def usable(self) -> bool:
-        """Whether it is open or still opening."""
+        """Whether the session is open or being opened."""
         gone = isinstance(self._transport, ShimTransport) and self._transport.ended
         return not (gone or self._stop.is_set() or self._ended.is_set())
 
     async def run(self) -> None:
-        """Open the session, hold it until `stop`, and close it. Never raises for what the server does."""
+        """Open the session, keep it open until `stop`, and close it. Errors of the server end it and are not raised."""
         try:
             async with self._transport.connect() as session:
-                await self._hold(session)
-        except Exception as error:  # noqa: BLE001 - the edge of a session: whatever a server causes ends it and no more
+                await self._keep_open(session)
+        except Exception as error:  # noqa: BLE001 - an error of a server ends its session only
             self._reason = self._reason or _reason(error)
             _log.info("the session with MCP server %s ended: %s", self.server, self._unavailable().reason)
         finally:
             self._end()
 
     async def opened(self) -> ClientSession:
-        """Wait until the session is open. Raises ServerUnavailableError with what is known about the cause."""
-        await self._decided.wait()
+        """Wait until the session is open. Raises ServerUnavailableError with the known cause."""
+        await self._opened.wait()
         if self._session is None:
             raise self._unavailable()
         return self._session
 
     async def call(self, tool: str, arguments: dict[str, Any], meta: Mapping[str, str]) -> wire.CallToolResult:
-        """Call a tool and return what the server answered, unchecked; `meta` goes beside the arguments.
+        """Call a tool and return the server's answer, unvalidated; `meta` is sent beside the arguments.
 
-        Raises ServerUnavailableError, McpError where the server refused, ValidationError where the answer isn't one.
+        Raises ServerUnavailableError, McpError where the server refused, ValidationError if the answer is malformed.
         """
-        beside = wire.RequestParams.Meta(**meta) if meta else None
-        params = wire.CallToolRequestParams(name=tool, arguments=arguments, _meta=beside)
+        request_meta = wire.RequestParams.Meta(**meta) if meta else None
+        params = wire.CallToolRequestParams(name=tool, arguments=arguments, _meta=request_meta)
         return await self._request(wire.CallToolRequest(params=params), wire.CallToolResult)
 
     async def page(self, cursor: str | None) -> ToolsPage:
@@ -101,32 +101,32 @@ class Session:
         return await self._request(wire.ListToolsRequest(params=params), ToolsPage)
 
     def stop(self) -> None:
-        """Begin to close; whoever waits for an answer gets ServerUnavailableError."""
+        """Begin to close; pending requests raise ServerUnavailableError."""
         self._stop.set()
-        self._release()
+        self._end_pending()
 
     async def closed(self) -> None:
-        """Wait until nothing of the session is left."""
+        """Wait until the session is closed."""
         await self._ended.wait()
 
-    async def _hold(self, session: ClientSession) -> None:
+    async def _keep_open(self, session: ClientSession) -> None:
         limit = asyncio.timeout(self._start_seconds)
         try:
             async with limit:
-                self._waiting.add(limit)
+                self._pending.add(limit)
                 try:
                     self.info = await session.initialize()
                 finally:
-                    self._waiting.discard(limit)
+                    self._pending.discard(limit)
         except TimeoutError:
             self._reason = "" if self._stop.is_set() else f"it didn't answer within {self._start_seconds:g} s"
-            self._decided.set()  # its process needs some time more to end
+            self._opened.set()  # before its process has ended, which takes longer
         except (McpError, RuntimeError, ValidationError) as error:
-            if not _is_closed(error):  # else its end will tell why
+            if not _is_closed(error):  # else the end of the session sets the reason
                 self._reason = f"it couldn't be initialised: {_first_line(error)}"
         else:
             self._session = session
-            self._decided.set()
+            self._opened.set()
             await self._stop.wait()
 
     async def _request[Answer: BaseModel](
@@ -136,17 +136,17 @@ class Session:
         limit = asyncio.timeout(None)  # no time limit of its own: it expires when the session ends
         try:
             async with limit:
-                self._waiting.add(limit)
+                self._pending.add(limit)
                 try:
                     return await self._send(session, wire.ClientRequest(request), answer)
                 finally:
-                    self._waiting.discard(limit)
+                    self._pending.discard(limit)
         except TimeoutError:
-            raise await self._lost() from None
+            raise await self._close_lost() from None
         except McpError as error:
             if not _is_closed(error):
                 raise
-            lost = await self._lost()
+            lost = await self._close_lost()
             if error.error.code == _NOT_FOUND and self._transport.issued_session_id:
                 raise SessionForgottenError(lost.server, lost.reason, lost.remedy) from None
             raise lost from None
@@ -154,52 +154,52 @@ class Session:
     async def _send[Answer: BaseModel](
         self, session: ClientSession, request: wire.ClientRequest, answer: type[Answer]
     ) -> Answer:
-        """Send a request in a task of its own, which nobody cancels while an answer may come.
+        """Send a request in a separate task, which is not cancelled while an answer may arrive.
 
-        An answer that meets a cancelled `send_request` in the SDK ends the whole session.
+        In the SDK, an answer to a cancelled `send_request` ends the whole session.
         """
         number = 0
 
         async def send() -> Answer:
             nonlocal number
-            number = session._request_id  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - else it can't be named
+            number = session._request_id  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the SDK has no public accessor
             return await session.send_request(request, answer)
 
         sending = asyncio.get_running_loop().create_task(send(), name=f"ask-{self.server}")
         try:
             return await asyncio.shield(sending)
         except asyncio.CancelledError:
-            self._spawn(self._withdraw(session, sending, lambda: number))
+            self._spawn(self._cancel_request(session, sending, lambda: number))
             raise
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-            raise await self._lost() from None
+            raise await self._close_lost() from None
 
-    async def _withdraw[Answer](
+    async def _cancel_request[Answer](
         self, session: ClientSession, sending: asyncio.Task[Answer], number: Callable[[], int]
     ) -> None:
-        """Tell the server that nobody waits for an answer any more, unless it has given it within a moment.
+        """Send a cancellation to the server unless it answers within `_CANCEL_DELAY_SECONDS`.
 
-        Hearing of it just as they answer, servers may end the whole session.
+        A cancellation that arrives while they answer makes some servers end the whole session.
         """
         ended = asyncio.get_running_loop().create_task(self._ended.wait(), name=f"end-{self.server}")
-        for seconds in (_WITHDRAW_SECONDS, _LATE_SECONDS):
+        for seconds in (_CANCEL_DELAY_SECONDS, _LATE_ANSWER_SECONDS):
             await asyncio.wait({sending, ended}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if sending.done() or ended.done():
                 break
-            if seconds == _WITHDRAW_SECONDS:
-                await self._notify(session, number())
+            if seconds == _CANCEL_DELAY_SECONDS:
+                await self._send_cancellation(session, number())
         ended.cancel()
         sending.cancel()
         await asyncio.gather(sending, ended, return_exceptions=True)
 
-    async def _notify(self, session: ClientSession, number: int) -> None:
+    async def _send_cancellation(self, session: ClientSession, number: int) -> None:
         params = wire.CancelledNotificationParams(requestId=number, reason="no longer needed")
         notification = wire.ClientNotification(wire.CancelledNotification(params=params))
         with suppress(TimeoutError, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            async with asyncio.timeout(_CANCEL_SECONDS):
+            async with asyncio.timeout(_SEND_CANCEL_SECONDS):
                 await session.send_notification(notification)
 
-    async def _lost(self) -> ServerUnavailableError:
+    async def _close_lost(self) -> ServerUnavailableError:
         self.stop()
         await self._ended.wait()
         return self._unavailable()
@@ -207,20 +207,20 @@ class Session:
     def _end(self) -> None:
         self._session = None
         self._ended.set()
-        self._decided.set()
-        self._release()
+        self._opened.set()
+        self._end_pending()
 
-    def _release(self) -> None:
+    def _end_pending(self) -> None:
         now = asyncio.get_running_loop().time()
-        for limit in self._waiting:
+        for limit in self._pending:
             if not limit.expired():
                 limit.reschedule(now)
 
     def _unavailable(self) -> ServerUnavailableError:
         if isinstance(self._transport, ShimTransport):
-            known, remedy = self._transport.why(), _TO_START
+            known, remedy = self._transport.why(), _START_REMEDY
         else:
-            known, remedy = "", _TO_REACH
+            known, remedy = "", _REACH_REMEDY
         reason = "; ".join(filter(None, (self._reason, known))) or "the session was closed"
         return ServerUnavailableError(self.server, f"{self._mask(reason)}.", remedy)
 
@@ -230,7 +230,7 @@ def _is_closed(error: Exception) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """Return what went wrong, in a line. Addresses are left out: they may carry keys."""
+    """Return the error in one line, without addresses: they may contain keys."""
     if isinstance(error, ExceptionGroup):
         group = cast("ExceptionGroup[Exception]", error)
         return _reason(group.exceptions[0])
@@ -242,7 +242,7 @@ def _reason(error: Exception) -> str:
         case httpx.TransportError():
             return f"it can't be reached ({_first_line(error)})"
         case ConnectionError() if not error.args:
-            return ""  # the end of a process, which explains itself
+            return ""  # the end of a process: the transport knows the reason
         case _:
             return _first_line(error)
 

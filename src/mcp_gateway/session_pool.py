@@ -1,4 +1,4 @@
-"""All open sessions: opened on first use, shared, closed when idle, replaced when their server died."""
+"""The pool of sessions: opened on first use, shared, closed when idle, replaced when their server has ended."""
 
 import asyncio
 import logging
@@ -24,8 +24,8 @@ type _Key = tuple[str, str]  # a server's name and the hash of its unresolved co
 class SessionPool:
     """The sessions of every server.
 
-    Calls share a session, for MCP answers out of order and a server may keep state in it. Where the admin allows more
-    (`max_sessions`), another one opens when all are busy. Use it as an async context manager: its end closes them all.
+    Calls share a session: MCP allows answers in any order, and a server may keep state in it. If the admin allows more
+    (`max_sessions`), another one is opened when all are busy. An async context manager: its end closes all sessions.
     """
 
     def __init__(self, limits: Limits, environment: Mapping[str, str]) -> None:
@@ -33,7 +33,7 @@ class SessionPool:
         self._environment = environment
         self._open: dict[_Key, list[Session]] = {}
         self._idle: dict[Session, asyncio.TimerHandle] = {}
-        self._last: set[Session] = set()  # those that end with the calls that they have
+        self._retiring: set[Session] = set()  # closed when their current calls have ended
         self._tasks = asyncio.TaskGroup()
         self._owners: set[asyncio.Task[None]] = set()
 
@@ -48,23 +48,23 @@ class SessionPool:
             timer.cancel()
         for key in list(self._open):
             self._close(key)
-        for session in self._last:
+        for session in self._retiring:
             session.stop()
         if self._owners:
             _, late = await asyncio.wait(self._owners, timeout=_CLOSE_SECONDS)
             for owner in late:
                 owner.cancel()
-        cancelled = isinstance(error, asyncio.CancelledError)  # any other error of the block stays as it is
+        cancelled = isinstance(error, asyncio.CancelledError)  # any other error of the block is raised unchanged
         await self._tasks.__aexit__(*((kind, error, trace) if cancelled else (None, None, None)))
 
     @property
     def count(self) -> int:
-        """How many sessions are open or opening, those for listing left out."""
+        """The number of sessions that are open or being opened, without those of `open_new`."""
         return sum(session.usable for sessions in self._open.values() for session in sessions)
 
     @asynccontextmanager
     async def use(self, server: str, config: ServerConfig) -> AsyncGenerator[Session]:
-        """Yield a session to make one call on. Raises ServerUnavailableError where none can be opened."""
+        """Yield a session for one call. Raises ServerUnavailableError if none can be opened."""
         session = self._pick(server, config)
         if (timer := self._idle.pop(session, None)) is not None:
             timer.cancel()
@@ -74,17 +74,17 @@ class SessionPool:
         finally:
             session.calls -= 1
             if not session.calls:
-                self._rest((server, config.hash), session)
+                self._on_idle((server, config.hash), session)
 
     def warm(self, server: str, config: ServerConfig) -> None:
-        """Begin to open a session unless there is one. A failure shows at the first call."""
+        """Begin to open a session unless one is open. A failure is raised by the first call."""
         try:
             session = self._pick(server, config)
         except ServerUnavailableError as error:
-            _log.info("not warmed: %s", error)
+            _log.info("no session opened in advance: %s", error)
         else:
             if not session.calls and session not in self._idle:
-                self._wait_idle((server, config.hash), session)
+                self._start_idle_timer((server, config.hash), session)
 
     def open_new(self, server: str, config: ServerConfig) -> Session:
         """Open a session that is not shared; the caller stops it."""
@@ -99,15 +99,15 @@ class SessionPool:
     def keep_only(self, configs: Mapping[str, str]) -> None:
         """Begin to close the sessions of all configurations but these, given by server as hashes.
 
-        Those of a server that has another one now finish the calls that they have, unless the server goes later.
+        If the server has a new configuration, its sessions finish their current calls, unless it is removed later.
         """
         for key in self._open.keys() - configs.items():
             if key[0] in configs:
-                self._last.update(session for session in self._open[key] if session.usable and session.calls)
-                self._open[key] = [session for session in self._open[key] if session not in self._last]
+                self._retiring.update(session for session in self._open[key] if session.usable and session.calls)
+                self._open[key] = [session for session in self._open[key] if session not in self._retiring]
             self._close(key)
-        for session in [session for session in self._last if session.server not in configs]:
-            self._last.discard(session)
+        for session in [session for session in self._retiring if session.server not in configs]:
+            self._retiring.discard(session)
             session.stop()
 
     def _close(self, key: _Key) -> None:
@@ -118,23 +118,23 @@ class SessionPool:
         key = server, config.hash
         usable = [session for session in self._open.get(key, []) if session.usable]
         least = min(usable, key=lambda session: session.calls, default=None)
-        if least is None or (least.calls and len(usable) < self._cap(config)):
+        if least is None or (least.calls and len(usable) < self._max_sessions(config)):
             least = self.open_new(server, config)
             usable.append(least)
         self._open[key] = usable
         return least
 
-    def _cap(self, config: ServerConfig) -> int:
+    def _max_sessions(self, config: ServerConfig) -> int:
         return min(config.options.max_sessions, self._limits.sessions_per_server)
 
-    def _rest(self, key: _Key, session: Session) -> None:
-        if session in self._last:
-            self._last.discard(session)
+    def _on_idle(self, key: _Key, session: Session) -> None:
+        if session in self._retiring:
+            self._retiring.discard(session)
             session.stop()
         elif session.usable:
-            self._wait_idle(key, session)
+            self._start_idle_timer(key, session)
 
-    def _wait_idle(self, key: _Key, session: Session) -> None:
+    def _start_idle_timer(self, key: _Key, session: Session) -> None:
         loop = asyncio.get_running_loop()
         self._idle[session] = loop.call_later(self._limits.session_idle_seconds, self._expire, key, session)
 

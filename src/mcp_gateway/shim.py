@@ -1,12 +1,12 @@
-"""Runs one stdio server and outlives it: `python -I -S shim.py <parent pid> <command> [<argument> ...]`.
+"""Runs one stdio server and ends all its processes: `python -I -S shim.py <parent pid> <command> [<argument> ...]`.
 
-The server inherits stdin, stdout and stderr as they are. The shim stays between it and the platform and makes sure
-that nothing is left when either goes: it ends when the server ends, when the platform closes stdin, when the platform
-dies (also by kill -9), or on SIGTERM; and then it ends every descendant, also those that ignore SIGTERM and the end of
-stdin, or that made themselves daemons. Its exit code is the server's, 128 + n where signal n ended the server.
+The server inherits stdin, stdout and stderr. The shim, its parent process, ends when the server ends, when the platform
+closes stdin, when the platform ends (also by kill -9), or on SIGTERM; then it ends every descendant, also those that
+ignore SIGTERM and the end of stdin, or that became daemons. Its exit code is the server's, or 128 + n if signal n ended
+the server.
 
-It uses nothing but the standard library, and little of that, because it starts with every server. On Linux it is a
-child subreaper, so that orphans come back to it; elsewhere only the server's process group is ended.
+It imports only a few modules of the standard library, because it starts with every server. On Linux it is a child
+subreaper, so that it adopts orphans; elsewhere only the server's process group is ended.
 """
 
 import ctypes
@@ -19,11 +19,11 @@ from collections.abc import Callable
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_PARENT_GONE = signal.SIGUSR1  # what the kernel sends when the thread that spawned us ends
+_PARENT_GONE = signal.SIGUSR1  # sent by the kernel when the thread that spawned the shim ends
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_STDIN_GRACE = 0.7  # seconds for a server to end by itself after the end of its stdin
+_STDIN_GRACE = 0.7  # seconds between the end of stdin and SIGTERM
 _TERM_GRACE = 0.7  # seconds between SIGTERM and SIGKILL
-_KILL_ROUNDS = 100  # of 50 ms; what isn't gone then can't be ended by us
+_KILL_ROUNDS = 100  # of 50 ms; what is left then can't be ended
 _LINUX = sys.platform == "linux"
 
 
@@ -33,7 +33,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _parent(name: str) -> int:
-    """Return the parent of process `name`, 0 where it is gone."""
+    """Return the parent of process `name`, 0 if it has ended."""
     try:
         with open(f"/proc/{name}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])
@@ -47,13 +47,13 @@ def _descendants() -> list[int]:
     for name in filter(str.isdigit, os.listdir("/proc")):
         children.setdefault(_parent(name), []).append(int(name))
     found = [os.getpid()]
-    for pid in found:  # grows while it is walked
+    for pid in found:  # grows during the iteration
         found += children.get(pid, [])
     return found[1:]
 
 
-def _wake_up(*_: object) -> None:
-    """Handle a signal that only has to end a wait; the wake-up descriptor does that."""
+def _ignore(*_: object) -> None:
+    """Do nothing: the wake-up descriptor ends the wait."""
 
 
 def _exit_code(status: int) -> int:
@@ -67,9 +67,9 @@ class Supervisor:
     def __init__(self, parent: int, command: list[str]) -> None:
         self.parent = parent
         self.command = command
-        self.code: int | None = None  # the server's, once it ended
+        self.code: int | None = None  # the server's exit code, once it has ended
         self.server = 0
-        self.alone = False  # no child is left, alive or dead
+        self.no_children = False  # no child is left, running or unreaped
         self.stop_requested = False
         self.wake, wake_writer = os.pipe()
         for end in (self.wake, wake_writer):
@@ -78,20 +78,20 @@ class Supervisor:
 
     def run(self) -> int:
         """Start the server, wait for a reason to end, end everything; return the exit code."""
-        signal.signal(signal.SIGCHLD, _wake_up)
-        signal.signal(_PARENT_GONE, _wake_up)
+        signal.signal(signal.SIGCHLD, _ignore)
+        signal.signal(_PARENT_GONE, _ignore)
         for number in _ENDING:
-            signal.signal(number, self._end)
+            signal.signal(number, self._request_stop)
         _prctl(_PR_SET_PDEATHSIG, _PARENT_GONE)
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         if self._parent_gone():  # it died before the death signal was set
             return 1
         self._start()
-        self._watch()
-        self._sweep()
+        self._wait_for_end()
+        self._end_all()
         return self.code if self.code is not None else 1
 
-    def _end(self, *_: object) -> None:
+    def _request_stop(self, *_: object) -> None:
         self.stop_requested = True
 
     def _parent_gone(self) -> bool:
@@ -100,28 +100,28 @@ class Supervisor:
     def _start(self) -> None:
         self.server = os.fork()
         if self.server == 0:
-            self._become_server()
+            self._exec_server()
         quiet = os.open(os.devnull, os.O_RDWR)
-        os.dup2(quiet, 1)  # so that the end of the server's output is seen by whoever reads it
+        os.dup2(quiet, 1)  # so that the reader sees the end of the server's output
         os.dup2(quiet, 2)
 
-    def _become_server(self) -> None:
+    def _exec_server(self) -> None:
         os.setsid()
         signal.set_wakeup_fd(-1)
         for number in (*_ENDING, _PARENT_GONE, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a shim that is killed takes the server along
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the server is killed together with the shim
         try:
             os.execvp(self.command[0], self.command)
         except OSError as error:
             os.write(2, f"{self.command[0]}: {error.strerror}\n".encode(errors="replace"))
         os._exit(127)
 
-    def _watch(self) -> None:
+    def _wait_for_end(self) -> None:
         """Return when there is a reason to end."""
         poll = select.poll()
         poll.register(self.wake, select.POLLIN)
-        poll.register(0, 0)  # nothing is read here: only that the other end was closed counts
+        poll.register(0, 0)  # reports only that the other end was closed
         stdin_closed = False
         while not (self.stop_requested or stdin_closed or self._parent_gone()):
             events = poll.poll()
@@ -140,26 +140,26 @@ class Supervisor:
 
     def _reap(self) -> None:
         """Reap ended children. Orphans are adopted by this process, so that no children means no processes at all."""
-        while not self.alone:
+        while not self.no_children:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                self.alone = True
+                self.no_children = True
                 return
             if pid == 0:
                 return
             if pid == self.server:
                 self.code = _exit_code(status)
 
-    def _sweep(self) -> None:
+    def _end_all(self) -> None:
         """End all remaining processes: SIGTERM, a short wait, SIGKILL until none is left."""
         self._signal(signal.SIGTERM)
-        self._wait_until(time.monotonic() + _TERM_GRACE, lambda: self.alone)
+        self._wait_until(time.monotonic() + _TERM_GRACE, lambda: self.no_children)
         for _ in range(_KILL_ROUNDS):
-            if self.alone:
+            if self.no_children:
                 return
             self._signal(signal.SIGKILL)
-            self._wait_until(time.monotonic() + 0.05, lambda: self.alone)
+            self._wait_until(time.monotonic() + 0.05, lambda: self.no_children)
 
     def _signal(self, number: signal.Signals) -> None:
         for pid in _descendants() if _LINUX else (-self.server,):

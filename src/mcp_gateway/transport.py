@@ -1,4 +1,4 @@
-"""How bytes get to a server: a process under the shim, or HTTP."""
+"""Transports to MCP servers: a process under the shim, streamable HTTP, or server-sent events."""
 
 import asyncio
 import json
@@ -30,13 +30,13 @@ from mcp_gateway.variable_expansion import Resolved
 from starling.core.errors import ServerUnavailableError
 from starling.core.json import storable, storable_text
 
-LINE_BYTES: Final = 16 * 2**20  # the longest message that is taken from a server
-_GARBAGE_LINES = 10_000  # in a row; then it isn't chatter any more
+LINE_BYTES: Final = 16 * 2**20  # the longest accepted message of a server
+_MAX_INVALID_LINES = 10_000  # in a row before the session fails
 _STDERR_LINES = 20
 _STDERR_LINE_CHARS = 500
 _CLIENT: Final = Implementation(name="starling", version="1")
 _HTTP_LIMITS: Final = httpx.Timeout(30.0, read=300.0)  # the SDK's: a server may hold a stream open
-_EXIT_SECONDS = 4.0  # the shim needs less to end a server and all its children
+_EXIT_SECONDS = 4.0  # the shim needs less to end all processes
 
 type Inbound = MemoryObjectSendStream[SessionMessage | Exception]
 type Outbound = MemoryObjectReceiveStream[SessionMessage]
@@ -46,12 +46,12 @@ class Transport(Protocol):
     """A way to exchange messages with one server."""
 
     def connect(self) -> AbstractAsyncContextManager[ClientSession]:
-        """Give a session that isn't initialised; close all that belongs to it at the end."""
+        """Yield a session that is not initialised; close the connection at the end."""
         ...
 
     @property
     def issued_session_id(self) -> bool:
-        """Whether the server named the session, so that HTTP 404 means that it doesn't know the session any more."""
+        """Whether the server issued a session id, so that HTTP 404 means that it no longer knows the session."""
         ...
 
 
@@ -100,8 +100,8 @@ class SseTransport:
 class ShimTransport:
     """A server process under the shim, with one message a line.
 
-    The SDK's own transport for processes keeps nothing of stderr to explain a failure with, and logs a traceback for
-    each line that isn't a message.
+    The SDK's stdio transport doesn't keep stderr, which explains failures, and logs a traceback for each line that
+    isn't a message.
     """
 
     issued_session_id = False
@@ -109,28 +109,28 @@ class ShimTransport:
     def __init__(self, server: StdioServer) -> None:
         self.server = server
         self.stderr: deque[str] = deque(maxlen=_STDERR_LINES)
-        self.garbage = 0  # lines on stdout that were no messages, since the last one that was
-        self.failure = ""  # why the conversation can't go on, where the process didn't simply end
-        self.ended = False  # nothing more will come
+        self.garbage = 0  # lines on stdout since the last message that are no messages
+        self.failure = ""  # why the session can't continue, unless the process has ended
+        self.ended = False  # the end of stdout was reached
         self.exit_code: int | None = None
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[ClientSession]:
-        """Start the process; yield a session that isn't initialised; end the process and all below it.
+        """Start the process; yield a session that is not initialised; end the process and its descendants.
 
-        Raises OSError where the process can't be started.
+        Raises OSError if the process can't be started.
         """
         process = await self._start()
         inbound, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write, outbound = anyio.create_memory_object_stream[SessionMessage](0)
         try:
-            async with anyio.create_task_group() as pumps:
-                pumps.start_soon(self._receive, process, inbound)
-                pumps.start_soon(self._send, process, outbound)
-                pumps.start_soon(self._listen, process)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._receive, process, inbound)
+                tasks.start_soon(self._send, process, outbound)
+                tasks.start_soon(self._keep_stderr, process)
                 async with ClientSession(read, write, client_info=_CLIENT) as session:
                     yield session
-                pumps.cancel_scope.cancel()
+                tasks.cancel_scope.cancel()
         finally:
             for stream in (inbound, read, write, outbound):
                 stream.close()
@@ -138,7 +138,7 @@ class ShimTransport:
                 await self._end(process)
 
     def why(self) -> str:
-        """Return what is known about the end of the conversation, for a person."""
+        """Return the known reason for the end of the session, as part of an error message."""
         if self.failure:
             return self.failure
         parts = [f"it ended with exit code {self.exit_code}"] if self.exit_code is not None else []
@@ -160,84 +160,84 @@ class ShimTransport:
         )
 
     async def _receive(self, process: Process, inbound: Inbound) -> None:
-        """Hand on each message. Raises ConnectionError at the end of stdout, which ends the session."""
+        """Forward each message. Raises ConnectionError at the end of stdout, which ends the session."""
         assert process.stdout is not None
         try:
             while line := await process.stdout.readline():
-                await self._take(line, inbound)
+                await self._forward(line, inbound)
         except ValueError:
-            if self.garbage <= _GARBAGE_LINES:
+            if self.garbage <= _MAX_INVALID_LINES:
                 self.failure = f"it sent a message longer than {LINE_BYTES // 2**20} MiB"
         self.ended = True
         raise ConnectionError
 
-    async def _take(self, line: bytes, inbound: Inbound) -> None:
+    async def _forward(self, line: bytes, inbound: Inbound) -> None:
         if line.isspace():
             return
         try:
-            message = _message(line)
+            message = _parse(line)
         except (ValueError, RecursionError):
             self.garbage += 1
-            if self.garbage > _GARBAGE_LINES:
-                raise ValueError("too much garbage") from None
-            await anyio.lowlevel.checkpoint()  # a flood must not keep others waiting
+            if self.garbage > _MAX_INVALID_LINES:
+                raise ValueError("too many invalid lines") from None
+            await anyio.lowlevel.checkpoint()  # so that a flood of lines doesn't block other tasks
         else:
             self.garbage = 0
             await inbound.send(SessionMessage(message))
 
     async def _send(self, process: Process, outbound: Outbound) -> None:
         assert process.stdin is not None
-        with suppress(ConnectionError):  # the reader sees the end too, and says so
+        with suppress(ConnectionError):  # the reader reports the end
             async for item in outbound:
                 process.stdin.write(item.message.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n")
                 await process.stdin.drain()
 
-    async def _listen(self, process: Process) -> None:
-        """Keep the last lines of stderr, cut to a sane length."""
+    async def _keep_stderr(self, process: Process) -> None:
+        """Keep the last lines of stderr, truncated."""
         assert process.stderr is not None
         rest = b""
         while chunk := await process.stderr.read(65_536):
             *lines, rest = (rest + chunk).split(b"\n")
-            self.stderr.extend(text for line in lines if (text := _readable(line)))
+            self.stderr.extend(text for line in lines if (text := _stderr_text(line)))
             rest = rest[:_STDERR_LINE_CHARS]
-        if text := _readable(rest):
+        if text := _stderr_text(rest):
             self.stderr.append(text)
 
     async def _end(self, process: Process) -> None:
-        """Close stdin, read the rest and wait: a process counts as ended when its pipes are read out."""
+        """Close stdin, read the rest and wait: asyncio reports its end only when its pipes are read to the end."""
         assert process.stdin is not None
         process.stdin.close()
         with anyio.move_on_after(_EXIT_SECONDS) as limit:
-            await self._read_out(process)
+            await self._drain(process)
         if limit.cancelled_caught and process.returncode is None:
             process.kill()
             with anyio.move_on_after(_EXIT_SECONDS):
-                await self._read_out(process)
+                await self._drain(process)
         self.exit_code = process.returncode
 
-    async def _read_out(self, process: Process) -> None:
+    async def _drain(self, process: Process) -> None:
         assert process.stdout is not None
         async with anyio.create_task_group() as readers:
-            readers.start_soon(self._listen, process)
+            readers.start_soon(self._keep_stderr, process)
             while await process.stdout.read(65_536):
                 pass
         await process.wait()
 
 
-def _message(line: bytes) -> JSONRPCMessage:
-    """Return what a server said, also where a text of it has half of a character. Raises ValueError, RecursionError."""
+def _parse(line: bytes) -> JSONRPCMessage:
+    """Parse a message; replace unpaired surrogates. Raises ValueError, RecursionError."""
     try:
         return JSONRPCMessage.model_validate_json(line)
     except ValidationError:
         return JSONRPCMessage.model_validate(storable(json.loads(line)))
 
 
-def _readable(line: bytes) -> str:
+def _stderr_text(line: bytes) -> str:
     return storable_text(line[:_STDERR_LINE_CHARS].decode(errors="replace")).strip()
 
 
 def transport_for(server: str, resolved: Resolved) -> Transport:
-    """Return the transport for a configuration. Raises ServerUnavailableError where it can't work."""
+    """Return the transport for a configuration. Raises ServerUnavailableError if it is unusable."""
     match config := resolved.config:
         case StdioServer():
             _check_command(server, config, resolved.mask)

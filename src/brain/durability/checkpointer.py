@@ -34,7 +34,7 @@ checkpointed AS (
     SELECT %(thread)s, %(namespace)s, %(checkpoint_id)s, %(parent_id)s, %(checkpoint)s, %(metadata)s FROM fenced
     ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id)
     DO UPDATE SET checkpoint = EXCLUDED.checkpoint, metadata = EXCLUDED.metadata)"""
-# A run goes on from its newest checkpoint only. What the same statement inserts isn't seen by these two.
+# A run continues from its newest checkpoint only. These two don't see rows that the same statement inserts.
 _SUPERSEDE = """,
 superseded_blobs AS (
     DELETE FROM checkpoint_blobs AS old USING fenced
@@ -49,14 +49,14 @@ _BLOB_COLUMNS = ("blob_threads", "blob_namespaces", "blob_channels", "blob_versi
 
 @dataclass(slots=True)
 class _Unwritten:
-    """What waits for the next batch: of several checkpoints only the newest, and of each channel the newest value."""
+    """Rows for the next batch: the newest checkpoint, and the newest value of each channel."""
 
     checkpoint: dict[str, Any] = field(default_factory=dict[str, Any])
     blobs: dict[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
     taken: bool = False
 
     def take(self) -> Mapping[str, Any]:
-        """Return what is to be stored; from now on it isn't added to."""
+        """Return the values to store; nothing may be added afterwards."""
         self.taken = True
         columns = zip(*self.blobs.values(), strict=True) if self.blobs else ((),) * len(_BLOB_COLUMNS)
         return self.checkpoint | dict(zip(_BLOB_COLUMNS, map(list, columns), strict=True))
@@ -74,7 +74,7 @@ class FencedSaver(BasePostgresSaver):
         self._engine = engine
         self._writer = writer
         self._unwritten = _Unwritten(taken=True)
-        self._is_first = writer.run.fence == 1  # nothing is there that it could supersede
+        self._is_first = writer.run.fence == 1  # there is no earlier checkpoint to delete
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the newest checkpoint; a run in its first execution has none, which needs no query."""
@@ -93,10 +93,10 @@ class FencedSaver(BasePostgresSaver):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Store a checkpoint together with what was told and recorded before it, and wait until that is durable.
+        """Store a checkpoint together with the events and records before it, and wait until they are durable.
 
-        Where nothing is to be written, the node asked nobody and can run again: its checkpoint goes with the next
-        batch. Nor is the last one waited for: the run's end comes next and has no use for it.
+        If nothing else is pending, the node had no effects and can run again: its checkpoint is written with the next
+        batch. The last checkpoint isn't waited for either: the end of the run follows and doesn't need it.
         """
         place = config.get("configurable", {})
         run_id, namespace = place["thread_id"], place.get("checkpoint_ns", "")
@@ -115,7 +115,7 @@ class FencedSaver(BasePostgresSaver):
             "checkpoint": Jsonb({**checkpoint, "channel_values": inline}),
             "metadata": Jsonb(get_serializable_checkpoint_metadata(config, metadata)),
         }
-        if self._writer.has_pending_records and _leads_on(checkpoint):
+        if self._writer.has_pending_records and _has_next_node(checkpoint):
             await self._writer.flush()
         stored = {"thread_id": run_id, "checkpoint_ns": namespace, "checkpoint_id": checkpoint["id"]}
         return {"configurable": stored}
@@ -146,13 +146,13 @@ class FencedSaver(BasePostgresSaver):
                     yield item
 
 
-def _leads_on(checkpoint: Checkpoint) -> bool:
+def _has_next_node(checkpoint: Checkpoint) -> bool:
     """Whether a node comes next."""
     values = checkpoint["channel_values"]
     return bool(values.get(TASKS)) or any(name.startswith("branch:to:") for name in values)
 
 
 def _split(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Part what stands in the checkpoint's own row from what gets a row for itself, as the stock saver does."""
+    """Split values into those in the checkpoint's own row and those in rows of their own, as the stock saver does."""
     inline = {name: value for name, value in values.items() if value is None or isinstance(value, (str, int, float))}
     return inline, {name: value for name, value in values.items() if name not in inline}

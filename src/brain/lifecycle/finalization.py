@@ -52,7 +52,7 @@ class RunFinalizer:
         ts = self.clock.now().timestamp()
         states = [encode(item, ts) for item in _states(writer.run, state, result)]
         last = Done(usage=result.usage, status=result.status, reply=result.reply)
-        await writer.end(result, last, self.repository, [DELETE_PROGRESS, _pushing(writer.run, state, result, states)])
+        await writer.end(result, last, self.repository, [DELETE_PROGRESS, _clause(writer.run, state, result, states)])
         return result
 
 
@@ -70,21 +70,21 @@ def _result(state: GraphState, failure: Failure | None, meter: Meter, status: Fi
     )
 
 
-def _pushing(run: Run, state: GraphState, result: RunResult, states: Sequence[Envelope]) -> Clause:
-    """What stays on the branch. A run that succeeds without a question lets the next one ask as often as ever."""
+def _clause(run: Run, state: GraphState, result: RunResult, states: Sequence[Envelope]) -> Clause:
+    """Store states on the branch. A run that succeeds without a clarification resets the count of clarifications."""
     unasked = result.status == "succeeded" and not state.get("clarifications")
     return push_states(run, states, last_agent=state["tasks"][-1]["agent"] if state["tasks"] else None, unasked=unasked)
 
 
 def _status(state: GraphState, broken: str) -> FinalStatus:
-    """A reply of the supervisor's own is an answer too, whatever it had to leave out."""
+    """A direct reply of the supervisor counts as success, also with degraded parts."""
     left_out = bool(state["degraded"]) and not state["routing"].get("direct")
     nothing_done = bool(state["tasks"] or left_out) and not approved(state)
     return "failed" if broken or nothing_done else "succeeded"
 
 
 def _clarified(run: Run, state: GraphState) -> Iterator[BaseState]:
-    """Give the questions of a run, that they were waited for, and their answers."""
+    """Yield the states of the clarifications of a run: question, wait and answer."""
     for item in state.get("clarifications", []):
         yield AssistantMessageState(content=item["question"])
         yield WaitingState(kind="user_input", deadline=item["deadline"], correlation_id=run.id)
@@ -93,7 +93,7 @@ def _clarified(run: Run, state: GraphState) -> Iterator[BaseState]:
 
 
 def _states(run: Run, state: GraphState, result: RunResult) -> list[BaseState]:
-    """What the run leaves on its branch."""
+    """Return the states that the run adds to its branch."""
     pushed: list[BaseState] = [UserMessageState(text=run.input), *_clarified(run, state)]
     tasks = {task["id"]: task for task in state["tasks"]}
     for outcome in state["results"]:

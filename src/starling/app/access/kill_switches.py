@@ -65,8 +65,8 @@ class KillSwitchCache(Halts):
             yield
 
     async def _listen(self, hub: NotificationHub) -> None:
-        async with aclosing(hub.notices(HALTS, at_least_every=_POLL_SECONDS)) as bell:
-            async for _ in bell:
+        async with aclosing(hub.notices(HALTS, at_least_every=_POLL_SECONDS)) as notices:
+            async for _ in notices:
                 try:
                     await self.refresh()
                 except DatabaseUnavailableError as error:

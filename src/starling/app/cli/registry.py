@@ -63,7 +63,7 @@ def plan(context: typer.Context, mcp_config: _File = None, relist: _Relist = Fal
     config = _config(settings, mcp_config)
     with progress("Listing new and changed servers …"):
         report = run_until_stopped(_with(settings, lambda services: services.registry.plan(config, relist=relist)))
-    _tell(report, f"A reload would make of epoch {report.epoch}:", as_json=as_json)
+    _print_report(report, f"A reload would make of epoch {report.epoch}:", as_json=as_json)
     if report.changes:
         raise typer.Exit(CHANGES)
 
@@ -80,7 +80,7 @@ def reload(context: typer.Context, mcp_config: _File = None, relist: _Relist = F
         report = run_until_stopped(
             _with(settings, lambda services: services.registry.reload(config, actor, relist=relist))
         )
-    _tell(report, f"Epoch {report.epoch} is active:", as_json=as_json)
+    _print_report(report, f"Epoch {report.epoch} is active:", as_json=as_json)
 
 
 @app.command()
@@ -100,7 +100,7 @@ def rollback(
     """
     actor = Actor.local("cli")
     report = run_until_stopped(_with(settings_of(context), lambda services: services.registry.rollback(number, actor)))
-    _tell(report, f"Epoch {report.epoch} is active:", as_json=as_json)
+    _print_report(report, f"Epoch {report.epoch} is active:", as_json=as_json)
 
 
 async def _with[Found](settings: Settings, ask: Callable[[Services], Awaitable[Found]]) -> Found:
@@ -118,7 +118,7 @@ def _config(settings: Settings, given: Path | None) -> McpConfig:
     return read_config(file)
 
 
-def _tell(report: Report, headline: str, *, as_json: bool) -> None:
+def _print_report(report: Report, headline: str, *, as_json: bool) -> None:
     if as_json:
         changes = report.changes.model_dump(mode="json")
         wrong = {"warnings": dict(report.warnings), "broken_agents": dict(report.broken_agents)}
@@ -165,7 +165,7 @@ def _cells(record: EpochRecord) -> Sequence[str]:
 
 
 def _briefly(changes: Changes) -> Iterator[str]:
-    """Yield what somebody changed: specialists come and go with their servers, other agents belong to a tenant."""
+    """Yield servers, custom agents and teams that changed; specialists follow from servers and are left out."""
     yield from (f"{mark}{name}" for mark, name in _marked(changes.servers))
     yield from (f"{mark}agent {name}" for mark, name in _marked(changes.agents) if "/" in name)
     yield from (f"{mark}team {name}" for mark, name in _marked(changes.teams))

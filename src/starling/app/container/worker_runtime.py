@@ -70,8 +70,8 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
         metrics.sessions.set_function(lambda: gateway.open_sessions)
         metrics.known_epoch.set_function(lambda: epoch_follower.epoch)
         metrics.known_since.set_function(lambda: epoch_follower.since)
-        lives = ActiveRuns()
-        cancelling = CancellationListener(services.cancellation.repository, lives)
+        active = ActiveRuns()
+        cancelling = CancellationListener(services.cancellation.repository, active)
         await stack.enter_async_context(cancelling.listening(services.hub))
         brain = Brain(
             Collaborators(
@@ -89,19 +89,19 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
                 limits=settings.limits,
                 tracer=await stack.enter_async_context(open_tracer(settings)),
                 halts=board,
-                active_runs=lives,
+                active_runs=active,
                 artifacts=services.artifacts,
             )
         )
         execute = MeasuredRuns(epoch_follower.before(brain.execute), metrics)
         work = RunHandlers(execute, brain.park, brain.drain, sweeps=[services.interrupts.expire])
-        worker = Worker(services.queue, services.leases, _heartbeat(settings, services, lives), work, settings.limits)
+        worker = Worker(services.queue, services.leases, _heartbeat(settings, services, active), work, settings.limits)
         yield WorkerRuntime(gateway, registry, epoch_follower, brain, worker, models, listings, epoch)
 
 
-def _heartbeat(settings: Settings, services: Services, lives: ActiveRuns) -> Heartbeat:
+def _heartbeat(settings: Settings, services: Services, active: ActiveRuns) -> Heartbeat:
     seconds = settings.limits.lease_seconds
-    return Heartbeat(LeaseRenewer(services.direct_url, lease_seconds=seconds), seconds, lives.cancel)
+    return Heartbeat(LeaseRenewer(services.direct_url, lease_seconds=seconds), seconds, active.cancel)
 
 
 async def _register(settings: Settings, gateway: Gateway) -> tuple[ServerListing, ...]:

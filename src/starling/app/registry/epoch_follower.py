@@ -65,7 +65,10 @@ class EpochFollower:
                 yield
             finally:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_STOP_SECONDS), self._turn:  # nobody is left in the middle of connecting
+                    async with (
+                        asyncio.timeout(_STOP_SECONDS),
+                        self._turn,
+                    ):  # let opening connections finish
                         task.cancel()
 
     async def _listen(self, hub: NotificationHub) -> None:

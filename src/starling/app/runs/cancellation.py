@@ -55,18 +55,18 @@ class CancellationListener:
     """Cancels the flagged runs that are active in this process."""
 
     repository: TerminationRepository
-    lives: ActiveRuns
+    active_runs: ActiveRuns
 
     @asynccontextmanager
     async def listening(self, hub: NotificationHub) -> AsyncGenerator[None]:
-        """Hear of them for as long as the context lasts."""
-        async with in_background(self._listen(hub), "hear-of-cancels"):
+        """Cancel flagged runs for as long as the context lasts."""
+        async with in_background(self._listen(hub), "follow-cancellations"):
             yield
 
     async def _listen(self, hub: NotificationHub) -> None:
-        async with aclosing(hub.notices(CANCEL_CHANNEL, at_least_every=_LOOK_SECONDS)) as bell:
-            async for _ in bell:
+        async with aclosing(hub.notices(CANCEL_CHANNEL, at_least_every=_LOOK_SECONDS)) as notices:
+            async for _ in notices:
                 try:
-                    self.lives.cancel_all(await self.repository.flagged())
+                    self.active_runs.cancel_all(await self.repository.flagged())
                 except DatabaseUnavailableError as error:
                     _log.warning("the runs to cancel can't be read: %s", error)
