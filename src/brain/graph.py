@@ -1,42 +1,66 @@
 """The one builder of stars. A star's agents are data in its roster, so its graph never changes."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
+from langgraph.runtime import Runtime
 from langgraph.types import Send
 
 from brain.nodes.agents import Agents, TaskPipeline
-from brain.nodes.preprocess import Preprocess
 from brain.nodes.qa import Qa
 from brain.nodes.supervisor import Supervisor
 from brain.run_context import RunContext
-from brain.state import Dispatch, GraphState, TaskRecord, approved
+from brain.state import Dispatch, GraphState, TaskRecord, Update, after, approved
 
 QA = "qa"
+FORMER_FIRST_NODE = "preprocess"
 
 type Star = CompiledStateGraph[GraphState, RunContext, GraphState, GraphState]
 
 
+@dataclass(frozen=True, slots=True)
+class SupervisorTurn:
+    """The supervisor's turn, with the final answer where no task comes next: a step less than a node of its own."""
+
+    supervisor: Supervisor
+    qa: Qa
+
+    async def __call__(self, state: GraphState, runtime: Runtime[RunContext]) -> Update:
+        """Return the supervisor's update, or that of both."""
+        update = await self.supervisor(state, runtime)
+        return update if update["next_step"] else update | await self.qa(after(state, update), runtime)
+
+
 def build_star(supervisor: Supervisor, pipeline: TaskPipeline, qa: Qa) -> Star:
-    """Return a compiled star: preprocess, then supervisor and agents in turn, then qa."""
+    """Return a compiled star: supervisor and agents in turn, until the supervisor's turn ends with the answer."""
     graph: StateGraph[GraphState, RunContext, GraphState, GraphState] = StateGraph(GraphState, RunContext)
-    graph.add_node("preprocess", Preprocess())
-    graph.add_node("supervisor", supervisor)
+    graph.add_node("supervisor", SupervisorTurn(supervisor, qa))
     graph.add_node("agents", Agents(pipeline))
-    graph.add_node(QA, qa)
-    graph.add_edge(START, "preprocess")
-    graph.add_edge("preprocess", "supervisor")
-    graph.add_conditional_edges("supervisor", route, ["agents", QA])
+    graph.add_edge(START, "supervisor")
+    graph.add_conditional_edges("supervisor", route, ["agents", END])
     graph.add_edge("agents", "supervisor")
-    graph.add_edge(QA, END)
+    _add_former_nodes(graph, qa)
     return graph.compile()
 
 
+def _add_former_nodes(graph: StateGraph[GraphState, RunContext, GraphState, GraphState], qa: Qa) -> None:
+    """Add the nodes that only a checkpoint of an earlier version names as the next one."""
+    graph.add_node(FORMER_FIRST_NODE, _add_history)
+    graph.add_edge(FORMER_FIRST_NODE, "supervisor")
+    graph.add_node(QA, qa)
+    graph.add_edge(QA, END)
+
+
+async def _add_history(state: GraphState, runtime: Runtime[RunContext]) -> Update:
+    return {"input_request": state["input_request"].strip(), "messages": list(runtime.context.history)}
+
+
 async def route(state: GraphState) -> Sequence[Send] | str:
-    """Send each selected task to an agent, or go on to QA. Async, or it would run in a thread."""
+    """Send each selected task to an agent, or end. Async, or it would run in a thread."""
     chosen = [task for task in state["tasks"] if task["id"] in state["next_step"]]
-    return [Send("agents", _dispatch(state, task)) for task in chosen] or QA
+    return [Send("agents", _dispatch(state, task)) for task in chosen] or END
 
 
 def _dispatch(state: GraphState, task: TaskRecord) -> Dispatch:

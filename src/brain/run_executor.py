@@ -221,7 +221,7 @@ class Brain:
         config = _config(context.run, self._parts.limits.graph_steps)
         resumed = await saver.aget_tuple(config) is not None
         star: Star = self._star.copy({"checkpointer": saver})
-        given = None if resumed else initial_state(context.run.input)
+        given = None if resumed else initial_state(context.run.input, context.history)
         reached = await star.ainvoke(given, config, context=context, durability="sync", control=self._control)
         if waits := reached.get("__interrupt__"):
             raise SuspendedError(*dict.fromkeys(key for item in waits for key in item.value))

@@ -166,11 +166,11 @@ type Update = dict[str, Any]
 """The update that a node returns: some keys of the state, for the reducers."""
 
 
-def initial_state(request: str) -> GraphState:
-    """Return the state that a run begins with."""
+def initial_state(request: str, history: Sequence[ConversationMessage] = ()) -> GraphState:
+    """Return the state that a run begins with: the request, and the conversation before it."""
     return GraphState(
-        input_request=request,
-        messages=[],
+        input_request=request.strip(),
+        messages=list(history),
         tasks=[],
         results=[],
         plan=[],

@@ -49,17 +49,15 @@ _BLOB_COLUMNS = ("blob_threads", "blob_namespaces", "blob_channels", "blob_versi
 
 @dataclass(slots=True)
 class _Unwritten:
-    """Rows for the next batch: the newest checkpoint, and the newest value of each channel."""
+    """What the next batch stores: the newest checkpoint's row, and the newest value and version of each channel.
+
+    Values are serialised only when they are stored: most are replaced before that.
+    """
 
     checkpoint: dict[str, Any] = field(default_factory=dict[str, Any])
-    blobs: dict[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    versions: ChannelVersions = field(default_factory=dict[str, str | int | float])
     taken: bool = False
-
-    def take(self) -> Mapping[str, Any]:
-        """Return the values to store; nothing may be added afterwards."""
-        self.taken = True
-        columns = zip(*self.blobs.values(), strict=True) if self.blobs else ((),) * len(_BLOB_COLUMNS)
-        return self.checkpoint | dict(zip(_BLOB_COLUMNS, map(list, columns), strict=True))
 
 
 class FencedSaver(BasePostgresSaver):
@@ -105,8 +103,8 @@ class FencedSaver(BasePostgresSaver):
             self._unwritten = _Unwritten()
             self._writer.add(self._clause, until_end=True)
         versions = {channel: version for channel, version in new_versions.items() if channel in apart}
-        for row in self._dump_blobs(run_id, namespace, apart, versions):
-            self._unwritten.blobs[row[2]] = row
+        self._unwritten.versions |= versions
+        self._unwritten.values |= {channel: apart[channel] for channel in versions}
         self._unwritten.checkpoint = {
             "thread": run_id,
             "namespace": namespace,
@@ -123,7 +121,13 @@ class FencedSaver(BasePostgresSaver):
     def _clause(self) -> Clause:
         statement = _STORE if self._is_first else _STORE + _SUPERSEDE
         self._is_first = False
-        return Clause(statement, self._unwritten.take())
+        self._unwritten.taken = True
+        checkpoint = self._unwritten.checkpoint
+        blobs = self._dump_blobs(
+            checkpoint["thread"], checkpoint["namespace"], self._unwritten.values, self._unwritten.versions
+        )
+        columns = zip(*blobs, strict=True) if blobs else ((),) * len(_BLOB_COLUMNS)
+        return Clause(statement, checkpoint | dict(zip(_BLOB_COLUMNS, map(list, columns), strict=True)))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""

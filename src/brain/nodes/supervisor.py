@@ -46,7 +46,7 @@ from starling.core.runs import Step
 from starling.core.settings import Limits
 from starling.core.tracing import Attributes, SpanKind, Tracer
 
-_STEPS_AROUND = 3  # of the graph, besides two for each round: preprocess, the supervisor's last turn, and qa
+_LAST_TURN = 1  # step of the graph, besides two for each round
 
 
 class SessionWarmer(Protocol):
@@ -74,9 +74,7 @@ class Supervisor:
             if failures(state) == state["routing"]["failures_seen"]:
                 return self._continue_plan(context, state)
             if decisions >= context.allowance.supervisor_calls:
-                context.recorder.warn(
-                    "limit_reached", "The limit of decisions is reached: answering with what is there."
-                )
+                _warn_of_limit(context, state, "decisions")
                 return _finish(state)
         with interrupt_on_suspension():
             return await self._decide(context, state)
@@ -86,7 +84,7 @@ class Supervisor:
         if not ready:
             return _finish(state)
         if self._rounds_left(state) <= 0:
-            context.recorder.warn("limit_reached", "The limit of steps is reached: answering with what is there.")
+            _warn_of_limit(context, state, "steps")
             return _finish(state)
         path, number = f"supervisor/{state['routing']['decisions']}", len(state["results"])
         reported = context.journal.knows(path, "result", number)
@@ -176,7 +174,15 @@ class Supervisor:
 
     def _rounds_left(self, state: GraphState) -> int:
         """Return how many more rounds of tasks fit in; each takes a step of theirs and one of the supervisor."""
-        return (self.limits.graph_steps - _STEPS_AROUND) // 2 - state["routing"].get("rounds", 0)
+        return (self.limits.graph_steps - _LAST_TURN) // 2 - state["routing"].get("rounds", 0)
+
+
+def _warn_of_limit(context: RunContext, state: GraphState, limit: str) -> None:
+    """Warn once, however often the turn is repeated before its answer is complete."""
+    path, number = f"supervisor/{state['routing']['decisions']}", len(state["results"])
+    if not context.journal.knows(path, "result", number):
+        context.journal.record(path, "result", {}, number)
+        context.recorder.warn("limit_reached", f"The limit of {limit} is reached: answering with what is there.")
 
 
 def _request_attributes(state: GraphState, number: int) -> Attributes:

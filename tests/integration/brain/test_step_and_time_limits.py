@@ -53,7 +53,7 @@ async def test_a_long_chain_of_tasks_runs_to_its_end(platform: Platform, script:
 async def test_chain_that_needs_exactly_the_allowed_steps_runs(opened: Open, script: ScriptedModel) -> None:
     plan_chain(script, 3)
 
-    async with opened(graph_steps=9) as platform:
+    async with opened(graph_steps=7) as platform:
         stream = await platform.ask("Do three things.")
 
     assert (stream.status, stream.codes, len(stream.of("task_result"))) == ("succeeded", [], 3)

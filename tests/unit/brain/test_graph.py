@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from langgraph.graph import END
 from langgraph.types import Send
 
 from brain.graph import QA, route
@@ -25,8 +26,8 @@ async def sent(state: GraphState) -> list[Any]:
     return [one.arg for one in routed]
 
 
-async def test_state_without_selected_tasks_goes_to_qa() -> None:
-    assert await route(after(initial_state("Hi."), {"tasks": [record("t1")]})) == QA
+async def test_state_without_selected_tasks_ends() -> None:
+    assert await route(after(initial_state("Hi."), {"tasks": [record("t1")]})) == END
 
 
 async def test_selected_tasks_are_sent_with_the_results_that_they_depend_on() -> None:
@@ -48,7 +49,7 @@ async def test_second_try_of_a_task_has_a_path_of_its_own() -> None:
     assert dispatch["path"] == "t1.2"
 
 
-async def test_task_named_like_the_last_node_is_sent_to_an_agent() -> None:
+async def test_task_named_like_a_node_is_sent_to_an_agent() -> None:
     [dispatch] = await sent(after(initial_state("Hi."), {"tasks": [record(QA)], "next_step": [QA]}))
 
     assert (dispatch["path"], dispatch["whole_plan"]) == (QA, True)

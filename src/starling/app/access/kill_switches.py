@@ -12,7 +12,7 @@ from starling.core.tools import Halts, ToolCall
 from starling.infra.postgres.kill_switches import HALTS, NOTHING, SwitchRepository
 from starling.infra.postgres.notifications import NotificationHub
 
-_POLL_SECONDS = 1.0
+_POLL_SECONDS = 1.8  # in case a notification is lost
 _log = logging.getLogger(__name__)
 
 

@@ -186,7 +186,7 @@ async def test_limit_of_decisions_ends_planning_with_a_warning() -> None:
 async def test_limit_of_graph_steps_ends_dispatching_with_a_warning() -> None:
     execution = make_execution(agents=AGENTS)
 
-    update = await step(supervisor(graph_steps=7), planned(record("t1"), rounds=2), execution)
+    update = await step(supervisor(graph_steps=5), planned(record("t1"), rounds=2), execution)
 
     assert (update["next_step"], execution.warnings) == ([], ["limit_reached"])
     assert [part["reason"] for part in update["degraded"]] == [UNREACHED]
@@ -196,7 +196,7 @@ async def test_plan_longer_than_the_steps_is_sent_back_and_then_cut() -> None:
     chain = decision_json(*(task(f"t{n}", "generalist", after=[f"t{n - 1}"] if n else []) for n in range(4)))
     execution = make_execution(chain, chain)
 
-    update = await step(supervisor(graph_steps=9), initial_state("Do four things."), execution)
+    update = await step(supervisor(graph_steps=7), initial_state("Do four things."), execution)
 
     assert "t3: Its turn would come too late: only 3 more rounds" in execution.model.prompts[1]
     assert [item["id"] for item in update["tasks"]] == ["t0", "t1", "t2"]
@@ -372,3 +372,13 @@ async def test_caller_that_allows_no_questions_is_not_asked() -> None:
 
 
 KEY = "clarification/supervisor/1"
+
+
+async def test_limit_warning_is_given_once_when_the_turn_is_repeated() -> None:
+    execution = make_execution(agents=AGENTS)
+    state = planned(record("t1"), rounds=2)
+
+    await step(supervisor(graph_steps=5), state, execution)
+    await step(supervisor(graph_steps=5), state, execution)
+
+    assert execution.warnings == ["limit_reached"]

@@ -1,0 +1,60 @@
+"""Runs that an earlier version's graph began go on from its checkpoints."""
+
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from psycopg import AsyncConnection
+from psycopg.types.json import Jsonb
+
+from starling.infra.postgres.runs.acceptance import RunKey
+from tests.support.model_script import Answer
+from tests.support.platform import BENCH, Platform, ScriptedModel, calls, decision, task, verdict
+
+FILE = Path(__file__).parents[2] / "data" / "checkpoints" / "seven_supersteps.jsonl"
+CHECKPOINTS: list[dict[str, Any]] = [json.loads(line) for line in FILE.read_text().splitlines()]
+NEXT = [item["next"] for item in CHECKPOINTS]
+QUESTION, ANSWER = "How is the disk?", "It is nearly full [1]."
+# in the order of the file: the supervisor once, the agent twice, QA once; those before the checkpoint are not asked again
+ASKED = [4, 4, 3, 1, 1]
+
+
+async def put(database_url: str, key: RunKey, stored: Mapping[str, Any]) -> None:
+    """Store the checkpoint as that of a run whose first worker died."""
+    async with await AsyncConnection.connect(database_url) as connection:
+        await connection.execute(
+            "INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, checkpoint, metadata)"
+            " VALUES (%s, '', %s, %s, %s)",
+            (key.id, stored["id"], Jsonb(stored["checkpoint"]), Jsonb(stored["metadata"])),
+        )
+        for channel, (version, kind, blob) in stored["blobs"].items():
+            await connection.execute(
+                "INSERT INTO checkpoint_blobs (thread_id, checkpoint_ns, channel, version, type, blob)"
+                " VALUES (%s, '', %s, %s, %s, %s)",
+                (key.id, channel, version, kind, base64.b64decode(blob)),
+            )
+        await connection.execute("UPDATE runs SET fence = 1 WHERE id = %s", (key.id,))
+
+
+@pytest.mark.parametrize(("stored", "asked"), list(zip(CHECKPOINTS, ASKED, strict=True)), ids=NEXT)
+async def test_run_continues_from_the_former_graphs_checkpoint(
+    platform: Platform, script: ScriptedModel, database_url: str, stored: Mapping[str, Any], asked: int
+) -> None:
+    script.supervisor(decision(reply="Hello yourself."), decision(task("t1", BENCH)))
+    script.agent("t1", calls(("look", {"thing": "disk"})), Answer("The disk is nearly full."))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer(ANSWER))
+    await platform.ask("Hello!")
+    key = await platform.accept(f" {QUESTION} ")
+    await put(database_url, key, stored)
+
+    stream = await platform.finish(key)
+
+    assert (stream.status, stream.reply, stream.codes) == ("succeeded", ANSWER, [])
+    of_the_run = platform.model.bodies[1:]
+    assert len(of_the_run) == asked
+    assert all(QUESTION in json.dumps(body) for body in of_the_run)
+    assert json.dumps(of_the_run).count("Hello yourself.") >= 1
