@@ -18,7 +18,7 @@ FILE = Path(__file__).parents[2] / "data" / "checkpoints" / "seven_supersteps.js
 CHECKPOINTS: list[dict[str, Any]] = [json.loads(line) for line in FILE.read_text().splitlines()]
 NEXT = [item["next"] for item in CHECKPOINTS]
 QUESTION, ANSWER = "How is the disk?", "It is nearly full [1]."
-# in the order of the file: the supervisor once, the agent twice, QA once; those before the checkpoint are not asked again
+# in the order of the file: the supervisor once, the agent twice, QA once, as far as they come after the checkpoint
 ASKED = [4, 4, 3, 1, 1]
 
 

@@ -374,11 +374,11 @@ async def test_caller_that_allows_no_questions_is_not_asked() -> None:
 KEY = "clarification/supervisor/1"
 
 
-async def test_limit_warning_is_given_once_when_the_turn_is_repeated() -> None:
-    execution = make_execution(agents=AGENTS)
-    state = planned(record("t1"), rounds=2)
+async def test_limit_warning_is_not_repeated_by_the_next_execution() -> None:
+    state, first = planned(record("t1"), rounds=2), make_execution(agents=AGENTS)
+    await step(supervisor(graph_steps=5), state, first)
+    second = make_execution(agents=AGENTS, after=first)
 
-    await step(supervisor(graph_steps=5), state, execution)
-    await step(supervisor(graph_steps=5), state, execution)
+    await step(supervisor(graph_steps=5), state, second)
 
-    assert execution.warnings == ["limit_reached"]
+    assert (first.warnings, second.warnings) == (["limit_reached"], [])
