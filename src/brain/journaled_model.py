@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from brain.durability.journal import Journal, dump_reply, load_reply, request_hash, storable_reply
+from brain.failed_attempts import FailedAttempts
 from brain.interrupts.budget import RunBudget
 from brain.recorder import RunRecorder
 from starling.core.errors import LLMInvalidResponse
@@ -60,63 +61,77 @@ class JournaledModel:
 
         Raises ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError, SuspendedError.
         """
-        key = request_hash(request)
-        recorded = self.journal.find(path, "answer", position, request_hash=key)
-        if recorded is not None:
-            return ModelAnswer(load_reply(recorded), replayed=True, fault=recorded.get("fault", ""))
-        reply = storable_reply(await self.models.respond(self._within_budget(path, request)))
-        self._record(path, position, key, request, reply)
-        return ModelAnswer(reply, replayed=False)
+        failed = self._failed_attempts(path, request)
+        with failed.journalled(self.journal, position):
+            return await self._ask(position, request, failed)
 
     async def ask_tolerantly(self, path: str, position: int, request: ModelRequest) -> ModelAnswer:
         """Like `ask`, but record an unreadable answer too and return it with a `fault`."""
-        try:
-            return await self.ask(path, position, request)
-        except LLMInvalidResponse as error:
-            reply = ModelReply("", model=error.model, finish_reason="unreadable")
-            self._record(path, position, request_hash(request), request, reply, fault=error.reason)
-            return ModelAnswer(reply, replayed=False, fault=error.reason)
+        failed = self._failed_attempts(path, request)
+        with failed.journalled(self.journal, position):
+            try:
+                return await self._ask(position, request, failed)
+            except LLMInvalidResponse as error:
+                reply = ModelReply("", model=error.model, finish_reason="unreadable")
+                self._record(position, request, reply, failed, fault=error.reason)
+                return ModelAnswer(reply, replayed=False, fault=error.reason)
 
     async def ask_streaming(
         self, path: str, position: int, request: ModelRequest
     ) -> AsyncIterator[TextDelta | ModelAnswer]:
         """Yield the text as it arrives and the whole answer last; a recorded answer is yielded alone."""
-        key = request_hash(request)
-        recorded = self.journal.find(path, "answer", position, request_hash=key)
+        recorded = self.journal.find(path, "answer", position, request_hash=request_hash(request))
         if recorded is not None:
             yield ModelAnswer(load_reply(recorded), replayed=True)
             return
-        async for item in self.models.stream_respond(self._within_budget(path, request)):
-            if isinstance(item, ModelReply):
-                reply = storable_reply(item)
-                self._record(path, position, key, request, reply)
-                yield ModelAnswer(reply, replayed=False)
-                return
-            yield item
-        raise LLMInvalidResponse(self.models.describe(request.role), "the stream ended without an answer")
+        failed = self._failed_attempts(path, request)
+        with failed.journalled(self.journal, position):
+            async for item in self.models.stream_respond(self._within_budget(request, failed)):
+                if isinstance(item, ModelReply):
+                    reply = storable_reply(item)
+                    self._record(position, request, reply, failed)
+                    yield ModelAnswer(reply, replayed=False)
+                    return
+                yield item
+            raise LLMInvalidResponse(self.models.describe(request.role), "the stream ended without an answer")
 
-    def _within_budget(self, path: str, request: ModelRequest) -> ModelRequest:
-        self.budget.check(path)
-        return replace(request, timeout=self.budget.deadline.cap(self.call_seconds))
+    async def _ask(self, position: int, request: ModelRequest, failed: FailedAttempts) -> ModelAnswer:
+        recorded = self.journal.find(failed.path, "answer", position, request_hash=request_hash(request))
+        if recorded is not None:
+            return ModelAnswer(load_reply(recorded), replayed=True, fault=recorded.get("fault", ""))
+        reply = storable_reply(await self.models.respond(self._within_budget(request, failed)))
+        self._record(position, request, reply, failed)
+        return ModelAnswer(reply, replayed=False)
+
+    def _failed_attempts(self, path: str, request: ModelRequest) -> FailedAttempts:
+        return FailedAttempts(path, request.role, self.budget.meter, self.recorder)
+
+    def _within_budget(self, request: ModelRequest, failed: FailedAttempts) -> ModelRequest:
+        self.budget.check(failed.path)
+        timeout = self.budget.deadline.cap(self.call_seconds)
+        return replace(request, timeout=timeout, on_failed_attempt=failed.add)
 
     def _record(
-        self, path: str, position: int, key: str, request: ModelRequest, reply: ModelReply, *, fault: str = ""
+        self, position: int, request: ModelRequest, reply: ModelReply, failed: FailedAttempts, *, fault: str = ""
     ) -> None:
         data = dump_reply(reply) | ({"fault": fault} if fault else {})
-        self.journal.record(path, "answer", data, position, request_hash=key)
+        if failed.count:
+            data["failed_attempts"] = failed.count
+        self.journal.record(failed.path, "answer", data, position, request_hash=request_hash(request))
         self.budget.meter.add_answer(reply.usage)
         self.recorder.step(
             Step(
                 type="llm_call",
-                description=f"{path}: asked {reply.model}",
+                description=f"{failed.path}: asked {reply.model}",
                 metadata={
                     "model_role": request.role.value,
                     "model": reply.model,
                     "input_tokens": reply.usage.input_tokens,
                     "output_tokens": reply.usage.output_tokens,
-                    "path": path,
+                    "path": failed.path,
                 },
             )
         )
         for warning in self.warnings.new_warnings(request, reply.warnings):
-            self.recorder.warn("model", warning)
+            if warning not in failed.announced:
+                self.recorder.warn("model", warning)

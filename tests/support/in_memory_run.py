@@ -20,7 +20,7 @@ from brain.run_context import RunContext
 from brain.state import ConversationMessage
 from starling.core.clock import Deadline, SystemClock
 from starling.core.events import AnyEvent
-from starling.core.llm import ModelReply, ModelRequest, ModelRole, ModelToolCall, TextDelta, TokenUsage
+from starling.core.llm import FailedAttempt, ModelReply, ModelRequest, ModelRole, ModelToolCall, TextDelta, TokenUsage
 from starling.core.runs import Channel, Mode, Run, RunConfig, RunLimits, Step
 from starling.core.settings import Limits
 from starling.infra.postgres.runs.interrupts import StoredInterrupt
@@ -28,7 +28,7 @@ from starling.infra.postgres.runs.writer import ClauseSource, JournalEntry
 
 MODEL = "scripted:small"
 
-type ScriptedAnswer = str | ModelReply | Exception
+type ScriptedAnswer = str | ModelReply | Exception | FailedAttempt
 
 
 def tool_calls(*calls: tuple[str, Mapping[str, Any]]) -> ModelReply:
@@ -39,7 +39,7 @@ def tool_calls(*calls: tuple[str, Mapping[str, Any]]) -> ModelReply:
 
 @dataclass(slots=True)
 class ScriptedModelClient:
-    """A model client that gives one answer after another; an exception is raised."""
+    """A model client that gives one answer after another; an exception is raised, a failed attempt reported."""
 
     answers: list[ScriptedAnswer]
     usage: TokenUsage = TokenUsage(11, 7)
@@ -48,6 +48,10 @@ class ScriptedModelClient:
     async def respond(self, request: ModelRequest) -> ModelReply:
         self.requests.append(request)
         answer = self.answers.pop(0)
+        while isinstance(answer, FailedAttempt):
+            assert request.on_failed_attempt is not None
+            request.on_failed_attempt(answer)
+            answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         reply = ModelReply(answer) if isinstance(answer, str) else answer

@@ -1,6 +1,7 @@
 """The recorded answers and results of a run, by position, so that a resumed run asks for nothing again."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -16,7 +17,7 @@ from starling.infra.postgres.runs.writer import JournalEntry
 _WITH_EXPONENT: Final = 1e16  # floats from here on are written with one, and read back as integers
 _INTEGERS: Final = range(-(2**63), 2**63)  # that are kept as such
 
-type Kind = Literal["context", "answer", "tool", "result"]
+type Kind = Literal["context", "answer", "tool", "result", "failed_call"]
 
 
 class JournalSink(Protocol):
@@ -31,6 +32,7 @@ class Journal:
     def __init__(self, writer: JournalSink, entries: Sequence[JournalEntry] = ()) -> None:
         self._writer = writer
         self._known = {(entry.path, entry.kind, entry.position, entry.index): entry for entry in entries}
+        self._counts = Counter((entry.path, entry.kind, entry.position) for entry in entries)
 
     def find(
         self, path: str, kind: Kind, position: int = 0, index: int = 0, *, request_hash: str = ""
@@ -59,6 +61,12 @@ class Journal:
     ) -> None:
         """Record it with the next batch; what is emitted right after becomes durable with it."""
         self._writer.record(JournalEntry(path, kind, position, index, request_hash, data))
+
+    def append(self, path: str, kind: Kind, data: Mapping[str, Any], position: int) -> None:
+        """Record one more entry of a kind of which a position has several."""
+        place = (path, kind, position)
+        self.record(path, kind, data, position, self._counts[place])
+        self._counts[place] += 1
 
 
 def request_hash(request: ModelRequest) -> str:

@@ -119,8 +119,10 @@ def count_usage(meter: Meter, entries: Sequence[JournalEntry], calls: int) -> No
     meter.tool_calls += calls
     for entry in entries:
         if entry.kind == "answer":
-            meter.model_calls += 1
+            meter.model_calls += 1 + entry.data.get("failed_attempts", 0)
             meter.tokens += TokenUsage(**entry.data["usage"])
+        elif entry.kind == "failed_call":
+            meter.model_calls += entry.data["failed_attempts"]
         elif entry.kind == "tool":
             meter.tool_calls += 1
 

@@ -1,6 +1,6 @@
 """Model requests and replies, the same for all providers, and the `ModelClient` port."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Protocol
@@ -62,11 +62,28 @@ class PromptVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """A request that an endpoint failed or refused while its call may still be answered by a further attempt.
+
+    `code` and `reason` are those of its error. `warning` is set if the user is to be told at once, before a wait.
+    """
+
+    model: str
+    code: str
+    reason: str
+    warning: str = ""
+
+
+type OnFailedAttempt = Callable[[FailedAttempt], None]
+
+
+@dataclass(frozen=True, slots=True)
 class ModelRequest:
     """One request to the model of a role. `timeout` is in seconds, for the whole answer with its fallbacks.
 
     `prompt` names the prompt of the messages, for traces only. If `model` is set, it is tried before the models of the
-    role.
+    role. `on_failed_attempt` is called at each failed attempt, before the wait for the next one; it is not part of
+    the request's value.
     """
 
     role: ModelRole
@@ -78,6 +95,7 @@ class ModelRequest:
     timeout: float = 60.0
     prompt: PromptVersion | None = None
     model: str | None = None
+    on_failed_attempt: OnFailedAttempt | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The final answer: streamed, with its sources, and there even if no model can put it into words."""
 
 import asyncio
+from dataclasses import replace
 
 from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer, Rule, When
@@ -105,6 +106,29 @@ async def test_usage_counts_all_model_and_tool_calls(platform: Platform, script:
         "model_calls": 4,
         "tool_calls": 1,
     }
+
+
+async def test_rate_limit_is_a_warning_while_it_lasts_and_its_attempt_a_model_call(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    limited = Answer(status=429, headers={"Retry-After": "0.01"}, body="{}")
+    script.rules.append(Rule(limited, When(schema="supervisor_decision", nth=1)))
+    script.supervisor(replace(decision(reply="Hello."), hold="rest"))
+    key = await platform.accept("Hi.")
+
+    async with platform.executing(key) as life:
+        async for event in platform.services.reader.follow(key):
+            if event.type == "warning":
+                break
+        platform.model.release("rest")
+        await life
+
+    stream = await platform.stream(key)
+    assert stream.reply == "Hello."
+    assert [data["message"] for data in stream.of("warning")] == [
+        "Model scripted:small is rate limited, again in 0.01 s."
+    ]
+    assert stream.done["usage"]["model_calls"] == 2
 
 
 async def test_concurrent_runs_get_their_own_answers(platform: Platform, script: ScriptedModel) -> None:

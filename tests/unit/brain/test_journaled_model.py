@@ -1,23 +1,30 @@
 """Model calls of a run: recorded, replayed, within the budget, with each new warning reported once."""
 
+import contextlib
 from dataclasses import replace
 
 import pytest
 
+from brain.interrupts.budget import Meter
 from brain.journaled_model import ModelAnswer, ModelWarnings
+from brain.lifecycle.termination import count_usage
 from starling.core.errors import (
     BudgetExhaustedError,
     DeadlineExceededError,
     JournalDivergedError,
     LLMInvalidResponse,
+    LLMServerError,
+    ModelError,
     SuspendedError,
 )
-from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole
-from tests.support.in_memory_run import make_execution, make_run, stored_interrupt
+from starling.core.llm import FailedAttempt, Message, ModelReply, ModelRequest, ModelRole
+from tests.support.in_memory_run import ScriptedAnswer, make_execution, make_run, stored_interrupt
 
 REVIEW, CALL = ModelRequest(ModelRole.REASONING, ()), ModelRequest(ModelRole.ROUTER, ())
 GONE, SKIPPED = "Model a: it can't be reached.", "Model a is skipped for a while because it did not answer recently."
 HELLO = ModelRequest(ModelRole.REASONING, (Message("user", "Hi."),), timeout=600.0)
+BUSY = LLMServerError("scripted:small", "busy")
+FAILED = FailedAttempt(BUSY.model, BUSY.code, BUSY.reason)
 UNREADABLE = LLMInvalidResponse("scripted:small", "the answer is empty")
 
 
@@ -61,6 +68,48 @@ async def test_unreadable_answer_is_recorded_with_its_fault() -> None:
 
     assert (asked.fault, asked.replayed) == ("the answer is empty", False)
     assert (replayed.fault, replayed.replayed, second.model.requests) == ("the answer is empty", True, [])
+
+
+@pytest.mark.parametrize(
+    ("answers", "calls"),
+    [
+        (("Hello.",), 1),
+        ((FAILED, "Hello."), 2),
+        ((FAILED, FAILED, BUSY), 2),  # the last failure is reported and raised
+        ((FAILED, UNREADABLE), 2),
+    ],
+)
+async def test_failed_attempts_count_as_model_calls_also_after_a_crash(
+    answers: tuple[ScriptedAnswer, ...], calls: int
+) -> None:
+    execution, counted = make_execution(*answers, *answers), Meter()
+
+    for _ in range(2):
+        with contextlib.suppress(ModelError):
+            await execution.context.model.ask("t1", 0, HELLO)
+    count_usage(counted, execution.sink.entries, 0)
+
+    assert execution.context.budget.meter.model_calls == counted.model_calls == 2 * calls
+    assert len([step for step in execution.sink.steps if step.type == "llm_call"]) == 2 * calls
+    assert len({(entry.kind, entry.position, entry.index) for entry in execution.sink.entries}) >= (calls > 1)
+
+
+async def test_unreadable_answer_counts_as_one_model_call_with_its_failed_attempts() -> None:
+    execution = make_execution(FAILED, UNREADABLE)
+
+    await execution.context.model.ask_tolerantly("t1", 0, HELLO)
+
+    assert execution.context.budget.meter.model_calls == 2
+
+
+async def test_announced_wait_is_a_warning_before_the_answer_and_not_repeated_after_it() -> None:
+    waits = "Model scripted:small is rate limited, again in 20 s."
+    execution = make_execution(replace(FAILED, warning=waits), ModelReply("Hello.", warnings=(waits,)))
+
+    await execution.context.model.ask("t1", 0, HELLO)
+
+    assert [event["message"] for event in execution.events("warning")] == [waits]
+    assert [step.type for step in execution.sink.steps] == ["llm_call", "warning", "llm_call"]
 
 
 async def test_streamed_answer_is_recorded_and_replayed_whole() -> None:

@@ -4,9 +4,9 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Protocol
 
-from starling.core.errors import LLMInvalidResponse
+from starling.core.errors import LLMInvalidResponse, ModelError
 from starling.core.json import canonical
-from starling.core.llm import Message, ModelReply, ModelRequest, ResponseSchema, TextDelta
+from starling.core.llm import FailedAttempt, Message, ModelReply, ModelRequest, ResponseSchema, TextDelta
 
 type ReplyStream = AsyncGenerator[TextDelta | ModelReply, None]
 
@@ -26,6 +26,12 @@ class ChatModel(Protocol):
     def stream_respond(self, request: ModelRequest) -> ReplyStream:
         """Yield text as it arrives, then the complete `ModelReply`, within `request.timeout` seconds."""
         ...
+
+
+def report_failed_attempt(request: ModelRequest, error: ModelError, warning: str = "") -> None:
+    """Tell the caller of `request` that an attempt failed; `warning` is for the user, at once."""
+    if request.on_failed_attempt is not None:
+        request.on_failed_attempt(FailedAttempt(error.model, error.code, error.reason, warning))
 
 
 def with_schema_in_prompt(messages: tuple[Message, ...], response: ResponseSchema) -> tuple[Message, ...]:

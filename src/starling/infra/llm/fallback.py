@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from starling.core.clock import Clock, Deadline
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError, LLMTimeout, ModelError
 from starling.core.llm import ModelReply, ModelRequest
-from starling.infra.llm.chat_model import ChatModel
+from starling.infra.llm.chat_model import ChatModel, report_failed_attempt
 
 _RETRIES = 2
 _DEGRADED_SECONDS = 60.0
@@ -91,18 +91,22 @@ class FallbackChain:
         return replace(reply, warnings=(*self._warnings, *reply.warnings)) if self._warnings else reply
 
     async def recover(self, error: ModelError) -> None:
-        """Prepare the next attempt after `error`, with a wait if needed; raise `error` if there is none."""
+        """Prepare the next attempt after `error`, with a wait if needed; raise `error` if there is none.
+
+        The failed attempt is reported before the wait. An invalid response is an answer, not a failed attempt.
+        """
         if isinstance(error, LLMInvalidResponse):
             raise error
-        if isinstance(error, LLMTimeout):
-            self._health.degrade(self.model.name)
-        self._warn(error.message)
         pause = self._pause(error)
-        if _is_retryable(error) and self._retries < _RETRIES and self._can_wait(pause):
+        retries = _is_retryable(error) and self._retries < _RETRIES and self._can_wait(pause)
+        announced = _announced_wait(error, pause) if retries else ""
+        self._warn(announced or error.message)
+        report_failed_attempt(self._request, error, announced)
+        if retries:
             self._retries += 1
             await asyncio.sleep(pause)
             return
-        if isinstance(error, LLMConnectionError):
+        if isinstance(error, LLMConnectionError | LLMTimeout):
             self._health.degrade(self.model.name)
         if not self._select_next():
             raise error
@@ -140,6 +144,14 @@ class FallbackChain:
             if candidate not in healthy:
                 self._warn(f"Model {candidate.model.name} is skipped for a while because it did not answer recently.")
         return healthy
+
+
+def _announced_wait(error: ModelError, seconds: float) -> str:
+    """Return what the user is told before a wait that the endpoint asked for; empty for any other wait."""
+    if not isinstance(error, LLMServerError) or error.retry_after is None:
+        return ""
+    state = "is rate limited" if error.status == 429 else f"answered {error.status}"
+    return f"Model {error.model} {state}, again in {seconds:.3g} s."
 
 
 def _is_retryable(error: ModelError) -> bool:

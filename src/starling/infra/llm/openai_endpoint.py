@@ -10,7 +10,7 @@ from yarl import URL
 from starling.core.errors import LLMInvalidResponse, LLMServerError, ModelError
 from starling.core.llm import ModelReply, ModelRequest, TextDelta
 from starling.infra.llm.chat_completions import RequestWriter, error_text, read_reply
-from starling.infra.llm.chat_model import ReplyStream, checked_reply
+from starling.infra.llm.chat_model import ReplyStream, checked_reply, report_failed_attempt
 from starling.infra.llm.endpoint_capabilities import EVERYTHING, Dialect, used_features, without_refused
 from starling.infra.llm.error_mapping import excerpt, status_failure, transport_failure
 from starling.infra.llm.lenient_json import loads_object
@@ -88,6 +88,7 @@ class EndpointModel:
                 return response
             refusal = await self._refusal(response, deadline)
             dialect = _reduced(dialect, request, refusal, stream=stream)
+            report_failed_attempt(request, refusal)
 
     async def _whole(self, response: aiohttp.ClientResponse, request: ModelRequest, deadline: float) -> ModelReply:
         data = await self._body(response, _BODY_LIMIT, deadline)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError, LLMTimeout
-from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, TextDelta
+from starling.core.llm import FailedAttempt, Message, ModelReply, ModelRequest, ModelRole, TextDelta
 from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.openai_endpoint import Endpoint, EndpointModel, open_session
 from tests.support.model_script import Answer, Rule, Script, When
@@ -141,6 +141,35 @@ async def test_retry_wait_longer_than_the_time_limit_is_not_started(setting: Set
         await setting.models().respond(ASKED)
 
     assert setting.asked() == ["first"]
+
+
+async def test_failed_attempts_are_reported_as_they_happen(setting: Setting) -> None:
+    setting.answers("first", Answer(status=429, headers={"Retry-After": "0.01"}, body="slow down"), nth=1)
+    setting.answers("first", BUSY, nth=1)
+    setting.answers("first", Answer(status=401, body="no"), nth=1)
+    setting.answers("second", Answer("Hello."))
+    reported: list[tuple[FailedAttempt, int]] = []
+
+    def on_failed_attempt(attempt: FailedAttempt) -> None:
+        reported.append((attempt, len(setting.asked())))
+
+    reply = await setting.models(setting.second).respond(replace(ASKED, on_failed_attempt=on_failed_attempt))
+
+    waits = "Model local:first is rate limited, again in 0.01 s."
+    assert [(attempt.reason[-7:], attempt.warning, sent) for attempt, sent in reported] == [
+        ("ow down", waits, 1), ("3: busy", "", 2), ("401: no", "", 3),
+    ]  # fmt: skip
+    assert reply.warnings[0] == waits
+
+
+async def test_last_failed_attempt_is_reported_before_its_error_is_raised(setting: Setting) -> None:
+    setting.answers("first", BUSY)
+    reported: list[FailedAttempt] = []
+
+    with pytest.raises(LLMServerError):
+        await setting.models().respond(replace(ASKED, on_failed_attempt=reported.append))
+
+    assert len(reported) == 3
 
 
 async def test_long_retry_wait_is_skipped_if_another_model_is_available(setting: Setting) -> None:

@@ -7,7 +7,16 @@ import pytest
 from aiohttp import ClientSession
 
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError, ModelError
-from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, ResponseSchema, TextDelta, TokenUsage
+from starling.core.llm import (
+    FailedAttempt,
+    Message,
+    ModelReply,
+    ModelRequest,
+    ModelRole,
+    ResponseSchema,
+    TextDelta,
+    TokenUsage,
+)
 from starling.infra.llm.openai_endpoint import Endpoint, EndpointModel, open_session
 from tests.support.model_script import Answer, Body, Rule, Script
 from tests.support.model_server import ModelServer
@@ -144,16 +153,17 @@ def refusing(word: str, is_used: Callable[[Body], bool]) -> Callable[[Body], Ans
 async def test_refused_feature_is_omitted_and_remembered(
     session: ClientSession, word: str, is_used: Callable[[Body], bool]
 ) -> None:
-    answer = refusing(word, is_used)
+    answer, reported = refusing(word, is_used), list[FailedAttempt]()
 
     async def respond(body: Body) -> Answer:
         return answer(body)
 
     async with ModelServer(respond) as server:
         client = model(server, session)
-        asked = replace(ASKED, response=OPEN, max_tokens=50)
+        asked = replace(ASKED, response=OPEN, max_tokens=50, on_failed_attempt=reported.append)
         replies = [[item async for item in client.stream_respond(asked)][-1] for _ in range(2)]
 
+    assert len(server.bodies) == 2 + len(reported)
     assert [reply.content for reply in replies if isinstance(reply, ModelReply)] == ['{"status": "fine"}'] * 2
     assert not is_used(server.bodies[-1])
     assert sum(map(is_used, server.bodies)) == len(server.bodies) - 2

@@ -1,0 +1,55 @@
+"""Failed attempts of one model call: counted as model calls, recorded as steps, announced before a wait."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from brain.durability.journal import Journal
+from brain.interrupts.budget import Meter
+from brain.recorder import RunRecorder
+from starling.core.errors import LLMInvalidResponse, ModelError
+from starling.core.llm import FailedAttempt, ModelRole
+from starling.core.runs import Step
+
+
+@dataclass(slots=True)
+class FailedAttempts:
+    """Observes one model call. `count` is how many of its attempts failed, `announced` what the user was told."""
+
+    path: str
+    role: ModelRole
+    meter: Meter
+    recorder: RunRecorder
+    count: int = 0
+    announced: list[str] = field(default_factory=list[str])
+
+    def add(self, attempt: FailedAttempt) -> None:
+        """Count and record an attempt, and tell the user at once what the next one waits for."""
+        self.count += 1
+        self.meter.model_calls += 1
+        self.recorder.step(
+            Step(
+                type="llm_call",
+                description=f"{self.path}: asked {attempt.model}, which failed: {attempt.reason}",
+                metadata={
+                    "model_role": self.role.value,
+                    "model": attempt.model,
+                    "error": attempt.code,
+                    "path": self.path,
+                },
+            )
+        )
+        if attempt.warning:
+            self.announced.append(attempt.warning)
+            self.recorder.warn("model", attempt.warning)
+
+    @contextmanager
+    def journalled(self, journal: Journal, position: int) -> Generator[None]:
+        """Record the count in the journal if the call ends without an answer that is recorded there."""
+        try:
+            yield
+        except ModelError as error:
+            if isinstance(error, LLMInvalidResponse):
+                self.add(FailedAttempt(error.model, error.code, error.reason))
+            journal.append(self.path, "failed_call", {"failed_attempts": self.count}, position)
+            raise
