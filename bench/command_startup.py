@@ -9,7 +9,7 @@ from time import perf_counter
 import aiohttp
 
 from bench.figures import Figure
-from bench.harness import Stage
+from bench.harness import BenchSetup
 from bench.line_process import python, running
 from bench.platform_process import Place, answered, free_port, up
 
@@ -25,12 +25,12 @@ uvicorn.run(app, port=int(sys.argv[1]), log_level="error")
 """
 
 
-async def measure(stage: Stage) -> list[Figure]:
+async def measure(setup: BenchSetup) -> list[Figure]:
     """Measure `starling --help` and `starling up`."""
-    stage.say("Starts")
+    setup.say("Starts")
     ours, bare = await _help_times()
     figure = Figure("cli.help_ms", ours, "ms", bare, "python -c 'import typer'")
-    place = stage.place("starts")
+    place = setup.place("starts")
     async with up(place):
         pass  # makes the data
     ours, bare = await _ready_times(place)

@@ -38,8 +38,8 @@ class ModelControl:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """Where a part of the bench is played."""
+class BenchSetup:
+    """What a part of the benchmark measures with: a folder, the model, and where progress is printed."""
 
     folder: Path
     model: ModelControl
@@ -57,10 +57,10 @@ class Stage:
 
 
 @asynccontextmanager
-async def open_stage(folder: Path, console: Console) -> AsyncGenerator[Stage]:
+async def open_setup(folder: Path, console: Console) -> AsyncGenerator[BenchSetup]:
     """Start the model."""
     async with running(python("-m", "bench.benchmark_model")) as process, aiohttp.ClientSession() as session:
-        yield Stage(folder, ModelControl(await line_of(process), session), console)
+        yield BenchSetup(folder, ModelControl(await line_of(process), session), console)
 
 
 def _servers() -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from bench.figures import Figure
-from bench.harness import Stage
+from bench.harness import BenchSetup
 from bench.line_process import python, running
 from bench.platform_process import Place, Platform, answered, free_port, up
 
@@ -27,10 +27,10 @@ SERVERS = 300
 _REPETITIONS = 3
 
 
-async def measure(stage: Stage) -> list[Figure]:
+async def measure(setup: BenchSetup) -> list[Figure]:
     """Measure a platform with 300 servers next to the same platform with one of them."""
-    stage.say(f"{SERVERS} servers")
-    place = stage.place("many")
+    setup.say(f"{SERVERS} servers")
+    place = setup.place("many")
     async with _server() as url:
         few = await _measured(place, url, 1)
         many = await _measured(place, url, SERVERS)

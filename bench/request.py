@@ -17,7 +17,7 @@ import psutil
 
 from bench import figures
 from bench.figures import Figure
-from bench.harness import ModelControl, Stage
+from bench.harness import BenchSetup, ModelControl
 from bench.line_process import ask, line_of, python, running
 from bench.platform_process import Cpu, Place, Platform, Timing, up
 
@@ -182,11 +182,11 @@ async def _lane(platform: Platform) -> None:
         await platform.run()
 
 
-async def measure(stage: Stage) -> list[Figure]:
+async def measure(setup: BenchSetup) -> list[Figure]:
     """Measure one request after another, then many at once, next to the bare loop."""
-    place, model = stage.place("request"), stage.model
+    place, model = setup.place("request"), setup.model
     async with up(place) as (platform, _):
-        stage.say("One run, to see what it asks the model")
+        setup.say("One run, to see what it asks the model")
         recorded = await _recorded(platform, model)
         (place.folder / "requests.json").write_bytes(orjson.dumps([call["body"] for call in recorded]))
         async with (
@@ -196,11 +196,11 @@ async def measure(stage: Stage) -> list[Figure]:
             bench = Bench(platform, bare, served)
             await model.delay(0)
             await _warm_up(bench)
-            stage.say(f"{ROUNDS} rounds of {RUNS} runs, one after another")
+            setup.say(f"{ROUNDS} rounds of {RUNS} runs, one after another")
             one = await _one_request(bench)
-            stage.say(f"{_IDLE_SECONDS} seconds with nothing to do")
+            setup.say(f"{_IDLE_SECONDS} seconds with nothing to do")
             one.append(await _idle(platform))
-            stage.say(f"{TOGETHER} runs at once, {DELAY_MS} ms for each model call")
+            setup.say(f"{TOGETHER} runs at once, {DELAY_MS} ms for each model call")
             await model.delay(DELAY_MS)
             share = await _throughput(bench, figures.depth((call["begun"], call["ended"]) for call in recorded))
     await model.delay(0)

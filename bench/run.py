@@ -23,7 +23,7 @@ from bench import (
     worker_scaling,
 )
 from bench.figures import Figure
-from bench.harness import Stage, open_stage
+from bench.harness import BenchSetup, open_setup
 from bench.line_process import HERE
 
 _RESULTS = HERE / "results.jsonl"
@@ -34,7 +34,7 @@ class Part:
     """Measures some figures, all at once."""
 
     names: tuple[str, ...]
-    measure: Callable[[Stage], Awaitable[Sequence[Figure]]]
+    measure: Callable[[BenchSetup], Awaitable[Sequence[Figure]]]
 
 
 PARTS = (
@@ -60,8 +60,8 @@ def chosen(names: Sequence[str]) -> list[Part]:
 
 
 async def _measure(parts: Sequence[Part], folder: Path, console: Console) -> list[Figure]:
-    async with open_stage(folder, console) as stage:
-        return [figure for part in parts for figure in await part.measure(stage)]
+    async with open_setup(folder, console) as setup:
+        return [figure for part in parts for figure in await part.measure(setup)]
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from bench.figures import Figure
-from bench.harness import Stage
+from bench.harness import BenchSetup
 from bench.platform_process import Platform, up
 from starling.core.events import Done, Thinking, Usage
 from starling.core.runs import RunResult
@@ -45,9 +45,9 @@ FROM jsonb_to_recordset(%s) AS item (seq bigint, type text, data jsonb)"""
 _threads = count(1)
 
 
-async def measure_events(stage: Stage) -> list[Figure]:
+async def measure_events(setup: BenchSetup) -> list[Figure]:
     """Measure events from a run's writer over Postgres to a reader of the same process, next to bare INSERTs."""
-    stage.say(f"{WRITERS} runs that write {FLUSHES * EVENTS_EACH:,} events each")
+    setup.say(f"{WRITERS} runs that write {FLUSHES * EVENTS_EACH:,} events each")
     with tempfile.TemporaryDirectory(prefix="starling-bench-") as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -111,22 +111,22 @@ async def _insert(url: str) -> None:
             await connection.execute(_INSERT, (run_id, Jsonb(rows)))
 
 
-async def measure_readers(stage: Stage) -> list[Figure]:
+async def measure_readers(setup: BenchSetup) -> list[Figure]:
     """Measure other routes while 1,000 readers wait for news and 20 runs go on, next to the same with nobody there."""
-    stage.say(f"{READERS:,} idle readers and {GOING_ON} runs")
+    setup.say(f"{READERS:,} idle readers and {GOING_ON} runs")
     _allow_files()
     limits = orjson.dumps({"run_seconds": 3_600, "model_call_seconds": 3_600}).decode()
-    place = stage.place("readers", STARLING_LIMITS=limits, STARLING_RATE_PER_MINUTE="1000000")
+    place = setup.place("readers", STARLING_LIMITS=limits, STARLING_RATE_PER_MINUTE="1000000")
     async with up(place) as (platform, _), aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         await platform.run("seen")
-        await stage.model.delay(3_600_000)
+        await setup.model.delay(3_600_000)
         held = [await _accepted(session, platform.url) for _ in range(HELD)]
-        await stage.model.waiting(HELD)
-        await stage.model.delay(DELAY_MS)
+        await setup.model.waiting(HELD)
+        await setup.model.delay(DELAY_MS)
         alone = await _times(session, platform.url, held)
         async with _reading(session, platform.url, held), _going_on(platform):
             crowded = await _times(session, platform.url, held)
-        await stage.model.delay(0)
+        await setup.model.delay(0)
     against = f"with nobody else; median {median(crowded):.1f} ms"
     return [Figure("api.p95_ms_1000_streams", _p95(crowded), "ms", _p95(alone), against)]
 

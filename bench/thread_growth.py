@@ -10,7 +10,7 @@ from pathlib import Path
 from psycopg import AsyncConnection
 
 from bench.figures import Figure
-from bench.harness import Stage
+from bench.harness import BenchSetup
 from bench.platform_process import up
 from bench.table_sizes import checkpoint_bytes, thread_sizes
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
@@ -37,10 +37,10 @@ _ANSWER = "the answer"
 _THREAD = "a long conversation"
 
 
-async def measure_thread(stage: Stage) -> list[Figure]:
+async def measure_thread(setup: BenchSetup) -> list[Figure]:
     """Measure a thread of 200 turns next to what it was after 100, twice: more than that would be growth of growth."""
-    stage.say(f"{2 * TURNS} turns on one thread")
-    async with up(stage.place("thread")) as (platform, _):
+    setup.say(f"{2 * TURNS} turns on one thread")
+    async with up(setup.place("thread")) as (platform, _):
         halves: list[dict[str, tuple[int, int]]] = []
         for _ in range(2):
             for _ in range(TURNS):
@@ -56,9 +56,9 @@ async def measure_thread(stage: Stage) -> list[Figure]:
     ]
 
 
-async def measure_checkpoints(stage: Stage) -> list[Figure]:
+async def measure_checkpoints(setup: BenchSetup) -> list[Figure]:
     """Measure the most that the checkpoints of a run take while it goes on, next to those that it ends with."""
-    stage.say(f"A run with {TASKS} tasks")
+    setup.say(f"A run with {TASKS} tasks")
     script = ScriptedModel()
     async with _platform(script) as (platform, url):
         key = await platform.accept("How is everything?")

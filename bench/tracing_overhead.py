@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from bench.figures import Figure
-from bench.harness import Stage
+from bench.harness import BenchSetup
 from bench.platform_process import Platform, free_port, up
 
 NAMES = ("tracing.overhead_ratio",)
@@ -22,11 +22,11 @@ class _Side:
         self.done.append((await self.platform.run()).done)
 
 
-async def measure(stage: Stage) -> list[Figure]:
+async def measure(setup: BenchSetup) -> list[Figure]:
     """Measure how much longer a run takes with spans than without; the two take turns, run by run."""
-    stage.say("Spans that nobody takes")
-    place = stage.place("plain")
-    beside = stage.place("traced", OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{free_port()}")
+    setup.say("Spans that nobody takes")
+    place = setup.place("plain")
+    beside = setup.place("traced", OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{free_port()}")
     async with up(place) as (plain, _), up(beside) as (traced, _):
         await _in_turns(_Side(plain), _Side(traced), _WARM_UP)
         before = plain.cpu().server, traced.cpu().server

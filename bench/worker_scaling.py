@@ -14,7 +14,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from bench.figures import Figure
-from bench.harness import Stage
+from bench.harness import BenchSetup
 from bench.line_process import python, running
 from bench.platform_process import REQUEST, STARLING, Place, answered, free_port
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
@@ -60,9 +60,9 @@ class Fleet:
 
 
 @asynccontextmanager
-async def _fleet(stage: Stage, name: str, **extra: str) -> AsyncGenerator[tuple[Fleet, str]]:
+async def _fleet(setup: BenchSetup, name: str, **extra: str) -> AsyncGenerator[tuple[Fleet, str]]:
     """Start Postgres and an API; gives the database's address too."""
-    place = stage.place(name, **extra)
+    place = setup.place(name, **extra)
     with EmbeddedPostgres(place.data, explicit=True) as postgres:
         await upgrade(postgres.url)
         place = Place(place.folder, place.model_url, {**place.extra, "DATABASE_URL": postgres.url})
@@ -76,10 +76,10 @@ async def _fleet(stage: Stage, name: str, **extra: str) -> AsyncGenerator[tuple[
             yield Fleet(url, place, session), postgres.url
 
 
-async def measure_pickup(stage: Stage) -> list[Figure]:
+async def measure_pickup(setup: BenchSetup) -> list[Figure]:
     """Measure from a run's acceptance to its claim by another process, next to a NOTIFY between two connections."""
-    stage.say("Runs that another process picks up")
-    async with _fleet(stage, "pickup") as (fleet, url), fleet.worker():
+    setup.say("Runs that another process picks up")
+    async with _fleet(setup, "pickup") as (fleet, url), fleet.worker():
         for _ in range(PICKUPS // 4):
             await fleet.run("warm-up")
         for _ in range(PICKUPS):
@@ -105,19 +105,19 @@ async def _notify_times(url: str) -> list[float]:
     return times
 
 
-async def measure_speedup(stage: Stage) -> list[Figure]:
+async def measure_speedup(setup: BenchSetup) -> list[Figure]:
     """Measure how many runs two workers do in the time in which one does one, where models are what takes time."""
-    stage.say(f"One worker and two, {SLOTS} runs at once each, {DELAY_MS} ms for each model call")
+    setup.say(f"One worker and two, {SLOTS} runs at once each, {DELAY_MS} ms for each model call")
     limits = orjson.dumps({"runs_per_worker": SLOTS}).decode()
-    async with _fleet(stage, "workers", STARLING_LIMITS=limits) as (fleet, _), AsyncExitStack() as workers:
+    async with _fleet(setup, "workers", STARLING_LIMITS=limits) as (fleet, _), AsyncExitStack() as workers:
         await workers.enter_async_context(fleet.worker())
         await fleet.run("warm-up")
-        await stage.model.delay(DELAY_MS)
+        await setup.model.delay(DELAY_MS)
         one = await _runs_a_second(fleet)
         await workers.enter_async_context(fleet.worker())
         await asyncio.gather(*(fleet.run("warm-up") for _ in range(2 * SLOTS)))
         two = await _runs_a_second(fleet)
-    await stage.model.delay(0)
+    await setup.model.delay(0)
     against = f"one worker, {one:.1f} runs a second"
     return [Figure("runs.two_worker_speedup", two / one, "", 1.0, against)]
 

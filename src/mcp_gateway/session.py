@@ -218,7 +218,7 @@ class Session:
 
     def _unavailable(self) -> ServerUnavailableError:
         if isinstance(self._transport, ShimTransport):
-            known, remedy = self._transport.why(), _START_REMEDY
+            known, remedy = self._transport.end_reason(), _START_REMEDY
         else:
             known, remedy = "", _REACH_REMEDY
         reason = "; ".join(filter(None, (self._reason, known))) or "the session was closed"

@@ -137,13 +137,13 @@ class ShimTransport:
             with anyio.CancelScope(shield=True):
                 await self._end(process)
 
-    def why(self) -> str:
+    def end_reason(self) -> str:
         """Return the known reason for the end of the session, as part of an error message."""
         if self.failure:
             return self.failure
         parts = [f"it ended with exit code {self.exit_code}"] if self.exit_code is not None else []
         parts += [f"it wrote {self.garbage} lines to stdout that are no MCP messages"] if self.garbage else []
-        parts += [f"its last words: {self.stderr[-1]}"] if self.stderr else []
+        parts += [f"its last line on stderr: {self.stderr[-1]}"] if self.stderr else []
         return "; ".join(parts)
 
     async def _start(self) -> Process:

@@ -28,7 +28,7 @@ _FOR_EVER = 600.0  # seconds: whoever waited for a server that says nothing woul
 GOOD = [f"good{number}" for number in range(14)]
 BROKEN = {
     "missing": "was not found",
-    "crashing": "exit code 3; its last words: no such database: prod",
+    "crashing": "exit code 3; its last line on stderr: no such database: prod",
     "silent": "",  # what is said of it depends on when it is asked
     "garbage": "",
     "only-bad-schemas": "none of its tools can be used: 'bad': its inputSchema doesn't describe an object",

@@ -59,7 +59,7 @@ async def test_arguments_that_cant_be_sent_as_they_are_are_made_sendable(harness
         ("refusing", "tool_error", "internal_error", "a answered the call with error -32603: not today"),
         ("breaking-promise", "invalid_result", "invalid_result", "result.n: 'four' is not of type 'integer'"),
         ("no-result", "invalid_result", "invalid_result", "is not an MCP result"),
-        ("dying", "server_unavailable", "connection_lost", "exit code 7; its last words: out of luck"),
+        ("dying", "server_unavailable", "connection_lost", "exit code 7; its last line on stderr: out of luck"),
     ],
 )
 async def test_a_failed_call_returns_what_was_observed_and_why(

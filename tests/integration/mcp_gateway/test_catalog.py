@@ -130,7 +130,7 @@ async def test_a_server_that_cant_be_started_is_degraded_and_says_why(harness: G
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("crashing", "exit code 3; its last words: no such database: prod"),
+        ("crashing", "exit code 3; its last line on stderr: no such database: prod"),
         ("silent", "didn't answer within 1 s"),
         ("garbage", "didn't answer within 1 s; it wrote "),
         ("flood", "it wrote 10001 lines to stdout that are no MCP messages"),

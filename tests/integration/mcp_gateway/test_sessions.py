@@ -174,7 +174,7 @@ async def test_last_output_of_a_server_is_shown_without_secrets(harness: Gateway
     async with harness.gateway() as gateway:
         listing = await listed(gateway, python(SERVERS / "misbehaving.py", "crashing", env={"TOKEN": "${TOKEN}"}))
 
-    assert "its last words: no ***" in listing.error
+    assert "its last line on stderr: no ***" in listing.error
 
 
 async def test_a_failed_warm_up_logs_nothing(harness: GatewayHarness, caplog: pytest.LogCaptureFixture) -> None:

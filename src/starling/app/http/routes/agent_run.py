@@ -62,7 +62,7 @@ class ProcessResult(BaseModel):
 
 @router.post(
     "/v1/agent/run",
-    summary="Ask, and read along",
+    summary="Run and stream events",
     response_class=EventStream,
     responses={
         200: {
@@ -85,7 +85,7 @@ async def run(
 @router.post(
     "/process",
     response_model=ProcessResult,
-    summary="Ask, and wait for the whole result",
+    summary="Run and return the whole result",
     responses={202: {"model": RunWaits, "description": "The run waits for somebody: `/resume` answers it."}},
 )
 async def process(

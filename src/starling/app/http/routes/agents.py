@@ -143,7 +143,7 @@ async def list_agents(services: FromServices, caller: Caller) -> Agents:
     return Agents.model_validate(await services.agents.list(caller))
 
 
-@router.post("", status_code=201, summary="Make an agent", responses={422: {"model": Problem}})
+@router.post("", status_code=201, summary="Create an agent", responses={422: {"model": Problem}})
 async def create(config: LLMAgentConfig, request: Request, services: FromServices, caller: TeamCaller) -> Created:
     """Make an agent, or a new version of it. Runs that are accepted from now on know it; it can't do more than you."""
     return Created.model_validate(await services.agents.create(caller, config, _actor(caller, request)))

@@ -37,7 +37,7 @@ class Waiting(BaseModel):
     next: str | None
 
 
-@router.get("", summary="What waits for somebody?", responses={422: {"model": Problem}})
+@router.get("", summary="List open interrupts", responses={422: {"model": Problem}})
 async def waiting(services: FromServices, caller: Caller, wanted: Annotated[WaitingQuery, Query()]) -> Waiting:
     """List what your runs wait for."""
     run, after = (str(given) if given else None for given in (wanted.run_id, wanted.after))
@@ -48,7 +48,7 @@ async def waiting(services: FromServices, caller: Caller, wanted: Annotated[Wait
     return Waiting(interrupts=[OpenInterrupt.of(item) for item in shown], next=shown[-1].id if more else None)
 
 
-@router.post("/{interrupt_id}", status_code=202, summary="Answer one", responses=_REFUSALS)
+@router.post("/{interrupt_id}", status_code=202, summary="Answer an interrupt", responses=_REFUSALS)
 async def answer(
     interrupt_id: UUID, reply: Reply, request: Request, services: FromServices, caller: Caller
 ) -> RunWaits:

@@ -70,7 +70,7 @@ class RunArtifacts(BaseModel):
     artifacts: list[RunArtifact]
 
 
-@router.get("/{run_id}/artifacts", summary="Which results of a run were too long?")
+@router.get("/{run_id}/artifacts", summary="List a run's artifacts")
 async def artifacts(run_id: UUID, services: FromServices, caller: Caller) -> RunArtifacts:
     """List what is kept whole of results that models saw only the beginning of."""
     key = RunKey(caller.tenant, str(run_id))

@@ -49,13 +49,13 @@ class Readiness(BaseModel):
     servers: list[ServerHealth]
 
 
-@router.get("/health", summary="Does the process live?")
+@router.get("/health", summary="Liveness")
 async def health(_: OptionalCaller) -> Health:
     """Answer without touching anything."""
     return Health()
 
 
-@router.get("/ready", summary="Can it take work?", responses={503: {"model": Problem}})
+@router.get("/ready", summary="Readiness", responses={503: {"model": Problem}})
 async def ready(api: FromAppState, caller: OptionalCaller) -> Readiness:
     """Ask Postgres. Admins are told which servers are degraded and why; keys for servers, of those of their tenant.
 

@@ -72,13 +72,13 @@ class Switches(BaseModel):
     switches: list[Switch]
 
 
-@router.get("", summary="What is switched off?")
+@router.get("", summary="List kill switches")
 async def every(_: Admin, services: FromServices) -> Switches:
     """List what is switched off."""
     return Switches(switches=[Switch.of(found) for found in await services.switches.every()])
 
 
-@router.put("", summary="Switch something off")
+@router.put("", summary="Create a kill switch")
 async def off(wanted: SwitchOff, request: Request, caller: Admin, services: FromServices) -> SwitchedOff:
     """Let no tool be called any more by an agent, of a server or for a tenant: within two seconds, in every run.
 
@@ -91,7 +91,7 @@ async def off(wanted: SwitchOff, request: Request, caller: Admin, services: From
     return SwitchedOff(**dict(switch), known=await services.switch_targets.missing(target) is None)
 
 
-@router.delete("", status_code=204, summary="Switch it on again", responses={404: {"model": Problem}})
+@router.delete("", status_code=204, summary="Delete a kill switch", responses={404: {"model": Problem}})
 async def on(
     kind: Annotated[SwitchKind, Query()],
     name: Annotated[Name, Query()],

@@ -10,7 +10,7 @@ router = APIRouter(tags=["health"])
 
 @router.get(
     "/metrics",
-    summary="What Prometheus collects",
+    summary="Metrics",
     response_class=Response,
     responses={200: {"content": {"text/plain": {}}, "description": "Metrics in Prometheus' text format."}},
 )

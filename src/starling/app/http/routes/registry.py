@@ -135,14 +135,14 @@ class Epochs(BaseModel):
     epochs: list[EpochSummary]
 
 
-@router.get("", summary="Which epochs are there?")
+@router.get("", summary="List epochs")
 async def epochs(_: Admin, services: FromServices, wanted: Annotated[ListQuery, Query()]) -> Epochs:
     """List the latest epochs."""
     found = await services.epochs.latest(wanted.limit)
     return Epochs(epochs=[EpochSummary.model_validate(asdict(record)) for record in found])
 
 
-@router.post("/plan", summary="What would a reload change?")
+@router.post("/plan", summary="Plan a reload")
 async def plan(
     _document: ServersDocument, request: Request, _: Admin, services: FromServices, how: Annotated[HowToRead, Query()]
 ) -> Report:
@@ -151,7 +151,7 @@ async def plan(
         return Report.of(await services.registry.plan(await _config(request), relist=how.relist))
 
 
-@router.post("/reload", summary="Make the servers of files be these")
+@router.post("/reload", summary="Reload the registry")
 async def reload(
     _document: ServersDocument,
     request: Request,
@@ -165,7 +165,7 @@ async def reload(
         return Report.of(await services.registry.reload(config, actor, relist=how.relist))
 
 
-@router.post("/rollback", summary="Go back to an earlier epoch", responses={404: {"model": Problem}})
+@router.post("/rollback", summary="Roll back to an earlier epoch", responses={404: {"model": Problem}})
 async def rollback(wanted: Rollback, request: Request, caller: Admin, services: FromServices) -> Report:
     """Make the servers of an earlier epoch those of a new one. Tenants keep the agents that they have."""
     return Report.of(await services.registry.rollback(wanted.number, _actor(caller, request)))

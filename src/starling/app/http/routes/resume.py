@@ -15,7 +15,7 @@ router = APIRouter(
 )
 
 
-@router.post("/{run_id}/resume", status_code=202, summary="Answer what a run waits for")
+@router.post("/{run_id}/resume", status_code=202, summary="Answer a run's interrupts")
 async def resume(run_id: UUID, replies: Replies, request: Request, services: FromServices, caller: Caller) -> RunWaits:
     """Answer any of the run's interrupts, all or none of these: it goes on with what it then knows.
 

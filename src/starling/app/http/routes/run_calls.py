@@ -86,7 +86,7 @@ class Calls(BaseModel):
     calls: list[EffectfulCall]
 
 
-@router.get("/{run_id}/calls", summary="What did a run do outside?", responses={422: {"model": Problem}})
+@router.get("/{run_id}/calls", summary="List a run's calls with effects", responses={422: {"model": Problem}})
 async def calls(run_id: UUID, services: FromServices, caller: Caller) -> Calls:
     """List the run's calls of tools that may change something, with where each of them stands."""
     key = RunKey(caller.tenant, str(run_id))

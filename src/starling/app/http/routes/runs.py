@@ -181,7 +181,7 @@ class RunPage(BaseModel):
 @router.post(
     "",
     status_code=202,
-    summary="Ask, and come back for the answer",
+    summary="Start a run in the background",
     responses={
         202: {"headers": {"Location": {"description": "Where the run is.", "schema": {"type": "string"}}}},
         409: {"model": Problem},
@@ -201,7 +201,7 @@ async def begin(
     return RunAccepted.of(accepted)
 
 
-@router.get("", summary="Which runs are there?", responses={422: {"model": Problem}})
+@router.get("", summary="List runs", responses={422: {"model": Problem}})
 async def latest(services: FromServices, caller: Caller, wanted: Annotated[RunQuery, Query()]) -> RunPage:
     """List runs, newest first."""
     which = RunFilter(wanted.thread_id, wanted.status, str(wanted.before) if wanted.before else None)
@@ -210,7 +210,7 @@ async def latest(services: FromServices, caller: Caller, wanted: Annotated[RunQu
     return RunPage(runs=[ListedRun.of(run) for run in shown], next=shown[-1].id if more else None)
 
 
-@router.get("/{run_id}", summary="How does a run stand?")
+@router.get("/{run_id}", summary="Show a run")
 async def show(run_id: UUID, services: FromServices, caller: Caller) -> RunState:
     """Tell where a run stands, what it waits for and, once it has ended, what came of it."""
     run = await services.listing.details(RunKey(caller.tenant, str(run_id)))
@@ -220,7 +220,7 @@ async def show(run_id: UUID, services: FromServices, caller: Caller) -> RunState
 
 @router.get(
     "/{run_id}/events",
-    summary="Read a run's events, from any point on",
+    summary="Stream a run's events",
     response_class=EventStream,
     responses={200: {"model": AnyEvent, "description": "The events that follow, up to `done`."}},
 )

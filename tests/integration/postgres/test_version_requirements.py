@@ -1,4 +1,4 @@
-"""What is too old is refused with what to do."""
+"""A Postgres, pgvector or schema that is too old is refused with a remedy."""
 
 import pytest
 

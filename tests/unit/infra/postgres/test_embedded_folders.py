@@ -1,4 +1,4 @@
-"""Where the embedded server's things may be, and for whom."""
+"""Folders, sockets and accounts of the embedded Postgres."""
 
 import os
 from pathlib import Path
