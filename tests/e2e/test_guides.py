@@ -10,8 +10,7 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from tests.support.command_line import new_workspace
-from tests.support.documented_commands import NOT_RUN, PAGES, blocks, is_shown, reason_not_to_run, unshown
-from tests.support.gateway_harness import SERVERS
+from tests.support.documented_commands import NOT_RUN, PAGES, ROOT, blocks, is_shown, reason_not_to_run, unshown
 from tests.support.guide_runner import GuideRunner
 from tests.support.model_server import ModelServer, offline_rules
 from tests.support.otlp_collector import Collector
@@ -24,10 +23,11 @@ pytestmark = pytest.mark.timeout(300)  # most commands are a process that import
 
 @pytest.fixture(scope="module")
 def shop() -> Generator[str]:
-    """The address of an MCP server over HTTP that stands in for those of others."""
-    with subprocess.Popen([sys.executable, SERVERS / "shop.py"], stdout=subprocess.PIPE, text=True) as process:
+    """The address of the shop of the examples, on a free port; it stands in for servers of others, too."""
+    command = [sys.executable, ROOT / "examples" / "servers" / "shop.py", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield f"http://127.0.0.1:{process.stdout.readline().strip()}/mcp"
+        yield process.stdout.readline().strip()
         process.kill()
 
 
@@ -53,6 +53,7 @@ def collector(portal: BlockingPortal) -> Generator[Collector]:
 @pytest.fixture(scope="module")
 def everywhere(shop: str, model: ModelServer, collector: Collector) -> Generator[GuideRunner]:
     stand_ins = {
+        "http://127.0.0.1:9100/mcp": shop,
         "https://shop.example/mcp": shop,
         "https://weather.example/mcp": shop,
         "http://localhost:9000/v1": model.url,
