@@ -8,10 +8,10 @@ import orjson
 from starling.core.errors import LLMInvalidResponse, LLMServerError
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelToolCall, ResponseSchema, TokenUsage, ToolSpec
 from starling.infra.fast_json import dumps
-from starling.infra.llm.chat_model import with_schema_in_prompt
-from starling.infra.llm.endpoint_capabilities import Dialect, Feature
+from starling.infra.llm.endpoint_capabilities import Dialect, Feature, schema_form
 from starling.infra.llm.error_mapping import excerpt, shortened
 from starling.infra.llm.lenient_json import as_count, as_items, as_object, as_text, loads_object
+from starling.infra.llm.request_forms import schema_tool, with_schema_in_prompt, with_tools_in_prompt
 from starling.infra.llm.strict_schema import strict_form
 
 _CACHED = 4_096
@@ -42,11 +42,14 @@ class RequestWriter:
         self._model = model
         self._tool = EncodingCache(_tool)
         self._schema = EncodingCache(_json_schema)
+        self._schema_tool = EncodingCache(_schema_tool)
 
     def write(self, request: ModelRequest, dialect: Dialect, *, stream: bool) -> bytes:
         """Return the body of `request`, using only features of `dialect`."""
-        messages = request.messages
-        if request.response is not None and Feature.JSON_SCHEMA not in dialect:
+        if request.tools and Feature.TOOLS not in dialect:
+            request = with_tools_in_prompt(request)
+        form, messages = schema_form(dialect, request), request.messages
+        if request.response is not None and form in (Feature.JSON_OBJECT, None):
             messages = with_schema_in_prompt(messages, request.response)
         body: dict[str, object] = {
             "model": self._model,
@@ -55,13 +58,21 @@ class RequestWriter:
         if request.tools:
             body["tools"] = orjson.Fragment(b"[%s]" % b",".join([self._tool(tool) for tool in request.tools]))
         if request.response is not None:
-            body |= self._response_format(request.response, dialect)
+            body |= self._demand(request.response, form)
         return orjson.dumps(body | _options(request, dialect, stream=stream))
 
-    def _response_format(self, response: ResponseSchema, dialect: Dialect) -> dict[str, object]:
-        if Feature.JSON_SCHEMA in dialect:
-            return {"response_format": orjson.Fragment(self._schema(response))}
-        return {"response_format": {"type": "json_object"}} if Feature.JSON_OBJECT in dialect else {}
+    def _demand(self, response: ResponseSchema, form: Feature | None) -> dict[str, object]:
+        """Return the parameters that ask for an answer by the schema."""
+        match form:
+            case Feature.JSON_SCHEMA:
+                return {"response_format": orjson.Fragment(self._schema(response))}
+            case Feature.SCHEMA_TOOL:
+                choice = {"type": "function", "function": {"name": response.name}}
+                return {"tools": [orjson.Fragment(self._schema_tool(response))], "tool_choice": choice}
+            case Feature.JSON_OBJECT:
+                return {"response_format": {"type": "json_object"}}
+            case _:
+                return {}
 
 
 def read_reply(model: str, body: dict[str, Any]) -> ModelReply:
@@ -153,6 +164,10 @@ def _encode_call(call: ModelToolCall) -> dict[str, object]:
 def _tool(tool: ToolSpec) -> object:
     function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     return {"type": "function", "function": function}
+
+
+def _schema_tool(response: ResponseSchema) -> object:
+    return _tool(schema_tool(response))
 
 
 def _json_schema(response: ResponseSchema) -> object:

@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from starling.core.errors import LLMInvalidResponse, ModelError
-from starling.core.json import canonical
-from starling.core.llm import FailedAttempt, Message, ModelReply, ModelRequest, ResponseSchema, TextDelta
+from starling.core.llm import FailedAttempt, ModelReply, ModelRequest, TextDelta
 
 type ReplyStream = AsyncGenerator[TextDelta | ModelReply, None]
 
@@ -32,18 +31,6 @@ def report_failed_attempt(request: ModelRequest, error: ModelError, warning: str
     """Tell the caller of `request` that an attempt failed; `warning` is for the user, at once."""
     if request.on_failed_attempt is not None:
         request.on_failed_attempt(FailedAttempt(error.model, error.code, error.reason, warning))
-
-
-def with_schema_in_prompt(messages: tuple[Message, ...], response: ResponseSchema) -> tuple[Message, ...]:
-    """Return `messages` with the schema in the system message, for models without structured output."""
-    demand = (
-        "Answer with exactly one JSON object and nothing else. It must fit this JSON schema:\n"
-        f"{canonical(response.schema)}"
-    )
-    if messages and messages[0].role == "system":
-        first = replace(messages[0], content=f"{messages[0].content}\n\n{demand}")
-        return (first, *messages[1:])
-    return (Message("system", demand), *messages)
 
 
 def checked_reply(reply: ModelReply, request: ModelRequest) -> ModelReply:

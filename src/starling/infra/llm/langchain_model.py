@@ -1,7 +1,7 @@
 """Models of all other providers, through LangChain. Imported only if one is configured: the import is slow."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -18,12 +18,29 @@ from starling.core.errors import (
     LLMTimeout,
     ModelError,
 )
-from starling.core.llm import Message, ModelReply, ModelRequest, ModelToolCall, ResponseSchema, TextDelta, TokenUsage
+from starling.core.llm import (
+    Message,
+    ModelReply,
+    ModelRequest,
+    ModelToolCall,
+    ResponseSchema,
+    TextDelta,
+    TokenUsage,
+    ToolSpec,
+)
 from starling.infra.fast_json import dumps
-from starling.infra.llm.chat_model import ReplyStream, checked_reply, with_schema_in_prompt
+from starling.infra.llm.chat_model import ReplyStream, checked_reply, report_failed_attempt
+from starling.infra.llm.endpoint_capabilities import Dialect, Feature, schema_form, used_features, without_refused
 from starling.infra.llm.error_mapping import shortened, status_failure
 from starling.infra.llm.lenient_json import as_object, as_text, loads_object
 from starling.infra.llm.model_selection import ModelName
+from starling.infra.llm.request_forms import (
+    answer_of_schema_tool,
+    calls_of_text,
+    schema_tool,
+    with_schema_in_prompt,
+    with_tools_in_prompt,
+)
 
 # Builds the provider's model for a temperature and a token limit, which LangChain takes at construction.
 type Build = Callable[[float, int | None], BaseChatModel]
@@ -31,7 +48,10 @@ type Build = Callable[[float, int | None], BaseChatModel]
 # Base classes of connection errors in providers' packages and their HTTP libraries.
 _CONNECTION_ERRORS = frozenset({"OSError", "TransportError", "ClientConnectionError", "APIConnectionError"})
 _KEYS = ("_API_KEY", "_API_TOKEN")  # suffixes of the variables with keys
-_FEATURE_REFUSALS = (400, 422)
+_DIALECT = frozenset(
+    {Feature.TOOLS, Feature.JSON_SCHEMA, Feature.SCHEMA_TOOL}
+)  # what is asked for otherwise if refused
+_SCHEMA_FORMS = frozenset({Feature.JSON_SCHEMA, Feature.SCHEMA_TOOL})  # not used in streams
 _CUT_OFF = frozenset({"length", "max_tokens", "MAX_TOKENS"})
 
 
@@ -65,7 +85,7 @@ class LangChainModel:
         self.name = name
         self._build = build
         self._built: dict[tuple[float, int | None], BaseChatModel] = {}
-        self._supports_structured_output = True
+        self._dialect = _DIALECT
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         """Return the complete answer within `request.timeout` seconds."""
@@ -74,39 +94,86 @@ class LangChainModel:
                 reply = await self._answer(request)
         except Exception as error:  # each provider's package has errors of its own
             raise self._failure(error) from error
-        return checked_reply(reply, request)
+        return reply
 
     async def stream_respond(self, request: ModelRequest) -> ReplyStream:
         """Yield text as it arrives, then the complete reply, within `request.timeout` seconds."""
         deadline = asyncio.get_running_loop().time() + request.timeout
-        stream: Any = self._prepared(request).astream(_messages(request))
-        whole: AIMessageChunk | None = None
-        try:
-            async with aclosing(stream):
-                while True:
-                    async with asyncio.timeout_at(deadline):
-                        chunk: AIMessageChunk | None = await anext(stream, None)
-                    if chunk is None:
-                        break
-                    whole = chunk if whole is None else whole + chunk
-                    if text := _text(chunk):
-                        yield TextDelta(text)
-        except Exception as error:  # as above
-            raise self._failure(error) from error
+        whole, text_was_sent = None, False
+        async for chunk in self._chunks(request, deadline):
+            whole = chunk if whole is None else whole + chunk
+            if (text := _text(chunk)) and not self._tools_in_prompt(request):  # else it may be calls
+                text_was_sent = True
+                yield TextDelta(text)
         if whole is None:
             raise LLMInvalidResponse(self.name, "the stream contained no answer.")
-        yield checked_reply(self._reply(whole), request)
+        reply = self._read(self._reply(whole), request)
+        if reply.content and not text_was_sent:
+            yield TextDelta(reply.content)
+        yield reply
+
+    async def _chunks(self, request: ModelRequest, deadline: float) -> AsyncGenerator[AIMessageChunk]:
+        """Yield the pieces of an answer; without what the endpoint refuses, if it refuses before the first piece."""
+        dialect = self._dialect - _SCHEMA_FORMS
+        while True:
+            begun = False
+            try:
+                stream: Any = self._runnable(request, dialect).astream(_messages(request, dialect))
+                async with aclosing(stream):
+                    while True:
+                        async with asyncio.timeout_at(deadline):
+                            chunk: AIMessageChunk | None = await anext(stream, None)
+                        if chunk is None:
+                            break
+                        begun = True
+                        self._dialect &= dialect | _SCHEMA_FORMS
+                        yield chunk
+                return
+            except Exception as error:  # as above
+                reduced = None if begun else self._without_refused(dialect, request, error)
+                if reduced is None:
+                    raise self._failure(error) from error
+                dialect = reduced
 
     async def _answer(self, request: ModelRequest) -> ModelReply:
-        if request.response is not None and not request.tools and self._supports_structured_output:
+        dialect = self._dialect
+        while True:
             try:
-                return await self._structured(request, request.response)
-            except NotImplementedError:
-                self._supports_structured_output = False
+                reply = await self._respond(request, dialect)
             except Exception as error:  # as above
-                if _status([*_causes(error)]) not in _FEATURE_REFUSALS:
+                reduced = self._without_refused(dialect, request, error)
+                if reduced is None:
                     raise
-        return self._reply(await self._prepared(request).ainvoke(_messages(request)))
+                dialect = reduced
+            else:
+                self._dialect &= dialect
+                return self._read(reply, request)
+
+    async def _respond(self, request: ModelRequest, dialect: Dialect) -> ModelReply:
+        if request.response is not None and schema_form(dialect, request) is Feature.JSON_SCHEMA and not request.tools:
+            return await self._structured(request, request.response)
+        return self._reply(await self._runnable(request, dialect).ainvoke(_messages(request, dialect)))
+
+    def _without_refused(self, dialect: Dialect, request: ModelRequest, error: Exception) -> Dialect | None:
+        """Return the dialect to try after `error`, which is reported; None if it is not about a feature."""
+        used = used_features(dialect, request, stream=False)
+        if isinstance(error, NotImplementedError):  # of a package for models without the feature
+            return dialect - {used[0]} if used else None
+        failure = self._failure(error)
+        if not isinstance(failure, LLMServerError):
+            return None
+        reduced = without_refused(dialect, used, failure.status, failure.reason)
+        if reduced is not None:
+            report_failed_attempt(request, failure)
+        return reduced
+
+    def _read(self, reply: ModelReply, request: ModelRequest) -> ModelReply:
+        """Return the reply as one to `request`, whatever form it was sent in."""
+        reply = calls_of_text(reply, request) if self._tools_in_prompt(request) else reply
+        return checked_reply(answer_of_schema_tool(reply, request), request)
+
+    def _tools_in_prompt(self, request: ModelRequest) -> bool:
+        return bool(request.tools) and Feature.TOOLS not in self._dialect
 
     async def _structured(self, request: ModelRequest, response: ResponseSchema) -> ModelReply:
         schema: dict[str, Any] = {"description": "The answer.", **response.schema, "title": response.name}
@@ -126,15 +193,13 @@ class LangChainModel:
             self._built[key] = model
         return self._built[key]
 
-    def _prepared(self, request: ModelRequest) -> Any:
+    def _runnable(self, request: ModelRequest, dialect: Dialect) -> Any:
         model = self._model(request)
-        if not request.tools:
-            return model
-        tools = [
-            {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-            for tool in request.tools
-        ]
-        return model.bind_tools([{"type": "function", "function": tool} for tool in tools])
+        if request.tools:
+            return model.bind_tools([_tool(tool) for tool in request.tools]) if Feature.TOOLS in dialect else model
+        if request.response is not None and schema_form(dialect, request) is Feature.SCHEMA_TOOL:
+            return model.bind_tools([_tool(schema_tool(request.response))], tool_choice=request.response.name)
+        return model
 
     def _reply(self, answer: AIMessage) -> ModelReply:
         usage = answer.usage_metadata
@@ -187,8 +252,15 @@ def _plain_key(value: object) -> str:
     return (value.get_secret_value() if isinstance(value, SecretStr) else str(value or "")).strip()
 
 
-def _messages(request: ModelRequest) -> list[BaseMessage]:
-    if request.response is None:
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}
+
+
+def _messages(request: ModelRequest, dialect: Dialect) -> list[BaseMessage]:
+    if request.tools and Feature.TOOLS not in dialect:
+        request = with_tools_in_prompt(request)
+    if request.response is None or schema_form(dialect, request) is Feature.SCHEMA_TOOL:
         return _plain_messages(request.messages)
     return _plain_messages(with_schema_in_prompt(request.messages, request.response))
 

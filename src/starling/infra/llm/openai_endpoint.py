@@ -11,9 +11,10 @@ from starling.core.errors import LLMInvalidResponse, LLMServerError, ModelError
 from starling.core.llm import ModelReply, ModelRequest, TextDelta
 from starling.infra.llm.chat_completions import RequestWriter, error_text, read_reply
 from starling.infra.llm.chat_model import ReplyStream, checked_reply, report_failed_attempt
-from starling.infra.llm.endpoint_capabilities import EVERYTHING, Dialect, used_features, without_refused
+from starling.infra.llm.endpoint_capabilities import EVERYTHING, Dialect, Feature, used_features, without_refused
 from starling.infra.llm.error_mapping import excerpt, status_failure, transport_failure
 from starling.infra.llm.lenient_json import loads_object
+from starling.infra.llm.request_forms import answer_of_schema_tool, calls_of_text
 from starling.infra.llm.stream_parser import StreamedAnswer
 
 _BODY_LIMIT = 16 * 1024 * 1024
@@ -21,7 +22,6 @@ _ERROR_BODY_LIMIT = 64 * 1024
 _CONNECT_SECONDS = 10.0
 _DRAIN_SECONDS = 0.1
 _KEY_LENGTH = 16  # a shorter one is a placeholder such as "ollama", which may also occur in texts
-_FEATURE_REFUSALS = (400, 422)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +62,19 @@ class EndpointModel:
         try:
             async with await self._send(request, deadline, stream=True) as response:
                 if response.content_type == "text/event-stream":
-                    answer = StreamedAnswer(self.name)
+                    answer, text_was_sent = StreamedAnswer(self.name), False
                     while not answer.done and (data := await self._next_bytes(response, deadline)):
                         for text in answer.feed(data):
-                            yield TextDelta(text)
+                            if not self._tools_in_prompt(request):  # else it may be calls
+                                text_was_sent = True
+                                yield TextDelta(text)
                     await _drain(response)
-                    yield checked_reply(answer.reply(), request)
+                    reply = self._read(answer.reply(), request)
                 else:  # an endpoint without streaming, or not an endpoint at all
-                    reply = await self._whole(response, request, deadline)
-                    if reply.content:
-                        yield TextDelta(reply.content)
-                    yield reply
+                    reply, text_was_sent = await self._whole(response, request, deadline), False
+                if reply.content and not text_was_sent:
+                    yield TextDelta(reply.content)
+                yield reply
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise self._failure(request, error) from error
 
@@ -98,7 +100,15 @@ class EndpointModel:
         if body is None:
             reason = f"the answer ({response.content_type}) is not a JSON object: {excerpt(data)!r}"
             raise LLMInvalidResponse(self.name, reason)
-        return checked_reply(read_reply(self.name, body), request)
+        return self._read(read_reply(self.name, body), request)
+
+    def _read(self, reply: ModelReply, request: ModelRequest) -> ModelReply:
+        """Return the reply as one to `request`, whatever form it was sent in."""
+        reply = calls_of_text(reply, request) if self._tools_in_prompt(request) else reply
+        return checked_reply(answer_of_schema_tool(reply, request), request)
+
+    def _tools_in_prompt(self, request: ModelRequest) -> bool:
+        return bool(request.tools) and Feature.TOOLS not in self._dialect
 
     async def _refusal(self, response: aiohttp.ClientResponse, deadline: float) -> LLMServerError:
         async with response:
@@ -143,9 +153,8 @@ def _deadline(request: ModelRequest) -> float:
 
 def _reduced(dialect: Dialect, request: ModelRequest, refusal: LLMServerError, *, stream: bool) -> Dialect:
     """Return the dialect to try after `refusal`; raise it if the refusal is not about a feature."""
-    if refusal.status not in _FEATURE_REFUSALS:
-        raise refusal
-    reduced = without_refused(dialect, used_features(dialect, request, stream=stream), refusal.reason)
+    used = used_features(dialect, request, stream=stream)
+    reduced = without_refused(dialect, used, refusal.status, refusal.reason)
     if reduced is None:
         raise refusal
     return reduced

@@ -2,12 +2,14 @@
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace
+from typing import Never
 
+import orjson
 import pytest
 from pydantic import SecretStr
 
 from starling.core.errors import ConfigurationError, LLMConnectionError, LLMInvalidResponse, LLMServerError
-from starling.core.llm import Message, ModelRequest, ModelRole, ResponseSchema
+from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, ResponseSchema, ToolSpec
 from starling.infra.llm.langchain_model import LangChainModel, open_langchain_model
 from starling.infra.llm.model_selection import ModelName
 from tests.support.http_chat_model import HttpChatModel
@@ -21,6 +23,8 @@ ASKED = ModelRequest(
     timeout=20,
 )
 FINE = Answer('{"status": "fine"}')
+CLOCK = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {"city": {"type": "string"}}})
+CALL_IN_WORDS = Answer('{"tool_calls": [{"name": "clock", "arguments": {"city": "Lima"}}]}')
 
 
 @pytest.fixture
@@ -30,8 +34,11 @@ def rules() -> list[Rule]:
 
 @pytest.fixture
 async def server(rules: list[Rule]) -> AsyncGenerator[ModelServer]:
+    script: list[Script] = []
+
     async def respond(body: Body) -> Answer:
-        return await Script(*rules)(body)
+        script[:] = script or [Script(*rules)]
+        return await script[0](body)
 
     async with ModelServer(respond) as server:
         yield server
@@ -43,15 +50,63 @@ def model(server: ModelServer) -> LangChainModel:
     return LangChainModel("http:small", lambda t, m: HttpChatModel(base_url=url, temperature=t, max_tokens=m))
 
 
-async def test_refused_schema_is_put_into_the_prompt(
-    model: LangChainModel, server: ModelServer, rules: list[Rule]
+@pytest.mark.parametrize("refused", [[When(tool="verdict", contains="fine?")], [When(tool="verdict", nth=1)]])
+async def test_refused_schema_is_asked_for_otherwise_and_remembered(
+    model: LangChainModel, server: ModelServer, rules: list[Rule], refused: list[When]
 ) -> None:
-    rules += [Rule(Answer(status=400, body="{}"), When(tool="verdict")), Rule(FINE)]
+    call = Answer(tool_calls=[{"name": "verdict", "arguments": FINE.content}])
+    rules += [
+        *(Rule(Answer(status=400, body="{}"), when) for when in refused),
+        Rule(call, When(tool="verdict")),
+        Rule(FINE),
+    ]
 
-    reply = await model.respond(ASKED)
+    replies = [await model.respond(ASKED) for _ in range(2)]
 
-    assert reply.content == FINE.content
-    assert '"properties":{"status"' in server.bodies[-1]["messages"][0]["content"]
+    assert [(orjson.loads(reply.content), reply.tool_calls) for reply in replies] == [({"status": "fine"}, ())] * 2
+    in_prompt = ['"properties":{"status"' in body["messages"][0]["content"] for body in server.bodies]
+    assert in_prompt in ([False, False, True, True], [False, False, False])  # as a tool first, then in words
+
+
+async def in_words(model: LangChainModel, *, stream: bool) -> list[ModelReply]:
+    asked = replace(ASKED, response=None, tools=(CLOCK,))
+    if not stream:
+        return [await model.respond(asked) for _ in range(2)]
+    streams = [[item async for item in model.stream_respond(asked)] for _ in range(2)]
+    assert [len(items) for items in streams] == [1, 1]  # no text, the calls are not shown
+    return [item for items in streams for item in items if isinstance(item, ModelReply)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_refused_tools_are_put_into_the_prompt_and_remembered(
+    model: LangChainModel, server: ModelServer, rules: list[Rule], stream: bool
+) -> None:
+    rules += [Rule(Answer(status=400, body="{}"), When(tool="clock")), Rule(CALL_IN_WORDS)]
+
+    replies = await in_words(model, stream=stream)
+
+    assert [[call.arguments for call in reply.tool_calls] for reply in replies] == [[{"city": "Lima"}]] * 2
+    assert len(server.bodies) == 3
+
+
+class ToollessModel(HttpChatModel):
+    """As a provider's package for models without tool calling."""
+
+    def bind_tools(self, tools: object, *, tool_choice: str | None = None, **kwargs: object) -> Never:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_package_without_tools_gets_them_in_the_prompt(
+    server: ModelServer, rules: list[Rule], stream: bool
+) -> None:
+    rules += [Rule(CALL_IN_WORDS)]
+
+    replies = await in_words(
+        LangChainModel("acme:small", lambda _, __: ToollessModel(base_url=server.url)), stream=stream
+    )
+
+    assert [len(reply.tool_calls) for reply in replies] == [1, 1]
 
 
 async def test_missing_structured_answer_is_an_invalid_response(model: LangChainModel, rules: list[Rule]) -> None:

@@ -1,6 +1,6 @@
 """Failures and peculiarities of OpenAI-compatible endpoints."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 import pytest
@@ -8,7 +8,6 @@ from aiohttp import ClientSession
 
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError, ModelError
 from starling.core.llm import (
-    FailedAttempt,
     Message,
     ModelReply,
     ModelRequest,
@@ -18,7 +17,7 @@ from starling.core.llm import (
     TokenUsage,
 )
 from starling.infra.llm.openai_endpoint import Endpoint, EndpointModel, open_session
-from tests.support.model_script import Answer, Body, Rule, Script
+from tests.support.model_script import Answer, Rule, Script
 from tests.support.model_server import ModelServer
 
 ASKED = ModelRequest(ModelRole.ROUTER, (Message("user", "Say hello."),), timeout=20)
@@ -123,73 +122,6 @@ async def test_retry_after_header_is_parsed(session: ClientSession) -> None:
             await model(server, session).respond(ASKED)
 
     assert caught.value.retry_after == 7.0
-
-
-def wants_schema(body: Body) -> bool:
-    return body.get("response_format", {}).get("type") == "json_schema"
-
-
-def names(part: str) -> Callable[[Body], bool]:
-    return lambda body: part in body
-
-
-def refusing(word: str, is_used: Callable[[Body], bool]) -> Callable[[Body], Answer]:
-    """Return what an endpoint answers that refuses one part of requests."""
-    refusal = Answer(status=400, body=f'{{"error": {{"message": "Unsupported: {word}"}}}}')
-    return lambda body: refusal if is_used(body) else Answer('{"status": "fine"}')
-
-
-@pytest.mark.parametrize(
-    ("word", "is_used"),
-    [
-        ("response_format json_schema", wants_schema),
-        ("response_format", names("response_format")),
-        ("stream_options", names("stream_options")),
-        ("max_tokens, use max_completion_tokens", names("max_tokens")),
-        ("temperature", names("temperature")),
-        ("something", wants_schema),
-    ],
-)
-async def test_refused_feature_is_omitted_and_remembered(
-    session: ClientSession, word: str, is_used: Callable[[Body], bool]
-) -> None:
-    answer, reported = refusing(word, is_used), list[FailedAttempt]()
-
-    async def respond(body: Body) -> Answer:
-        return answer(body)
-
-    async with ModelServer(respond) as server:
-        client = model(server, session)
-        asked = replace(ASKED, response=OPEN, max_tokens=50, on_failed_attempt=reported.append)
-        replies = [[item async for item in client.stream_respond(asked)][-1] for _ in range(2)]
-
-    assert len(server.bodies) == 2 + len(reported)
-    assert [reply.content for reply in replies if isinstance(reply, ModelReply)] == ['{"status": "fine"}'] * 2
-    assert not is_used(server.bodies[-1])
-    assert sum(map(is_used, server.bodies)) == len(server.bodies) - 2
-
-
-async def test_schema_is_put_into_the_prompt_without_json_schema_support(session: ClientSession) -> None:
-    answer = refusing("response_format json_schema", wants_schema)
-
-    async def respond(body: Body) -> Answer:
-        return answer(body)
-
-    async with ModelServer(respond) as server:
-        await model(server, session).respond(replace(ASKED, response=OPEN))
-
-    assert server.bodies[-1]["response_format"] == {"type": "json_object"}
-    assert '"properties":{"status"' in server.bodies[-1]["messages"][0]["content"]
-
-
-async def test_refused_context_length_is_not_retried(session: ClientSession) -> None:
-    too_long = Answer(status=400, body='{"error": {"message": "maximum context length is 8192"}}')
-
-    async with ModelServer(Script(Rule(too_long))) as server:
-        with pytest.raises(LLMServerError, match="8192"):
-            await model(server, session).respond(replace(ASKED, response=OPEN))
-
-    assert len(server.requests) == 1
 
 
 async def test_streamed_calls_with_the_same_index_stay_separate(session: ClientSession) -> None:
