@@ -10,15 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from starling.core.errors import ConfigurationError
 from starling.core.json import Json, JsonObject, digest, storable
-from starling.core.tool_calls import Effect
+from starling.core.tool_calls import ApprovalPolicy, Effect
 from starling.core.validation_errors import fault_text
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
 _EXAMPLE = '{"mcpServers": {"time": {"command": "mcp-server-time"}}}'
-
-
-type ApprovalPolicy = Literal["never", "unsafe", "always"]
-"""Which calls a person has to approve: none, those of tools that count as unsafe, or all."""
 
 
 class ToolOptions(BaseModel):
@@ -52,7 +48,7 @@ class ServerOptions(BaseModel):
     timeout: Annotated[float, Field(gt=0)] | None = None  # seconds for one call
     max_sessions: Annotated[int, Field(ge=1)] = 1
     tenants: tuple[str, ...] = ()  # that may use it; empty: all
-    approval: ApprovalPolicy = "never"  # like `effect`, overridden by `tools`
+    approval: ApprovalPolicy | None = None  # overridden by `tools`; without it, the setting `approval` holds
 
     @field_validator("tools")
     @classmethod
@@ -73,10 +69,10 @@ class ServerOptions(BaseModel):
             return self.effect
         return Effect.READ if options.side_effect_free else options.effect or self.effect
 
-    def approval_of(self, tool: str) -> Literal["unsafe", "always"] | None:
-        """Return why a call of a tool needs an approval, or None."""
+    def approval_of(self, tool: str, default: ApprovalPolicy) -> Literal["unsafe", "always"] | None:
+        """Return why a call of a tool needs an approval, or None; `default` holds for a server without a policy."""
         options = self.tools.get(tool)
-        policy = (options and options.approval) or self.approval
+        policy = (options and options.approval) or self.approval or default
         if policy == "unsafe":
             return "unsafe" if self.effect_of(tool) is Effect.UNSAFE else None
         return "always" if policy == "always" else None

@@ -27,7 +27,7 @@ from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
 from starling.core.clock import Deadline
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, SuspendedError
 from starling.core.settings import Limits
-from starling.core.tool_calls import Observation
+from starling.core.tool_calls import ApprovalPolicy, Observation
 from starling.core.tools import NO_HALTS, CallRecord, Halts, ServerListing, ToolCall, ToolGateway, ToolOutcome
 
 _log = logging.getLogger(__name__)
@@ -115,16 +115,18 @@ async def open_gateway(
     environment: Mapping[str, str],
     halts: Halts = NO_HALTS,
     artifacts: ArtifactStore = DISABLED_ARTIFACT_STORE,
+    approval: ApprovalPolicy = "never",
 ) -> AsyncGenerator[Gateway]:
     """Yield a gateway that knows what the database knows; at the end no session and no process is left.
 
     `environment` is what `${VAR}` in configurations refers to; `halts` says what is called no more; what is too long
-    goes to `artifacts`.
+    goes to `artifacts`; `approval` is the policy of servers without one.
     """
     directory = Directory()
     async with SessionPool(limits, environment) as sessions:
         catalog = Catalog(repository, sessions, limits)
-        gateway = Gateway(catalog, sessions, directory, _path(directory, sessions, limits, halts, artifacts))
+        path = _path(directory, sessions, limits, halts, artifacts, approval)
+        gateway = Gateway(catalog, sessions, directory, path)
         await gateway.refresh()
         try:
             yield gateway
@@ -132,12 +134,19 @@ async def open_gateway(
             await catalog.stop()
 
 
-def _path(directory: Directory, sessions: SessionPool, limits: Limits, halts: Halts, artifacts: ArtifactStore) -> Stage:
+def _path(
+    directory: Directory,
+    sessions: SessionPool,
+    limits: Limits,
+    halts: Halts,
+    artifacts: ArtifactStore,
+    approval: ApprovalPolicy,
+) -> Stage:
     """Wire the path, innermost stage first."""
     validators = Validators()
     path: Stage = Dispatch(directory, sessions, validators, halts)
     path = Timeout(directory, limits.tool_call_seconds, path)
     path = SizeLimit(limits.tool_result_chars, artifacts, path)
     path = LedgerStage(Reconciliation(directory, KillSwitch(halts, SchemaCheck(validators, path))), path)
-    path = SchemaCheck(validators, Approval(directory, path))
+    path = SchemaCheck(validators, Approval(directory, path, approval))
     return Authorization(KillSwitch(halts, PinCheck(directory, path)))

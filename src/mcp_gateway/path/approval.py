@@ -5,15 +5,20 @@ from dataclasses import dataclass
 from mcp_gateway.known_servers import Directory
 from mcp_gateway.path.stage import Stage, not_sent
 from starling.core.clock import Deadline
+from starling.core.tool_calls import ApprovalPolicy
 from starling.core.tools import CallRecord, ToolCall, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Has a call approved, with exactly its arguments, before it is made. Without a run to ask in, it isn't made."""
+    """Has a call approved, with exactly its arguments, before it is made. Without a run to ask in, it isn't made.
+
+    `default` holds for servers whose configuration has no policy.
+    """
 
     directory: Directory
     inner: Stage
+    default: ApprovalPolicy = "never"
 
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
         reason = self._reason(call)
@@ -26,7 +31,7 @@ class Approval:
 
     def _reason(self, call: ToolCall) -> str:
         server = self.directory.server(call.tool.server)
-        match server and server.config.options.approval_of(call.tool.name):
+        match server and server.config.options.approval_of(call.tool.name, self.default):
             case "always":
                 return f"Every call of {call.tool.full_name} needs approval."
             case "unsafe":

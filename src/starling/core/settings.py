@@ -16,6 +16,7 @@ from pydantic_settings import (
 
 from starling.core.errors import ConfigurationError
 from starling.core.settings_sources import EnvironmentSource, SettingOrigins
+from starling.core.tool_calls import ApprovalPolicy
 from starling.core.validation_errors import fault_text
 
 
@@ -150,6 +151,9 @@ class Settings(BaseSettings):
         default=None, validation_alias=AliasChoices("OTEL_EXPORTER_OTLP_HEADERS", "otlp_headers")
     )
     trace_content: bool = Field(default=True, validation_alias=AliasChoices("STARLING_TRACE_CONTENT", "trace_content"))
+    approval: ApprovalPolicy = Field(  # of calls of servers whose configuration has no `approval`
+        default="never", validation_alias=AliasChoices("STARLING_APPROVAL", "approval")
+    )
     limits: Limits = Field(default_factory=Limits, validation_alias=AliasChoices("STARLING_LIMITS", "limits"))
 
     @property

@@ -12,7 +12,7 @@ been, and its result must not be used. `in_doubt`: no answer came.
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
 from starling.core.errors import StarlingError
 
@@ -23,6 +23,10 @@ class Effect(StrEnum):
     READ = "read"
     IDEMPOTENT = "idempotent"
     UNSAFE = "unsafe"
+
+
+type ApprovalPolicy = Literal["never", "unsafe", "always"]
+"""Which calls a person has to approve: none, those of tools that count as unsafe, or all."""
 
 
 class CallState(StrEnum):

@@ -45,6 +45,7 @@ def test_variables_of_other_programs_are_ignored(monkeypatch: pytest.MonkeyPatch
         ({"port": "many"}, "port in my.yaml: must be a whole number"),
         ({"providers": {"mine": {}}}, "providers.mine.base_url in my.yaml: is missing"),
         ({"log_level": "loud"}, "log_level in my.yaml: must be DEBUG"),
+        ({"approval": "sometimes"}, "approval in my.yaml: "),
     ],
 )
 def test_wrong_value_in_the_file_is_reported_with_the_file_name(file_values: dict[str, Any], expected: str) -> None:

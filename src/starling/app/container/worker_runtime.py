@@ -56,7 +56,7 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
         servers = ServerRepository(services.engine, publisher)
         board = KillSwitchCache(services.switches)
         await stack.enter_async_context(board.listening(services.hub))
-        opening = open_gateway(servers, settings.limits, environment(), board, services.artifacts)
+        opening = open_gateway(servers, settings.limits, environment(), board, services.artifacts, settings.approval)
         gateway = await stack.enter_async_context(opening)
         registry = services.rosters
         watch = watching(settings, services.registry)

@@ -77,6 +77,26 @@ async def test_who_is_asked_about_what(options: dict[str, Any], asking: set[str]
     assert {name for name, person in people.items() if person.asked} == asking
 
 
+@pytest.mark.parametrize(
+    ("options", "asking"),
+    [
+        ({}, {"order", "put"}),
+        ({"tools": {"put": {"approval": "never"}}}, {"order"}),
+        ({"approval": "never"}, set[str]()),
+        ({"approval": "always", "tools": {"look": {"effect": "read"}}}, {"order", "put", "look"}),
+    ],
+    ids=["unset", "tool", "server", "stricter"],
+)
+async def test_setting_holds_for_servers_and_tools_without_a_policy(options: dict[str, Any], asking: set[str]) -> None:
+    tools = {"look": {"effect": "read"}} | options.get("tools", {})
+    person, path = Person(None), Approval(shop(options | {"tools": tools}), Inner(), "unsafe")
+
+    for name in ("order", "put", "look"):
+        await made(path, name, person)
+
+    assert {reason.split("shop.")[1].split()[0] for reason in person.asked} == asking
+
+
 @pytest.mark.parametrize(("says", "reached"), [(None, ["shop.order"]), (REFUSED, [])])
 async def test_a_call_goes_on_once_it_is_approved(says: ToolOutcome | None, reached: list[str]) -> None:
     inner = Inner()
