@@ -50,9 +50,10 @@ class UncertainCall(TypedDict):
 class TaskOutcome(TypedDict):
     """The outcome of a task. `output` is empty if `status` is `failed`; `reason` gives the reason then.
 
-    `unknown` means that a call with an effect was cut off: the task may be done nevertheless. `refused` has the reasons
-    of calls that were not approved, which `reason` repeats. `uncertain` are the calls that may have been done and have
-    no usable result. `artifacts` hold results of which `output` has only the beginning.
+    `code` names that reason. `unknown` means that a call with an effect was cut off: the task may be done
+    nevertheless. `refused` has the reasons of calls that were not approved, which `reason` repeats. `uncertain` are
+    the calls that may have been done and have no usable result. `artifacts` hold results of which `output` has only
+    the beginning.
     """
 
     task_id: str
@@ -62,6 +63,7 @@ class TaskOutcome(TypedDict):
     reason: str
     attempts: int
     tools: list[ToolUse]
+    code: NotRequired[str]
     unknown: NotRequired[bool]
     refused: NotRequired[list[str]]
     uncertain: NotRequired[list[UncertainCall]]
@@ -145,6 +147,7 @@ class GraphState(TypedDict):
     routing: Annotated[Routing, latest]
     reply: str
     failure: str
+    failure_code: NotRequired[str]
     clarifications: NotRequired[
         Annotated[list[ClarificationRecord], operator.add]
     ]  # nothing is stored for a run that asks nothing
@@ -194,6 +197,11 @@ def after(state: GraphState, update: Update) -> GraphState:
 def approved(state: GraphState) -> dict[str, TaskOutcome]:
     """Return the approved outcome of each task that has one."""
     return {result["task_id"]: result for result in state["results"] if result["status"] == "approved"}
+
+
+def is_answered_directly(state: GraphState) -> bool:
+    """Whether the supervisor's own reply is the answer: it is none once a task was tried."""
+    return bool(state["routing"].get("direct")) and not state["tasks"]
 
 
 def failures(state: GraphState) -> int:

@@ -1,11 +1,14 @@
 """The pipeline of a task: prompt built, executed, reviewed, recorded; a rejected attempt is repeated with feedback."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import cast
 
 from brain.agents.prompt_building import feedback, first_messages
 from brain.agents.reflection import Reviewer, ReviewResult
 from brain.agents.runtime import AgentRuntime, AttemptOutput, TaskExecution
+from brain.agents.runtime import ToolUse as FinishedCall
+from brain.interrupts.approvals import NOT_APPROVED
 from brain.interrupts.budget import OUT_OF_TIME
 from brain.planning.plan_validation import with_refusals
 from brain.registry.cards import AgentCard
@@ -24,7 +27,17 @@ from starling.core.events import TaskResult, TaskStart
 from starling.core.tracing import Attributes, SpanKind, Tracer
 
 _SUMMARY_CHARS = 280
+_QUOTED_CHARS = 400
 _FAILURES = (ModelError, JournalDivergedError, OutcomeUnknownError, DeadlineExceededError, BudgetExhaustedError)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reason:
+    """Why a task failed; `unknown` where it may be done nevertheless."""
+
+    text: str
+    code: str
+    unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,27 +74,25 @@ class Pipeline:
         path, name = dispatch["path"], dispatch["task"]["agent"]
         card = context.roster.get(name)
         if card is None:
-            return _failed(dispatch, f"There is no agent {name!r}.", attempts=0)
+            return _failed(dispatch, _Reason(f"There is no agent {name!r}.", "agent_unavailable"))
         if card.degraded and not context.journal.knows(path, "context"):  # a task that has begun is continued
-            return _failed(dispatch, card.degraded, attempts=0)
+            return _failed(dispatch, _Reason(card.degraded, "agent_unavailable"))
         execution = TaskExecution(context, card, dispatch, path)
-        reason, unknown, attempt = "", False, 0
+        why, attempt = _Reason("It was rejected without a reason.", "rejected"), 0
         try:
             for attempt in range(1, context.allowance.max_attempts + 1):
                 produced, review = await self._attempt(execution, attempt)
                 if review.approved:
                     _emit_fixed_text(execution, produced, review)
                     return _with_uncertain(context, _approved(execution, produced, review, attempt), path)
-                reason = " ".join(review.reasons)
+                why = _rejection(execution, produced, review)
                 if produced.unable:
                     break
                 execution.messages.append(feedback(review.reasons))
         except _FAILURES as error:
             context.recorder.warn(error.code, str(error), execution.task_id)
-            reason = _failure_reason(context, error)
-            unknown = isinstance(error, OutcomeUnknownError)
-        reason = with_refusals(reason or "It was rejected without a reason.", execution.refused)
-        failed = _with_uncertain(context, _failed(dispatch, reason, attempts=attempt, unknown=unknown), path)
+            why = _Reason(_failure_reason(context, error), error.code, unknown=isinstance(error, OutcomeUnknownError))
+        failed = _with_uncertain(context, _failed_attempts(execution, why, attempt), path)
         return {**failed, "refused": execution.refused} if execution.refused else failed
 
     async def _attempt(self, execution: TaskExecution, attempt: int) -> tuple[AttemptOutput, ReviewResult]:
@@ -99,6 +110,20 @@ class Pipeline:
     def _runtime(self, card: AgentCard) -> AgentRuntime:
         has_no_tools = card.kind == "builtin" or (card.kind == "custom" and not card.tools)
         return self.text_runtime if has_no_tools else self.tool_runtime
+
+
+def _rejection(execution: TaskExecution, produced: AttemptOutput, review: ReviewResult) -> _Reason:
+    """Return why an attempt is no result: the errors of its calls rather than what the agent wrote about them."""
+    failed = execution.failed_calls
+    text = " ".join(review.reasons)
+    if produced.unable:
+        quoted = f"“{text[:_QUOTED_CHARS]}”"
+        said = f"No tool was called; the agent wrote: {quoted}" if not execution.uses else f"The agent wrote: {quoted}"
+        text = "" if failed else said
+    errors = [use for use in failed if use.outcome.code != NOT_APPROVED and use.outcome.text not in text]
+    whole = " ".join([text, *(f"{use.name} failed: {use.outcome.text[:_QUOTED_CHARS]}" for use in errors)])
+    code = failed[-1].outcome.code if failed else "unable" if produced.unable else "rejected"
+    return _Reason(whole.strip(), code or "tool_error")
 
 
 def _failure_reason(context: RunContext, error: StarlingError) -> str:
@@ -128,7 +153,6 @@ def _emit_fixed_text(execution: TaskExecution, produced: AttemptOutput, review: 
 
 
 def _approved(execution: TaskExecution, produced: AttemptOutput, review: ReviewResult, attempts: int) -> TaskOutcome:
-    uses: list[ToolUse] = [{"tool": use.name, "status": use.outcome.status} for use in produced.uses]
     outcome = TaskOutcome(
         task_id=execution.task_id,
         agent=execution.card.name,
@@ -136,7 +160,7 @@ def _approved(execution: TaskExecution, produced: AttemptOutput, review: ReviewR
         output=review.output,
         reason="",
         attempts=attempts,
-        tools=uses,
+        tools=_tools(produced.uses),
     )
     return {**outcome, "artifacts": list(execution.kept.values())} if execution.kept else outcome
 
@@ -149,18 +173,30 @@ def _with_uncertain(context: RunContext, outcome: TaskOutcome, path: str) -> Tas
     return {**found, "unknown": True} if outcome["status"] == "failed" else found
 
 
-def _failed(dispatch: Dispatch, reason: str, *, attempts: int, unknown: bool = False) -> TaskOutcome:
+def _failed_attempts(execution: TaskExecution, why: _Reason, attempts: int) -> TaskOutcome:
+    """Return the outcome of a task that was tried, with the reasons of refused calls first."""
+    reason = with_refusals(why.text, execution.refused).strip()
+    failed = _failed(execution.dispatch, replace(why, text=reason))
+    return {**failed, "attempts": attempts, "tools": _tools(execution.uses)}
+
+
+def _tools(uses: Sequence[FinishedCall]) -> list[ToolUse]:
+    return [{"tool": use.name, "status": use.outcome.status} for use in uses]
+
+
+def _failed(dispatch: Dispatch, why: _Reason) -> TaskOutcome:
     task = dispatch["task"]
     outcome = TaskOutcome(
         task_id=task["id"],
         agent=task["agent"],
         status="failed",
         output="",
-        reason=reason,
-        attempts=attempts,
+        reason=why.text,
+        attempts=0,
         tools=[],
+        code=why.code,
     )
-    return {**outcome, "unknown": True} if unknown else outcome
+    return {**outcome, "unknown": True} if why.unknown else outcome
 
 
 def _dispatch_attributes(dispatch: Dispatch) -> Attributes:

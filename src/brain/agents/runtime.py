@@ -1,6 +1,6 @@
 """The port of agent runtimes: one attempt at a task at a time, all of it journalled."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -41,7 +41,7 @@ class TaskExecution:
     """An agent's work on one task; it grows with each answer, over all attempts.
 
     `position` is that of the next answer in the journal. `refused` holds the reason of each call that was not
-    approved, once; `kept` the artifacts of results that were too long, by id.
+    approved, once; `uses` all finished calls; `kept` the artifacts of results that were too long, by id.
     """
 
     context: RunContext
@@ -51,6 +51,7 @@ class TaskExecution:
     messages: list[Message] = field(default_factory=list[Message])
     position: int = 0
     refused: list[str] = field(default_factory=list[str])
+    uses: list[ToolUse] = field(default_factory=list[ToolUse])
     kept: dict[str, ArtifactRecord] = field(default_factory=dict[str, ArtifactRecord])
 
     @property
@@ -59,8 +60,15 @@ class TaskExecution:
         needed = (record for result in self.dispatch["needed"] for record in result.get("artifacts", ()))
         return {record["id"]: record for record in needed} | self.kept
 
-    def keep(self, uses: Iterable[ToolUse]) -> None:
-        """Add the artifacts of calls, in their order."""
+    @property
+    def failed_calls(self) -> list[ToolUse]:
+        """The last call of each tool whose last call failed."""
+        last = {use.name: use for use in self.uses}
+        return [use for use in last.values() if use.outcome.status == "failed"]
+
+    def keep(self, uses: Sequence[ToolUse]) -> None:
+        """Add finished calls and their artifacts, in their order."""
+        self.uses += uses
         self.kept |= {record["id"]: record for use in uses for record in use.artifacts}
 
     @property

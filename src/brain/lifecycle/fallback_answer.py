@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import cast
 
 from brain.interrupts.budget import OUT_OF_TIME
+from brain.lifecycle.citations import citations_of
 from brain.planning.plan_validation import degraded_parts
-from brain.state import CitationRecord, DegradedPart, GraphState, TaskOutcome, approved
+from brain.state import DegradedPart, GraphState, TaskOutcome, approved
 
+_REASON_CHARS = 1_000
 _CUT_OFF = f"{OUT_OF_TIME} It was being worked on: check what it may have changed before you ask for it again."
 
 
@@ -19,20 +21,13 @@ def plain_answer(outcomes: Sequence[TaskOutcome], degraded: Sequence[DegradedPar
 
 def degraded_lines(degraded: Sequence[DegradedPart]) -> list[str]:
     """Return one line for each part that was not answered."""
-    return [f"Not answered: {part['part']} ({part['reason']})" for part in degraded]
+    return [degraded_line(part) for part in degraded]
 
 
-def citations_of(outcomes: Sequence[TaskOutcome]) -> list[CitationRecord]:
-    """Return the sources of an answer, numbered from 1."""
-    return [
-        CitationRecord(
-            id=number,
-            task_id=outcome["task_id"],
-            agent=outcome["agent"],
-            tools=list(dict.fromkeys(use["tool"] for use in outcome["tools"])),
-        )
-        for number, outcome in enumerate(outcomes, start=1)
-    ]
+def degraded_line(part: DegradedPart) -> str:
+    """Return a part that was not answered, with the reason, of which a long one is shortened."""
+    reason = part["reason"] if len(part["reason"]) <= _REASON_CHARS else f"{part['reason'][:_REASON_CHARS]}…"
+    return f"Not answered: {part['part']} ({reason})"
 
 
 def state_at_timeout(state: GraphState) -> GraphState:

@@ -17,10 +17,11 @@ from brain.conversation.states import (
     encode,
 )
 from brain.interrupts.budget import Meter
-from brain.state import GraphState, approved
+from brain.lifecycle.unanswered_reply import NO_RESULT, reply_without_results
+from brain.state import GraphState, approved, is_answered_directly
 from starling.core.clock import Clock
-from starling.core.events import Done, Failure
-from starling.core.runs import Citation, Degradation, FinalStatus, Run, RunResult, Step
+from starling.core.events import Citation, Degradation, Done, Failure
+from starling.core.runs import FinalStatus, Run, RunResult, Step
 from starling.infra.postgres.runs.acceptance import RunRepository
 from starling.infra.postgres.runs.termination import DELETE_PROGRESS
 from starling.infra.postgres.runs.writer import Clause, RunWriter
@@ -51,17 +52,18 @@ class RunFinalizer:
         writer.step(Step(type="summary", description=result.reply[:300], metadata={"status": result.status}))
         ts = self.clock.now().timestamp()
         states = [encode(item, ts) for item in _states(writer.run, state, result)]
-        last = Done(usage=result.usage, status=result.status, reply=result.reply)
+        last = Done.model_validate(result.model_dump(exclude={"plan"}))
         await writer.end(result, last, self.repository, [DELETE_PROGRESS, _clause(writer.run, state, result, states)])
         return result
 
 
 def _result(state: GraphState, failure: Failure | None, meter: Meter, status: FinalStatus | None) -> RunResult:
     broken = failure.message if failure else state["failure"]
-    reply = state["reply"] or broken or "There is no answer."
+    ended = status or ("budget_exhausted" if meter.exhausted and not failure else _status(state, broken))
     return RunResult(
-        status=status or ("budget_exhausted" if meter.exhausted and not failure else _status(state, broken)),
-        reply=reply,
+        status=ended,
+        reply=state["reply"] or broken or reply_without_results(state),
+        code=_code(state, failure, ended),
         plan=state["plan"],
         citations=[Citation.model_validate(item) for item in state["citations"]],
         assumptions=state["assumptions"],
@@ -77,10 +79,18 @@ def _clause(run: Run, state: GraphState, result: RunResult, states: Sequence[Env
 
 
 def _status(state: GraphState, broken: str) -> FinalStatus:
-    """A direct reply of the supervisor counts as success, also with degraded parts."""
-    left_out = bool(state["degraded"]) and not state["routing"].get("direct")
-    nothing_done = bool(state["tasks"] or left_out) and not approved(state)
-    return "failed" if broken or nothing_done else "succeeded"
+    """Return `succeeded` for approved results and for the supervisor's direct reply, also with degraded parts."""
+    answered = bool(approved(state)) or is_answered_directly(state)
+    return "succeeded" if answered and not broken else "failed"
+
+
+def _code(state: GraphState, failure: Failure | None, status: FinalStatus) -> str | None:
+    """Return why a run did not succeed."""
+    if status == "succeeded":
+        return None
+    if failure:
+        return failure.code
+    return (state.get("failure_code") or NO_RESULT) if status == "failed" else status
 
 
 def _clarified(run: Run, state: GraphState) -> Iterator[BaseState]:

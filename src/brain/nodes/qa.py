@@ -1,23 +1,27 @@
 """The QA node: the final answer, with sources, assumptions and the parts that could not be answered."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from langgraph.runtime import Runtime
 
 from brain.conversation.rendering import history_lines
 from brain.interrupts.requests import interrupt_on_suspension
 from brain.journaled_model import ModelAnswer
-from brain.lifecycle.fallback_answer import citations_of, degraded_lines, plain_answer
+from brain.lifecycle.citations import citations_of, without_unsourced
+from brain.lifecycle.fallback_answer import degraded_lines, plain_answer
+from brain.lifecycle.unanswered_reply import reply_without_results
 from brain.prompts import Prompt, Xml, element, lines
 from brain.run_context import RunContext
-from brain.state import GraphState, TaskOutcome, Update, approved
+from brain.state import GraphState, TaskOutcome, Update, approved, is_answered_directly
 from brain.stream_buffer import StreamBuffer
 from starling.core.errors import BudgetExhaustedError, DeadlineExceededError, JournalDivergedError, ModelError
 from starling.core.llm import ModelRequest, ModelRole
 
 _PATH = "qa/1"
 _RESULT_CHARS = 8_000
+_CODER = "coder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +34,11 @@ class Qa:
         """Return the update that carries the reply and its citations."""
         context = runtime.context
         outcomes = list(approved(state).values())
-        if reply := _text_without_results(state, outcomes):
+        if not outcomes:
+            reply = _text_without_results(context, state)
             _emit_text(context, reply, _message_id(context))
         elif _is_one_text(state, outcomes):
-            reply = outcomes[0]["output"]  # was streamed as it was written
+            reply = _checked_text(context, outcomes[0])
         else:
             with interrupt_on_suspension():
                 reply = await self._write(context, state, outcomes)
@@ -42,7 +47,8 @@ class Qa:
     async def _write(self, context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome]) -> str:
         """Return the model's answer, or the results as they are where it gives none."""
         try:
-            reply = await _stream(context, self._request(context, state, outcomes))
+            complete = partial(_completed, context, state, outcomes)
+            reply = await _stream(context, self._request(context, state, outcomes), complete)
             if reply:
                 return reply
             context.recorder.warn("llm_invalid_response", "The final answer came back empty.")
@@ -75,10 +81,43 @@ def _is_one_text(state: GraphState, outcomes: Sequence[TaskOutcome]) -> bool:
     return alone and not outcomes[0]["tools"] and not state["degraded"]
 
 
-def _text_without_results(state: GraphState, outcomes: Sequence[TaskOutcome]) -> str:
-    """Return the supervisor's own reply, or why planning failed, with the parts that could not be answered."""
-    text = state["reply"] or state["failure"]
-    return "\n\n".join([text, *degraded_lines(state["degraded"])]) if text and not outcomes else ""
+def _text_without_results(context: RunContext, state: GraphState) -> str:
+    """Return the supervisor's own reply with the parts that it leaves out, else what was tried and why it failed."""
+    if not (state["reply"] and is_answered_directly(state)):
+        return reply_without_results(state)
+    said = [state["input_request"], *(message["content"] for message in state["messages"])]
+    text = _without_unsourced(context, state["reply"], 0, said)
+    return "\n\n".join([text, *degraded_lines(state["degraded"])])
+
+
+def _checked_text(context: RunContext, outcome: TaskOutcome) -> str:
+    """Return a text that was streamed as it was written; brackets in code are no citations."""
+    text = outcome["output"]
+    checked = text if outcome["agent"] == _CODER else _without_unsourced(context, text, 1, ())
+    if checked != text:
+        _emit_text(context, checked, f"{_message_id(context)}.checked")
+    return checked
+
+
+def _completed(context: RunContext, state: GraphState, outcomes: Sequence[TaskOutcome], text: str) -> str:
+    """Return a model's answer without citations of no source, and with each missing part that it does not name."""
+    checked = _without_unsourced(context, text, len(outcomes), [outcome["output"] for outcome in outcomes])
+    said = " ".join(checked.casefold().split())
+    missing = [part for part in state["degraded"] if " ".join(part["part"].casefold().split()) not in said]
+    return "\n\n".join([checked, *degraded_lines(missing)])
+
+
+def _without_unsourced(context: RunContext, text: str, sources: int, quoted: Sequence[str]) -> str:
+    """Return the text without citations of no source; they are counted in one warning, also if this is repeated."""
+    checked = without_unsourced(text, sources, quoted)
+    if checked.removed and not context.journal.knows(_PATH, "result"):
+        context.journal.record(_PATH, "result", {})
+        numbers, one = ", ".join(f"[{number}]" for number in checked.removed), len(checked.removed) == 1
+        said = (
+            "1 citation names no source and was" if one else f"{len(checked.removed)} citations name no source and were"
+        )
+        context.recorder.warn("citation_without_source", f"{said} removed from the answer: {numbers}.")
+    return checked.text
 
 
 def _emit_text(context: RunContext, text: str, message_id: str) -> None:
@@ -86,12 +125,21 @@ def _emit_text(context: RunContext, text: str, message_id: str) -> None:
         buffer.write(text)
 
 
-async def _stream(context: RunContext, request: ModelRequest) -> str:
+async def _stream(context: RunContext, request: ModelRequest, complete: Callable[[str], str]) -> str:
+    """Return the answer as `complete` makes it of the model's; what was streamed is continued, or replaced by it."""
+    streamed = ""
     with StreamBuffer(context.recorder, _message_id(context)) as buffer:
         async for item in context.model.ask_streaming(_PATH, 0, request):
-            if isinstance(item, ModelAnswer):
-                return item.reply.content.strip()
-            buffer.write(item.text, restart=item.restart)
+            if not isinstance(item, ModelAnswer):
+                buffer.write(item.text, restart=item.restart)
+                streamed = item.text if item.restart else streamed + item.text
+                continue
+            written = item.reply.content.strip()
+            reply = complete(written) if written else ""
+            if reply != written:
+                goes_on = bool(streamed) and reply.startswith(streamed)
+                buffer.write(reply.removeprefix(streamed) if goes_on else reply, restart=not goes_on)
+            return reply
     return ""
 
 

@@ -25,6 +25,7 @@ from brain.planning.plan_validation import (
     accepted_tasks,
     decision_errors,
     degraded_parts,
+    is_empty,
 )
 from brain.prompts import Prompt, Xml
 from brain.run_context import RunContext
@@ -40,12 +41,22 @@ from brain.state import (
     ready_tasks,
 )
 from brain.structured_output import ask_for_document
-from starling.core.errors import BudgetExhaustedError, DeadlineExceededError, JournalDivergedError, ModelError
+from starling.core.errors import (
+    BudgetExhaustedError,
+    DeadlineExceededError,
+    JournalDivergedError,
+    ModelError,
+    StarlingError,
+)
 from starling.core.events import Plan, PlannedTask, Route, SelectedAgent
 from starling.core.runs import Step
 from starling.core.settings import Limits
 from starling.core.tracing import Attributes, SpanKind, Tracer
 
+_NOTHING_PLANNED = (
+    "The request couldn't be planned. The model was asked twice, and named no task, gave no reply and said of no part "
+    "that it can't be served."
+)
 _LAST_TURN = 1  # step of the graph, besides two for each round
 
 
@@ -107,7 +118,7 @@ class Supervisor:
             except (ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError) as error:
                 span.fail(str(error))
                 context.recorder.warn(error.code, str(error))
-                return _give_up(context, state, str(error))
+                return _give_up(context, state, error)
             span.set(lambda: _decision_attributes(decision))
         if isinstance(decision, OpenDecision) and question_in(decision):
             return await self._ask_user(context, state, decision, path)
@@ -139,6 +150,8 @@ class Supervisor:
             _report_plan(context, adopted, decision)
         if is_final(decision, adopted):
             return update | _finish(adopted, unreached="")
+        if is_empty(decision) and not adopted["tasks"]:
+            return update | _finish(adopted) | {"failure": _NOTHING_PLANNED, "failure_code": "empty_plan"}
         routing = circuit_breaker.count_selection(adopted, {task["agent"] for task in tasks})
         update |= {"routing": routing}
         ready = ready_tasks(adopted)
@@ -228,8 +241,8 @@ def _finish(state: GraphState, unreached: str = UNREACHED) -> Update:
     return {"next_step": [], "degraded": degraded_parts(state, unreached)}
 
 
-def _give_up(context: RunContext, state: GraphState, reason: str) -> Update:
+def _give_up(context: RunContext, state: GraphState, error: StarlingError) -> Update:
     """Return the update for a decision that failed: QA answers with approved results, or that planning failed."""
-    failure = "" if approved(state) else f"The request couldn't be planned. {reason}"
+    failure = "" if approved(state) else f"The request couldn't be planned. {error}"
     unreached = OUT_OF_TIME if context.budget.deadline.passed else UNREACHED
-    return _finish(state, unreached) | {"failure": failure}
+    return _finish(state, unreached) | {"failure": failure, "failure_code": error.code}

@@ -3,12 +3,16 @@
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from brain.planning.decision import Assignment, Decision
+from brain.planning.decision import Assignment, Decision, OpenDecision
 from brain.registry.cards import Roster
 from brain.state import DegradedPart, GraphState, TaskOutcome, TaskRecord, merge_tasks
 
 UNREACHED = "It was never reached: what it depends on failed, or a limit was reached."
 _ABSENT = "which isn't in the plan"
+_EMPTY = (
+    "The decision is empty. Give the request to agents in `selected_agents`, or answer it in `reply` if no agent is "
+    "needed, or name in `unserved` each part that no agent can serve."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,12 @@ def accepted_tasks(decision: Decision, planning: PlanningContext) -> tuple[list[
 
 
 def decision_errors(decision: Decision, planning: PlanningContext) -> list[str]:
-    """Return the errors that the model can correct: unknown agents or dependencies, and more rounds than can run."""
+    """Return the errors that the model can correct.
+
+    An empty decision where nothing is planned, unknown agents or dependencies, and more rounds than can run.
+    """
+    if not planning.tasks and is_empty(decision):
+        return [_EMPTY]
     wanted = planning.wanted(decision)
     wrong: list[str] = []
     for item in wanted.values():
@@ -89,13 +98,17 @@ def decision_errors(decision: Decision, planning: PlanningContext) -> list[str]:
     ]
 
 
+def is_empty(decision: Decision) -> bool:
+    """Whether a decision says nothing: no task, no reply, no question and no part that can't be served."""
+    says = decision.selected_agents or decision.reply.strip() or decision.unserved
+    return not says and not (isinstance(decision, OpenDecision) and decision.question.strip())
+
+
 def degraded_parts(state: GraphState, unreached: str = UNREACHED) -> list[DegradedPart]:
     """Return the degraded parts, with each task added once that failed, or that never ran for the reason `unreached`.
 
     With an empty `unreached`, tasks that never ran are not degraded parts.
     """
-    parts = {part["part"]: part for part in state["degraded"]}
-    named = {part.get("task_id") for part in state["degraded"]}
     failed: dict[str, str] = {}
     refused: dict[str, list[str]] = {}
     for result in state["results"]:
@@ -103,6 +116,9 @@ def degraded_parts(state: GraphState, unreached: str = UNREACHED) -> list[Degrad
             refusals = refused.setdefault(result["task_id"], [])
             refusals += result.get("refused", ())
             failed[result["task_id"]] = _with_uncertain(with_refusals(result["reason"], refusals), result)
+    known = _known_parts(state, failed)
+    parts = {part["part"]: part for part in known}
+    named = {part.get("task_id") for part in known}
     for task in state["tasks"]:
         reason = failed.get(task["id"], unreached)
         if task["status"] != "approved" and task["id"] not in named and reason:
@@ -112,6 +128,13 @@ def degraded_parts(state: GraphState, unreached: str = UNREACHED) -> list[Degrad
             part = f"whether {call['call']} was done"
             parts.setdefault(part, {"part": part, "reason": call["reason"]})
     return list(parts.values())
+
+
+def _known_parts(state: GraphState, failed: Mapping[str, str]) -> list[DegradedPart]:
+    """Return the degraded parts without what a model said about a failed task, whose own reason is the true one."""
+    texts = {task["task"].casefold() for task in state["tasks"] if task["id"] in failed}
+    about_task = texts | {task_id.casefold() for task_id in failed}
+    return [part for part in state["degraded"] if "task_id" in part or part["part"].casefold() not in about_task]
 
 
 def _with_uncertain(reason: str, result: TaskOutcome) -> str:

@@ -218,13 +218,37 @@ class Usage(BaseModel):
     tool_calls: int = 0
 
 
+class Citation(BaseModel):
+    """Source of a part of the answer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: int
+    task_id: str
+    agent: str
+    tools: list[str]
+
+
+class Degradation(BaseModel):
+    """A part of the answer that is missing, and the reason."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    part: str
+    reason: str
+
+
 class Done(Event):
-    """Always the last, after an error too."""
+    """Always the last, after an error too. `code` says why a run did not succeed, None if it did."""
 
     type: Literal["done"] = "done"
     usage: Usage
     status: Literal["succeeded", "failed", "cancelled", "budget_exhausted", "parked"]
     reply: str
+    code: str | None = None
+    citations: list[Citation] = []
+    assumptions: list[str] = []
+    degraded: list[Degradation] = []
 
 
 type AnyEvent = Annotated[

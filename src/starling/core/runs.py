@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from starling.core.events import Usage
+from starling.core.events import Citation, Degradation, Usage
 from starling.core.principal import Grant
 
 
@@ -93,26 +93,6 @@ class Run:
     cancelled: bool = False  # cancellation was requested before this claim
 
 
-class Citation(BaseModel):
-    """Source of a part of the answer."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    id: int
-    task_id: str
-    agent: str
-    tools: list[str]
-
-
-class Degradation(BaseModel):
-    """A part of the answer that is missing, and the reason."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    part: str
-    reason: str
-
-
 class Step(BaseModel):
     """One entry of a run's record."""
 
@@ -124,7 +104,10 @@ class Step(BaseModel):
 
 
 class RunResult(BaseModel):
-    """Result of a run: the response of `POST /process` without steps and ids."""
+    """Result of a run: the response of `POST /process` without steps and ids.
+
+    `code` says why a run did not succeed, None if it did.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -135,3 +118,4 @@ class RunResult(BaseModel):
     assumptions: list[str] = []
     degraded: list[Degradation] = []
     usage: Usage = Usage()
+    code: str | None = None

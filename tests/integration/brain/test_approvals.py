@@ -123,7 +123,6 @@ async def test_why_somebody_refused_is_told_although_the_agent_failed_at_somethi
     given = decision(task("t1", AGENT))
     script.supervisor(given, *([given] if renewed else []), decision())
     script.agent("t1", CHARGE, calls(("no_such_tool", {})))
-    script.qa(Answer("It couldn't be done."))
     key = await begun(platform)
     [question] = await open_interrupts(platform, key)
 
@@ -135,8 +134,7 @@ async def test_why_somebody_refused_is_told_although_the_agent_failed_at_somethi
     refusal = "The call of effects.charge was refused: not on a Friday. The tool was not called."
     assert degraded.reason == f"{refusal} no_such_tool failed: There is no tool 'no_such_tool'."
     assert refusal in stream.of("task_result")[0]["summary"]
-    [asked] = platform.requests_containing("You write the final answer")
-    assert "not on a Friday" in str(asked)
+    assert "not on a Friday" in stream.reply
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

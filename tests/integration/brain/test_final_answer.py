@@ -93,6 +93,38 @@ async def test_single_text_task_streams_and_skips_qa(platform: Platform, script:
     assert platform.requests_containing("You write the final answer") == []
 
 
+async def test_done_says_what_the_answer_rests_on(platform: Platform, script: ScriptedModel) -> None:
+    flight = {"part": "book a flight", "reason": "no agent books flights"}
+    script.supervisor(decision(task("t1", BENCH), assumptions=["the first disk"], unserved=[flight]))
+    script.agent("t1", LOOK)
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Fine [1] [2]."))
+
+    stream = await platform.ask("How is the disk? Book a flight.")
+
+    result = (await platform.result(stream.key)).model_dump()
+    assert stream.reply == typed(stream) == "Fine [1].\n\nNot answered: book a flight (no agent books flights)"
+    assert stream.done["citations"] == [{"id": 1, "task_id": "t1", "agent": BENCH, "tools": ["bench.look"]}]
+    assert (stream.done["assumptions"], stream.done["degraded"]) == (["the first disk"], [flight])
+    assert (stream.status, stream.done["code"], stream.codes) == ("succeeded", None, ["citation_without_source"])
+    assert stream.done == {"type": "done"} | {name: value for name, value in result.items() if name != "plan"}
+
+
+async def test_run_without_a_result_fails_and_asks_no_model_for_an_answer(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    script.supervisor(decision(task("t1", BENCH)), decision())
+    script.agent("t1", calls(("get_weather", {})), Answer("It is noon in Lima."))
+    script.qa(Answer("It is noon in Lima [1]."))
+
+    stream = await platform.ask("What time is it in Lima?")
+
+    assert (stream.status, stream.done["code"], stream.done["citations"]) == ("failed", "no_result", [])
+    assert "Not answered: do t1 (get_weather failed: There is no tool 'get_weather'.)" in stream.reply
+    assert "noon" not in stream.reply
+    assert platform.requests_containing("You write the final answer") == []
+
+
 async def test_usage_counts_all_model_and_tool_calls(platform: Platform, script: ScriptedModel) -> None:
     plan_one_look(script)
     script.qa(Answer("Fine [1]."))

@@ -60,11 +60,11 @@ async def test_row_that_postgres_refuses_fails_the_run_once(
 
 async def test_plan_without_any_possible_task_fails_the_run(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", "nobody", "book a flight")))
-    script.qa(Answer("Nobody here books flights."))
 
     stream = await platform.ask("Book a flight.")
 
-    assert (stream.status, stream.reply) == ("failed", "Nobody here books flights.")
+    assert (stream.status, stream.done["code"]) == ("failed", "no_result")
+    assert "Not answered: book a flight (There is no agent 'nobody'.)" in stream.reply
 
 
 async def test_failed_task_is_decided_again_and_its_second_try_counts(

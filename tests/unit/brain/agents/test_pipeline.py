@@ -184,8 +184,48 @@ async def test_agent_that_is_unable_fails_without_review_or_second_attempt() -> 
 
     outcome = await run(begun)
 
-    assert (outcome["status"], outcome["reason"], outcome["attempts"]) == ("failed", "No tool tells the weather.", 1)
+    said = "No tool was called; the agent wrote: “No tool tells the weather.”"
+    assert (outcome["status"], outcome["reason"], outcome["attempts"]) == ("failed", said, 1)
+    assert outcome.get("code") == "unable"
     assert len(begun.model.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason", "code"),
+    [
+        (tool_calls(("get_weather", {})), "get_weather failed: There is no tool 'get_weather'.", "not_allowed"),
+        (tool_calls(("fail", {}), ("look", {"thing": "silence"})), "bench.fail failed: on fire", "tool_error"),
+    ],
+    ids=["unknown", "failing"],
+)
+async def test_failed_call_is_the_reason_rather_than_what_the_agent_writes(
+    asked: ScriptedAnswer, reason: str, code: str
+) -> None:
+    begun = (
+        execution(asked, REJECTED, "It is noon in Lima.") if code == "tool_error" else execution(asked, "It is noon.")
+    )
+
+    outcome = await run(begun)
+
+    assert (outcome["reason"], outcome.get("code")) == (reason, code)
+    assert len(outcome["tools"]) == len(begun.events("tool_start"))
+
+
+async def test_rejection_names_the_call_that_failed_too() -> None:
+    begun = execution(tool_calls(("fail", {}), ("look", {"thing": "disk"})), REJECTED, limits=Limits(max_attempts=1))
+
+    outcome = await run(begun)
+
+    assert outcome["reason"] == "It is the wrong disk. bench.fail failed: on fire"
+
+
+async def test_call_that_succeeded_later_is_no_reason() -> None:
+    again = tool_calls(("look", {"thing": "silence"}))
+    begun = execution(again, LOOK, REJECTED, limits=Limits(max_attempts=2))
+
+    outcome = await run(begun)
+
+    assert (outcome["reason"], outcome.get("code")) == ("It is the wrong disk.", "rejected")
 
 
 async def test_agent_that_answers_nothing_fails_with_a_warning() -> None:

@@ -31,13 +31,32 @@ async def step(state: GraphState, execution: Execution) -> Update:
     return await Qa(prompt("qa"))(state, Runtime(context=execution.context))
 
 
+SERVER = "a server with a tool for it (`starling server add`); `starling server show NAME` lists what a server can do"
 FLIGHT = DegradedPart(part="book a flight", reason="no agent books flights")
+
+
+def replied(text: str) -> GraphState:
+    """The state after a direct reply of the supervisor."""
+    begun = initial_state("Hi.")
+    return after(begun, {"reply": text, "routing": begun["routing"] | {"direct": True}})
+
+
+def failed(task_id: str, reason: str, code: str, **fields: Any) -> TaskOutcome:
+    values: Any = outcome(task_id, "", tools=False) | {"status": "failed", "reason": reason, "code": code} | fields
+    return values
+
+
+def tried(*outcomes: TaskOutcome, **fields: Any) -> GraphState:
+    """The state whose tasks all failed."""
+    ids = list(dict.fromkeys(item["task_id"] for item in outcomes))
+    tasks = [TaskRecord(id=key, agent="bench", task=f"do {key}", depends_on=[], status="failed") for key in ids]
+    return after(initial_state("How is the disk?"), {"tasks": tasks, "results": list(outcomes), **fields})
 
 
 async def test_direct_reply_is_streamed_without_a_model() -> None:
     execution = make_execution()
 
-    update = await step(after(initial_state("Hi."), {"reply": "Hello!"}), execution)
+    update = await step(replied("Hello!"), execution)
 
     assert update == {"reply": "Hello!", "citations": []}
     assert (execution.text, execution.model.requests) == ("Hello!", [])
@@ -46,7 +65,7 @@ async def test_direct_reply_is_streamed_without_a_model() -> None:
 async def test_direct_reply_names_the_parts_that_it_leaves_out() -> None:
     execution = make_execution()
 
-    update = await step(after(initial_state("Hi."), {"reply": "Hello!", "degraded": [FLIGHT]}), execution)
+    update = await step(after(replied("Hello!"), {"degraded": [FLIGHT]}), execution)
 
     assert update["reply"] == "Hello!\n\nNot answered: book a flight (no agent books flights)"
 
@@ -55,6 +74,116 @@ async def test_failed_plan_is_answered_with_its_reason() -> None:
     update = await step(after(initial_state("Hi."), {"failure": "It couldn't be planned."}), make_execution())
 
     assert update["reply"] == "It couldn't be planned."
+
+
+async def test_without_an_approved_result_the_reply_is_made_of_what_was_tried() -> None:
+    uses: Any = [{"tool": "get_weather", "status": "failed"}] * 3
+    execution = make_execution()
+    first = failed("t1", "get_weather failed: There is no tool 'get_weather'.", "not_allowed", tools=uses, attempts=2)
+
+    update = await step(tried(first, failed("t2", "It took too long.", "timeout"), degraded=[FLIGHT]), execution)
+
+    assert update["reply"] == execution.text
+    assert update["reply"].splitlines() == [
+        "There is no answer: no task gave a result.",
+        "",
+        "Not answered: book a flight (no agent books flights)",
+        f"  What would help: {SERVER}.",
+        "",
+        "Not answered: do t1 (get_weather failed: There is no tool 'get_weather'.)",
+        "  Tried: bench, 2 attempts, 3 tool calls (get_weather).",
+        f"  What would help: {SERVER}, or a key that may call the tool.",
+        "",
+        "Not answered: do t2 (It took too long.)",
+        "  Tried: bench, 1 attempt, no tool call.",
+        "  What would help: more time for the tool (`timeout` under `x-starling`), or a smaller request.",
+    ]
+    assert execution.model.requests == []
+
+
+async def test_reply_after_failed_tasks_is_no_answer() -> None:
+    direct = replied("It is noon in Lima [1].")
+    broken = failed("t1", "It broke.", "tool_error")
+
+    update = await step(tried(broken, reply=direct["reply"], routing=direct["routing"]), make_execution())
+
+    assert "noon" not in update["reply"]
+    assert "Not answered: do t1 (It broke.)" in update["reply"]
+
+
+async def test_what_a_model_says_about_a_failed_task_is_not_its_reason() -> None:
+    excuse = DegradedPart(part="Do t1", reason="I can't access live data.")
+
+    update = await step(tried(failed("t1", "It broke.", "tool_error"), degraded=[excuse]), make_execution())
+
+    assert "Not answered: do t1 (It broke.)" in update["reply"]
+    assert "live data" not in update["reply"]
+
+
+@pytest.mark.parametrize("code", ["llm_timeout", "unheard_of"])
+async def test_every_reason_has_a_remedy(code: str) -> None:
+    update = await step(tried(failed("t1", "It broke.", code)), make_execution())
+
+    assert "What would help: " in update["reply"]
+
+
+async def test_failed_plan_names_what_would_help() -> None:
+    state = after(initial_state("Hi."), {"failure": "It couldn't be planned.", "failure_code": "llm_timeout"})
+
+    update = await step(state, make_execution())
+
+    assert update["reply"].startswith("It couldn't be planned.\nWhat would help: a look at the model")
+
+
+async def test_missing_parts_are_added_below_an_answer_that_does_not_name_them() -> None:
+    execution = make_execution("The disk is fine [1].")
+    named = DegradedPart(part="The disk", reason="told already")
+
+    update = await step(answered("the disk is fine", degraded=[FLIGHT, named]), execution)
+
+    expected = "The disk is fine [1].\n\nNot answered: book a flight (no agent books flights)"
+    assert update["reply"] == execution.text == expected
+
+
+async def test_citations_without_a_source_are_removed_and_counted() -> None:
+    execution = make_execution("The disk is fine [1], and warm [3] [7].")
+
+    update = await step(answered("the disk is fine"), execution)
+
+    assert update["reply"] == execution.text == "The disk is fine [1], and warm."
+    [warning] = execution.events("warning")
+    assert warning["code"] == "citation_without_source"
+    assert warning["message"] == "2 citations name no source and were removed from the answer: [3], [7]."
+
+
+async def test_direct_reply_has_no_sources_to_cite() -> None:
+    execution = make_execution()
+
+    update = await step(replied("It is noon in Lima [1]."), execution)
+
+    assert update["reply"] == execution.text == "It is noon in Lima."
+    assert execution.warnings == ["citation_without_source"]
+
+
+@pytest.mark.parametrize(("agent", "reply"), [("generalist", "See for yourself."), ("coder", "See for yourself [4].")])
+async def test_brackets_in_written_code_are_no_citations(agent: str, reply: str) -> None:
+    state = answered("See for yourself [4].", tools=False)
+    state["results"][0]["agent"] = agent
+
+    update = await step(state, make_execution())
+
+    assert update["reply"] == reply
+
+
+async def test_repeated_answer_is_checked_again_without_a_second_warning() -> None:
+    first = make_execution("Fine [1][2].")
+    await step(answered("the disk is fine"), first)
+    second = make_execution(run=make_run(fence=2), after=first)
+
+    update = await step(answered("the disk is fine"), second)
+
+    assert update["reply"] == second.text == "Fine [1]."
+    assert (second.warnings, second.model.requests) == ([], [])
 
 
 async def test_only_text_of_the_plan_is_the_answer_without_a_model() -> None:

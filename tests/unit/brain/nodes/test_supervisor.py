@@ -263,6 +263,7 @@ async def test_unreachable_model_is_a_failure_with_its_reason() -> None:
     update = await step(supervisor(), initial_state("Hi."), execution)
 
     assert (execution.warnings, update["next_step"]) == (["llm_connection_error"], [])
+    assert update["failure_code"] == "llm_connection_error"
     assert "not today" in update["failure"]
 
 
@@ -282,6 +283,33 @@ async def test_failed_decision_with_approved_results_is_no_failure() -> None:
     update = await step(supervisor(), state, execution)
 
     assert (update["failure"], execution.warnings) == ("", ["llm_connection_error"])
+
+
+async def test_empty_decision_is_sent_back_once() -> None:
+    execution = make_execution(decision_json(), decision_json(task("t1", "bench")), agents=AGENTS)
+
+    update = await step(supervisor(), initial_state("How is the disk?"), execution)
+
+    assert "The decision is empty. Give the request to agents" in execution.model.prompts[1]
+    assert update["next_step"] == ["t1"]
+
+
+async def test_second_empty_decision_is_a_failure_that_says_so() -> None:
+    execution = make_execution(decision_json(), decision_json(is_request_satisfied=True), agents=AGENTS)
+
+    update = await step(supervisor(), initial_state("How is the disk?"), execution)
+
+    assert update["failure"].startswith("The request couldn't be planned. The model was asked twice, and named no task")
+    assert (update["failure_code"], update["next_step"]) == ("empty_plan", [])
+
+
+async def test_decision_that_leaves_a_failed_task_out_is_not_empty() -> None:
+    execution = make_execution(decision_json(), agents=AGENTS)
+
+    update = await step(supervisor(), FAILED, execution)
+
+    assert [part["reason"] for part in update["degraded"]] == ["It broke."]
+    assert "failure" not in update
 
 
 async def test_unknown_names_are_sent_back_and_the_rest_counts_if_the_repair_fails() -> None:

@@ -11,8 +11,8 @@ from starling.app.http.event_stream import RUN_ID, EventStream
 from starling.app.http.problems import Problem
 from starling.app.http.schemas import Name, RunRequest, RunWaits
 from starling.app.runs.completion import ended
-from starling.core.events import AnyEvent, Usage
-from starling.core.runs import Citation, Degradation, FinalStatus, RunStatus, Step
+from starling.core.events import AnyEvent, Citation, Degradation, Usage
+from starling.core.runs import FinalStatus, RunStatus, Step
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.reader import RunReader
 
@@ -21,6 +21,7 @@ router = APIRouter(tags=["agent"], responses={status: {"model": Problem} for sta
 _EXAMPLE: dict[str, Any] = {
     "reply": "It is 06:12 in Lima [1].",
     "status": "succeeded",
+    "code": None,
     "steps": [{"type": "tool_call", "description": "time.get_current_time", "metadata": {"task_id": "t1"}}],
     "trace_id": "de2196c9a4c5d6e7f8091a2b3c4d5e6f",
     "thread_id": "t-1",
@@ -48,6 +49,7 @@ class ProcessResult(BaseModel):
 
     reply: str
     status: FinalStatus
+    code: str | None = Field(description="Why the run did not succeed.")
     steps: list[Step]
     trace_id: str
     thread_id: str

@@ -1,0 +1,68 @@
+"""Citations of an answer: its sources, and the numbers in its text that name none of them."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from brain.state import CitationRecord, TaskOutcome
+
+_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+_CITATION = re.compile(r"[ \t]*\[\s*(\d{1,6}(?:\s*[,;]\s*\d{1,6})*)\s*\](?!\()")  # `[1](…)` is a link
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedText:
+    """A text without the citations that name no source, and the numbers that were removed, in their order."""
+
+    text: str
+    removed: tuple[int, ...] = ()
+
+
+def citations_of(outcomes: Sequence[TaskOutcome]) -> list[CitationRecord]:
+    """Return the sources of an answer, numbered from 1."""
+    return [
+        CitationRecord(
+            id=number,
+            task_id=outcome["task_id"],
+            agent=outcome["agent"],
+            tools=list(dict.fromkeys(use["tool"] for use in outcome["tools"])),
+        )
+        for number, outcome in enumerate(outcomes, start=1)
+    ]
+
+
+def without_unsourced(text: str, sources: int, quoted: Sequence[str] = ()) -> CheckedText:
+    """Remove the citations `[n]` of a text whose `n` is not a source from 1 to `sources`.
+
+    Numbers in brackets are content, and stay: in code, in a link, where one of the `quoted` texts has them, and a list
+    of several of which none is a source.
+    """
+    removed: list[int] = []
+    kept = [_compact(one) for one in quoted]
+
+    def checked(match: re.Match[str]) -> str:
+        numbers = [int(number) for number in re.findall(r"\d+", match[1])]
+        valid = [number for number in numbers if 1 <= number <= sources]
+        is_list = len(numbers) > 1 and not valid
+        if len(valid) == len(numbers) or is_list or any(_compact(match[0]) in one for one in kept):
+            return match[0]
+        removed.extend(number for number in numbers if number not in valid)
+        blank = match[0][: match[0].index("[")]
+        return f"{blank}[{', '.join(map(str, valid))}]" if valid else ""
+
+    parts = [part if is_code else _CITATION.sub(checked, part) for part, is_code in _parts(text)]
+    return CheckedText("".join(parts).strip(), tuple(removed))
+
+
+def _parts(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the parts of a text in order, and whether each is code."""
+    end = 0
+    for match in _CODE.finditer(text):
+        yield text[end : match.start()], False
+        yield match[0], True
+        end = match.end()
+    yield text[end:], False
+
+
+def _compact(text: str) -> str:
+    return re.sub(r"\s", "", text)

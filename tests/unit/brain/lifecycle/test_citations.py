@@ -1,0 +1,42 @@
+"""Citations in an answer: which numbers in brackets name a source, and which are content."""
+
+import pytest
+
+from brain.lifecycle.citations import without_unsourced
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "removed"),
+    [
+        ("It is noon [1].", "It is noon [1].", ()),
+        ("It is noon [3].", "It is noon.", (3,)),
+        ("It is noon[0], and warm [12].", "It is noon, and warm.", (0, 12)),
+        ("Both [1, 2, 5].", "Both [1, 2].", (5,)),
+        ("Both [1][2][3].", "Both [1][2].", (3,)),
+        ("[9] Noon.", "Noon.", (9,)),
+    ],
+    ids=["source", "none", "several", "group", "adjacent", "first"],
+)
+def test_citation_without_a_source_is_removed(text: str, expected: str, removed: tuple[int, ...]) -> None:
+    checked = without_unsourced(text, 2)
+
+    assert (checked.text, checked.removed) == (expected, removed)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Take `items[7]` of it [1].",
+        "```python\nprint(items[7])\n```",
+        "```\nitems[7]",
+        "See [7](https://example.org/7).",
+        "Sorted they are [7, 8, 9].",
+        "The door has the label [ 7 ] [1].",
+        "[sic] and [x7]",
+    ],
+    ids=["code", "block", "open-block", "link", "list", "quoted", "words"],
+)
+def test_numbers_that_are_content_stay(text: str) -> None:
+    checked = without_unsourced(text, 2, ["label: [7]"] if "label" in text else [])
+
+    assert (checked.text, checked.removed) == (text, ())
