@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Literal
 
@@ -97,17 +97,31 @@ class Catalog:
         gone = sorted({row.name for row in rows if row.source == "file"} - config.keys())
         return Change(tuple(rows), tuple(gone), tuple(sorted(answers, key=lambda answer: answer.row.name)))
 
-    async def add(self, name: str, config: ServerConfig) -> None:
-        """List one server and store it as added over the API, so that no file removes it.
+    async def add(self, name: str, config: ServerConfig, listed: Listed | None = None) -> None:
+        """List one server, unless `listed` is given, and store it as added over the API, so that no file removes it.
 
         Raises ConfigurationError if the name is in use, ServerUnavailableError if it can't be listed.
         """
         _check_name_free(name, await self._repository.servers())
-        added = _ready(name, config, await self._list(name, config), "api")
+        added = _ready(name, config, listed or await self._list(name, config), "api")
         stored = False
         while not stored:
             _check_name_free(name, known := await self._repository.servers())
             stored = await self._repository.change((), [added], known)
+
+    async def reconfigure(self, name: str, config: ServerConfig) -> None:
+        """Replace the configuration of a server that was added over the API; its tools stay as listed.
+
+        Raises NotFoundError, ConfigurationError for a server of a file, whose configuration is in that file.
+        """
+        stored = False
+        while not stored:
+            known = {row.name: row for row in await self._repository.servers()}
+            row = _known_row(name, known)
+            if row.source != "api":
+                raise ConfigurationError(f"The server {name!r} comes from a file.", "Change it there and reload it.")
+            changed = replace(row, config=config.document, config_hash=config.hash)
+            stored = await self._repository.change((), [ListedServer(changed, {})], tuple(known.values()))
 
     async def remove(self, name: str) -> None:
         """Remove one server. Raises NotFoundError."""
@@ -143,11 +157,7 @@ class Catalog:
         return config, tuple(_listing(row, config[row.name], definitions) for row in rows)
 
     async def _row(self, name: str) -> ServerRow:
-        rows = {row.name: row for row in await self._repository.servers()}
-        if name not in rows:
-            known = ", ".join(rows) or "none"
-            raise NotFoundError("server", name, f"Known are: {known}.")
-        return rows[name]
+        return _known_row(name, {row.name: row for row in await self._repository.servers()})
 
     async def _answers(self, asked: McpConfig, late: Late | None, *, others: bool) -> list[ListedServer]:
         if late is None:
@@ -196,6 +206,12 @@ class Catalog:
 
     async def _list(self, name: str, config: ServerConfig) -> Listed:
         return await list_once(self._sessions, name, config, self._seconds)
+
+
+def _known_row(name: str, rows: Mapping[str, ServerRow]) -> ServerRow:
+    if name not in rows:
+        raise NotFoundError("server", name, f"Known are: {', '.join(rows) or 'none'}.")
+    return rows[name]
 
 
 def _is_ready(answer: ListedServer) -> bool:

@@ -8,6 +8,7 @@ from time import perf_counter
 
 from mcp_gateway.catalog import Catalog, Change, Late, Trial
 from mcp_gateway.config import McpConfig, ServerConfig
+from mcp_gateway.discovery import Listed
 from mcp_gateway.known_servers import Directory
 from mcp_gateway.path.approval import Approval
 from mcp_gateway.path.argument_check import SchemaCheck
@@ -83,9 +84,14 @@ class Gateway(ToolGateway):
         """Return what `sync` would do, and do nothing. See `Catalog.plan`."""
         return await self._catalog.plan(config, relist=relist)
 
-    async def add(self, name: str, config: ServerConfig) -> tuple[ServerListing, ...]:
+    async def add(self, name: str, config: ServerConfig, listed: Listed | None = None) -> tuple[ServerListing, ...]:
         """Add one server beside those of files; return what is known then. See `Catalog.add`."""
-        await self._catalog.add(name, config)
+        await self._catalog.add(name, config, listed)
+        return await self.refresh()
+
+    async def reconfigure(self, name: str, config: ServerConfig) -> tuple[ServerListing, ...]:
+        """Replace the configuration of one server; return what is known then. See `Catalog.reconfigure`."""
+        await self._catalog.reconfigure(name, config)
         return await self.refresh()
 
     async def remove(self, name: str) -> tuple[ServerListing, ...]:

@@ -6,6 +6,7 @@ import pytest
 
 from mcp_gateway.config import server_of
 from starling.core.errors import ConfigurationError, NotFoundError, ServerUnavailableError
+from starling.core.tool_calls import Effect
 from tests.support.gateway_harness import GatewayHarness
 
 
@@ -56,6 +57,24 @@ async def test_a_removed_server_is_unknown(harness: GatewayHarness) -> None:
         assert gateway.listing("recorder") is None
         with pytest.raises(NotFoundError, match="Known are: none"):
             await gateway.remove("recorder")
+
+
+async def test_reconfigured_server_keeps_its_tools_and_has_the_new_effects(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        (before,) = await gateway.add("recorder", harness.recording())
+        (after,) = await gateway.reconfigure("recorder", harness.recording(tools={"pid": {"effect": "read"}}))
+
+    effects = {tool.name: tool.effect for tool in after.tools}
+    assert [tool.hash for tool in after.tools] == [tool.hash for tool in before.tools]
+    assert (effects["pid"], effects["record"]) == (Effect.READ, Effect.UNSAFE)
+
+
+async def test_server_of_a_file_is_not_reconfigured_elsewhere(harness: GatewayHarness) -> None:
+    async with harness.gateway() as gateway:
+        await gateway.sync({"recorder": harness.recording()})
+
+        with pytest.raises(ConfigurationError, match="comes from a file"):
+            await gateway.reconfigure("recorder", harness.recording(effect="read"))
 
 
 async def test_trying_a_server_changes_nothing_and_returns_its_listing(harness: GatewayHarness) -> None:

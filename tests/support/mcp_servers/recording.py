@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mcp.server.fastmcp import FastMCP
+from mcp.types import ToolAnnotations
 
 _FILE = Path(sys.argv[1])
 _ARRIVED = asyncio.Event()
@@ -32,7 +33,7 @@ async def record(text: str) -> str:
     return f"recorded {text}"
 
 
-@server.tool()
+@server.tool(annotations=ToolAnnotations(readOnlyHint=True))
 async def pid() -> int:
     """Return the process id of the server."""
     return os.getpid()

@@ -12,6 +12,7 @@ from brain.registry.repository import Activation, EpochRepository
 from brain.registry.service import with_servers
 from mcp_gateway.catalog import Trial
 from mcp_gateway.config import McpConfig, ServerConfig
+from mcp_gateway.discovery import Listed
 from mcp_gateway.gateway import Gateway
 from mcp_gateway.repository import ListedServer, ServerRepository, ServerRow
 from starling.app.registry.epoch_publisher import EpochPublisher, entries_of
@@ -69,16 +70,25 @@ class RegistryService:
             await gateway.sync(config, relist=relist)
         return await self._applied(publisher.activation)
 
-    async def add(self, name: str, config: ServerConfig, actor: Actor) -> tuple[ServerListing, Report]:
-        """Add one server that no file names; return it as listed, and the report.
+    async def add(
+        self, name: str, config: ServerConfig, actor: Actor, listed: Listed | None = None
+    ) -> tuple[ServerListing, Report]:
+        """Add one server that no file names, started here unless `listed` is given; return its listing, and the report.
 
         Raises ConfigurationError, ServerUnavailableError.
         """
         publisher = EpochPublisher(self.epochs, actor, "server.add")
         async with self.gateway(self.servers(publisher)) as gateway:
-            listings = await gateway.add(name, config)
+            listings = await gateway.add(name, config, listed)
         added = next(listing for listing in listings if listing.name == name)
         return added, await self._applied(publisher.activation)
+
+    async def reconfigure(self, name: str, config: ServerConfig, actor: Actor) -> Report:
+        """Replace the configuration of a server that no file names. Raises NotFoundError, ConfigurationError."""
+        publisher = EpochPublisher(self.epochs, actor, "server.configure")
+        async with self.gateway(self.servers(publisher)) as gateway:
+            await gateway.reconfigure(name, config)
+        return await self._applied(publisher.activation)
 
     async def remove(self, name: str, actor: Actor) -> Report:
         """Remove one server, also for running runs. Raises NotFoundError."""

@@ -7,13 +7,17 @@ import typer
 
 from mcp_gateway.catalog import Trial
 from mcp_gateway.config import ServerConfig, checked_server
+from mcp_gateway.discovery import Listed
+from mcp_gateway.effect_suggestions import suggested_effects, with_effects
+from mcp_gateway.probe import try_servers
 from starling.app.cli.command_settings import settings_of
+from starling.app.cli.server.effects import confirmed, documents_of
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import print_json, print_line, progress
 from starling.app.container.services import open_services
 from starling.app.runtime.database import find_database
-from starling.core.errors import InvalidRequestError
-from starling.core.settings import Settings
+from starling.core.errors import InvalidRequestError, ServerUnavailableError
+from starling.core.settings import Settings, environment
 from starling.core.tool_calls import Effect
 from starling.core.tools import ServerListing
 from starling.infra.postgres.audit import Actor
@@ -22,7 +26,7 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command()
-def add(
+def add(  # noqa: PLR0913, PLR0917 - its options
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="The name of the server; its specialist is mcp_agent_NAME.")],
     target: Annotated[list[str], typer.Argument(help="Its URL, or after -- its command with arguments.")],
@@ -35,20 +39,26 @@ def add(
         ),
     ] = None,
     effect: Annotated[
-        Effect, typer.Option(help="What its tools may change; tools that only `read` are called freely.")
-    ] = Effect.UNSAFE,
+        Effect | None, typer.Option(help="What its tools may change; without it, its annotations are proposed.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Set the proposed effects without asking.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Add a server and its specialist agent: runs accepted from now on can use it.
 
-    Nothing is stored if the server can't be started or its tools can't be listed.
+    Nothing is stored if the server can't be started or its tools can't be listed. Without --effect, a tool is `unsafe`
+    unless you confirm the effect that the server's own annotations propose.
     """
     settings = settings_of(context)
-    config = _config(name, target, _pairs(values or []), effect)
+    config = _config(name, target, _pairs(values or []), effect or Effect.UNSAFE)
     with progress(f"Listing {name} …"):
-        listing, epoch = run_until_stopped(_add(settings, name, config))
+        listed = run_until_stopped(_list(settings, name, config))
+    proposed = [] if effect else suggested_effects(listed.tools, config.options)
+    chosen = confirmed(name, proposed, yes=yes, quiet=as_json)
+    listing, epoch = run_until_stopped(_add(settings, name, with_effects(config, chosen), listed))
     if as_json:
-        print_json({"name": name, "tools": [tool.name for tool in listing.tools], "epoch": epoch})
+        tools = [tool.name for tool in listing.tools]
+        print_json({"name": name, "tools": tools, "epoch": epoch, "proposed": documents_of(proposed)})
     else:
         print_line(
             f"{name} is in epoch {epoch}, with {len(listing.tools)} tools: {', '.join(t.name for t in listing.tools)}."
@@ -87,9 +97,16 @@ def try_out(
             print_line(f"  {what.replace('_', ' ')}: {', '.join(tools)}", "yellow")
 
 
-async def _add(settings: Settings, name: str, config: ServerConfig) -> tuple[ServerListing, int]:
+async def _list(settings: Settings, name: str, config: ServerConfig) -> Listed:
+    found = (await try_servers({name: config}, settings.limits, environment()))[name]
+    if isinstance(found, ServerUnavailableError):
+        raise found
+    return found
+
+
+async def _add(settings: Settings, name: str, config: ServerConfig, listed: Listed) -> tuple[ServerListing, int]:
     async with open_services(settings, find_database(settings)) as services:
-        listing, report = await services.registry.add(name, config, Actor.local("cli"))
+        listing, report = await services.registry.add(name, config, Actor.local("cli"), listed)
         return listing, report.epoch
 
 

@@ -1,0 +1,121 @@
+"""`starling server effects`, and the confirmation of effects that a server's annotations propose."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from mcp_gateway.config import ServerConfig, ServerOptions, server_of
+from mcp_gateway.effect_suggestions import EffectSuggestion, suggested_effects, with_effects
+from mcp_gateway.repository import ServerRow
+from starling.app.cli.command_settings import settings_of
+from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.terminal.output import diagnostics, print_json, print_line, print_table, write, write_table
+from starling.app.container.admin import open_admin
+from starling.app.container.services import open_services
+from starling.app.runtime.database import find_database
+from starling.core.errors import NotFoundError
+from starling.core.json import JsonObject
+from starling.core.settings import Settings
+from starling.core.tool_calls import Effect
+from starling.infra.postgres.audit import Actor
+
+app = typer.Typer(add_completion=False)
+
+type _Tools = dict[str, JsonObject]
+
+
+@app.command()
+def effects(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The server.")],
+    propose: Annotated[
+        bool,
+        typer.Option("--propose", help="Propose effects from the server's annotations, and set them if confirmed."),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --propose: set them without asking.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show the effects of a server's tools; with --propose, what its annotations propose for tools without one.
+
+    Annotations are what a server says about itself: they count once you have confirmed them.
+    """
+    settings = settings_of(context)
+    row, tools = run_until_stopped(_stored(settings, name))
+    config = server_of(row.config)
+    proposed = suggested_effects(tools, config.options) if propose else []
+    if not as_json and not propose:
+        print_table(("TOOL", "EFFECT"), [(tool, config.options.effect_of(tool).value) for tool in sorted(tools)])
+        return
+    if row.source == "file":
+        chosen, epoch = [], None
+        _show_for_file(name, config, proposed, quiet=as_json)
+    else:
+        chosen = confirmed(name, proposed, yes=yes, quiet=as_json)
+        epoch = run_until_stopped(_set(settings, name, with_effects(config, chosen))) if chosen else None
+    if as_json:
+        print_json(_document(name, config.options, tools, proposed) | {"epoch": epoch})
+    elif epoch is not None:
+        print_line(f"{name} has these effects in epoch {epoch}: {_listed(chosen)}.")
+
+
+def confirmed(name: str, proposed: Sequence[EffectSuggestion], *, yes: bool, quiet: bool) -> list[EffectSuggestion]:
+    """Return the proposed effects that are to be set: on a terminal those that a person confirms, with `yes` all.
+
+    Elsewhere none is set, and what `--yes` would set is printed on stderr, unless `quiet`.
+    """
+    useful = [item for item in proposed if item.effect is not Effect.UNSAFE]
+    if not useful or yes:
+        return useful
+    if not quiet:
+        write(diagnostics(), f"{name} says of its own tools (other tools stay `unsafe`):\n")
+        write_table(
+            diagnostics(), ("TOOL", "EFFECT", "ANNOTATIONS"), [(i.tool, i.effect.value, i.reason) for i in useful]
+        )
+    if quiet or not (sys.stdin.isatty() and diagnostics().is_terminal):
+        if not quiet:
+            write(diagnostics(), "Not set: `--yes` sets these effects.\n")
+        return []
+    return useful if typer.confirm("Set these effects?", err=True) else []
+
+
+def documents_of(proposed: Sequence[EffectSuggestion]) -> list[dict[str, str]]:
+    """Return proposed effects as JSON."""
+    return [{"tool": item.tool, "effect": item.effect.value, "annotations": item.reason} for item in proposed]
+
+
+def _show_for_file(name: str, config: ServerConfig, proposed: Sequence[EffectSuggestion], *, quiet: bool) -> None:
+    useful = [item for item in proposed if item.effect is not Effect.UNSAFE]
+    if quiet:
+        return
+    if not useful:
+        print_line(f"The annotations of {name} propose no other effect for a tool that has none set.")
+        return
+    options = with_effects(config, useful).document["x-starling"]
+    print_line(f"The configuration of {name} is in a file. Write this there, then `starling registry reload`:")
+    print_line(f'"x-starling": {json.dumps(options, indent=2, ensure_ascii=False)}')
+
+
+def _document(name: str, options: ServerOptions, tools: _Tools, proposed: Sequence[EffectSuggestion]) -> dict[str, Any]:
+    known = {tool: options.effect_of(tool).value for tool in sorted(tools)}
+    return {"name": name, "effects": known, "proposed": documents_of(proposed)}
+
+
+def _listed(chosen: Sequence[EffectSuggestion]) -> str:
+    return ", ".join(f"{item.tool} {item.effect.value}" for item in chosen)
+
+
+async def _stored(settings: Settings, name: str) -> tuple[ServerRow, _Tools]:
+    async with open_admin(settings) as admin:
+        rows, definitions = await admin.servers.servers_and_tools()
+    row = next((row for row in rows if row.name == name), None)
+    if row is None:
+        raise NotFoundError("server", name, f"Known are: {', '.join(row.name for row in rows) or 'none'}.")
+    return row, {tool: definitions[name, tool] for tool in row.tools}
+
+
+async def _set(settings: Settings, name: str, config: ServerConfig) -> int:
+    async with open_services(settings, find_database(settings)) as services:
+        return (await services.registry.reconfigure(name, config, Actor.local("cli"))).epoch
