@@ -23,7 +23,9 @@ from starling.core.llm import (
 from starling.infra.llm.chat_model import ChatModel
 from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.langchain_model import LangChainModel
+from starling.infra.llm.model_selection import ModelName
 from starling.infra.llm.openai_endpoint import Endpoint, EndpointModel, open_session
+from starling.infra.llm.responses_model import open_responses_model
 from tests.support.http_chat_model import HttpChatModel
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
@@ -64,7 +66,7 @@ class Setting:
         return [item.text for item in items if isinstance(item, TextDelta)], items[-1]
 
 
-@pytest.fixture(params=["endpoint", "langchain", "models"])
+@pytest.fixture(params=["endpoint", "langchain", "responses", "models"])
 async def setting(request: pytest.FixtureRequest) -> AsyncGenerator[Setting]:
     rules: list[Rule] = []
 
@@ -74,12 +76,20 @@ async def setting(request: pytest.FixtureRequest) -> AsyncGenerator[Setting]:
     async with ModelServer(respond) as server, open_session(trust_env=False) as session:
         endpoint = EndpointModel("local:small", "small", Endpoint(server.url), session)
         url = server.url
-        langchain = LangChainModel("http:small", lambda t, m: HttpChatModel(base_url=url, temperature=t, max_tokens=m))
+        langchain = LangChainModel(
+            "http:small", lambda t, m: HttpChatModel(base_url=url, temperature=t or 0.0, max_tokens=m)
+        )
+        responses = open_responses_model(ModelName("hosted", "small"), Endpoint(server.url, api="responses"))
         models = FallbackModelClient(
             dict.fromkeys(ModelRole, (endpoint,)), SystemClock(), lambda _: endpoint, lambda _: 0.0
         )
-        client = {"endpoint": endpoint, "langchain": langchain, "models": models}[request.param]
-        yield Setting(client, langchain.name if client is langchain else endpoint.name, server, rules)
+        clients: dict[str, tuple[ChatModel | ModelClient, str]] = {
+            "endpoint": (endpoint, endpoint.name),
+            "langchain": (langchain, langchain.name),
+            "responses": (responses, responses.name),
+            "models": (models, endpoint.name),
+        }
+        yield Setting(*clients[request.param], server, rules)
 
 
 async def test_text_has_usage_and_model_name(setting: Setting) -> None:

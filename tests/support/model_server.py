@@ -1,4 +1,6 @@
-"""A model server for tests: chat completions over real HTTP, answered by a script, a function or `offline:rules`.
+"""A model server for tests, over real HTTP: answered by a script, a function or `offline:rules`.
+
+It speaks chat completions and responses; scripts see both kinds of requests as chat completions.
 
 In a test:        async with ModelServer(Script(Rule(Answer("hello")))) as server: ... server.url, server.requests
 As a process:     python -m tests.support.model_server --script file.json   (or --rules; prints its URL)
@@ -12,7 +14,7 @@ import argparse
 import asyncio
 import signal
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -21,7 +23,7 @@ import orjson
 from aiohttp import web
 
 from starling.core.llm import Message, ModelRequest, ModelRole, ModelToolCall, ResponseSchema, ToolSpec
-from tests.support import http_server
+from tests.support import http_server, responses_api
 from tests.support.model_script import Answer, Body, Responder, Script, completion, parts
 
 
@@ -51,6 +53,7 @@ class ModelServer:
         self, responder: Responder, *, latency: float = 0.0, pulled: Sequence[str] | None = None, port: int = 0
     ) -> None:
         self.requests: list[Received] = []
+        self.response_requests: list[Body] = []  # those to /responses, as they were sent
         self._responder = responder
         self._latency = latency
         self._pulled = pulled  # the models of an Ollama; None: this is no Ollama
@@ -59,6 +62,7 @@ class ModelServer:
         self._news = asyncio.Condition()
         app = web.Application(client_max_size=64 * 1024**2)
         app.router.add_post("/v1/chat/completions", self._complete)
+        app.router.add_post("/v1/responses", self._respond)
         app.router.add_get("/requests", self._asked)
         app.router.add_post("/release/{gate}", self._release)
         app.router.add_get("/api/tags", self._tags)
@@ -102,6 +106,22 @@ class ModelServer:
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body: Body = orjson.loads(await request.read())
+        answer = await self._answer(request, body)
+        if answer.body is not None or not body.get("stream"):
+            return await _whole(request, answer, completion(body, answer))
+        return await self._stream(request, answer, parts(body, answer), end=b"data: [DONE]\n\n")
+
+    async def _respond(self, request: web.Request) -> web.StreamResponse:
+        sent: Body = orjson.loads(await request.read())
+        self.response_requests.append(sent)
+        body = responses_api.chat_body(sent)
+        answer = await self._answer(request, body)
+        if answer.body is not None or not body.get("stream"):
+            return await _whole(request, answer, responses_api.response(body, answer))
+        return await self._stream(request, answer, responses_api.events(body, answer), end=b"")
+
+    async def _answer(self, request: web.Request, body: Body) -> Answer:
+        """Return the answer once its gate is open."""
         peer = request.transport.get_extra_info("peername") if request.transport else None
         self.requests.append(Received(body, {str(name): value for name, value in request.headers.items()}, str(peer)))
         async with self._news:
@@ -111,22 +131,23 @@ class ModelServer:
         answer = await self._responder(body)
         if answer.hold and not answer.hold_after:
             await self._gates[answer.hold].wait()
-        if answer.body is not None or not body.get("stream"):
-            return await _whole(request, body, answer)
-        return await self._stream(request, body, answer)
+        return answer
 
-    async def _stream(self, request: web.Request, body: Body, answer: Answer) -> web.StreamResponse:
+    async def _stream(
+        self, request: web.Request, answer: Answer, parts: Iterable[Body], *, end: bytes
+    ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", **answer.headers})
         await response.prepare(request)
-        for sent, part in enumerate(parts(body, answer)):
+        for sent, part in enumerate(parts):
             if answer.hold_after and sent == answer.hold_after:
                 await self._gates[answer.hold].wait()
             if sent == answer.cut_after:
                 return _cut(request, response)
             if answer.part_seconds:
                 await asyncio.sleep(answer.part_seconds)
-            await response.write(b"data: " + orjson.dumps(part) + b"\n\n")
-        await response.write(b"data: [DONE]\n\n")
+            event = f"event: {part['type']}\n".encode() if "type" in part else b""
+            await response.write(event + b"data: " + orjson.dumps(part) + b"\n\n")
+        await response.write(end)
         return response
 
     async def _asked(self, _: web.Request) -> web.Response:
@@ -142,8 +163,8 @@ class ModelServer:
         return _json({"models": [{"name": name} for name in self._pulled]})
 
 
-async def _whole(request: web.Request, body: Body, answer: Answer) -> web.StreamResponse:
-    text = answer.body if answer.body is not None else orjson.dumps(completion(body, answer)).decode()
+async def _whole(request: web.Request, answer: Answer, content: Body) -> web.StreamResponse:
+    text = answer.body if answer.body is not None else orjson.dumps(content).decode()
     headers = {"Content-Type": answer.content_type, **answer.headers}
     if answer.cut_after is None:
         return web.Response(body=text.encode(), status=answer.status, headers=headers)

@@ -26,12 +26,16 @@ def environment() -> Mapping[str, str]:
 
 
 class ProviderSettings(BaseModel):
-    """A custom OpenAI-compatible endpoint: `providers.<name>` adds the models `<name>:<model>`."""
+    """A custom OpenAI-compatible endpoint: `providers.<name>` adds the models `<name>:<model>`.
+
+    `api` is the protocol: `/chat/completions` or `/responses` below `base_url`.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     base_url: str
     api_key: SecretStr | None = None
+    api: Literal["chat_completions", "responses"] = "chat_completions"
 
 
 class Limits(BaseModel):

@@ -84,7 +84,10 @@ class _ModelFactory:
             return other
         if name.provider == _OFFLINE_PROVIDER:
             return OfflineModel(OfflineRules())
-        return EndpointModel(str(name), name.model, self.endpoints[name.provider], self.session)
+        endpoint = self.endpoints[name.provider]
+        if endpoint.api == "responses":
+            return _responses_opener()(name, endpoint)
+        return EndpointModel(str(name), name.model, endpoint, self.session)
 
 
 def _check(name: ModelName, known: Mapping[str, Endpoint], settings: Settings) -> ChatModel | None:
@@ -104,6 +107,12 @@ def _langchain_opener() -> Callable[[ModelName, str], ChatModel]:
     from starling.infra.llm.langchain_model import open_langchain_model  # noqa: PLC0415 - langchain is heavy
 
     return open_langchain_model
+
+
+def _responses_opener() -> Callable[[ModelName, Endpoint], ChatModel]:
+    from starling.infra.llm.responses_model import open_responses_model  # noqa: PLC0415 - as above
+
+    return open_responses_model
 
 
 @dataclass(frozen=True, slots=True)

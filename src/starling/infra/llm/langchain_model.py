@@ -42,17 +42,17 @@ from starling.infra.llm.request_forms import (
     with_tools_in_prompt,
 )
 
-# Builds the provider's model for a temperature and a token limit, which LangChain takes at construction.
-type Build = Callable[[float, int | None], BaseChatModel]
+# Builds the provider's model for a temperature, None for its default, and a token limit: LangChain's models are
+# constructed with them.
+type Build = Callable[[float | None, int | None], BaseChatModel]
 
 # Base classes of connection errors in providers' packages and their HTTP libraries.
 _CONNECTION_ERRORS = frozenset({"OSError", "TransportError", "ClientConnectionError", "APIConnectionError"})
 _KEYS = ("_API_KEY", "_API_TOKEN")  # suffixes of the variables with keys
-_DIALECT = frozenset(
-    {Feature.TOOLS, Feature.JSON_SCHEMA, Feature.SCHEMA_TOOL}
-)  # what is asked for otherwise if refused
+# Features that are omitted, or asked for in another way, once they were refused.
+_DIALECT = frozenset({Feature.TEMPERATURE, Feature.TOOLS, Feature.JSON_SCHEMA, Feature.SCHEMA_TOOL})
 _SCHEMA_FORMS = frozenset({Feature.JSON_SCHEMA, Feature.SCHEMA_TOOL})  # not used in streams
-_CUT_OFF = frozenset({"length", "max_tokens", "MAX_TOKENS"})
+_CUT_OFF = frozenset({"length", "max_tokens", "MAX_TOKENS", "max_output_tokens"})
 
 
 def open_langchain_model(name: ModelName, possible: str) -> "LangChainModel":
@@ -61,8 +61,10 @@ def open_langchain_model(name: ModelName, possible: str) -> "LangChainModel":
     Raises ConfigurationError if it does not, if the provider's package is missing or if the package needs a setting.
     """
 
-    def build(temperature: float, max_tokens: int | None) -> BaseChatModel:
-        options: dict[str, Any] = {"temperature": temperature, "max_retries": 0}
+    def build(temperature: float | None, max_tokens: int | None) -> BaseChatModel:
+        options: dict[str, Any] = {"max_retries": 0}
+        if temperature is not None:
+            options["temperature"] = temperature
         if max_tokens is not None:
             options["max_tokens"] = max_tokens
         return cast("BaseChatModel", init_chat_model(name.model, model_provider=name.provider, **options))
@@ -84,7 +86,7 @@ class LangChainModel:
     def __init__(self, name: str, build: Build) -> None:
         self.name = name
         self._build = build
-        self._built: dict[tuple[float, int | None], BaseChatModel] = {}
+        self._built: dict[tuple[float | None, int | None], BaseChatModel] = {}
         self._dialect = _DIALECT
 
     async def respond(self, request: ModelRequest) -> ModelReply:
@@ -151,14 +153,15 @@ class LangChainModel:
 
     async def _respond(self, request: ModelRequest, dialect: Dialect) -> ModelReply:
         if request.response is not None and schema_form(dialect, request) is Feature.JSON_SCHEMA and not request.tools:
-            return await self._structured(request, request.response)
+            return await self._structured(request, request.response, dialect)
         return self._reply(await self._runnable(request, dialect).ainvoke(_messages(request, dialect)))
 
     def _without_refused(self, dialect: Dialect, request: ModelRequest, error: Exception) -> Dialect | None:
         """Return the dialect to try after `error`, which is reported; None if it is not about a feature."""
         used = used_features(dialect, request, stream=False)
         if isinstance(error, NotImplementedError):  # of a package for models without the feature
-            return dialect - {used[0]} if used else None
+            lacking = [feature for feature in used if feature is not Feature.TEMPERATURE]
+            return dialect - {lacking[0]} if lacking else None
         failure = self._failure(error)
         if not isinstance(failure, LLMServerError):
             return None
@@ -175,17 +178,20 @@ class LangChainModel:
     def _tools_in_prompt(self, request: ModelRequest) -> bool:
         return bool(request.tools) and Feature.TOOLS not in self._dialect
 
-    async def _structured(self, request: ModelRequest, response: ResponseSchema) -> ModelReply:
-        schema: dict[str, Any] = {"description": "The answer.", **response.schema, "title": response.name}
-        model: Any = self._model(request).with_structured_output(schema, include_raw=True)
+    async def _structured(self, request: ModelRequest, response: ResponseSchema, dialect: Dialect) -> ModelReply:
+        model = self._with_structured_output(self._model(request, dialect), response)
         answer = await model.ainvoke(_plain_messages(request.messages))
         reply = self._reply(answer["raw"])
         parsed = as_object(answer["parsed"])
         content = dumps(parsed).decode() if parsed else reply.content
         return ModelReply(content, usage=reply.usage, model=self.name, finish_reason=reply.finish_reason)
 
-    def _model(self, request: ModelRequest) -> BaseChatModel:
-        key = (request.temperature, request.max_tokens)
+    def _with_structured_output(self, model: BaseChatModel, response: ResponseSchema) -> Any:
+        schema: dict[str, Any] = {"description": "The answer.", **response.schema, "title": response.name}
+        return model.with_structured_output(schema, include_raw=True)
+
+    def _model(self, request: ModelRequest, dialect: Dialect) -> BaseChatModel:
+        key = (request.temperature if Feature.TEMPERATURE in dialect else None, request.max_tokens)
         if key not in self._built:
             model = self._build(*key)
             if "stream_usage" in type(model).model_fields:  # or streams report no tokens
@@ -194,7 +200,7 @@ class LangChainModel:
         return self._built[key]
 
     def _runnable(self, request: ModelRequest, dialect: Dialect) -> Any:
-        model = self._model(request)
+        model = self._model(request, dialect)
         if request.tools:
             return model.bind_tools([_tool(tool) for tool in request.tools]) if Feature.TOOLS in dialect else model
         if request.response is not None and schema_form(dialect, request) is Feature.SCHEMA_TOOL:
@@ -221,7 +227,8 @@ class LangChainModel:
             return LLMTimeout(self.name, "no complete answer in time.")
         status = _status(causes)
         if status is not None:
-            return status_failure(self.name, status, _error_text(error), _retry_after(causes))
+            text = self._without_keys(_error_text(error))
+            return status_failure(self.name, status, text, _retry_after(causes))
         if not _CONNECTION_ERRORS.isdisjoint(kinds):
             reason = f"the connection to the provider failed: {self._reasons(causes)}."
             return LLMConnectionError(self.name, reason, self._missing_keys())
@@ -232,9 +239,12 @@ class LangChainModel:
     def _reasons(self, causes: list[BaseException]) -> str:
         """Return the texts of all causes, outermost first, without keys: an invalid header is quoted in its error."""
         text = "; ".join(dict.fromkeys(str(cause).strip().rstrip(".") or type(cause).__name__ for cause in causes))
+        return shortened(self._without_keys(text))
+
+    def _without_keys(self, text: str) -> str:
         for key in filter(None, self._keys().values()):
             text = text.replace(key, "…")
-        return shortened(text)
+        return text
 
     def _missing_keys(self) -> str:
         missing = [variable for variable, key in self._keys().items() if not key and variable.endswith(_KEYS)]
@@ -308,8 +318,11 @@ def _call(identity: str | None, name: str | None, arguments: str | None, index: 
 
 def _finish_reason(answer: AIMessage) -> str:
     metadata = as_object(answer.response_metadata)
-    reason = as_text(metadata.get("finish_reason")) or as_text(metadata.get("stop_reason")) or "stop"
-    return "length" if reason in _CUT_OFF else reason
+    incomplete = as_text(as_object(metadata.get("incomplete_details")).get("reason"))  # of the Responses API
+    reason = as_text(metadata.get("finish_reason")) or as_text(metadata.get("stop_reason")) or incomplete
+    if reason in _CUT_OFF:
+        return "length"
+    return reason or ("tool_calls" if answer.tool_calls or answer.invalid_tool_calls else "stop")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

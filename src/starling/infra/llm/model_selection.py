@@ -64,7 +64,8 @@ def endpoints(settings: Settings) -> Mapping[str, Endpoint]:
     }
     for name, provider in settings.providers.items():
         key = _key(f"providers.{name}.api_key", provider.api_key)
-        known[name.lower()] = Endpoint(_checked_url(f"providers.{name}.base_url", provider.base_url), key)
+        url = _checked_url(f"providers.{name}.base_url", provider.base_url)
+        known[name.lower()] = Endpoint(url, key, provider.api)
     return known
 
 

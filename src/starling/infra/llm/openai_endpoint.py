@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from dataclasses import dataclass
+from typing import Literal
 
 import aiohttp
 from yarl import URL
@@ -26,10 +27,11 @@ _KEY_LENGTH = 16  # a shorter one is a placeholder such as "ollama", which may a
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A chat completions endpoint; `/chat/completions` is appended to `base_url`."""
+    """An OpenAI-compatible endpoint; `/chat/completions`, or `/responses`, is appended to `base_url`."""
 
     base_url: str
     api_key: str = ""
+    api: Literal["chat_completions", "responses"] = "chat_completions"
 
 
 class EndpointModel:

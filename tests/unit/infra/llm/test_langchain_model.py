@@ -47,7 +47,7 @@ async def server(rules: list[Rule]) -> AsyncGenerator[ModelServer]:
 @pytest.fixture
 def model(server: ModelServer) -> LangChainModel:
     url = server.url
-    return LangChainModel("http:small", lambda t, m: HttpChatModel(base_url=url, temperature=t, max_tokens=m))
+    return LangChainModel("http:small", lambda t, m: HttpChatModel(base_url=url, temperature=t or 0.0, max_tokens=m))
 
 
 @pytest.mark.parametrize("refused", [[When(tool="verdict", contains="fine?")], [When(tool="verdict", nth=1)]])
