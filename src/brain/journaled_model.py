@@ -16,7 +16,7 @@ from starling.core.runs import Step
 class ModelAnswer:
     """A model's answer; `replayed` if it comes from the journal.
 
-    `fault` says why the answer is unreadable; `reply` has no content then.
+    `fault` says why the answer is unreadable; `reply` has at most a part of it then.
     """
 
     reply: ModelReply
@@ -65,6 +65,13 @@ class JournaledModel:
         with failed.journalled(self.journal, position):
             return await self._ask(position, request, failed)
 
+    def recorded(self, path: str, position: int) -> ModelAnswer | None:
+        """Return the answer recorded at this position, whatever it answered, or None."""
+        recorded = self.journal.find(path, "answer", position, request_hash=None)
+        if recorded is None:
+            return None
+        return ModelAnswer(load_reply(recorded), replayed=True, fault=recorded.get("fault", ""))
+
     async def ask_tolerantly(self, path: str, position: int, request: ModelRequest) -> ModelAnswer:
         """Like `ask`, but record an unreadable answer too and return it with a `fault`."""
         failed = self._failed_attempts(path, request)
@@ -72,7 +79,7 @@ class JournaledModel:
             try:
                 return await self._ask(position, request, failed)
             except LLMInvalidResponse as error:
-                reply = ModelReply("", model=error.model, finish_reason="unreadable")
+                reply = storable_reply(ModelReply(error.written, model=error.model, finish_reason="unreadable"))
                 self._record(position, request, reply, failed, fault=error.reason)
                 return ModelAnswer(reply, replayed=False, fault=error.reason)
 

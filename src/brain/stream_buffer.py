@@ -22,9 +22,9 @@ class StreamBuffer:
         self._timer: asyncio.TimerHandle | None = None
 
     def write(self, text: str, *, restart: bool = False) -> None:
-        """Add text; `restart` begins a new message, which replaces the one before."""
+        """Add text; `restart` begins a new message, which replaces the one before, and drops what was not emitted."""
         if restart:
-            self._emit_all()
+            self._held.clear()
             self._restarts += 1
         self._held += text.encode("utf-8", "surrogatepass")
         while len(self._held) >= _GROUP_BYTES:

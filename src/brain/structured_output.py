@@ -1,17 +1,18 @@
-"""JSON documents from models: validated, and repaired once."""
+"""JSON documents from models: read tolerantly, validated, and repaired once."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from brain.journaled_model import JournaledModel, ModelAnswer
 from brain.prompts import element, lines
 from starling.core.errors import BudgetExhaustedError, DeadlineExceededError, LLMInvalidResponse, ModelError
-from starling.core.json import storable
 from starling.core.llm import Message, ModelRequest
+from starling.core.model_output.json_document import read_document
 
 _SHOWN_ERRORS = 8
+_EXCERPT_CHARS = 300
 
 type Check[D] = Callable[[D], Sequence[str]]
 
@@ -19,6 +20,29 @@ type Check[D] = Callable[[D], Sequence[str]]
 def _nothing_wrong(document: BaseModel) -> Sequence[str]:
     del document
     return ()
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedOutput:
+    """What is said of an answer that can't be used: to the user, and to the model that is to correct it."""
+
+    excerpt: str  # at most 300 characters of what the model wrote
+    expected: str
+    errors: Sequence[str]
+
+    @property
+    def message(self) -> str:
+        """The text of the warning."""
+        wrote = f"It wrote: {self.excerpt}" if self.excerpt else "It wrote nothing that can be read."
+        return f"{self.errors[0].rstrip('.')}. Expected: {self.expected}. {wrote}"
+
+    def repair(self, request: ModelRequest) -> ModelRequest:
+        """Return the request for a corrected answer. Roles have to alternate, so a note replaces an empty answer."""
+        wrong = lines([element("validation_error", text) for text in self.errors])
+        demand = "Answer again with the whole corrected JSON object and nothing else."
+        asked = f"{wrong}\n{element('expected', self.expected)}\n{demand}"
+        said = Message("assistant", self.excerpt or "(no readable answer)")
+        return replace(request, messages=(*request.messages, said, Message("user", asked)))
 
 
 async def ask_for_document[D: BaseModel](
@@ -32,66 +56,59 @@ async def ask_for_document[D: BaseModel](
     """Return the document that the model answered with.
 
     An answer with errors, of form or by `check`, is sent back once with them, at the next position. If the second
-    answer can be parsed it counts, whatever `check` returns. Raises LLMInvalidResponse if no answer can be parsed, and
-    what `JournaledModel.ask` raises.
+    answer can be read it counts, whatever `check` returns. An answer that was refused before the run was resumed stays
+    refused. Raises LLMInvalidResponse if no answer can be read, and what `JournaledModel.ask` raises.
     """
     answer = await model.ask_tolerantly(path, position, request)
-    first, wrong = _read(answer, document, check)
-    if first is not None and not wrong:
-        return first
+    first, refused = _read(answer, document, check)
+    repaired = model.recorded(path, position + 1) if answer.replayed else None
+    if repaired is None:
+        if first is not None and not refused.errors:
+            return first
+        _warn(model, answer, refused)
+        try:
+            repaired = await model.ask_tolerantly(path, position + 1, refused.repair(request))
+        except (ModelError, DeadlineExceededError, BudgetExhaustedError):
+            if first is None:
+                raise
+            return first
+    second, refused = _read(repaired, document, check)
+    if second is not None:
+        return second
+    if first is None:
+        reason = f"two answers in a row weren't the JSON asked for. {refused.message}"
+        raise LLMInvalidResponse(repaired.reply.model, reason, "Try a model that can answer in JSON.")
+    _warn(model, repaired, refused)
+    return first
+
+
+def _warn(model: JournaledModel, answer: ModelAnswer, refused: RefusedOutput) -> None:
+    """Report a refused answer, once."""
     if not answer.replayed:
         model.recorder.warn(
-            "llm_invalid_response", f"{answer.reply.model} answered with an invalid document: {wrong[0]}"
+            "llm_invalid_response", f"{answer.reply.model} answered with an invalid document: {refused.message}"
         )
-    try:
-        answer = await model.ask_tolerantly(path, position + 1, _repair_request(request, answer, wrong))
-    except (ModelError, DeadlineExceededError, BudgetExhaustedError):
-        if first is None:
-            raise
-        return first
-    second, wrong = _read(answer, document, check)
-    best = first if second is None else second
-    if best is None:
-        reason = f"two answers in a row weren't the JSON asked for ({wrong[0]})"
-        raise LLMInvalidResponse(answer.reply.model, reason, "Try a model that can answer in JSON.")
-    return best
 
 
-def _repair_request(request: ModelRequest, answer: ModelAnswer, wrong: Sequence[str]) -> ModelRequest:
-    """Return the request for a corrected answer; a note replaces an empty answer, since roles have to alternate."""
-    repair = lines([element("validation_error", text) for text in wrong])
-    return replace(
-        request,
-        messages=(
-            *request.messages,
-            Message("assistant", answer.reply.content or "(no readable answer)"),
-            Message("user", f"{repair}\nAnswer again with the whole corrected JSON object and nothing else."),
-        ),
-    )
-
-
-def _read[D: BaseModel](answer: ModelAnswer, document: type[D], check: Check[D]) -> tuple[D | None, Sequence[str]]:
-    """Return the document and its errors. Characters that Postgres can't store are replaced: JSON can spell a NUL."""
+def _read[D: BaseModel](answer: ModelAnswer, document: type[D], check: Check[D]) -> tuple[D | None, RefusedOutput]:
+    """Return the document, None if it can't be read, and what is to be said of the answer; no errors if it is fine."""
     if answer.fault:
-        return None, [answer.fault]
-    try:
-        parsed = document.model_validate_json(_json_of(answer.reply.content))
-        read = document.model_validate(storable(parsed.model_dump()))
-    except ValidationError as error:
-        return None, _described(error)
-    return read, check(read)[:_SHOWN_ERRORS]
+        read, errors = None, [answer.fault]
+    else:
+        reading = read_document(answer.reply.content, document)
+        read, errors = reading.document, reading.errors
+        if read is not None:
+            errors = check(read)[:_SHOWN_ERRORS]
+    return read, RefusedOutput(excerpt(answer.reply.content), expectation(document), errors)
 
 
-def _json_of(text: str) -> str:
-    """Return the text inside the code fence, if the answer is one."""
-    stripped = text.strip()
-    if stripped.startswith("```") and stripped.endswith("```") and "\n" in stripped:
-        return stripped[stripped.index("\n") + 1 : -3]
-    return stripped
+def excerpt(text: str) -> str:
+    """Return the beginning of what a model wrote, on one line, at most 300 characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= _EXCERPT_CHARS else f"{line[: _EXCERPT_CHARS - 1]}…"
 
 
-def _described(error: ValidationError) -> list[str]:
-    return [
-        f"{'.'.join(map(str, item['loc'])) or 'document'}: {item['msg']}"
-        for item in error.errors(include_url=False, include_input=False)[:_SHOWN_ERRORS]
-    ]
+def expectation(document: type[BaseModel]) -> str:
+    """Return in words what an answer has to be: as the document says itself, or by its members."""
+    own = getattr(document, "EXPECTED", "")
+    return own or f"one JSON object with {', '.join(document.model_fields)}"

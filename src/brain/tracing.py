@@ -91,6 +91,7 @@ def _reply(reply: ModelReply) -> Attributes:
         "gen_ai.usage.input_tokens": reply.usage.input_tokens,
         "gen_ai.usage.output_tokens": reply.usage.output_tokens,
         "starling.warnings": list(reply.warnings) or None,
+        "starling.reasoning": reply.reasoning or None,
         "output": {"content": reply.content, "tool_calls": calls} if calls else reply.content,
     }
 

@@ -29,7 +29,8 @@ class NativeRuntime:
             answer = await execution.context.model.ask(execution.path, position, request)
             execution.position += 1
             calls = answer.reply.tool_calls
-            execution.messages.append(Message("assistant", answer.reply.content, calls))
+            returned = answer.reply.returned_reasoning
+            execution.messages.append(Message("assistant", answer.reply.content, calls, reasoning=returned))
             wanted = [call for call in calls if call.name != CONTINUE]
             if not wanted:
                 execution.messages += _tool_messages(calls, [])
@@ -56,6 +57,7 @@ def _request(execution: TaskExecution, toolbox: Toolbox) -> ModelRequest:
         max_tokens=allowance.max_tokens,
         prompt=prompt_of(execution.card).used,
         model=execution.card.model,
+        tool_names=toolbox.other_names,
     )
 
 

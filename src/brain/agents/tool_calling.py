@@ -186,12 +186,12 @@ class ToolCallBatch:
 def _requested(
     execution: TaskExecution, toolbox: Toolbox, place: tuple[int, int], asked: ModelToolCall
 ) -> RequestedCall:
-    tool = toolbox.tools.get(asked.name)
+    tool = toolbox.tool(asked.name)
     call_id = f"{execution.path}.{place[0]}.{place[1]}"
     if asked.name == READ_ARTIFACT and execution.artifacts:
         return RequestedCall(asked, READ_ARTIFACT, call_id, place[1], None)
     if tool is None:
-        fault = _fault(f"There is no tool {asked.name!r}.", "not_allowed")
+        fault = _fault(toolbox.unknown(asked.name), "not_allowed")
         return RequestedCall(asked, asked.name, call_id, place[1], None, fault)
     if asked.arguments is None:
         fault = _fault("The arguments weren't a JSON object.", "invalid_arguments")

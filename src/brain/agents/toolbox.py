@@ -1,12 +1,14 @@
 """The tools of an agent under names that model endpoints accept, and the built-in `continue`."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
+from starling.core.agents import SPECIALIST_PREFIX
 from starling.core.artifacts import READ_ARTIFACT
 from starling.core.llm import ToolSpec
+from starling.core.model_output.names import aliases, near_matches, resolve
 from starling.core.tools import ToolDefinition
 
 CONTINUE: Final = "continue"
@@ -22,10 +24,11 @@ _MAX_NAME = 64
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """Tools by the name that the model calls them by."""
+    """Tools by the name that the model calls them by, and those names by others that mean them, in plain form."""
 
     tools: Mapping[str, ToolDefinition]
     specs: tuple[ToolSpec, ...]
+    other_names: Mapping[str, str]
 
     @classmethod
     def of(cls, tools: Iterable[ToolDefinition]) -> Self:
@@ -34,7 +37,22 @@ class Toolbox:
         for tool in tools:
             named[_free_name(_INVALID.sub("_", tool.name)[:_MAX_NAME] or "tool", named)] = tool
         specs = tuple(ToolSpec(name, tool.description, tool.input_schema) for name, tool in named.items())
-        return cls(named, (*specs, _CONTINUE_SPEC) if specs else ())
+        other_names = aliases({name: _other_names(tool) for name, tool in named.items()})
+        return cls(named, (*specs, _CONTINUE_SPEC) if specs else (), other_names)
+
+    def tool(self, written: str) -> ToolDefinition | None:
+        """Return the tool that a name means, None where it could mean none or several."""
+        return self.tools.get(written) or self.tools.get(resolve(written, self.other_names) or "")
+
+    def unknown(self, written: str) -> str:
+        """Return the error for a name that means no tool, with the nearest names."""
+        near = near_matches(written, self.tools)
+        return f"There is no tool {written!r}.{f' Did you mean {" or ".join(near)}?' if near else ''}"
+
+
+def _other_names(tool: ToolDefinition) -> Sequence[str]:
+    """Return names of a tool that models write; each names its server, so that no other server's tool is meant."""
+    return (tool.name, *(f"{prefix}{tool.full_name}" for prefix in ("", SPECIALIST_PREFIX, "mcp_")))
 
 
 def _free_name(wanted: str, taken: Mapping[str, object]) -> str:

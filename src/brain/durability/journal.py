@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Final, Literal, Protocol, cast
 
@@ -35,13 +35,13 @@ class Journal:
         self._counts = Counter((entry.path, entry.kind, entry.position) for entry in entries)
 
     def find(
-        self, path: str, kind: Kind, position: int = 0, index: int = 0, *, request_hash: str = ""
+        self, path: str, kind: Kind, position: int = 0, index: int = 0, *, request_hash: str | None = ""
     ) -> Mapping[str, Any] | None:
-        """Return what was recorded there. Raises JournalDivergedError if it answered another request."""
+        """Return what was recorded there. Raises JournalDivergedError if it answered another request than this one."""
         entry = self._known.get((path, kind, position, index))
         if entry is None:
             return None
-        if entry.request_hash != request_hash:
+        if request_hash is not None and entry.request_hash != request_hash:
             raise JournalDivergedError(path, position)
         return entry.data
 
@@ -69,14 +69,26 @@ class Journal:
         self._counts[place] += 1
 
 
+@dataclass(frozen=True, slots=True)
+class _SeenMessage:
+    """The members of a message that are hashed, in the order of the first version."""
+
+    role: str
+    content: str
+    tool_calls: Sequence[ModelToolCall]
+    tool_call_id: str | None
+
+
 def request_hash(request: ModelRequest) -> str:
-    """Return the digest of all that the model sees; time limits don't count."""
-    seen: list[object] = [request.role, request.messages, request.tools, request.response, request.temperature]
+    """Return the digest of what the model sees; time limits and returned reasoning, which is recorded, don't count."""
+    messages = [_SeenMessage(item.role, item.content, item.tool_calls, item.tool_call_id) for item in request.messages]
+    seen: list[object] = [request.role, messages, request.tools, request.response, request.temperature]
     if request.model:
         seen.append(request.model)
     try:
         text = orjson.dumps(seen, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
     except TypeError:  # a number in a tool's schema that has more than 64 bits
+        seen[1] = request.messages
         text = repr(seen).encode("utf-8", "backslashreplace")
     return hashlib.sha256(text).hexdigest()
 
@@ -88,6 +100,7 @@ def storable_reply(reply: ModelReply) -> ModelReply:
 
 def dump_reply(reply: ModelReply) -> dict[str, Any]:
     """Return a reply as JSON."""
+    reasoning = {"reasoning": reply.reasoning, "reasoning_field": reply.reasoning_field} if reply.reasoning else {}
     return {
         "content": reply.content,
         "tool_calls": [
@@ -98,6 +111,7 @@ def dump_reply(reply: ModelReply) -> dict[str, Any]:
         "model": reply.model,
         "finish_reason": reply.finish_reason,
         "warnings": list(reply.warnings),
+        **reasoning,
     }
 
 
@@ -110,6 +124,8 @@ def load_reply(data: Mapping[str, Any]) -> ModelReply:
         model=data["model"],
         finish_reason=data["finish_reason"],
         warnings=tuple(data["warnings"]),
+        reasoning=data.get("reasoning", ""),
+        reasoning_field=data.get("reasoning_field", ""),
     )
 
 

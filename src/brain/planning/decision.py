@@ -1,14 +1,31 @@
 """The documents that models answer with: the supervisor's decision and the reviewer's verdict."""
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from starling.core.llm import ResponseSchema
 
 
+def _upper(value: object) -> object:
+    return value.strip().upper() if isinstance(value, str) else value
+
+
 class _Document(BaseModel):
+    """A document of a model: what can be left out has a default, and `null` is left out."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    EXPECTED: ClassVar[str] = "one JSON object"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        given = cast("dict[str, object]", value)
+        return {name: item for name, item in given.items() if item is not None}
 
 
 class Assignment(_Document):
@@ -17,28 +34,33 @@ class Assignment(_Document):
     task_id: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[A-Za-z0-9_-]+$")]
     agent: str
     task: Annotated[str, Field(min_length=1)]
-    depends_on: list[str]
+    depends_on: list[str] = []
 
 
 class Unserved(_Document):
     """A part of the request that no agent of the star can serve."""
 
     part: str
-    reason: str
+    reason: str = ""
 
 
 class Decision(_Document):
     """What the supervisor decides in one call: plan, tasks, or a direct reply."""
 
-    thought_process: str
-    plan: list[str]
-    selected_agents: list[Assignment]
-    reply: str
-    assumptions: list[str]
-    unserved: list[Unserved]
-    is_request_satisfied: bool
-    is_in_loop: bool
-    is_progress_being_made: bool
+    EXPECTED: ClassVar[str] = (
+        'one JSON object with "plan", "selected_agents" (each "task_id", "agent", "task", "depends_on") and "reply"'
+    )
+    NEEDED_IF_CUT: ClassVar[tuple[str, ...]] = ("selected_agents", "reply")
+
+    thought_process: str = ""
+    plan: list[str] = []
+    selected_agents: list[Assignment] = []
+    reply: str = ""
+    assumptions: list[str] = []
+    unserved: list[Unserved] = []
+    is_request_satisfied: bool = False
+    is_in_loop: bool = False
+    is_progress_being_made: bool = True
 
     @field_validator("selected_agents")
     @classmethod
@@ -59,13 +81,32 @@ class OpenDecision(Decision):
 class Verdict(_Document):
     """The review of one attempt."""
 
-    status: Literal["APPROVED", "FIXED", "REJECTED"]
-    refined_output: str
-    reasons: list[str]
-    evidence: list[str]
-    changed: list[str]
+    EXPECTED: ClassVar[str] = (
+        'one JSON object with "status" (APPROVED, FIXED or REJECTED), "reasons", and "refined_output" if FIXED'
+    )
+    NEEDED_IF_CUT: ClassVar[tuple[str, ...]] = ("status", "refined_output")
+    MUST_AGREE: ClassVar[tuple[str, ...]] = ("status",)
+
+    status: Annotated[Literal["APPROVED", "FIXED", "REJECTED"], BeforeValidator(_upper)]
+    refined_output: str = ""
+    reasons: list[str] = []
+    evidence: list[str] = []
+    changed: list[str] = []
 
 
-DECISION = ResponseSchema("supervisor_decision", Decision.model_json_schema())
-OPEN_DECISION = ResponseSchema("supervisor_decision", OpenDecision.model_json_schema(mode="serialization"))
-VERDICT = ResponseSchema("verdict", Verdict.model_json_schema())
+def _asked(name: str, document: type[BaseModel], *, optional: Sequence[str] = ()) -> ResponseSchema:
+    """Return the schema as models are asked for it: they write every member, so that strict decoding can be used.
+
+    Only `optional` members keep their defaults. Recorded answers are found by the digest of this schema too.
+    """
+    schema = document.model_json_schema()
+    for described in (schema, *schema.get("$defs", {}).values()):
+        described["required"] = [member for member in described["properties"] if member not in optional]
+        for member in described["required"]:
+            described["properties"][member].pop("default", None)
+    return ResponseSchema(name, schema)
+
+
+DECISION = _asked("supervisor_decision", Decision)
+OPEN_DECISION = _asked("supervisor_decision", OpenDecision, optional=("question", "options"))
+VERDICT = _asked("verdict", Verdict)

@@ -39,8 +39,12 @@ class PlanningContext:
         return {task["id"]: task["depends_on"] for task in self.tasks if task["status"] == "pending"}
 
     def wanted(self, decision: Decision) -> dict[str, Assignment]:
-        """Return the new or renewed tasks of a decision by id."""
-        return {item.task_id: item for item in decision.selected_agents if item.task_id not in self.settled}
+        """Return the new or renewed tasks of a decision by id, each with the name of the agent that is meant."""
+        return {
+            item.task_id: item.model_copy(update={"agent": self.roster.resolve(item.agent)})
+            for item in decision.selected_agents
+            if item.task_id not in self.settled
+        }
 
     def missing(self, item: Assignment, wanted: Mapping[str, Assignment]) -> list[str]:
         """Return the dependencies of a task that are not in the plan."""
@@ -85,7 +89,8 @@ def decision_errors(decision: Decision, planning: PlanningContext) -> list[str]:
     for item in wanted.values():
         if planning.roster.get(item.agent) is None:
             wrong.append(
-                f"{item.task_id}: {_unknown_agent(item)} The agents are: {', '.join(sorted(planning.roster.cards))}."
+                f"{item.task_id}: {planning.roster.unknown(item.agent)} "
+                f"The agents are: {', '.join(sorted(planning.roster.cards))}."
             )
         wrong += [
             f"{item.task_id}: depends_on names {task_id}, {_ABSENT}." for task_id in planning.missing(item, wanted)
@@ -166,7 +171,7 @@ def _reasons(wanted: Mapping[str, Assignment], planning: PlanningContext) -> dic
 def _rejection(item: Assignment, wanted: Mapping[str, Assignment], planning: PlanningContext) -> str:
     card = planning.roster.get(item.agent)
     if card is None:
-        return _unknown_agent(item)
+        return planning.roster.unknown(item.agent)
     if card.degraded:
         return card.degraded
     if uncertain := _uncertain_reason(item, planning):
@@ -195,10 +200,6 @@ def _too_late(sound: Sequence[TaskRecord], planning: PlanningContext) -> list[st
         in_time |= set(turn) if number <= planning.rounds else set()
         left = [task for task in left if task["id"] not in done]
     return [task["id"] for task in sound if task["id"] in done - in_time]
-
-
-def _unknown_agent(item: Assignment) -> str:
-    return f"There is no agent {item.agent!r}."
 
 
 def _too_late_text(planning: PlanningContext) -> str:

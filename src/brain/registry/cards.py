@@ -7,6 +7,7 @@ from typing import Final, Literal
 from brain.prompts import Xml, element, lines
 from starling.core.agents import LLMAgentConfig
 from starling.core.llm import ModelRole
+from starling.core.model_output.names import aliases, near_matches, resolve
 from starling.core.principal import Grant
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition
@@ -81,6 +82,22 @@ class Roster:
         """Return the card of an agent, None where the roster has no such name."""
         return self.cards.get(name)
 
+    def resolve(self, written: str) -> str:
+        """Return the name of the agent that `written` can only mean: by its name, its server or a tool; else `written`.
+
+        Agents that this run may not choose are not in the roster, and so are never meant.
+        """
+        if written in self.cards:
+            return written
+        by_name = aliases({name: [card.server] if card.server else [] for name, card in self.cards.items()})
+        by_tool = aliases({name: _tool_names(card) for name, card in self.cards.items()})
+        return resolve(written, by_name) or resolve(written, by_tool) or written
+
+    def unknown(self, written: str) -> str:
+        """Return the error for a name that means no agent, with the nearest names."""
+        near = near_matches(written, self.cards)
+        return f"There is no agent {written!r}.{f' Did you mean {" or ".join(near)}?' if near else ''}"
+
     def limited(self, effects: frozenset[Effect], degraded: Mapping[str, str], grant: Grant | None = None) -> "Roster":
         """Return the roster of a run: only tools of allowed effects that are granted, and servers as they are now.
 
@@ -103,6 +120,10 @@ class Roster:
     def elements(self) -> Xml:
         """Return all cards, one a line."""
         return lines(card.element() for card in self.cards.values())
+
+
+def _tool_names(card: AgentCard) -> list[str]:
+    return [name for tool in card.tools for name in (tool.name, tool.full_name)]
 
 
 def _permits(grant: Grant | None, tool: ToolDefinition) -> bool:

@@ -215,9 +215,13 @@ class LLMTimeout(ModelError):  # noqa: N818 - the seeds' names are a contract
 
 
 class LLMInvalidResponse(ModelError):  # noqa: N818
-    """The answer of the model violates the protocol or the response schema."""
+    """The answer of the model violates the protocol or the response schema; `written` is its text, where there is."""
 
     code = "llm_invalid_response"
+
+    def __init__(self, model: str, reason: str, remedy: str = "", *, written: str = "") -> None:
+        super().__init__(model, reason, remedy)
+        self.written = written
 
 
 class LLMConnectionError(ModelError):

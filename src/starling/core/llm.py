@@ -1,6 +1,6 @@
 """Model requests and replies, the same for all providers, and the `ModelClient` port."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Protocol
@@ -36,6 +36,18 @@ class ModelToolCall:
 
 
 @dataclass(frozen=True, slots=True)
+class ReturnedReasoning:
+    """Reasoning that an endpoint wants back with the tool calls that it led to; only `model` is sent it.
+
+    `field` is the member of the message that it was in: `content` if the model wrote it into its text.
+    """
+
+    text: str
+    field: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One chat message. `tool_calls` is used with role `assistant`, `tool_call_id` with role `tool`."""
 
@@ -43,6 +55,7 @@ class Message:
     content: str
     tool_calls: tuple[ModelToolCall, ...] = ()
     tool_call_id: str | None = None
+    reasoning: ReturnedReasoning | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +96,8 @@ class ModelRequest:
 
     `prompt` names the prompt of the messages, for traces only. If `model` is set, it is tried before the models of the
     role. `on_failed_attempt` is called at each failed attempt, before the wait for the next one; it is not part of
-    the request's value.
+    the request's value. `tool_names` has the tool of each other name that a model may write, in the plain form of
+    `model_output.names`.
     """
 
     role: ModelRole
@@ -96,6 +110,7 @@ class ModelRequest:
     prompt: PromptVersion | None = None
     model: str | None = None
     on_failed_attempt: OnFailedAttempt | None = field(default=None, compare=False, repr=False)
+    tool_names: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +132,8 @@ class TokenUsage:
 class ModelReply:
     """A complete answer. `model` is the `provider:model` that answered, after fallbacks.
 
-    `warnings` lists the retries, fallbacks and downgrades of the role that were needed.
+    `warnings` lists the retries, fallbacks and downgrades of the role that were needed. `reasoning` is what the model
+    wrote before its answer; `reasoning_field` names the member of the message in which its API wants it back.
     """
 
     content: str
@@ -126,6 +142,15 @@ class ModelReply:
     model: str = ""
     finish_reason: str = "stop"
     warnings: tuple[str, ...] = field(default=())
+    reasoning: str = ""
+    reasoning_field: str = ""
+
+    @property
+    def returned_reasoning(self) -> ReturnedReasoning | None:
+        """The reasoning as the next message of a tool loop returns it, None where no API asks for it."""
+        if not (self.tool_calls and self.reasoning and self.reasoning_field):
+            return None
+        return ReturnedReasoning(self.reasoning, self.reasoning_field, self.model)
 
 
 @dataclass(frozen=True, slots=True)

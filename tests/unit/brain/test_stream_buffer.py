@@ -62,8 +62,9 @@ async def test_restarted_text_replaces_the_former_message() -> None:
     execution = make_execution()
 
     with StreamBuffer(execution.context.recorder, "qa/1") as buffer:
-        buffer.write("The disk is on fire")
+        buffer.write("x" * GROUP_BYTES + "The disk is on fire")
         buffer.write("The disk is fine.", restart=True)
 
     assert [part["message_id"] for part in execution.events("thinking")] == ["qa/1", "qa/1.1"]
     assert execution.text == "The disk is fine."
+    assert "on fire" not in "".join(pieces(execution))

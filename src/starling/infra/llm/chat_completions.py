@@ -1,12 +1,14 @@
 """Chat completions protocol: `ModelRequest` to request body, response body to `ModelReply`."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from starling.core.errors import LLMInvalidResponse, LLMServerError
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelToolCall, ResponseSchema, TokenUsage, ToolSpec
+from starling.core.model_output.reasoning import with_markers
 from starling.infra.fast_json import dumps
 from starling.infra.llm.endpoint_capabilities import Dialect, Feature, schema_form
 from starling.infra.llm.error_mapping import excerpt, shortened
@@ -38,8 +40,9 @@ class EncodingCache[T]:
 class RequestWriter:
     """Encodes the bodies of requests to one model."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, name: str = "") -> None:
         self._model = model
+        self._name = name  # `provider:model`
         self._tool = EncodingCache(_tool)
         self._schema = EncodingCache(_json_schema)
         self._schema_tool = EncodingCache(_schema_tool)
@@ -53,7 +56,7 @@ class RequestWriter:
             messages = with_schema_in_prompt(messages, request.response)
         body: dict[str, object] = {
             "model": self._model,
-            "messages": orjson.Fragment(dumps([_message(message) for message in messages])),
+            "messages": orjson.Fragment(dumps([_message(message, self._name) for message in messages])),
         }
         if request.tools:
             body["tools"] = orjson.Fragment(b"[%s]" % b",".join([self._tool(tool) for tool in request.tools]))
@@ -92,6 +95,8 @@ def read_reply(model: str, body: dict[str, Any]) -> ModelReply:
         usage=read_usage(body.get("usage")),
         model=model,
         finish_reason=as_text(choice.get("finish_reason")) or "stop",
+        reasoning=(reasoning := read_reasoning(message)).text,
+        reasoning_field=reasoning.field,
     )
 
 
@@ -124,6 +129,28 @@ def read_text(message: dict[str, Any]) -> str:
     return as_text(content) or "".join(parts) or as_text(message.get("refusal"))
 
 
+@dataclass(frozen=True, slots=True)
+class FieldReasoning:
+    """Reasoning in a member of a message, and the name of that member if the API wants it back in a tool loop."""
+
+    text: str = ""
+    field: str = ""
+
+
+def read_reasoning(message: dict[str, Any]) -> FieldReasoning:
+    """Return the reasoning of a message or delta. Endpoints that name it `reasoning` don't need it back."""
+    if text := as_text(message.get("reasoning_content")):
+        return FieldReasoning(text, "reasoning_content")
+    return FieldReasoning(as_text(message.get("reasoning")) or _thinking_parts(message))
+
+
+def _thinking_parts(message: dict[str, Any]) -> str:
+    """Return the text of the parts of type `thinking`, as Mistral sends them."""
+    parts = [as_object(part) for part in as_items(message.get("content"))]
+    inner = [as_object(item) for part in parts for item in as_items(part.get("thinking"))]
+    return "".join(as_text(item.get("text")) for item in inner)
+
+
 def read_usage(usage: object) -> TokenUsage:
     """Return the token counts of an endpoint."""
     counted = as_object(usage)
@@ -146,13 +173,25 @@ def _read_call(model: str, call: dict[str, Any], index: int) -> ModelToolCall:
     return tool_call(model, identity, as_text(function.get("name")), function.get("arguments"))
 
 
-def _message(message: Message) -> dict[str, object]:
+def _message(message: Message, model: str) -> dict[str, object]:
     if message.tool_calls:
         calls = [_encode_call(call) for call in message.tool_calls]
-        return {"role": message.role, "content": message.content or None, "tool_calls": calls}
+        return {"role": message.role, "content": message.content or None, "tool_calls": calls} | _reasoning(
+            message, model
+        )
     if message.tool_call_id is not None:
         return {"role": message.role, "content": message.content, "tool_call_id": message.tool_call_id}
     return {"role": message.role, "content": message.content}
+
+
+def _reasoning(message: Message, model: str) -> dict[str, object]:
+    """Return the reasoning where this model wrote it, as its API wants it."""
+    reasoning = message.reasoning
+    if reasoning is None or reasoning.model != model:
+        return {}
+    if reasoning.field == "content":
+        return {"content": with_markers(reasoning.text, message.content)}
+    return {reasoning.field: reasoning.text}
 
 
 def _encode_call(call: ModelToolCall) -> dict[str, object]:

@@ -1,7 +1,6 @@
 """The interface of the model adapters, and functions that they share."""
 
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from typing import Protocol
 
 from starling.core.errors import LLMInvalidResponse, ModelError
@@ -34,7 +33,7 @@ def report_failed_attempt(request: ModelRequest, error: ModelError, warning: str
 
 
 def checked_reply(reply: ModelReply, request: ModelRequest) -> ModelReply:
-    """Return `reply` without a Markdown fence around its JSON.
+    """Return `reply`.
 
     Raises LLMInvalidResponse if a JSON answer was requested and is empty or was cut off by the token limit.
     """
@@ -45,17 +44,8 @@ def checked_reply(reply: ModelReply, request: ModelRequest) -> ModelReply:
             reply.model,
             f"the answer was cut off at the token limit ({reply.usage.output_tokens} tokens were written).",
             "Raise limits.max_output_tokens or ask for less.",
+            written=reply.content,
         )
-    content = without_fence(reply.content)
-    if not content:
+    if not (reply.content.strip() or reply.reasoning):
         raise LLMInvalidResponse(reply.model, "the answer is empty although a JSON object was requested.")
-    return reply if content == reply.content else replace(reply, content=content)
-
-
-def without_fence(text: str) -> str:
-    """Return the text inside a Markdown code fence, or the text itself if there is none."""
-    stripped = text.strip()
-    if not (stripped.startswith("```") and stripped.endswith("```")):
-        return stripped
-    _, _, inner = stripped.removesuffix("```").partition("\n")
-    return inner.strip()
+    return reply

@@ -28,6 +28,7 @@ from starling.infra.llm.model_selection import (
 from starling.infra.llm.offline import OfflineRules
 from starling.infra.llm.offline_model import OfflineModel
 from starling.infra.llm.openai_endpoint import Endpoint, EndpointModel, open_session
+from starling.infra.llm.output_reader import OutputReader
 
 _OFFLINE_PROVIDER = "offline"
 _log = logging.getLogger(__name__)
@@ -81,13 +82,13 @@ class _ModelFactory:
     def _build(self, name: ModelName) -> ChatModel:
         other = _check(name, self.endpoints, self.settings)
         if other is not None:
-            return other
+            return OutputReader(other)
         if name.provider == _OFFLINE_PROVIDER:
             return OfflineModel(OfflineRules())
         endpoint = self.endpoints[name.provider]
         if endpoint.api == "responses":
-            return _responses_opener()(name, endpoint)
-        return EndpointModel(str(name), name.model, endpoint, self.session)
+            return OutputReader(_responses_opener()(name, endpoint))
+        return OutputReader(EndpointModel(str(name), name.model, endpoint, self.session))
 
 
 def _check(name: ModelName, known: Mapping[str, Endpoint], settings: Settings) -> ChatModel | None:

@@ -2,16 +2,9 @@
 
 from typing import Any, cast
 
-import orjson
+from starling.core.model_output.json_document import loads_object
 
-
-def loads_object(text: str | bytes) -> dict[str, Any] | None:
-    """Return the JSON object in `text`, or None."""
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+__all__ = ["as_count", "as_items", "as_object", "as_text", "loads_object"]
 
 
 def as_object(value: object) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class EndpointModel:
         self._headers = {"Content-Type": "application/json"}
         if endpoint.api_key:
             self._headers["Authorization"] = f"Bearer {endpoint.api_key}"
-        self._writer = RequestWriter(model)
+        self._writer = RequestWriter(model, name)
         self._dialect = EVERYTHING
 
     async def respond(self, request: ModelRequest) -> ModelReply:

@@ -9,9 +9,10 @@ from typing import Any
 
 from starling.core.json import canonical
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelToolCall, ResponseSchema, ToolSpec
+from starling.core.model_output.json_document import whole_object
+from starling.core.model_output.reasoning import split_reasoning
 from starling.infra.fast_json import dumps
-from starling.infra.llm.chat_model import without_fence
-from starling.infra.llm.lenient_json import as_items, as_object, as_text, loads_object
+from starling.infra.llm.lenient_json import as_items, as_object, as_text
 
 _TOOLS = """
 You can call the tools below. To call some of them, answer with one JSON object of this form and nothing else:
@@ -60,7 +61,7 @@ def calls_of_text(reply: ModelReply, request: ModelRequest) -> ModelReply:
     """Return the reply with the calls that its text asks for in the form of `with_tools_in_prompt`."""
     if reply.tool_calls or not request.tools:
         return reply
-    answer = loads_object(without_fence(reply.content))
+    answer = whole_object(split_reasoning(reply.content).text)
     calls = tuple(_calls(answer or {}, {tool.name for tool in request.tools}))
     return replace(reply, content="", tool_calls=calls, finish_reason="tool_calls") if calls else reply
 

@@ -5,7 +5,15 @@ from typing import Any
 
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse
 from starling.core.llm import ModelReply, TokenUsage
-from starling.infra.llm.chat_completions import first_choice, raise_error_object, read_text, read_usage, tool_call
+from starling.infra.llm.chat_completions import (
+    FieldReasoning,
+    first_choice,
+    raise_error_object,
+    read_reasoning,
+    read_text,
+    read_usage,
+    tool_call,
+)
 from starling.infra.llm.error_mapping import excerpt
 from starling.infra.llm.lenient_json import as_count, as_items, as_object, as_text, loads_object
 
@@ -26,6 +34,7 @@ class StreamedAnswer:
         self._model = model
         self._rest = b""
         self._text: list[str] = []
+        self._reasoning: list[FieldReasoning] = []
         self._calls: list[_CallParts] = []
         self._current: dict[int, _CallParts] = {}  # by the endpoint's index
         self._usage = TokenUsage()
@@ -46,7 +55,7 @@ class StreamedAnswer:
         self._line(self._rest)
         if not self.done and not self._finish_reason:
             raise LLMConnectionError(self._model, "the stream ended before the answer was complete.")
-        if not (self._finish_reason or self._text or self._calls):
+        if not (self._finish_reason or self._text or self._calls or self._reasoning):
             raise LLMInvalidResponse(self._model, "the stream contained no answer.")
         return ModelReply(
             content="".join(self._text),
@@ -54,6 +63,8 @@ class StreamedAnswer:
             usage=self._usage,
             model=self._model,
             finish_reason=self._finish_reason or "stop",
+            reasoning="".join(part.text for part in self._reasoning),
+            reasoning_field=self._reasoning[0].field if self._reasoning else "",
         )
 
     def _line(self, line: bytes) -> str:
@@ -77,6 +88,8 @@ class StreamedAnswer:
         delta = as_object(choice.get("delta"))
         for position, part in enumerate(as_items(delta.get("tool_calls"))):
             self._call_part(as_object(part), position)
+        if (reasoning := read_reasoning(delta)).text:
+            self._reasoning.append(reasoning)
         text = read_text(delta)
         if text:
             self._text.append(text)

@@ -143,10 +143,18 @@ async def test_invalid_verdict_is_repaired_once() -> None:
     assert (outcome["status"], begun.warnings) == ("approved", ["llm_invalid_response"])
 
 
+async def test_verdict_that_is_only_a_status_counts() -> None:
+    begun = execution(LOOK, 'Sure! The result is fine.\n```json\n{"status": "approved"}\n```')
+
+    outcome = await run(begun)
+
+    assert (outcome["status"], begun.warnings) == ("approved", [])
+
+
 @pytest.mark.parametrize(
     "wrong",
-    [GARBAGE, verdict_json("PROBABLY"), "", LLMServerError("scripted:small", "refused"), '{"status": "APPROVED"}'],
-    ids=["words", "status", "nothing", "refused", "half"],
+    [GARBAGE, verdict_json("PROBABLY"), "", LLMServerError("scripted:small", "refused"), '{"reasons": []}'],
+    ids=["words", "status", "nothing", "refused", "no status"],
 )
 async def test_result_without_a_verdict_is_a_failure(wrong: ScriptedAnswer) -> None:
     outcome = await run(execution(LOOK, wrong, wrong))

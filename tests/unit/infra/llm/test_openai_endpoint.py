@@ -154,13 +154,6 @@ async def test_usage_in_a_text_chunk_is_counted(session: ClientSession) -> None:
     assert items == [TextDelta("Hi"), ModelReply("Hi", usage=TokenUsage(3, 2), model="local:small")]
 
 
-async def test_markdown_fence_around_json_is_removed(session: ClientSession) -> None:
-    async with ModelServer(Script(Rule(Answer('```json\n{"status": "fine"}\n```')))) as server:
-        reply = await model(server, session).respond(replace(ASKED, response=OPEN))
-
-    assert reply.content == '{"status": "fine"}'
-
-
 async def test_unpaired_surrogates_are_replaced_in_requests(session: ClientSession) -> None:
     async with ModelServer(Script(Rule(Answer("Fine.")))) as server:
         await model(server, session).respond(replace(ASKED, messages=(Message("user", "half a \ud83d pair"),)))

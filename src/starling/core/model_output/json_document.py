@@ -1,0 +1,280 @@
+"""JSON documents that models write: between prose, in fences, in the syntax of other languages, or without their end.
+
+Nothing is made up: what was repaired counts only if it fits the schema, and of a document whose end is missing only
+the members that are complete count. A document type names in `NEEDED_IF_CUT` those that must be among them, and in
+`MUST_AGREE` those in which all documents of an answer have to be equal.
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from starling.core.json import storable
+
+_STARTS = 64  # objects that are looked at in one answer
+_REPAIR_CHARS = 200_000
+_SHOWN_ERRORS = 8
+_QUOTES: Final = "\"'"
+_BEFORE_VALUE: Final = "{[,:("
+_AFTER_VALUE: Final = ",:}])"
+_CLOSED_VALUE: Final = "\"'}]"
+_LITERALS: Final = {"None": "null", "True": "true", "False": "false", "undefined": "null"}
+_BARE: Final = re.compile(r'(?<!\\)"|[\n\r\t]')
+_ESCAPES: Final = {'"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_WHOLE_FENCE: Final = re.compile(r"```\w*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
+_WORD: Final = re.compile(r"[A-Za-z_]+")
+_COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/|#[^\n]*", re.DOTALL)
+_WRAPPERS: Final = ("response", "result", "output", "answer", "json", "arguments", "parameters")
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentReading[D: BaseModel]:
+    """The document of an answer, or what is wrong with it."""
+
+    document: D | None
+    errors: Sequence[str] = ()
+
+
+def read_document[D: BaseModel](text: str, kind: type[D]) -> DocumentReading[D]:
+    """Return the first object in `text` that fits `kind`.
+
+    Without one, the errors are those of the first object that is JSON. Characters that Postgres can't store are
+    replaced.
+    """
+    errors: Sequence[str] = ()
+    found: D | None = None
+    for readings in (*_objects(text), _cut_object(text, kind)):
+        if found is not None and not getattr(kind, "MUST_AGREE", ()):
+            break
+        document, wrong = _first_fit(readings, kind)
+        if found is not None and document is not None and not _agree(found, document):
+            return DocumentReading(None, ["document: the answer has several that contradict each other"])
+        found, errors = found or document, errors or wrong
+    return DocumentReading(found, () if found is not None else errors or [_without_object(text)])
+
+
+def _objects(text: str) -> Iterator[Sequence[dict[str, Any]]]:
+    """Yield the possible readings of each complete object in `text`, outermost only, in order."""
+    whole = loads_object(text.strip())
+    if whole is not None:
+        yield [whole]
+        return
+    at = 0
+    for _ in range(_STARTS):
+        at = text.find("{", at)
+        if at < 0:
+            return
+        end = _end_of_object(text, at).end
+        readings = [*_readings(text[at:end])] if end is not None else []
+        if readings:
+            yield readings
+        at = end if end is not None and readings else at + 1  # else it is a brace of the prose, or has no end
+
+
+def loads_object(text: str | bytes) -> dict[str, Any] | None:
+    """Return the JSON object in `text`, or None."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def whole_object(text: str) -> dict[str, Any] | None:
+    """Return the object that `text` is, in a code fence or not, or None."""
+    inner = without_fence(text)
+    return loads_tolerantly(inner) if inner.startswith("{") and inner.endswith("}") else None
+
+
+def without_fence(text: str) -> str:
+    """Return the text inside of the Markdown code fence that it is, or the text itself."""
+    stripped = text.strip()
+    fenced = _WHOLE_FENCE.fullmatch(stripped)
+    return fenced.group(1).strip() if fenced else stripped
+
+
+def loads_tolerantly(text: str) -> dict[str, Any] | None:
+    """Return the complete object in `text`, whose syntax may be Python's or JavaScript's, or None."""
+    return next(_readings(text), None)
+
+
+def _readings(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects that `text` can be read as, the most literal one first; JSON can be read in one way only."""
+    for read in (loads_object, _python_object):
+        if (value := read(text)) is not None:
+            yield value
+            return
+    for candidate in (_with_json_syntax(text), text):
+        if value := loads_object(candidate) or _repaired(candidate):
+            yield value
+
+
+def _first_fit[D: BaseModel](readings: Iterable[dict[str, Any]], kind: type[D]) -> tuple[D | None, Sequence[str]]:
+    errors: Sequence[str] = ()
+    for value in readings:
+        document, wrong = _fit(value, kind)
+        if document is not None:
+            return document, ()
+        errors = errors or wrong
+    return None, errors
+
+
+def _fit[D: BaseModel](value: dict[str, Any], kind: type[D]) -> tuple[D | None, Sequence[str]]:
+    """Return the document that `value` is, or wraps in a single member, and the errors."""
+    first: Sequence[str] = ()
+    for candidate in (value, *_wrapped(value)):
+        try:
+            document = kind.model_validate(storable(candidate))
+        except ValidationError as error:
+            first = first or described(error)
+            continue
+        if document.model_fields_set:
+            return document, ()
+        first = first or [f"the object has none of the members {', '.join(kind.model_fields)}"]
+    return None, first
+
+
+def _agree(first: BaseModel, second: BaseModel) -> bool:
+    names: Sequence[str] = getattr(type(first), "MUST_AGREE", ())
+    return all(getattr(first, name) == getattr(second, name) for name in names)
+
+
+def _wrapped(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if len(value) == 1:
+        [(name, inner)] = value.items()
+        if isinstance(inner, dict) and name.casefold() in _WRAPPERS:
+            yield cast("dict[str, Any]", inner)
+
+
+def described(error: ValidationError) -> list[str]:
+    """Return the errors of a document, one a line, without its values."""
+    return [
+        f"{'.'.join(map(str, item['loc'])) or 'document'}: {item['msg']}"
+        for item in error.errors(include_url=False, include_input=False)[:_SHOWN_ERRORS]
+    ]
+
+
+def _without_object(text: str) -> str:
+    if not text.strip():
+        return "document: the answer is empty"
+    return f"document: there is no {'complete ' if '{' in text else ''}JSON object"
+
+
+@dataclass(slots=True)
+class _Scan:
+    """Where an object ends, None if it has no end, and where its members end."""
+
+    end: int | None
+    member_ends: Sequence[int]
+
+
+def _end_of_object(text: str, start: int) -> _Scan:
+    """Follow strings, comments and brackets from the brace at `start`."""
+    depth, at, before, ends = 0, start, "{", list[int]()
+    while at < len(text):
+        sign = text[at]
+        if sign in _QUOTES and before in _BEFORE_VALUE:
+            at, before = _end_of_string(text, at), sign
+            if at < 0:
+                return _Scan(None, ends)
+            continue
+        if (sign in "/#") and (comment := _COMMENT.match(text, at)):
+            at = comment.end()
+            continue
+        if sign in "{[":
+            depth += 1
+        elif sign in "}]":
+            depth -= 1
+            if depth == 0:
+                return _Scan(at + 1, ends)
+        elif sign == "," and depth == 1:
+            ends.append(at)
+        before = before if sign.isspace() else sign
+        at += 1
+    if depth == 1 and before in _CLOSED_VALUE:
+        ends.append(at)
+    return _Scan(None, ends)
+
+
+def _end_of_string(text: str, start: int) -> int:
+    """Return where the string from `start` ends, -1 if nowhere: at a quote before a comma, colon or bracket."""
+    quote, at = text[start], start + 1
+    while at < len(text):
+        if text[at] == "\\":
+            at += 2
+            continue
+        if text[at] == quote and text[at + 1 :].lstrip()[:1] in ("", *_AFTER_VALUE, "/", "#"):
+            return at + 1
+        at += 1
+    return -1
+
+
+def _python_object(text: str) -> dict[str, Any] | None:
+    """Return the object of a Python literal, or None."""
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    try:
+        return loads_object(orjson.dumps(value))  # None for what JSON has no form for
+    except TypeError:
+        return None
+
+
+def _with_json_syntax(text: str) -> str:
+    """Return `text` without comments, with its strings and the words of Python and JavaScript in JSON's form."""
+    parts, at, before = list[str](), 0, "{"
+    while at < len(text):
+        sign = text[at]
+        if sign in _QUOTES and before in _BEFORE_VALUE and (end := _end_of_string(text, at)) > 0:
+            parts.append(_json_string(text[at:end]))
+        elif word := _WORD.match(text, at):
+            end = word.end()
+            parts.append(_LITERALS.get(word.group(), word.group()))
+        elif (sign in "/#") and (comment := _COMMENT.match(text, at)):
+            at = comment.end()
+            continue
+        else:
+            end = at + 1
+            parts.append(sign)
+        before = before if sign.isspace() else sign
+        at = end
+    return "".join(parts)
+
+
+def _json_string(quoted: str) -> str:
+    """Return a string in quotes of either kind as JSON; quotes and line breaks in it need no escape."""
+    inner = quoted[1:-1].replace("\\'", "'")
+    return f'"{_BARE.sub(lambda found: _ESCAPES[found.group()], inner)}"'
+
+
+def _repaired(text: str) -> dict[str, Any] | None:
+    if len(text) > _REPAIR_CHARS:
+        return None
+    from json_repair import loads  # noqa: PLC0415 - start-up does without it
+
+    try:
+        value = loads(text, skip_json_loads=True, strict=True)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and value else None
+
+
+def _cut_object(text: str, kind: type[BaseModel]) -> Sequence[dict[str, Any]]:
+    """Return the readings of the first object without an end, if the members that `kind` needs are complete."""
+    start = text.find("{")
+    if start < 0 or len(text) > _REPAIR_CHARS:
+        return ()
+    scan = _end_of_object(text, start)
+    if scan.end is not None or not scan.member_ends:
+        return ()
+    needed: Sequence[str] = getattr(kind, "NEEDED_IF_CUT", ())
+    closed = f"{text[start : scan.member_ends[-1]]}}}"
+    return [value for value in _readings(closed) if all(name in value for name in needed)]

@@ -1,0 +1,106 @@
+"""Wrapper that reads what a model writes: reasoning is split off, and tool calls in the text become tool calls."""
+
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from starling.core.llm import ModelReply, ModelRequest, TextDelta
+from starling.core.model_output.reasoning import (
+    Piece,
+    ReasoningSplitter,
+    begins_inside_reasoning,
+    keeps_markers,
+    split_reasoning,
+)
+from starling.core.model_output.text_tool_calls import OfferedTools, calls_in_text, may_begin_call
+from starling.infra.llm.chat_model import ChatModel, ReplyStream, checked_reply
+
+
+@dataclass(slots=True)
+class _StreamedText:
+    """Gives out the text of a stream, up to where a tool call could begin if tools are offered."""
+
+    offers_tools: bool
+    held: str = ""
+
+    def deltas(self, pieces: list[Piece]) -> list[TextDelta]:
+        """Return what the reader of the stream gets."""
+        found: list[TextDelta] = []
+        for piece in pieces:
+            if piece.kind == "retraction":
+                self.held = ""
+                found.append(TextDelta("", restart=True))
+            elif piece.kind == "text" and (text := self._passed(piece.text)):
+                found.append(TextDelta(text))
+        return found
+
+    def _passed(self, text: str) -> str:
+        if not self.offers_tools:
+            return text
+        self.held += text
+        at = may_begin_call(self.held)
+        passed, self.held = self.held[:at], self.held[at:]
+        return passed
+
+
+class OutputReader:
+    """One model whose replies hold no reasoning in their text, and no tool call that was written as text.
+
+    It learns from replies whether the chat template begins inside of reasoning: then streams are held back until its
+    end. If a JSON answer was requested and only reasoning came, it raises LLMInvalidResponse.
+    """
+
+    def __init__(self, inner: ChatModel) -> None:
+        self.name = inner.name
+        self._inner = inner
+        self._begins_inside = begins_inside_reasoning(inner.name)
+
+    async def respond(self, request: ModelRequest) -> ModelReply:
+        """Return the complete answer within `request.timeout` seconds."""
+        return self._read(await self._inner.respond(request), request)
+
+    async def stream_respond(self, request: ModelRequest) -> ReplyStream:
+        """Yield text as it arrives, then the complete reply, within `request.timeout` seconds.
+
+        `restart` says that the text so far was reasoning.
+        """
+        splitter, text = ReasoningSplitter(held=self._begins_inside), _StreamedText(bool(request.tools))
+        async with aclosing(self._inner.stream_respond(request)) as items:
+            async for item in items:
+                if isinstance(item, TextDelta):
+                    for delta in text.deltas(splitter.feed(item.text)):
+                        yield delta
+                    continue
+                reply = self._read(item, request)
+                for delta in text.deltas(splitter.finish()):
+                    yield delta
+                if text.held and not reply.tool_calls:
+                    yield TextDelta(text.held)
+                yield reply
+                return
+
+    def _read(self, reply: ModelReply, request: ModelRequest) -> ModelReply:
+        split = split_reasoning(reply.content)
+        self._begins_inside |= split.began_inside
+        content, reasoning = split.text, "\n\n".join(part for part in (reply.reasoning, split.reasoning) if part)
+        if request.response is not None and not content and _is_object(reasoning):
+            content, reasoning = reasoning, ""  # some servers take an answer without reasoning for reasoning
+        read = replace(reply, content=content, reasoning=reasoning, reasoning_field=self._field(reply, split.reasoning))
+        if request.tools and not reply.tool_calls:
+            content, calls = calls_in_text(content, _offered(request))
+            if calls:
+                read = replace(read, content=content, tool_calls=calls, finish_reason="tool_calls")
+        if request.response is not None and not (read.content or read.tool_calls):
+            read = replace(read, reasoning="")
+        return checked_reply(read, request)
+
+    def _field(self, reply: ModelReply, marked: str) -> str:
+        return reply.reasoning_field or ("content" if marked and keeps_markers(self.name) else "")
+
+
+def _offered(request: ModelRequest) -> OfferedTools:
+    read = [message.content for message in request.messages if message.role != "assistant"]
+    return OfferedTools(request.tools, request.tool_names, read)
+
+
+def _is_object(text: str) -> bool:
+    return text.startswith("{") and text.endswith("}")
