@@ -1,6 +1,8 @@
 """How long commands take to start, compared with an empty Python program."""
 
 import asyncio
+import os
+import subprocess
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from statistics import median
@@ -13,10 +15,12 @@ from bench.harness import BenchSetup
 from bench.line_process import python, running
 from bench.platform_process import Place, answered, free_port, up
 
-NAMES = ("cli.help_ms", "up.ready_ms")
+NAMES = ("cli.help_ms", "cli.list_cpu_ms", "up.ready_ms")
 
 _HELP = python("-c", "from starling.app.cli import main; main()", "--help")
 _TYPER = python("-c", "import typer; typer.Typer()")
+_LIST = python("-c", "from starling.app.cli import main; main()", "run", "list")
+_ONLY_TYPER = python("-c", "import typer")
 _SERVER = """
 import sys, fastapi, uvicorn
 app = fastapi.FastAPI()
@@ -26,15 +30,17 @@ uvicorn.run(app, port=int(sys.argv[1]), log_level="error")
 
 
 async def measure(setup: BenchSetup) -> list[Figure]:
-    """Measure `starling --help` and `starling up`."""
+    """Measure `starling --help`, `starling run list` against a running platform, and `starling up`."""
     setup.say("Starts")
     ours, bare = await _help_times()
     figure = Figure("cli.help_ms", ours, "ms", bare, "python -c 'import typer'")
     place = setup.place("starts")
-    async with up(place):
-        pass  # makes the data
+    async with up(place) as (platform, _):  # makes the data
+        await platform.run()
+        ours, bare = await asyncio.to_thread(_list_cpu, {"STARLING_DATA_DIR": str(place.data)})
+    listing = Figure("cli.list_cpu_ms", ours, "ms", bare, "python -c 'import typer', processor time")
     ours, bare = await _ready_times(place)
-    return [figure, Figure("up.ready_ms", ours, "ms", bare, "a bare FastAPI; data is there already")]
+    return [figure, listing, Figure("up.ready_ms", ours, "ms", bare, "a bare FastAPI; data is there already")]
 
 
 async def _help_times(repetitions: int = 7) -> tuple[float, float]:
@@ -45,6 +51,25 @@ async def _help_times(repetitions: int = 7) -> tuple[float, float]:
         ours.append(await _time(_HELP))
         bare.append(await _time(_TYPER))
     return median(ours), median(bare)
+
+
+def _list_cpu(environment: dict[str, str], repetitions: int = 7) -> tuple[float, float]:
+    """Return the median processor milliseconds of `starling run list` and of a program that only imports Typer."""
+    ours: list[float] = []
+    bare: list[float] = []
+    for _ in range(repetitions):
+        ours.append(_cpu(_LIST, environment))
+        bare.append(_cpu(_ONLY_TYPER, environment))
+    return median(ours), median(bare)
+
+
+def _cpu(command: Sequence[str], environment: dict[str, str]) -> float:
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=os.environ | environment)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
+    return (used.ru_utime + used.ru_stime) * 1000
 
 
 async def _ready_times(place: Place, repetitions: int = 3) -> tuple[float, float]:

@@ -69,6 +69,34 @@ def test_up_reports_servers_models_and_epoch(platform: Service) -> None:
     assert servers["broken"]["remedy"]
 
 
+def test_status_shows_the_platform_of_the_data_folder(workspace: CliWorkspace, platform: Service) -> None:
+    done = workspace.starling("status")
+    shown = json.loads(workspace.starling("status", "--json").stdout)
+
+    assert done.returncode == 0
+    assert f"runs at {platform.url}" in done.stdout
+    assert "1 ready, degraded: broken" in done.stdout
+    assert (shown["running"], shown["ready"], shown["address"]) == (True, True, platform.url)
+    assert (shown["pid"], shown["database"]) == (platform.process.pid, "embedded")
+    assert shown["servers"] == {"ready": 1, "degraded": ["broken"]}
+    assert shown["runs"].keys() == {"running", "waiting", "queued"}
+
+
+def test_status_without_a_platform_says_how_to_start_one() -> None:
+    with new_workspace() as workspace:
+        done = workspace.starling("status")
+
+    assert done.returncode == 3
+    assert done.stdout == f"Starling does not run on {workspace.folder}/data. `starling up` starts it.\n"
+
+
+def test_ask_finds_the_platform_of_the_data_folder(workspace: CliWorkspace, platform: Service) -> None:
+    done = workspace.starling("ask", _QUESTION, "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert platform.url
+
+
 def test_ask_prints_plan_calls_verdicts_answer_and_sources(workspace: CliWorkspace, platform: Service) -> None:
     done = workspace.starling("ask", _QUESTION, "--url", platform.url)
 
@@ -95,6 +123,10 @@ def test_run_commands_list_show_and_tail_a_run(workspace: CliWorkspace, platform
     told = workspace.starling("run", "tail", run["id"])
     rest = workspace.starling("run", "tail", run["id"], "--after", "3", "--json")
 
+    ending = run["id"].replace("-", "")[-8:]
+    assert ending in workspace.starling("run", "list").stdout
+    assert run["id"] in workspace.starling("run", "list", "--full").stdout
+    assert f"run_id     {run['id']}" in workspace.starling("run", "show", ending).stdout
     assert run["status"] == shown["status"] == shown["result"]["status"] == "succeeded"
     assert [task["agent"] for task in shown["tasks"]] == ["mcp_agent_system_health"] * len(shown["tasks"])
     assert shown["steps"]

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from starling.core.events import Citation, Degradation, Usage
 from starling.core.principal import Grant
+from starling.core.run_status import RunStatus as RunStatus  # noqa: PLC0414 - exported from here, too
 
 
 class Mode(StrEnum):
@@ -25,23 +26,6 @@ class Channel(StrEnum):
     CHAT = "CHAT"
     CODE_TASK = "CODE_TASK"
     SYSTEM_HEALTH = "SYSTEM_HEALTH"
-
-
-class RunStatus(StrEnum):
-    """Status of a run. The last five are terminal and never change."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    WAITING = "waiting"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    BUDGET_EXHAUSTED = "budget_exhausted"
-    PARKED = "parked"
-
-    @property
-    def terminal(self) -> bool:
-        return self not in (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING)
 
 
 type FinalStatus = Literal["succeeded", "failed", "cancelled", "budget_exhausted", "parked"]

@@ -14,6 +14,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from starling.core.client_settings import default_data_dir
 from starling.core.errors import ConfigurationError
 from starling.core.settings_sources import EnvironmentSource, SettingOrigins
 from starling.core.tool_calls import ApprovalPolicy
@@ -74,10 +75,6 @@ class Limits(BaseModel):
     session_idle_seconds: float = Field(default=600, gt=0)
 
 
-def _default_data_dir() -> Path:
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "starling"  # noqa: TID251
-
-
 class Settings(BaseSettings):
     """All settings: environment variables first, then `starling.yaml`, then defaults."""
 
@@ -89,7 +86,7 @@ class Settings(BaseSettings):
         default=None, validation_alias=AliasChoices("DATABASE_DIRECT_URL", "database_direct_url")
     )
     data_dir: Path = Field(
-        default_factory=_default_data_dir, validation_alias=AliasChoices("STARLING_DATA_DIR", "data_dir")
+        default_factory=default_data_dir, validation_alias=AliasChoices("STARLING_DATA_DIR", "data_dir")
     )
     host: str = Field(default="127.0.0.1", validation_alias=AliasChoices("STARLING_HOST", "host"))
     port: int = Field(default=8000, ge=0, le=65_535, validation_alias=AliasChoices("PORT", "port"))
@@ -106,6 +103,9 @@ class Settings(BaseSettings):
     require_keys: bool = Field(default=False, validation_alias=AliasChoices("STARLING_REQUIRE_KEYS", "require_keys"))
     rate_per_minute: int = Field(  # requests with one key, per API process
         default=600, ge=1, validation_alias=AliasChoices("STARLING_RATE_PER_MINUTE", "rate_per_minute")
+    )
+    url: str | None = Field(  # where commands look for the API if none runs on their data folder
+        default=None, validation_alias=AliasChoices("STARLING_URL", "url")
     )
     api_key: SecretStr | None = Field(  # sent by `starling ask`
         default=None, validation_alias=AliasChoices("STARLING_API_KEY", "api_key")

@@ -109,6 +109,28 @@ async def test_runs_are_listed_newest_first_page_by_page(api: LiveApi) -> None:
     assert first["runs"][0]["input"] == QUESTION
 
 
+async def test_runs_are_found_by_the_ending_of_their_id(api: LiveApi) -> None:
+    made = (await begin(api, request()))["run_id"]
+
+    found = await get(api, "/v1/runs", ending=made.replace("-", "")[-13:])
+    none = await get(api, "/v1/runs", ending=made.replace("-", "")[-5:-1] + ("0" if made[-1] != "0" else "1"))
+
+    assert [run["run_id"] for run in found["runs"]] == [made]
+    assert made not in [run["run_id"] for run in none["runs"]]
+
+
+async def test_document_of_a_run_holds_its_plan_steps_and_result(api: LiveApi) -> None:
+    run = (await begin(api, request()))["run_id"]
+    await stream_of(api, run)
+
+    document = await get(api, f"/v1/runs/{run}/document")
+
+    assert (document["run_id"], document["status"]) == (run, "succeeded")
+    assert document["tasks"]
+    assert "plan" in {step["type"] for step in document["steps"]}
+    assert document["result"]["reply"]
+
+
 async def test_runs_are_listed_by_where_they_stand(api: LiveApi) -> None:
     thread = new_id()
     run = (await begin(api, request(thread_id=thread)))["run_id"]
@@ -129,6 +151,10 @@ async def test_runs_are_listed_by_where_they_stand(api: LiveApi) -> None:
         ("/v1/runs?before=nothing", 422),
         ("/v1/runs?status=gone", 422),
         ("/v1/runs?limit=0", 422),
+        ("/v1/runs?ending=4e", 422),
+        ("/v1/runs?ending=xyzt", 422),
+        ("/v1/runs/01a1f94a-ae93-72f0-90c0-62dd857f9816/document", 404),
+        ("/v1/servers/nobody", 404),
         ("/v1/runs?limit=100000", 422),
         ("/v1/runs?state=failed", 422),
         ("/v1/approvals?run=01a1f94a-ae93-72f0-90c0-62dd857f9816", 422),

@@ -1,15 +1,15 @@
-"""A client of the HTTP API."""
+"""A client of the HTTP API's event streams."""
 
 import json
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import httpx
 from httpx_sse import ServerSentEvent, connect_sse
 
-from starling.core.errors import DatabaseUnavailableError, InvalidRequestError, StarlingError
+from starling.app.cli.api_requests import ApiUnavailableError, refusal
+from starling.app.cli.run_source import StreamedEvent
 from starling.core.ids import new_id
 
 _CONNECT_SECONDS = 5.0
@@ -19,33 +19,25 @@ _PAUSE_SECONDS = 0.5
 _TRIES = 4  # to have a request accepted
 
 
-class ApiUnavailableError(StarlingError):
-    """The API at the address does not answer."""
-
-    code = "api_unavailable"
-
-
-@dataclass(frozen=True, slots=True)
-class StreamedEvent:
-    """One event of a run's stream."""
-
-    seq: int
-    type: str
-    data: Mapping[str, Any]
-
-
 class ApiClient:
     """The API at `url`, called with `key` if there is one.
 
+    `relocate` returns the address of the API now: a platform that was started again may have another one.
     Raises ApiUnavailableError; InvalidRequestError and StarlingError with the message of the API.
     """
 
-    def __init__(self, url: str, key: str = "") -> None:
+    def __init__(self, url: str, key: str = "", relocate: Callable[[], str] | None = None) -> None:
         self.run_id = ""  # of the last request's run
         self._url = url.rstrip("/")
+        self._relocate = relocate
         timeout = httpx.Timeout(_CONNECT_SECONDS, read=_READ_SECONDS)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._client = httpx.Client(base_url=self._url, headers=headers, timeout=timeout, trust_env=False)
+
+    def follow(self, run_id: str, after: int) -> Iterator[StreamedEvent]:
+        """Yield the events of a run after number `after`, up to `done`; none if it ended with that event."""
+        self.run_id = run_id
+        yield from self._go_on(run_id, after)
 
     def ask(self, request: Mapping[str, Any]) -> Iterator[StreamedEvent]:
         """Send a request and yield its events up to `done`, also across a restart of the API."""
@@ -91,40 +83,37 @@ class ApiClient:
                     yield event
                     if event.type == "done":
                         return
+                if self._has_ended(run_id, after):
+                    return
             except httpx.TransportError as error:
                 if time.monotonic() > end:
                     raise self._away(
                         error, f"`starling run tail {run_id} --after {after}` continues the stream."
                     ) from error
             time.sleep(_PAUSE_SECONDS)
+            self._find_again()
+
+    def _has_ended(self, run_id: str, after: int) -> bool:
+        """Return whether a run has ended and has no event after number `after`."""
+        state = self._client.get(f"/v1/runs/{run_id}")
+        return state.is_success and state.json()["ended_at"] is not None and state.json()["events"] <= after
+
+    def _find_again(self) -> None:
+        if self._relocate is not None and (url := self._relocate().rstrip("/")):
+            self._url = url
+            self._client.base_url = url
 
     def _events(self, method: str, path: str, **request: Any) -> Iterator[StreamedEvent]:
         with connect_sse(self._client, method, path, **request) as source:
             if source.response.is_error:
                 source.response.read()
-                raise _refusal(source.response)
+                raise refusal(str(source.response.url), source.response.status_code, source.response.content)
             self.run_id = source.response.headers.get("X-Run-Id", self.run_id)
             yield from (_event(item) for item in source.iter_sse() if item.data)
 
     def _away(self, error: httpx.TransportError, remedy: str = "") -> ApiUnavailableError:
-        reason = str(error).rstrip(".") or type(error).__name__
-        remedy = remedy or "Start it with `starling up`, or give its address with --url."
-        return ApiUnavailableError(f"The API at {self._url} does not answer: {reason}.", remedy)
+        return ApiUnavailableError(self._url, error, remedy) if remedy else ApiUnavailableError(self._url, error)
 
 
 def _event(item: ServerSentEvent) -> StreamedEvent:
     return StreamedEvent(int(item.id or 0), item.event, json.loads(item.data))
-
-
-def _refusal(response: httpx.Response) -> StarlingError:
-    try:
-        problem = response.json()
-        detail, remedy = str(problem["detail"]), str(problem.get("remedy", ""))
-    except (ValueError, KeyError, TypeError):
-        detail, remedy = (
-            f"{response.url} answered {response.status_code}.",
-            "Check that --url is the address of Starling's API.",
-        )
-    if response.status_code == 503:
-        return DatabaseUnavailableError(detail, remedy)
-    return InvalidRequestError(detail, remedy) if response.is_client_error else StarlingError(detail, remedy)

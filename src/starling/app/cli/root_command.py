@@ -2,14 +2,14 @@
 
 import logging
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from starling.app.cli import deferred
 from starling.app.cli.lazy_commands import Lazy, lazy_group
-from starling.app.cli.signals import StoppedBySignal, install_signal_handlers
+from starling.app.cli.stop_signals import StoppedBySignal, install_signal_handlers
 from starling.core.errors import StarlingError
 
 FAILED, USAGE, UNAVAILABLE = 1, 2, 3
@@ -24,6 +24,7 @@ _EXIT_CODES = {
 _COMMANDS = {
     "up": Lazy("starling.app.cli.up", "Start everything in one process: database, MCP servers, worker and API."),
     "ask": Lazy("starling.app.cli.ask", "Send a request to the API and show the events of its run."),
+    "status": Lazy("starling.app.cli.status", "Show what runs on this data folder, and how it stands."),
     "run": Lazy("starling.app.cli.run", "Manage runs: list, show, tail, approve, cancel, artifacts."),
     "server": Lazy("starling.app.cli.server", "Manage MCP servers: list, show, test, add, remove."),
     "agent": Lazy("starling.app.cli.agent", "Manage custom agents: create, list, show, archive."),
@@ -48,7 +49,7 @@ app = typer.Typer(
 
 def _say_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"starling {version('starling-swarm')}")
+        typer.echo(f"starling {deferred.installed_version()}")
         raise typer.Exit
 
 

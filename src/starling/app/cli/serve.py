@@ -14,6 +14,7 @@ from starling.app.cli.terminal.output import print_json, print_line
 from starling.app.container.services import open_services
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
+from starling.app.http.published_address import published_address
 from starling.app.http.uvicorn_server import bind, serving
 from starling.app.runtime.database import Database, find_database, wait_for_database
 from starling.app.runtime.gc_tuning import freeze_startup_objects
@@ -53,4 +54,5 @@ async def _run(settings: Settings, database: Database, listener: socket.socket, 
             print_line(
                 f"Starling's API listens on {address}. Runs are worked on by `starling worker`. Ctrl-C stops it."
             )
-        await asyncio.get_running_loop().create_future()
+        with published_address(settings, address):
+            await asyncio.get_running_loop().create_future()

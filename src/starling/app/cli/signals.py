@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first signal stops in order, a second Ctrl-C at once.
+"""Ctrl-C and SIGTERM in an event loop: the first signal stops in order, a second Ctrl-C at once.
 
 Inside of `drain_on_sigterm` the first SIGTERM only starts draining; the next signal then counts as the first.
 """
@@ -10,31 +10,27 @@ import signal
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import FrameType
-from typing import Any, Never
+from typing import Any
+
+from starling.app.cli.stop_signals import (
+    SIGNALS,
+    StoppedBySignal,
+    exit_on_second_interrupt,
+    install_signal_handlers,
+    stop,
+    treat_sigterm_as_success,
+)
+
+__all__ = [
+    "StoppedBySignal",
+    "drain_on_sigterm",
+    "install_signal_handlers",
+    "run_until_stopped",
+    "treat_sigterm_as_success",
+]
 
 _log = logging.getLogger(__name__)
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _CURRENT: ContextVar["_Signals"] = ContextVar("starling_signals")
-
-
-class StoppedBySignal(BaseException):
-    """A signal asked the process to stop. A BaseException like KeyboardInterrupt: error handlers don't catch it."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.signal = signal.Signals(number)
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code of a program that was ended by a signal."""
-        return 128 + self.signal
-
-
-def install_signal_handlers() -> None:
-    """Make both signals raise StoppedBySignal in the main thread, once."""
-    for number in _SIGNALS:
-        signal.signal(number, _stop)
 
 
 def run_until_stopped[T](
@@ -84,7 +80,7 @@ async def _with_signal_handlers[T](main: Coroutine[Any, Any, T]) -> T:
     assert task is not None
     signals = _Signals(task)
     _CURRENT.set(signals)
-    for number in _SIGNALS:
+    for number in SIGNALS:
         loop.add_signal_handler(number, signals, number)
     try:
         return await main
@@ -97,28 +93,6 @@ async def _with_signal_handlers[T](main: Coroutine[Any, Any, T]) -> T:
 
 
 def _remove_handlers(loop: asyncio.AbstractEventLoop, *, stopped: bool) -> None:
-    for number in _SIGNALS:
+    for number in SIGNALS:
         loop.remove_signal_handler(number)
-        signal.signal(number, _exit_on_second_interrupt if stopped else _stop)
-
-
-def _stop(number: int, _: FrameType | None) -> Never:
-    for each in _SIGNALS:
-        signal.signal(each, _exit_on_second_interrupt)
-    raise StoppedBySignal(number)
-
-
-def _exit_on_second_interrupt(number: int, _: FrameType | None) -> None:
-    """Exit at once on a second Ctrl-C; ignore a second SIGTERM."""
-    if number == signal.SIGINT:
-        os._exit(128 + number)
-
-
-@contextmanager
-def treat_sigterm_as_success() -> Generator[None]:
-    """Treat SIGTERM as the regular end of a service; Ctrl-C stays StoppedBySignal."""
-    try:
-        yield
-    except StoppedBySignal as stopped:
-        if stopped.signal is not signal.SIGTERM:
-            raise
+        signal.signal(number, exit_on_second_interrupt if stopped else stop)

@@ -20,6 +20,7 @@ from starling.app.container.worker_runtime import WorkerRuntime, open_worker_run
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.dependencies import drain
+from starling.app.http.published_address import published_address
 from starling.app.http.uvicorn_server import bind, serving
 from starling.app.runtime.configuration_check import check_configuration
 from starling.app.runtime.database import Database, keep_embedded_running, open_database, wait_for_database
@@ -76,6 +77,7 @@ async def _run(settings: Settings, database: Database, listener: socket.socket, 
             worker = await stack.enter_async_context(running_worker(runtime.worker))
             api = make_app(services, version("starling-swarm"), access)
             address = await stack.enter_async_context(serving(api, listener))
+            stack.enter_context(published_address(settings, address))
         freeze_startup_objects()
         report(_started(address, runtime), as_json=as_json)
         with drain_on_sigterm(partial(drain, api), runtime.worker.drain):

@@ -13,6 +13,8 @@ from mcp_gateway.repository import ServerRepository
 from starling.app.access.keys import KeyService
 from starling.app.access.switch_targets import SwitchTargets
 from starling.app.registry.agents import AgentService
+from starling.app.registry.documents import ServerDocuments
+from starling.app.runs.documents import RunDocuments
 from starling.app.runtime.database import find_database
 from starling.app.runtime.retention import RetentionService
 from starling.core.artifacts import ArtifactStore
@@ -40,6 +42,7 @@ class AdminServices:
 
     agents: AgentService
     artifacts: ArtifactStore
+    documents: RunDocuments
     epochs: EpochRepository
     interrupts: InterruptReader
     keys: KeyService
@@ -48,6 +51,7 @@ class AdminServices:
     reader: RunReader
     retention: RetentionService
     rosters: Registry
+    server_documents: ServerDocuments
     servers: ServerRepository
     switch_targets: SwitchTargets
     switches: SwitchRepository
@@ -77,17 +81,21 @@ def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminS
     agents, epochs, servers = AgentRepository(engine), EpochRepository(engine), ServerRepository(engine)
     keys, listing, limits = KeyRepository(engine), RunListing(engine), settings.limits
     rosters = Registry(epochs, CustomAgents(agents))
+    artifacts = PostgresArtifacts(engine, Quota(limits.artifact_bytes, limits.tenant_artifact_bytes))
+    interrupts, ledger = InterruptReader(engine), LedgerReader(engine)
     return AdminServices(
         agents=AgentService(epochs, agents, servers, rosters, partial(check_model, settings=settings)),
-        artifacts=PostgresArtifacts(engine, Quota(limits.artifact_bytes, limits.tenant_artifact_bytes)),
+        artifacts=artifacts,
+        documents=RunDocuments(reader, listing, ledger, interrupts, artifacts),
         epochs=epochs,
-        interrupts=InterruptReader(engine),
+        interrupts=interrupts,
         keys=KeyService(keys, SystemClock()),
-        ledger=LedgerReader(engine),
+        ledger=ledger,
         listing=listing,
         reader=reader,
         retention=RetentionService(engine, Retention(engine)),
         rosters=rosters,
+        server_documents=ServerDocuments(servers),
         servers=servers,
         switch_targets=SwitchTargets(epochs, keys, listing),
         switches=SwitchRepository(engine),

@@ -84,6 +84,7 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
         yield Services(
             agents=admin.agents,
             artifacts=admin.artifacts,
+            documents=admin.documents,
             epochs=admin.epochs,
             keys=admin.keys,
             ledger=admin.ledger,
@@ -91,6 +92,7 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
             reader=reader,
             retention=admin.retention,
             rosters=admin.rosters,
+            server_documents=admin.server_documents,
             servers=admin.servers,
             switch_targets=admin.switch_targets,
             switches=admin.switches,

@@ -23,12 +23,14 @@ from starling.app.http.routes import (
     registry,
     resume,
     run_calls,
+    run_document,
     runs,
+    servers,
 )
 
 _ROUTES = (
-    *(agent_run, runs, run_calls, artifacts, cancellation, resume, approvals),
-    *(agents, registry, kill_switches, health, metrics),
+    *(agent_run, runs, run_calls, run_document, artifacts, cancellation, resume, approvals),
+    *(agents, servers, registry, kill_switches, health, metrics),
 )
 
 

@@ -3,30 +3,26 @@
 import json
 from collections.abc import Sequence
 from typing import Annotated, Any
-from uuid import UUID
 
 import typer
 
-from starling.app.cli.command_settings import settings_of
-from starling.app.cli.signals import run_until_stopped
-from starling.app.cli.terminal.interrupt_text import document_of, event_of, interrupt_lines, run_reference
+from starling.app.cli.connection import connection_of
+from starling.app.cli.run.run_name import RUN_HELP, find_run
+from starling.app.cli.run_source import Document, RunSource
+from starling.app.cli.terminal.interrupt_text import event_of, interrupt_lines, run_reference
 from starling.app.cli.terminal.output import print_json, print_line
-from starling.app.container.services import open_services
-from starling.app.runtime.database import find_database
 from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.principal import DEFAULT_TENANT
-from starling.core.settings import Settings
-from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.runs.interrupts import InterruptAnswer, StoredInterrupt
 
 app = typer.Typer(add_completion=False)
+
+_HEX, _SHORTEST = frozenset("0123456789abcdef"), 4
 
 
 @app.command()
 def approve(  # noqa: PLR0913, PLR0917 - its options
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help="The id of the run; default: list the interrupts of all runs.")] = "",
+    run: Annotated[str, typer.Argument(help=f"{RUN_HELP} Default: list the interrupts of all runs.")] = "",
     interrupt: Annotated[
         str, typer.Option("--id", help="The id of the interrupt; default: all, if they are of one kind.")
     ] = "",
@@ -37,20 +33,20 @@ def approve(  # noqa: PLR0913, PLR0917 - its options
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Approve, refuse or answer what a run waits for; without a run, list all open interrupts."""
-    settings = settings_of(context)
     _check_options(run, answer=bool(interrupt or reject or payload or note), both=bool(payload and (reject or note)))
+    ending = _ending(interrupt)
+    source = connection_of(context).source(tenant)
     if not run:
-        _list(run_until_stopped(_waiting(settings, tenant)), tenant, as_json=as_json)
+        _list(source.waiting(), tenant, as_json=as_json)
         return
-    key = RunKey(tenant, _id(run, "a run"))
-    answer = {"reject": reject, "payload": payload, "note": note}
-    answers = run_until_stopped(_answer(settings, key, _id(interrupt, "an interrupt") if interrupt else "", answer))
+    run_id = find_run(source, run)
+    answers = _answer(source, run_id, ending, {"reject": reject, "payload": payload, "note": note})
     if as_json:
-        print_json({"run_id": key.id, "answers": [_document(answer) for answer in answers]})
+        print_json({"run_id": run_id, "answers": answers})
         return
     for each in answers:
-        print_line(f"{each.id} is {_outcome(each)}.")
-    print_line(f"Run {key.id} continues; `starling run tail {run_reference(key.id, tenant)}` follows it.")
+        print_line(f"{each['interruptId']} is {_outcome(each)}.")
+    print_line(f"Run {run_id} continues; `starling run tail {run_reference(run_id, tenant)}` follows it.")
 
 
 def _check_options(run: str, *, answer: bool, both: bool) -> None:
@@ -66,54 +62,43 @@ def _check_options(run: str, *, answer: bool, both: bool) -> None:
         )
 
 
-def _document(answer: InterruptAnswer) -> dict[str, Any]:
-    return {"status": answer.state, "payload": answer.payload, "interruptId": answer.id}
-
-
-def _outcome(answer: InterruptAnswer) -> str:
-    if answer.state == "cancelled":
+def _outcome(answer: Document) -> str:
+    if answer["status"] == "cancelled":
         return "withdrawn"
-    if "approved" in answer.payload:
-        return "approved" if answer.payload["approved"] else "refused"
-    return f"answered: {json.dumps(answer.payload, ensure_ascii=False)}"
+    if "approved" in answer["payload"]:
+        return "approved" if answer["payload"]["approved"] else "refused"
+    return f"answered: {json.dumps(answer['payload'], ensure_ascii=False)}"
 
 
-async def _waiting(settings: Settings, tenant: str) -> Sequence[StoredInterrupt]:
-    async with open_services(settings, find_database(settings)) as services:
-        return await services.answering.all_waiting(tenant)
+def _answer(source: RunSource, run_id: str, interrupt: str, answer: dict[str, Any]) -> Sequence[Document]:
+    """Answer the interrupts of a run, all or the one named, and return the answers."""
+    asked = [item for item in source.waiting(run_id) if item["id"].replace("-", "").endswith(interrupt)]
+    if not asked:
+        remedy = "`starling run approve` lists open interrupts; --tenant names another tenant."
+        kind, name = ("interrupt", interrupt) if interrupt else ("open question of run", run_id)
+        raise NotFoundError(kind, name, remedy)
+    if len({item["kind"] for item in asked}) > 1:
+        kinds = "; ".join(f"{item['id']} ({item['kind']})" for item in asked)
+        raise InvalidRequestError(f"The run has several open interrupts: {kinds}.", "Choose one with --id.")
+    replies = [_reply(item, **answer) for item in asked]
+    source.answer(run_id, replies)
+    return replies
 
 
-async def _answer(settings: Settings, key: RunKey, interrupt: str, answer: dict[str, Any]) -> Sequence[InterruptAnswer]:
-    async with open_services(settings, find_database(settings)) as services:
-        asked = [
-            item for item in await services.interrupts.waiting(key.tenant, run=key.id) if interrupt in ("", item.id)
-        ]
-        if not asked:
-            remedy = "`starling run approve` lists open interrupts; --tenant names another tenant."
-            kind, name = ("interrupt", interrupt) if interrupt else ("open question of run", key.id)
-            raise NotFoundError(kind, name, remedy)
-        if len({item.kind for item in asked}) > 1:
-            kinds = "; ".join(f"{item.id} ({item.kind})" for item in asked)
-            raise InvalidRequestError(f"The run has several open interrupts: {kinds}.", "Choose one with --id.")
-        replies = [_reply(item, **answer) for item in asked]
-        await services.answering.answer(key, replies, Actor.local("cli"))
-        return replies
-
-
-def _reply(asked: StoredInterrupt, *, reject: bool, payload: str, note: str) -> InterruptAnswer:
-    if asked.kind == "approval" and not payload:
+def _reply(asked: Document, *, reject: bool, payload: str, note: str) -> Document:
+    if asked["kind"] == "approval" and not payload:
         given = {"approved": not reject} | ({"note": note} if note else {})
     elif reject:
-        return InterruptAnswer(asked.id, "cancelled", {})
+        return {"status": "cancelled", "payload": {}, "interruptId": asked["id"]}
     else:
         given = _payload(payload, asked)
-    return InterruptAnswer(asked.id, "resolved", given)
+    return {"status": "resolved", "payload": given, "interruptId": asked["id"]}
 
 
-def _payload(text: str, asked: StoredInterrupt) -> dict[str, Any]:
-    wanted = f"It has to fit {json.dumps(asked.response_schema)}."
+def _payload(text: str, asked: Document) -> dict[str, Any]:
+    wanted = f"It has to fit {json.dumps(asked['responseSchema'])}."
     if not text:
-        raise InvalidRequestError(f"{asked.reason} An answer to that needs --payload.", wanted)
+        raise InvalidRequestError(f"{asked['reason']} An answer to that needs --payload.", wanted)
     try:
         payload = json.loads(text)
     except ValueError as error:
@@ -123,22 +108,23 @@ def _payload(text: str, asked: StoredInterrupt) -> dict[str, Any]:
     return payload  # pyright: ignore[reportUnknownVariableType]
 
 
-def _list(found: Sequence[StoredInterrupt], tenant: str, *, as_json: bool) -> None:
+def _list(found: Sequence[Document], tenant: str, *, as_json: bool) -> None:
     if as_json:
-        print_json([document_of(item) for item in found])
+        print_json(found)
         return
     if not found:
         print_line("No run waits for an answer.")
     for item in found:
-        print_line(f"{item.kind} of run {item.run_id}", "bold")
-        for line in interrupt_lines(event_of(item.kind), document_of(item), run_reference(item.run_id, tenant)):
+        print_line(f"{item['kind']} of run {item['run_id']}", "bold")
+        for line in interrupt_lines(event_of(item["kind"]), item, run_reference(item["run_id"], tenant)):
             print_line(line)
 
 
-def _id(text: str, kind: str) -> str:
-    try:
-        return str(UUID(text))
-    except ValueError:
+def _ending(interrupt: str) -> str:
+    """Return the hex digits that the id of the interrupt ends in; empty where none is named."""
+    digits = interrupt.replace("-", "").lower()
+    if interrupt and not (len(digits) >= _SHORTEST and _HEX.issuperset(digits)):
         raise InvalidRequestError(
-            f"{text!r} is not the id of {kind}.", "`starling run approve` shows the ids."
-        ) from None
+            f"{interrupt!r} is not the id of an interrupt.", "`starling run approve` shows the ids."
+        )
+    return digits

@@ -1,19 +1,17 @@
 """`starling run list`: the latest runs."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from starling.app.cli.command_settings import settings_of
-from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.connection import connection_of
+from starling.app.cli.run_source import Document, Wanted
+from starling.app.cli.terminal.moments import moment
 from starling.app.cli.terminal.output import print_json, print_line, print_table
-from starling.app.container.admin import open_admin
+from starling.app.cli.terminal.short_ids import short_ids
 from starling.core.principal import DEFAULT_TENANT
-from starling.core.runs import RunStatus
-from starling.core.settings import Settings
-from starling.infra.postgres.runs.listing import RunFilter, RunSummary
+from starling.core.run_status import RunStatus
 
 app = typer.Typer(add_completion=False)
 
@@ -21,32 +19,39 @@ _INPUT_CHARS = 80
 
 
 @app.command()
-def list_runs(
+def list_runs(  # noqa: PLR0913, PLR0917 - its options
     context: typer.Context,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, latest first.")] = 20,
     status: Annotated[RunStatus | None, typer.Option(help="Only runs with this status, such as waiting.")] = None,
     thread: Annotated[str | None, typer.Option(help="Only runs of this thread.")] = None,
     tenant: Annotated[str, typer.Option(help="The tenant of the runs.")] = DEFAULT_TENANT,
+    full: Annotated[bool, typer.Option("--full", help="Show whole ids and requests.")] = False,
+    utc: Annotated[bool, typer.Option("--utc", help="Show times in UTC instead of the local time zone.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the latest runs."""
-    which = RunFilter(thread_id=thread, status=status)
-    found = run_until_stopped(_latest(settings_of(context), tenant, limit, which))
+    """List the latest runs. Other commands take the short ids shown here, and `last`."""
+    wanted = Wanted(limit, status.value if status else None, thread)
+    found = connection_of(context).source(tenant).runs(wanted)
     if as_json:
-        print_json([asdict(run) for run in found])
+        print_json(found)
     elif found:
-        print_table(("RUN", "STATUS", "BEGAN", "SECONDS", "THREAD", "REQUEST"), [_cells(run) for run in found])
+        print_table(("RUN", "STATUS", "BEGAN", "SECONDS", "THREAD", "REQUEST"), _rows(found, full=full, utc=utc))
     elif status or thread:
         print_line("There are no such runs.")
     else:
         print_line("There are no runs yet. `starling ask` makes one.")
 
 
-async def _latest(settings: Settings, tenant: str, limit: int, which: RunFilter) -> Sequence[RunSummary]:
-    async with open_admin(settings) as admin:
-        return await admin.listing.latest(tenant, limit=limit, which=which)
-
-
-def _cells(run: RunSummary) -> tuple[str, ...]:
-    began = run.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    return run.id, run.status.value, began, f"{run.seconds:.1f}", run.thread_id, run.input[:_INPUT_CHARS]
+def _rows(found: Sequence[Document], *, full: bool, utc: bool) -> Sequence[tuple[str, ...]]:
+    ids = [run["id"] for run in found]
+    return [
+        (
+            shown,
+            run["status"],
+            moment(run["created_at"], utc=utc),
+            f"{run['seconds']:.1f}",
+            run["thread_id"],
+            run["input"] if full else run["input"][:_INPUT_CHARS],
+        )
+        for shown, run in zip(ids if full else short_ids(ids), found, strict=True)
+    ]

@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
+from starling.app.cli.terminal.moments import moment
 from starling.core.json import canonical
 from starling.core.principal import DEFAULT_TENANT
-from starling.infra.postgres.runs.interrupts import StoredInterrupt
 
 _ARGUMENTS_CHARS = 2_000  # who approves a call has to see all of it
 _HOW = {
@@ -22,20 +21,6 @@ _EVENTS = {"approval": "approval_required", "budget": "budget_required"}
 def event_of(kind: str) -> str:
     """Return the event type for a kind of interrupt."""
     return _EVENTS.get(kind, kind)
-
-
-def document_of(item: StoredInterrupt) -> dict[str, Any]:
-    """Return an interrupt as JSON shows it, with the fields of its event."""
-    return {
-        "id": item.id,
-        "run_id": item.run_id,
-        "kind": item.kind,
-        "reason": item.reason,
-        "message": item.message,
-        "responseSchema": item.response_schema,
-        "expiresAt": item.expires_at.isoformat(),
-        "call": item.call,
-    }
 
 
 def run_reference(run_id: str, tenant: str) -> str:
@@ -54,7 +39,7 @@ def interrupt_lines(event: str, data: Mapping[str, Any], run: str) -> Iterator[s
         yield f"  Maybe: {' | '.join(options)}"
     yield f"  {data['reason']}"
     how = _HOW[event].format(id=data["id"])
-    yield f"  `starling run approve {run or '<run>'} {how}; until {_moment(data['expiresAt'])}."
+    yield f"  `starling run approve {run or '<run>'} {how}; until {moment(data['expiresAt'])}."
 
 
 def behind_line(run_id: str, status: str) -> str:
@@ -66,7 +51,3 @@ def behind_line(run_id: str, status: str) -> str:
 def _options(data: Mapping[str, Any]) -> list[str]:
     properties = data["responseSchema"].get("properties", {})
     return [json.dumps(option, ensure_ascii=False) for option in properties.get("answer", {}).get("examples", [])]
-
-
-def _moment(text: str) -> str:
-    return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -12,7 +12,6 @@ from starling.app.cli.terminal.interrupt_text import behind_line, interrupt_line
 from starling.app.cli.terminal.output import write
 from starling.core.principal import DEFAULT_TENANT
 
-IDLE_SECONDS = 3.0  # after this long a queued run shows which run it waits for
 _NOT_ANSWERED = "Not answered"  # as replies that no model wrote say it, too
 _ARGUMENTS_CHARS = 90
 _RESULT_CHARS = 110

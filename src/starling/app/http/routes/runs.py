@@ -143,6 +143,9 @@ class RunQuery(BaseModel):
     thread_id: Name | None = Field(None, description="Only those of this conversation.")
     status: RunStatus | None = Field(None, description="Only those that stand so.")
     before: UUID | None = Field(None, description="Only those that were made before this run.")
+    ending: str | None = Field(
+        None, pattern="^[0-9a-f]{4,32}$", description="Only those whose id, without hyphens, ends in these hex digits."
+    )
     limit: int = Field(20, ge=1, le=200)
 
 
@@ -204,7 +207,8 @@ async def begin(
 @router.get("", summary="List runs", responses={422: {"model": Problem}})
 async def latest(services: FromServices, caller: Caller, wanted: Annotated[RunQuery, Query()]) -> RunPage:
     """List runs, newest first."""
-    which = RunFilter(wanted.thread_id, wanted.status, str(wanted.before) if wanted.before else None)
+    before = str(wanted.before) if wanted.before else None
+    which = RunFilter(wanted.thread_id, wanted.status, before, wanted.ending)
     found = await services.listing.latest(caller.tenant, limit=wanted.limit + 1, which=which)
     shown, more = found[: wanted.limit], len(found) > wanted.limit
     return RunPage(runs=[ListedRun.of(run) for run in shown], next=shown[-1].id if more else None)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, Select, Text, cast, func, select
 
 from starling.core.errors import NotFoundError
 from starling.core.events import Failure
@@ -14,6 +14,7 @@ from starling.infra.postgres.engine import Engine, translated
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.tables import events, runs
 
+ENDING_SCAN = 100_000
 _INPUT_CHARS = 500
 
 
@@ -31,11 +32,15 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Selects runs by thread, by status, and older than the run with id `before`."""
+    """Selects runs by thread, by status, older than the run with id `before`, and by the ending of their id.
+
+    `ending` is looked for among the latest `ENDING_SCAN` runs of the tenant.
+    """
 
     thread_id: str | None = None
     status: RunStatus | None = None
     before: str | None = None
+    ending: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,4 +147,13 @@ def _conditions(tenant: str, which: RunFilter) -> list[ColumnElement[bool]]:
             conditions.append(runs.c.ended_at.is_(None))  # so that the index of unfinished runs is used
     if which.before is not None:
         conditions.append(runs.c.id < which.before)
+    if which.ending is not None:
+        conditions.append(runs.c.id.in_(_ending_in(tenant, which.ending)))
     return conditions
+
+
+def _ending_in(tenant: str, ending: str) -> Select[tuple[str]]:
+    """Return the query for the ids that end in these hex digits, among the latest runs of the tenant."""
+    latest = select(runs.c.id).where(runs.c.tenant == tenant).order_by(runs.c.id.desc()).limit(ENDING_SCAN).subquery()
+    digits = func.replace(cast(latest.c.id, Text), "-", "")
+    return select(latest.c.id).where(func.right(digits, len(ending)) == ending)

@@ -1,0 +1,100 @@
+"""Requests to the HTTP API that have one answer, by the standard library: importing httpx costs more than they do."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from starling.core.errors import (
+    ConfigurationError,
+    ConflictError,
+    DatabaseUnavailableError,
+    InvalidRequestError,
+    StarlingError,
+)
+
+_SECONDS = 60.0
+_PROBE_SECONDS = 2.0
+_START = "Start it with `starling up`, or give its address with --url or STARLING_URL."
+
+
+class ApiUnavailableError(StarlingError):
+    """The API at the address does not answer."""
+
+    code = "api_unavailable"
+
+    def __init__(self, url: str, error: Exception, remedy: str = _START) -> None:
+        reason = str(error).rstrip(".") or type(error).__name__
+        super().__init__(f"The API at {url} does not answer: {reason}.", remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequests:
+    """The API at `url`, called with `key` if there is one.
+
+    Raises ApiUnavailableError; InvalidRequestError, ConflictError and StarlingError with the message of the API.
+    """
+
+    url: str
+    key: str = ""
+
+    def answers(self) -> bool:
+        """Return whether Starling answers at the address."""
+        try:
+            status, _, content = self._exchange("GET", "/health", None, _PROBE_SECONDS)
+            return status == 200 and json.loads(content) == {"status": "ok"}
+        except (OSError, HTTPException, ValueError):
+            return False
+
+    def get(self, path: str, **query: str | int) -> Any:
+        """Return the JSON document at `path`."""
+        return json.loads(self.send("GET", f"{path}?{urlencode(query)}" if query else path)[1])
+
+    def post(self, path: str, body: object = None) -> Any:
+        """Send a JSON document to `path` and return the answer."""
+        return json.loads(self.send("POST", path, body)[1])
+
+    def send(self, method: str, path: str, body: object = None) -> tuple[str, bytes]:
+        """Return the media type and the content of the answer to a request that was not refused."""
+        try:
+            status, kind, content = self._exchange(method, path, body, _SECONDS)
+        except (OSError, HTTPException) as error:
+            raise ApiUnavailableError(self.url, error) from error
+        if status >= 400:
+            raise refusal(f"{self.url}{path}", status, content)
+        return kind.partition(";")[0], content
+
+    def _exchange(self, method: str, path: str, body: object, seconds: float) -> tuple[int, str, bytes]:
+        parts = urlsplit(self.url)
+        connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigurationError(f"{self.url!r} is not the address of an API.", "Write one like http://host:8000.")
+        connection = connect(parts.hostname, parts.port, timeout=seconds)
+        headers: Mapping[str, str] = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        if body is not None:
+            headers = {**headers, "Content-Type": "application/json"}
+        try:
+            sent = None if body is None else json.dumps(body).encode()
+            connection.request(method, parts.path.rstrip("/") + path, sent, dict(headers))
+            response: HTTPResponse = connection.getresponse()
+            return response.status, response.headers.get("content-type", ""), response.read()
+        finally:
+            connection.close()
+
+
+def refusal(url: str, status: int, content: bytes) -> StarlingError:
+    """Return the error that an answer with an error status stands for."""
+    try:
+        problem = json.loads(content)
+        detail, remedy = str(problem["detail"]), str(problem.get("remedy", ""))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        detail, remedy = f"{url} answered {status}.", "Check that the address is that of Starling's API."
+    match status:
+        case 503:
+            return DatabaseUnavailableError(detail, remedy)
+        case 409:
+            return ConflictError(detail, remedy)
+        case _:
+            return InvalidRequestError(detail, remedy) if status < 500 else StarlingError(detail, remedy)

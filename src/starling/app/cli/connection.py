@@ -1,0 +1,101 @@
+"""Which platform a command talks to: the one that runs on its data folder, else STARLING_URL, else the database."""
+
+import logging
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from starling.app.cli import deferred
+from starling.app.cli.api_requests import ApiRequests
+from starling.app.cli.api_source import ApiSource
+from starling.app.cli.run_source import RunSource
+from starling.app.runtime.port_file import find_platform
+from starling.core.client_settings import ClientSettings, database_name, read_client_settings
+from starling.core.errors import InvalidRequestError
+from starling.core.principal import DEFAULT_TENANT
+
+if TYPE_CHECKING:
+    from starling.app.cli.api_client import ApiClient
+
+_DEFAULT_FILE: Final = Path("starling.yaml")
+_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How a command reaches the platform."""
+
+    context: typer.Context
+    settings: ClientSettings
+
+    def streams(self, url: str | None = None) -> "ApiClient":
+        """Return the API at `url`; without one that of this data folder, of STARLING_URL, of STARLING_HOST and PORT."""
+        if url:
+            return deferred.stream_client(url, self.settings.api_key)
+        found = find_platform(self.settings.data_dir)
+        if found is not None:
+            return deferred.stream_client(found.address, self.settings.api_key, self._address)
+        return deferred.stream_client(self.settings.url or self.settings.default_url, self.settings.api_key)
+
+    def source(self, tenant: str = DEFAULT_TENANT) -> RunSource:
+        """Return where the runs of a tenant are read.
+
+        That is the API of this data folder where it serves this tenant without a key, else the API of STARLING_URL,
+        else the database.
+        """
+        return self._local(tenant) or self._remote(tenant) or deferred.database_source(self.context, tenant)
+
+    def _local(self, tenant: str) -> RunSource | None:
+        found = find_platform(self.settings.data_dir, self.settings.database)
+        if found is None or not found.keyless or tenant != DEFAULT_TENANT:
+            return None
+        requests = ApiRequests(found.address)
+        if not requests.answers():
+            return None
+        return ApiSource(requests, partial(deferred.stream_client, found.address, "", self._address))
+
+    def _remote(self, tenant: str) -> RunSource | None:
+        if not self.settings.url or find_platform(self.settings.data_dir) is not None:
+            return None
+        if tenant != DEFAULT_TENANT:
+            raise InvalidRequestError(
+                f"--tenant {tenant} can't be used with the API at {self.settings.url}.",
+                "It shows the runs of the tenant of its key: set STARLING_API_KEY to a key of that tenant.",
+            )
+        url, key = self.settings.url, self.settings.api_key
+        return ApiSource(ApiRequests(url, key), partial(deferred.stream_client, url, key))
+
+    def _address(self) -> str:
+        found = find_platform(self.settings.data_dir)
+        return found.address if found else ""
+
+
+def connection_of(context: typer.Context) -> Connection:
+    """Return how the command reaches the platform. Raises ConfigurationError."""
+    settings = read_client_settings(_file_values(context))
+    if settings is None or settings.log_level not in ("", *_LEVELS):
+        settings = _checked_settings(context)
+    logging.basicConfig(level=settings.log_level or "WARNING", stream=sys.stderr)
+    return Connection(context, settings)
+
+
+def _file_values(context: typer.Context) -> Mapping[str, Any]:
+    """Return the content of the settings file, nothing where there is none."""
+    file: Path | None = context.find_root().obj
+    if file is None and not _DEFAULT_FILE.is_file():
+        return {}
+    return deferred.read_settings_file(file)
+
+
+def _checked_settings(context: typer.Context) -> ClientSettings:
+    """Return the settings as all are read. Raises ConfigurationError with the place that is wrong."""
+    settings = deferred.checked_settings(context)
+    secrets = (settings.api_key, settings.database_url)
+    key, database = (secret.get_secret_value() if secret else "" for secret in secrets)
+    url = f"http://{settings.host}:{settings.port}"
+    return ClientSettings(settings.data_dir, settings.url or "", url, key, database_name(database), settings.log_level)

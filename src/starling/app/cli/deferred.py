@@ -1,0 +1,49 @@
+"""The imports that light commands defer: they ask a running platform and need none of this to do so."""
+# ruff: noqa: PLC0415 - the one place
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from starling.app.cli.run_source import RunSource
+
+if TYPE_CHECKING:
+    from starling.app.cli.api_client import ApiClient
+    from starling.core.settings import Settings
+
+
+def stream_client(url: str, key: str, relocate: Callable[[], str] | None = None) -> "ApiClient":
+    """Return the client for event streams. Imports httpx."""
+    from starling.app.cli.api_client import ApiClient
+
+    return ApiClient(url, key, relocate)
+
+
+def installed_version() -> str:
+    """Return the version of Starling. Imports importlib.metadata, which parses all of the package's metadata."""
+    from importlib.metadata import version
+
+    return version("starling-swarm")
+
+
+def read_settings_file(file: Path | None) -> Mapping[str, Any]:
+    """Return the content of the settings file. Imports PyYAML."""
+    from starling.app.runtime.settings_file import read_settings_file
+
+    return read_settings_file(file)
+
+
+def checked_settings(context: typer.Context) -> "Settings":
+    """Return all settings, checked. Imports pydantic-settings and structlog."""
+    from starling.app.cli.command_settings import settings_of
+
+    return settings_of(context)
+
+
+def database_source(context: typer.Context, tenant: str) -> RunSource:
+    """Return the runs of a tenant as the database has them. Imports SQLAlchemy, the gateway and the brain."""
+    from starling.app.cli.database_source import DatabaseSource
+
+    return DatabaseSource(checked_settings(context), tenant)

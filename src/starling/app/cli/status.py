@@ -1,0 +1,136 @@
+"""`starling status`: what runs on this data folder, and how it stands."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Final
+
+import typer
+
+from starling.app.cli.api_requests import ApiRequests
+from starling.app.cli.connection import Connection, connection_of
+from starling.app.cli.terminal.output import print_json, print_line
+from starling.app.runtime.port_file import RunningPlatform, find_platform
+from starling.core.errors import InvalidRequestError, StarlingError
+
+app = typer.Typer(add_completion=False)
+
+NOT_RUNNING: Final = 3  # the exit code
+_UNFINISHED: Final = ("running", "waiting", "queued")
+_MOST: Final = 200  # runs of a status that are counted
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A platform as a command sees it; what it doesn't tell without a key is None.
+
+    `runs` counts the unfinished runs by status, up to 200 of each. `reason` says why it isn't ready.
+    """
+
+    running: bool
+    ready: bool = False
+    reason: str = ""
+    address: str | None = None
+    version: str | None = None
+    pid: int | None = None
+    epoch: int | None = None
+    database: str | None = None
+    data_dir: str = ""
+    servers: Mapping[str, Any] | None = None
+    runs: Mapping[str, int] | None = None
+
+
+@app.command()
+def status(
+    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+) -> None:
+    """Show whether Starling runs on this data folder: address, version, database, servers and unfinished runs.
+
+    Looks at the address in STARLING_URL where none runs here. Exits with 0 if it is ready, with 3 otherwise.
+    """
+    found = _look(connection_of(context))
+    if as_json:
+        print_json(asdict(found))
+    else:
+        _print(found)
+    if not found.ready:
+        raise typer.Exit(NOT_RUNNING)
+
+
+def _look(connection: Connection) -> Status:
+    settings = connection.settings
+    folder, here = str(settings.data_dir), find_platform(settings.data_dir)
+    if here is None and not settings.url:
+        return Status(running=False, data_dir=folder)
+    api = ApiRequests(here.address if here else settings.url, "" if here and here.keyless else settings.api_key)
+    known: dict[str, Any] = _known(here) | {"address": api.url, "data_dir": folder}
+    try:
+        ready = api.get("/ready")
+    except StarlingError as error:
+        return Status(running=here is not None, reason=str(error), **known)
+    may_ask = bool(api.key) or here is None or here.keyless
+    runs = _counted(api) if may_ask else None
+    servers = _servers(ready["servers"]) if runs is not None else None
+    return Status(running=True, ready=True, epoch=ready["epoch"], servers=servers, runs=runs, **known)
+
+
+def _known(here: RunningPlatform | None) -> dict[str, Any]:
+    if here is None:
+        return {}
+    database = here.database if here.database == "embedded" else "DATABASE_URL"
+    return {"version": here.version, "pid": here.pid, "database": database}
+
+
+def _counted(api: ApiRequests) -> Mapping[str, int] | None:
+    """Return the number of unfinished runs by status, None where the API needs another key."""
+    try:
+        return {name: len(api.get("/v1/runs", status=name, limit=_MOST)["runs"]) for name in _UNFINISHED}
+    except InvalidRequestError:
+        return None
+
+
+def _servers(found: list[Mapping[str, Any]]) -> Mapping[str, Any]:
+    degraded = [server["name"] for server in found if server["state"] == "degraded"]
+    return {"ready": len(found) - len(degraded), "degraded": degraded}
+
+
+def _print(found: Status) -> None:
+    if not found.running and found.address is None:
+        print_line(f"Starling does not run on {found.data_dir}. `starling up` starts it.")
+        return
+    state = "runs" if found.ready else "is not ready"
+    print_line(f"Starling {f'{found.version} ' if found.version else ''}{state} at {found.address}", "bold")
+    lines = {
+        "reason": found.reason,
+        "process": str(found.pid or ""),
+        "database": _database(found),
+        "epoch": str(found.epoch or ""),
+        "servers": _servers_text(found.servers),
+        "runs": _runs_text(found.runs),
+    }
+    for name, text in lines.items():
+        if text:
+            print_line(f"  {name:<8} {text}")
+    if found.ready and found.runs is None:
+        print_line("Servers and runs are shown with a key: set STARLING_API_KEY.")
+
+
+def _database(found: Status) -> str:
+    if found.database == "embedded":
+        return f"embedded Postgres in {found.data_dir}"
+    return f"Postgres of {found.database}" if found.database else ""
+
+
+def _servers_text(servers: Mapping[str, Any] | None) -> str:
+    if servers is None:
+        return ""
+    text = f"{servers['ready']} ready"
+    if degraded := ", ".join(servers["degraded"]):
+        text += f", degraded: {degraded} (`starling server list` says why)"
+    return text
+
+
+def _runs_text(runs: Mapping[str, int] | None) -> str:
+    if runs is None:
+        return ""
+    counted = [f"{'at least ' if count == _MOST else ''}{count} {name}" for name, count in runs.items() if count]
+    return ", ".join(counted) or "none is running or waiting"

@@ -1,0 +1,49 @@
+"""MCP servers as JSON documents, as `starling server list --json`, `server show --json` and the API give them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mcp_gateway.config import server_of
+from mcp_gateway.repository import ServerRepository, ServerRow
+from starling.core.errors import NotFoundError
+
+
+@dataclass(frozen=True, slots=True)
+class ServerDocuments:
+    """Reads what is stored about servers."""
+
+    servers: ServerRepository
+
+    async def every(self) -> Sequence[Mapping[str, Any]]:
+        """Return name, state, description and error of each server."""
+        return [_summary(row) | {"description": row.description} for row in await self.servers.servers()]
+
+    async def one(self, name: str) -> Mapping[str, Any]:
+        """Return a server with its configuration, as written, and its tools. Raises NotFoundError."""
+        rows, definitions = await self.servers.servers_and_tools()
+        row = next((row for row in rows if row.name == name), None)
+        if row is None:
+            raise NotFoundError("server", name, f"Known are: {', '.join(row.name for row in rows) or 'none'}.")
+        options = server_of(row.config).options
+        tools = [
+            {
+                "name": tool,
+                "effect": options.effect_of(tool).value,
+                "description": definitions[name, tool].get("description") or "",
+                "hash": pin,
+            }
+            for tool, pin in sorted(row.tools.items())
+        ]
+        return _summary(row) | {"description": row.description, "config": row.config, "tools": tools}
+
+
+def _summary(row: ServerRow) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "state": row.state,
+        "tools": len(row.tools),
+        "source": row.source,
+        "error": row.error,
+        "remedy": row.remedy,
+    }

@@ -1,0 +1,75 @@
+"""The settings that a command needs to find the API, read without the libraries that check all settings."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+_PORTS: Final = range(65_536)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """Where a command looks for the API.
+
+    `url` is STARLING_URL, empty if it isn't set; `default_url` comes from STARLING_HOST and PORT. `database` is the
+    `database_name` of DATABASE_URL.
+    """
+
+    data_dir: Path
+    url: str
+    default_url: str
+    api_key: str
+    database: str
+    log_level: str
+
+
+def default_data_dir() -> Path:
+    """Return the data folder of a user who sets none."""
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "starling"  # noqa: TID251
+
+
+def read_client_settings(file_values: Mapping[str, Any]) -> ClientSettings | None:
+    """Return the settings; environment variables precede `file_values`, the content of the settings file.
+
+    None where one of them is wrong: `load_settings` then says which one.
+    """
+    found = _Values(file_values)
+    port = found.text("PORT", "port") or "8000"
+    if not (port.isascii() and port.isdigit() and int(port) in _PORTS):
+        return None
+    host = found.text("STARLING_HOST", "host") or "127.0.0.1"
+    folder = found.text("STARLING_DATA_DIR", "data_dir")
+    return ClientSettings(
+        data_dir=Path(folder) if folder else default_data_dir(),
+        url=found.text("STARLING_URL", "url"),
+        default_url=f"http://{f'[{host}]' if ':' in host else host}:{port}",
+        api_key=found.text("STARLING_API_KEY", "api_key"),
+        database=database_name(found.text("DATABASE_URL", "database_url")),
+        log_level=found.text("LOG_LEVEL", "log_level").upper(),
+    )
+
+
+def database_name(url: str) -> str:
+    """Return a short name of the database at `url` that doesn't reveal it; `embedded` for an empty address."""
+    if not url:
+        return "embedded"
+    try:
+        parts = urlsplit(url)
+        place = f"{parts.hostname}:{parts.port or 5432}{parts.path}?{parts.query}"
+    except ValueError:
+        place = url
+    return hashlib.sha256(place.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    file: Mapping[str, Any]
+
+    def text(self, variable: str, name: str) -> str:
+        """Return the value of a setting as text, empty if it isn't set."""
+        value = os.environ.get(variable)  # noqa: TID251
+        return str(self.file.get(name, "") if value is None else value)

@@ -1,0 +1,148 @@
+"""Which platform a command talks to."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import typer
+from typer.core import TyperCommand
+
+from starling.app.cli.api_source import ApiSource
+from starling.app.cli.connection import connection_of
+from starling.app.cli.database_source import DatabaseSource
+from starling.app.runtime.port_file import RunningPlatform, published
+from starling.core.client_settings import database_name
+from starling.core.errors import ConfigurationError, InvalidRequestError
+from tests.support.logging_state import restored_logging
+
+_REMOTE = "http://starling.example:8000"
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Generator[Path]:
+    """A folder with no settings but those of the test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STARLING_DATA_DIR", str(tmp_path))
+    for name in ("DATABASE_URL", "STARLING_URL", "STARLING_HOST", "PORT", "STARLING_API_KEY", "LOG_LEVEL"):
+        monkeypatch.delenv(name, raising=False)
+    with restored_logging():
+        yield tmp_path
+
+
+@pytest.fixture
+def context() -> typer.Context:
+    return typer.Context(TyperCommand("starling"))
+
+
+class _Healthy(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"status": "ok"}')
+
+    def log_message(self, *_: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Say nothing."""
+
+
+@contextmanager
+def platform(folder: Path, *, keyless: bool = True, database: str = "embedded") -> Generator[str]:
+    """A platform that answers, and its port file."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Healthy) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        with published(folder, RunningPlatform(address, "0", 1, database, keyless)):
+            yield address
+        server.shutdown()
+
+
+def test_platform_of_the_data_folder_comes_first(
+    context: typer.Context, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STARLING_URL", _REMOTE)
+
+    with platform(folder) as address:
+        source = connection_of(context).source()
+
+    assert isinstance(source, ApiSource)
+    assert source.api.url == address
+
+
+def test_url_is_asked_where_no_platform_runs(context: typer.Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STARLING_URL", _REMOTE)
+    monkeypatch.setenv("STARLING_API_KEY", "a-key")
+
+    source = connection_of(context).source()
+
+    assert isinstance(source, ApiSource)
+    assert (source.api.url, source.api.key) == (_REMOTE, "a-key")
+
+
+@pytest.mark.parametrize(
+    ("tenant", "running"),
+    [
+        ("shop", {}),  # without a key it serves the default tenant
+        ("default", {"keyless": False}),
+        ("default", {"database": database_name("postgresql://elsewhere/starling")}),
+    ],
+)
+def test_database_is_read_where_the_platform_does_not_serve_it(
+    context: typer.Context, folder: Path, tenant: str, running: dict[str, str | bool]
+) -> None:
+    with platform(folder, **running):  # pyright: ignore[reportArgumentType]
+        source = connection_of(context).source(tenant)
+
+    assert isinstance(source, DatabaseSource)
+    assert source.tenant == tenant
+
+
+def test_database_is_read_where_the_platform_does_not_answer(context: typer.Context, folder: Path) -> None:
+    silent = RunningPlatform("http://127.0.0.1:1", "0", 1, "embedded", keyless=True)
+
+    with published(folder, silent):
+        assert isinstance(connection_of(context).source(), DatabaseSource)
+    with published(folder, replace(silent, address="http://192.0.2.1", keyless=False)):
+        assert isinstance(connection_of(context).source(), DatabaseSource)
+
+
+def test_another_tenant_at_a_url_is_refused(context: typer.Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STARLING_URL", _REMOTE)
+
+    with pytest.raises(InvalidRequestError, match="STARLING_API_KEY"):
+        connection_of(context).source("shop")
+
+
+def test_settings_file_is_read_after_the_environment(
+    context: typer.Context, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "starling.yaml").write_text("url: http://of.file\nport: 8001\nhost: '::1'\n")
+    monkeypatch.setenv("PORT", "8002")
+
+    settings = connection_of(context).settings
+
+    assert (settings.url, settings.default_url) == ("http://of.file", "http://[::1]:8002")
+
+
+@pytest.mark.parametrize(("name", "value"), [("PORT", "many"), ("PORT", "70000"), ("LOG_LEVEL", "loud")])
+def test_wrong_setting_is_refused_with_its_place(
+    context: typer.Context, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+
+    with pytest.raises(ConfigurationError, match=name):
+        connection_of(context)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("postgresql://a:b@host/db", "postgresql://a:c@host:5432/db", True),
+        ("postgresql://host/db", "postgresql://host/other", False),
+        ("postgresql://host/db", "", False),
+    ],
+)
+def test_databases_are_told_apart_without_their_passwords(one: str, other: str, *, same: bool) -> None:
+    assert (database_name(one) == database_name(other)) is same

@@ -1,0 +1,98 @@
+"""The run that a command names: id, ending, `last`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+
+from starling.app.cli.run.run_name import find_run
+from starling.app.cli.run_source import Document, RunSource, Wanted
+from starling.app.cli.terminal.short_ids import short_ids
+from starling.core.errors import InvalidRequestError, NotFoundError
+
+FIRST = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
+SECOND = "01a1f8ac-cbf5-7cdd-97b7-5ad5f773744e"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Lists these runs, latest first."""
+
+    ids: Sequence[str]
+
+    def runs(self, wanted: Wanted) -> Sequence[Document]:
+        ending = wanted.ending or ""
+        found = [each for each in self.ids if each.replace("-", "").endswith(ending)]
+        return [_run(each) for each in found[: wanted.limit]]
+
+
+def _run(run_id: str) -> dict[str, Any]:
+    return {"id": run_id, "status": "failed", "created_at": "2026-11-20T11:12:01Z", "input": "What time\nis it?"}
+
+
+def listed(*ids: str) -> RunSource:
+    return cast("RunSource", Listed(ids))
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("last", SECOND),
+        (FIRST, FIRST),
+        (FIRST.upper(), FIRST),
+        ("2744e", FIRST),
+        ("…2744E", FIRST),
+        ("97b7-5ad5f773744e", SECOND),
+        ("00000000-0000-7000-8000-000000000000", "00000000-0000-7000-8000-000000000000"),
+    ],
+)
+def test_run_is_found_by_id_ending_or_last(name: str, meant: str) -> None:
+    assert find_run(listed(SECOND, FIRST), name) == meant
+
+
+def test_ambiguous_ending_lists_the_runs_that_it_may_mean() -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        find_run(listed(SECOND, FIRST), "744e")
+
+    assert "The ids of 2 runs end in 744e:" in refused.value.message
+    assert f"{FIRST}  failed, " in refused.value.message
+    assert f"{SECOND}  failed, " in refused.value.message
+    assert "What time is it?" in refused.value.message
+
+
+def test_long_list_of_ambiguous_runs_is_cut() -> None:
+    ids = [f"01a1f8ac-cbf4-7cdd-97b7-5ad5f{number:02}0744e" for number in range(12)]
+
+    with pytest.raises(InvalidRequestError) as refused:
+        find_run(listed(*ids), "744e")
+
+    assert refused.value.message.count("failed") == 10
+    assert refused.value.message.endswith("and more")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        ("nonsense", InvalidRequestError, "'nonsense' is not the id of a run."),
+        ("", InvalidRequestError, "'' is not the id of a run."),
+        ("4e", InvalidRequestError, "'4e' is too short"),
+        ("abcd", NotFoundError, "…abcd"),
+    ],
+)
+def test_name_of_no_run_is_refused(name: str, kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        find_run(listed(FIRST), name)
+
+
+def test_last_of_no_runs_is_refused() -> None:
+    with pytest.raises(NotFoundError, match="no runs yet"):
+        find_run(listed(), "last")
+
+
+def test_short_ids_are_as_long_as_it_takes_to_tell_them_apart() -> None:
+    alike = "01a1f8ac-cbf5-7cdd-97b7-6ad5f772744e"
+
+    assert short_ids([FIRST, SECOND]) == ["f772744e", "f773744e"]
+    assert short_ids([FIRST, alike]) == ["5ad5f772744e", "6ad5f772744e"]
+    assert short_ids([]) == []
