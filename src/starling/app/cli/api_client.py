@@ -28,11 +28,11 @@ class ApiClient:
 
     def __init__(self, url: str, key: str = "", relocate: Callable[[], str] | None = None) -> None:
         self.run_id = ""  # of the last request's run
-        self._url = url.rstrip("/")
+        self.url = url.rstrip("/")
         self._relocate = relocate
         timeout = httpx.Timeout(_CONNECT_SECONDS, read=_READ_SECONDS)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._client = httpx.Client(base_url=self._url, headers=headers, timeout=timeout, trust_env=False)
+        self._client = httpx.Client(base_url=self.url, headers=headers, timeout=timeout, trust_env=False)
 
     def follow(self, run_id: str, after: int) -> Iterator[StreamedEvent]:
         """Yield the events of a run after number `after`, up to `done`; none if it ended with that event."""
@@ -100,7 +100,7 @@ class ApiClient:
 
     def _find_again(self) -> None:
         if self._relocate is not None and (url := self._relocate().rstrip("/")):
-            self._url = url
+            self.url = url
             self._client.base_url = url
 
     def _events(self, method: str, path: str, **request: Any) -> Iterator[StreamedEvent]:
@@ -112,7 +112,7 @@ class ApiClient:
             yield from (_event(item) for item in source.iter_sse() if item.data)
 
     def _away(self, error: httpx.TransportError, remedy: str = "") -> ApiUnavailableError:
-        return ApiUnavailableError(self._url, error, remedy) if remedy else ApiUnavailableError(self._url, error)
+        return ApiUnavailableError(self.url, error, remedy) if remedy else ApiUnavailableError(self.url, error)
 
 
 def _event(item: ServerSentEvent) -> StreamedEvent:

@@ -1,24 +1,26 @@
 """`starling ask`: send a request to the API."""
 
 import sys
+from collections.abc import Mapping
 from threading import Timer
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import uuid4
 
 import typer
 
 from starling.app.cli.api_source import show_run_ahead
 from starling.app.cli.connection import connection_of
+from starling.app.cli.run.conversation import Conversation, conversation, display_for, fixed_answers, follow
 from starling.app.cli.run_source import IDLE_SECONDS
-from starling.app.cli.stop_signals import StoppedBySignal
-from starling.app.cli.terminal.output import print_json, results
-from starling.app.cli.terminal.run_display import RunDisplay
+
+if TYPE_CHECKING:
+    from starling.app.cli.api_client import ApiClient
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
-def ask(
+def ask(  # noqa: PLR0913, PLR0917 - its options
     context: typer.Context,
     text: Annotated[str, typer.Argument(help="The request in plain words; - reads it from standard input.")],
     thread: Annotated[str | None, typer.Option(help="The conversation to continue; default: a new one.")] = None,
@@ -30,34 +32,37 @@ def ask(
             show_default=False,
         ),
     ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve every call that asks for approval.")] = False,
+    no: Annotated[bool, typer.Option("--no", help="Refuse every call, and answer no questions.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
 ) -> None:
-    """Send a request to the API and show the events of its run. Ctrl-C does not stop the run.
+    """Send a request to the API and show the events of its run.
 
-    Set STARLING_API_KEY where the API needs a key.
+    On a terminal it asks for what the run waits for. Ctrl-C leaves the run working, or cancels it if you say so. Set
+    STARLING_API_KEY where the API needs a key.
     """
+    fixed = fixed_answers(yes=yes, no=no)
     request = {"input": sys.stdin.read() if text == "-" else text, "thread_id": thread or f"cli-{uuid4().hex[:12]}"}
-    display = RunDisplay(results())
-    api, status = connection_of(context).streams(url), ""
+    api, source = connection_of(context).conversation(url)
+    display, shown = display_for(live=True, as_json=as_json)
+    talk = conversation(source, display, fixed, as_json=as_json)
+    with shown:
+        follow(talk, lambda: _read(api, request, talk))
+    if talk.status != "succeeded":
+        raise typer.Exit(1)
+
+
+def _read(api: "ApiClient", request: Mapping[str, Any], talk: Conversation) -> None:
     idle_timer: Timer | None = None
     try:
         for event in api.ask(request):
-            display.run_id = api.run_id
-            status = event.data.get("status", "") if event.type == "done" else status
-            if as_json:
-                print_json({"seq": event.seq, **event.data})
-            else:
-                display.feed(event.seq, event.type, event.data)
-                if event.type == "run_started":
-                    idle_timer = Timer(IDLE_SECONDS, show_run_ahead, (api, api.run_id, display))
-                    idle_timer.daemon = True
-                    idle_timer.start()
-    except StoppedBySignal:
-        if api.run_id:
-            typer.echo(f"\nThe run continues: `starling run tail {api.run_id}` follows it.", err=True)
-        raise
+            talk.run_id = talk.display.run_id = api.run_id
+            talk.event(event)
+            if event.type == "run_started":
+                idle_timer = Timer(IDLE_SECONDS, show_run_ahead, (api, api.run_id, talk))
+                idle_timer.daemon = True
+                idle_timer.start()
     finally:
+        talk.run_id = talk.run_id or api.run_id
         if idle_timer is not None:
             idle_timer.cancel()
-    if status != "succeeded":
-        raise typer.Exit(1)

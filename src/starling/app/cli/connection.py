@@ -42,6 +42,11 @@ class Connection:
             return deferred.stream_client(found.address, self.settings.api_key, self._address)
         return deferred.stream_client(self.settings.url or self.settings.default_url, self.settings.api_key)
 
+    def conversation(self, url: str | None = None) -> "tuple[ApiClient, ApiSource]":
+        """Return the streams of the API that `streams` returns, and its runs."""
+        client = self.streams(url)
+        return client, ApiSource(ApiRequests(client.url, self.settings.api_key), lambda: client)
+
     def source(self, tenant: str = DEFAULT_TENANT) -> RunSource:
         """Return where the runs of a tenant are read.
 

@@ -97,7 +97,7 @@ class RunDisplay:
             self._remember(task)
             after = f" (after {', '.join(task['depends_on'])})" if task["depends_on"] else ""
             done = f" [{task['status']}]" if task["status"] != "pending" else ""
-            self._line(f"  {number}. {task['agent']}: {_one_line(task['task'], _RESULT_CHARS)}{after}{done}")
+            self._line(f"  {number}. {task['agent']}: {one_line(task['task'], _RESULT_CHARS)}{after}{done}")
 
     def _remember(self, task: Data) -> None:
         known = self._tasks.get(task["id"])
@@ -111,29 +111,35 @@ class RunDisplay:
 
     def _on_tool_start(self, data: Data) -> None:
         self._calls[data["call_id"]] = _Call(data["name"], perf_counter())
+        self._note_tool(data)
+        self._line(f"{data['task_id']}   calls {data['name']}({arguments_text(data['args'])})")
+
+    def _note_tool(self, data: Data) -> None:
         if (task := self._tasks.get(data["task_id"])) and data["name"] not in task.tools:
             task.tools.append(data["name"])
-        self._line(f"{data['task_id']}   calls {data['name']}({_arguments(data['args'])})")
 
     def _on_tool_result(self, data: Data) -> None:
         call = self._calls.get(data["call_id"]) or _Call(data["name"], perf_counter())
-        took = f" after {_seconds(perf_counter() - call.begun)}" if self._live else ""
+        took = f" after {seconds_text(perf_counter() - call.begun)}" if self._live else ""
         task = data["call_id"].partition(".")[0]
         failed = data["status"] != "succeeded"
         verb = "failed" if failed else "answered"
-        text = f"{task}   {data['name']} {verb}{took}: {_one_line(data['result'], _RESULT_CHARS)}"
+        text = f"{task}   {data['name']} {verb}{took}: {one_line(data['result'], _RESULT_CHARS)}"
         self._line(text, "red" if failed else "dim")
 
     def _on_reflection(self, data: Data) -> None:
         mark, style = _MARKS[data["status"]]
-        reasons = "" if data["status"] == "APPROVED" else f": {_one_line('; '.join(data['reasons']), _REASONS_CHARS)}"
+        reasons = "" if data["status"] == "APPROVED" else f": {one_line('; '.join(data['reasons']), _REASONS_CHARS)}"
         self._line(f"{data['task_id']}   {data['status']} {mark}{reasons}", style)
 
     def _on_task_result(self, data: Data) -> None:
+        self._note_result(data)
+        if data["status"] == "failed":
+            self._line(f"{data['task_id']} {data['agent']} failed: {one_line(data['summary'], _REASONS_CHARS)}", "red")
+
+    def _note_result(self, data: Data) -> None:
         task = self._tasks.setdefault(data["task_id"], _Task(data["agent"], ""))
         task.status, task.summary = data["status"], data["summary"]
-        if data["status"] == "failed":
-            self._line(f"{data['task_id']} {data['agent']} failed: {_one_line(data['summary'], _REASONS_CHARS)}", "red")
 
     def _on_thinking(self, data: Data) -> None:
         if data["message_id"] != self._message_id:
@@ -192,7 +198,7 @@ class RunDisplay:
         """Show the unanswered parts, except those that the reply already names."""
         said = reply.partition(_NOT_ANSWERED)[2]
         parts = [
-            f"{task.text or task.agent}: {_one_line(task.summary, _REASONS_CHARS) or 'was not finished'}"
+            f"{task.text or task.agent}: {one_line(task.summary, _REASONS_CHARS) or 'was not finished'}"
             for task in self._tasks.values()
             if task.status != "approved" and not (task.text and task.text in said)
         ]
@@ -205,12 +211,12 @@ class RunDisplay:
         usage = data["usage"]
         counted = ", ".join(_counted(usage[key], what) for key, what in _COUNTED)
         moments = [(name, self._moments.get(key)) for name, key in _MOMENTS]
-        times = ", ".join(f"{name} {_seconds(at)}" for name, at in moments if at is not None)
+        times = ", ".join(f"{name} {seconds_text(at)}" for name, at in moments if at is not None)
         return f"{data['status'].capitalize()}: {counted}" + (f"; {times}" if self._live else "")
 
     def _trouble(self, what: str, data: Data, style: str) -> None:
         about = f" in {data['task_id']}" if data.get("task_id") else ""
-        self._line(f"{what}{about}: {_one_line(data['message'], 400)}", style)
+        self._line(f"{what}{about}: {one_line(data['message'], 400)}", style)
 
     def _elapsed(self) -> float:
         return perf_counter() - self._begun
@@ -218,10 +224,13 @@ class RunDisplay:
     def _line(self, text: str, style: str | None = None) -> None:
         if self._silent:
             return
-        ending = "\n" if self._mid_line else ""
-        self._mid_line, self._interrupted = False, True
-        write(self._console, ending)
+        self._end_line()
         write(self._console, f"{text}\n", style)
+
+    def _end_line(self) -> None:
+        if self._mid_line:
+            write(self._console, "\n")
+        self._mid_line, self._interrupted = False, True
 
     def _write(self, text: str) -> None:
         if self._silent:
@@ -239,15 +248,18 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _arguments(arguments: Mapping[str, Any]) -> str:
+def arguments_text(arguments: Mapping[str, Any]) -> str:
+    """Return the arguments of a call in one line."""
     shown = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
-    return _one_line(shown, _ARGUMENTS_CHARS)
+    return one_line(shown, _ARGUMENTS_CHARS)
 
 
-def _one_line(text: str, limit: int) -> str:
+def one_line(text: str, limit: int) -> str:
+    """Return text on one line of at most `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
-def _seconds(seconds: float) -> str:
+def seconds_text(seconds: float) -> str:
+    """Return a duration: `40 ms`, `1.2 s`."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

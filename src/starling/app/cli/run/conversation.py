@@ -1,0 +1,140 @@
+"""A run that a person reads along with: its events, their answers to it, and Ctrl-C."""
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from signal import SIGINT
+from typing import Any
+
+import typer
+
+from starling.app.cli.api_source import ApiSource
+from starling.app.cli.run_source import RunSource, StreamedEvent
+from starling.app.cli.stop_signals import StoppedBySignal
+from starling.app.cli.terminal.interrupt_text import run_reference
+from starling.app.cli.terminal.output import print_json, print_line, results
+from starling.app.cli.terminal.prompts import KINDS, FixedAnswers, Prompts
+from starling.app.cli.terminal.run_display import RunDisplay
+from starling.app.cli.terminal.task_tree import TaskTree
+from starling.core.errors import ConflictError, InvalidRequestError
+from starling.core.principal import DEFAULT_TENANT
+
+
+@dataclass(slots=True)
+class Conversation:
+    """Shows the events of a run and answers what it waits for.
+
+    `after` is the number of the last event that isn't shown; `status` is the final status, empty where the run ended
+    before that. Where there is neither a person nor a fixed answer, the command that answers is shown.
+    """
+
+    source: RunSource
+    display: RunDisplay
+    answers: Prompts | FixedAnswers | None
+    as_json: bool = False
+    after: int = 0
+    tenant: str = DEFAULT_TENANT
+    run_id: str = ""
+    status: str = ""
+
+    @property
+    def idle(self) -> bool:
+        return self.display.idle and not self.as_json
+
+    def event(self, event: StreamedEvent) -> None:
+        """Show an event, and answer it if it asks something that is still open."""
+        self.run_id = self.run_id or event.data.get("run_id", "")
+        if self.as_json:
+            print_json({"seq": event.seq, **event.data})
+        else:
+            self.display.feed(event.seq, event.type, event.data)
+        if event.type == "done" and event.seq > self.after:
+            self.status = str(event.data["status"])
+        if event.type in KINDS and self.answers is not None:
+            self._answer(self.answers, event)
+
+    def behind(self, run_id: str, status: str) -> None:
+        """Show the run that has to end before this one begins."""
+        self.display.behind(run_id, status)
+
+    def _answer(self, answers: Prompts | FixedAnswers, event: StreamedEvent) -> None:
+        interrupt = event.data["id"]
+        if interrupt not in {item["id"] for item in self.source.waiting(self.run_id)}:
+            return  # it was answered before
+        while (answer := answers.answer(event.type, event.data)) is not None:
+            try:
+                self.source.answer(self.run_id, [{**answer, "interruptId": interrupt}])
+            except ConflictError as error:
+                typer.echo(f"{error}", err=True)
+            except InvalidRequestError as error:
+                typer.echo(f"{error}", err=True)
+                if isinstance(answers, Prompts):
+                    continue
+            else:
+                self._show_fixed(answers)
+            return
+
+    def _show_fixed(self, answers: Prompts | FixedAnswers) -> None:
+        if isinstance(answers, FixedAnswers) and not self.as_json:
+            print_line("Answered by --yes." if answers.approve else "Answered by --no.")
+
+
+def conversation(source: RunSource, display: RunDisplay, fixed: FixedAnswers | None, **more: Any) -> Conversation:
+    """Return a conversation with these answers, else with those of the person at the terminal, if there is one.
+
+    Raises InvalidRequestError where answers are given but no platform runs that takes them.
+    """
+    if fixed is not None and not isinstance(source, ApiSource):
+        raise InvalidRequestError(
+            "--yes and --no need a running platform.", "Start one with `starling up`, or use `starling run approve`."
+        )
+    prompts = Prompts() if has_person() and not more.get("as_json") and isinstance(source, ApiSource) else None
+    return Conversation(source, display, fixed or prompts, **more)
+
+
+def fixed_answers(*, yes: bool, no: bool) -> FixedAnswers | None:
+    """Return the answers of `--yes` and `--no`. Raises InvalidRequestError where both are given."""
+    if yes and no:
+        raise InvalidRequestError("--yes and --no can't be combined.", "Give one of them.")
+    return FixedAnswers(approve=yes) if yes or no else None
+
+
+def has_person() -> bool:
+    """Return whether a person can be asked: standard input and output are a terminal."""
+    return sys.stdin.isatty() and results().is_terminal
+
+
+def display_for(
+    *, live: bool, as_json: bool, after: int = 0, tenant: str = DEFAULT_TENANT
+) -> tuple[RunDisplay, AbstractContextManager[object]]:
+    """Return what shows events and the context to show them in: a tree on a terminal, else lines."""
+    if results().is_terminal and not after and not as_json:
+        tree = TaskTree(results(), live=live, tenant=tenant)
+        return tree, tree
+    return RunDisplay(results(), live=live, after=after, tenant=tenant), nullcontext()
+
+
+def follow(talk: Conversation, read: Callable[[], None]) -> None:
+    """Read the events of a run. Ctrl-C leaves it running; a person may cancel it instead. Raises StoppedBySignal."""
+    try:
+        read()
+    except StoppedBySignal as stopped:
+        if isinstance(talk.display, TaskTree):
+            talk.display.freeze()
+        if talk.run_id:
+            _leave(talk, ask=stopped.signal == SIGINT and not talk.as_json and has_person())
+        raise
+
+
+def _leave(talk: Conversation, *, ask: bool) -> None:
+    """Say how to read on; cancel the run if the person wants that. A second Ctrl-C ends the command at once."""
+    run = run_reference(talk.run_id, talk.tenant)
+    try:
+        choice = input("\nLeave the run working (Enter), or cancel it (c)? ").strip().lower() if ask else ""
+    except EOFError:
+        choice = ""
+    if choice in ("c", "cancel"):
+        print_line(f"Run {talk.run_id} is cancelled: {talk.source.cancel(talk.run_id)}.")
+    else:
+        typer.echo(f"\nThe run continues: `starling run tail {run}` follows it.", err=True)

@@ -1,0 +1,97 @@
+"""Answers to what a run waits for: asked of the person at the terminal, or given by `--yes` and `--no`."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starling.app.cli.terminal.output import print_line
+
+RESOLUTIONS: Final = ("done", "not_done", "give_up")
+KINDS: Final = ("approval_required", "clarification", "budget_required", "in_doubt")
+
+type Answer = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FixedAnswers:
+    """Answers without asking: `approve` decides on calls; questions get no answer, other requests only a refusal."""
+
+    approve: bool
+
+    def answer(self, kind: str, _: Mapping[str, Any]) -> Answer | None:
+        """Return the answer to an interrupt, None where it takes a person."""
+        if kind == "approval_required":
+            return _resolved(approved=self.approve)
+        if not self.approve and kind in ("clarification", "budget_required"):
+            return _withdrawn()
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """Asks the person at the terminal. `read` shows a prompt and returns a line; it raises EOFError for Ctrl-D."""
+
+    read: Callable[[str], str] = input
+
+    def answer(self, kind: str, data: Mapping[str, Any]) -> Answer | None:
+        """Return the answer to an interrupt, None where the person leaves it open with Ctrl-D."""
+        ask = {
+            "approval_required": self._approval,
+            "clarification": self._clarification,
+            "budget_required": self._budget,
+            "in_doubt": self._in_doubt,
+        }[kind]
+        try:
+            return ask(data)
+        except EOFError:
+            print_line()
+            return None
+
+    def _approval(self, data: Mapping[str, Any]) -> Answer:
+        while True:
+            match self.read("Approve? [y/N/show] ").strip().lower():
+                case "y" | "yes":
+                    return _resolved(approved=True)
+                case "" | "n" | "no":
+                    return _resolved(approved=False)
+                case "s" | "show":
+                    print_line(json.dumps(data["call"], indent=2, ensure_ascii=False))
+                case _:
+                    print_line("Type y to make the call, n to refuse it, or show to see it whole.")
+
+    def _clarification(self, data: Mapping[str, Any]) -> Answer:
+        options: Sequence[str] = data["responseSchema"].get("properties", {}).get("answer", {}).get("examples", [])
+        for number, option in enumerate(options, start=1):
+            print_line(f"  {number}. {option}")
+        choice = "its number, or " if options else ""
+        text = self.read(f"Your answer ({choice}Enter to let the run assume one): ").strip()
+        if text.isascii() and text.isdigit() and 0 < int(text) <= len(options):
+            text = options[int(text) - 1]
+        return _resolved(answer=text) if text else _withdrawn()
+
+    def _budget(self, _: Mapping[str, Any]) -> Answer:
+        while True:
+            text = self.read("How many more tokens? [number/N] ").strip().lower().replace(",", "").replace("_", "")
+            if text in ("", "n", "no"):
+                return _withdrawn()
+            if text.isascii() and text.isdigit() and int(text) > 0:
+                return _resolved(tokens=int(text))
+            print_line("Type a number such as 10000, or n to answer with what was found so far.")
+
+    def _in_doubt(self, _: Mapping[str, Any]) -> Answer | None:
+        while True:
+            text = self.read("Was the call made? [done/not_done/give_up, Enter: decide later] ").strip().lower()
+            if not text:
+                return None
+            if text in RESOLUTIONS:
+                return _resolved(resolution=text)
+            print_line("Type done, not_done or give_up, or press Enter to decide later.")
+
+
+def _resolved(**payload: Any) -> Answer:
+    return {"status": "resolved", "payload": payload}
+
+
+def _withdrawn() -> Answer:
+    return {"status": "cancelled", "payload": {}}

@@ -1,0 +1,86 @@
+"""A command on a terminal of its own: what it shows can be waited for, and lines can be typed."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+_SECONDS = 60
+_CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+@dataclass(slots=True)
+class Terminal:
+    """A process whose input and output are a terminal; `shown` is all that it showed, without control codes."""
+
+    process: subprocess.Popen[bytes]
+    descriptor: int
+    raw: str = ""
+
+    @classmethod
+    @contextmanager
+    def running(
+        cls, command: Sequence[str | Path], *, folder: Path, environment: Mapping[str, str], width: int = 100
+    ) -> Generator[Self]:
+        """Run a command until the block ends, then kill what is left of it."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+        kept = {name: value for name, value in environment.items() if name != "COLUMNS"}
+        with subprocess.Popen(
+            command,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=folder,
+            env=kept | {"TERM": "xterm"},
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - so that Ctrl-C reaches it
+        ) as process:
+            os.close(theirs)
+            try:
+                yield cls(process, ours)
+            finally:
+                process.kill()
+                os.close(ours)
+
+    @property
+    def shown(self) -> str:
+        return _CODES.sub("", self.raw).replace("\r\n", "\n")
+
+    def until(self, text: str) -> str:
+        """Wait until the text was shown; return all that was shown."""
+        deadline = time.monotonic() + _SECONDS
+        while text not in self.shown:
+            assert time.monotonic() < deadline, f"{text!r} wasn't shown:\n{self.shown}"
+            assert self._read(), f"it ended before it showed {text!r}:\n{self.shown}"
+        return self.shown
+
+    def type(self, text: str) -> None:
+        os.write(self.descriptor, text.encode())
+
+    def end(self) -> int:
+        """Wait for the end of the process and return its exit code."""
+        while self._read():
+            pass
+        return self.process.wait(_SECONDS)
+
+    def _read(self) -> bool:
+        """Read what there is; return False at the end."""
+        if not select.select([self.descriptor], [], [], _SECONDS)[0]:
+            return False
+        try:
+            content = os.read(self.descriptor, 65536)
+        except OSError:  # the process has closed the terminal
+            return False
+        self.raw += content.decode(errors="replace")
+        return bool(content)
