@@ -65,13 +65,14 @@ async def route(state: GraphState) -> Sequence[Send] | str:
 
 def _dispatch(state: GraphState, task: TaskRecord) -> Dispatch:
     done = approved(state)
-    earlier = sum(result["task_id"] == task["id"] for result in state["results"])
+    tries = [result for result in state["results"] if result["task_id"] == task["id"]]
     return Dispatch(
         input_request=state["input_request"],
-        path=task["id"] if not earlier else f"{task['id']}.{earlier + 1}",
+        path=task["id"] if not tries else f"{task['id']}.{len(tries) + 1}",
         messages=state["messages"],
         task=task,
         whole_plan=len(state["tasks"]) == 1 and not state["degraded"],
         needed=[done[task_id] for task_id in task["depends_on"] if task_id in done],
         global_state=state["global_state"],
+        calls_before=sum(len(result["tools"]) for result in tries),
     )

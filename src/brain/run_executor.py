@@ -21,7 +21,7 @@ from brain.durability.journal import Journal
 from brain.durability.ledger import Ledger
 from brain.governance import Governance
 from brain.graph import Star, build_star
-from brain.interrupts.budget import Meter, RunBudget
+from brain.interrupts.budget import Meter, RunBudget, tightest_budget
 from brain.interrupts.requests import Interrupts
 from brain.journaled_model import JournaledModel
 from brain.lifecycle.active_runs import ActiveRun, ActiveRuns
@@ -179,7 +179,8 @@ class Brain:
         ledger = await self._ledger(run, writer, interrupts)
         count_usage(meter, entries, ledger.settled)
         recorder, journal = RunRecorder(writer), Journal(writer, entries)
-        budget = RunBudget(deadline, meter, interrupts, run.config.limits.tokens)
+        tokens = tightest_budget(self._parts.limits.run_tokens, run.config.limits.tokens)
+        budget = RunBudget(deadline, meter, interrupts, tokens)
         return RunContext(
             run=run,
             allowance=allowance,
@@ -246,7 +247,7 @@ def _star(parts: Collaborators) -> Star:
     limits, tracer = parts.limits, parts.tracer
     artifact_tool = ArtifactTool(parts.artifacts, limits, tracer)
     pipeline = Pipeline(
-        tool_runtime=NativeRuntime(ToolAccess(parts.gateway, artifact_tool)),
+        tool_runtime=NativeRuntime(ToolAccess(parts.gateway, artifact_tool, limits)),
         text_runtime=TextRuntime(),
         reviewer=Reviewer(prompt("reflection"), prompt("reviewer"), tracer),
         tracer=tracer,

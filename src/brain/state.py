@@ -154,7 +154,10 @@ class GraphState(TypedDict):
 
 
 class Dispatch(TypedDict):
-    """What one agent receives: its task and the parts of the state that it needs."""
+    """What one agent receives: its task and the parts of the state that it needs.
+
+    `calls_before` is the number of tool calls that earlier tries of the task made.
+    """
 
     input_request: str
     path: str
@@ -163,6 +166,7 @@ class Dispatch(TypedDict):
     whole_plan: bool
     needed: list[TaskOutcome]
     global_state: dict[str, Any]
+    calls_before: NotRequired[int]
 
 
 type Update = dict[str, Any]

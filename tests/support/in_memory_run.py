@@ -24,6 +24,7 @@ from starling.core.llm import FailedAttempt, ModelReply, ModelRequest, ModelRole
 from starling.core.runs import Channel, Mode, Run, RunConfig, RunLimits, Step
 from starling.core.settings import Limits
 from starling.infra.postgres.runs.interrupts import StoredInterrupt
+from starling.infra.postgres.runs.ledger import LedgerRow
 from starling.infra.postgres.runs.writer import ClauseSource, JournalEntry
 
 MODEL = "scripted:small"
@@ -159,8 +160,12 @@ def make_execution(
     seconds: float = 60.0,
     interrupts: Sequence[StoredInterrupt] = (),
     after: Execution | None = None,
+    rows: Sequence[LedgerRow] = (),
 ) -> Execution:
-    """Begin an execution in which the model gives these answers; `after` an earlier one, whose journal it knows."""
+    """Begin an execution in which the model gives these answers; `after` an earlier one, whose journal it knows.
+
+    `rows` are those of the ledger, by default those of that earlier execution.
+    """
     run, limits = run or make_run(), limits or Limits()
     sink, clock, model = MemorySink(run), SystemClock(), ScriptedModelClient(list(answers))
     recorder, journal = RunRecorder(sink), Journal(sink, after.sink.entries if after else ())
@@ -176,9 +181,14 @@ def make_execution(
         model=JournaledModel(model, journal, recorder, budget, limits.model_call_seconds),
         budget=budget,
         interrupts=questions,
-        ledger=Ledger(sink, questions, clock, 60.0),
+        ledger=Ledger(sink, questions, clock, 60.0, rows or _rows(after)),
     )
     return Execution(context, model, sink)
+
+
+def _rows(after: Execution | None) -> list[LedgerRow]:
+    known: Mapping[Any, LedgerRow] = vars(after.context.ledger)["_rows"] if after else {}
+    return list(known.values())
 
 
 def allowance(run: Run, limits: Limits) -> Allowance:

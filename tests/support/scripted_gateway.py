@@ -15,7 +15,7 @@ def tool(name: str, effect: Effect = Effect.READ) -> ToolDefinition:
 
 @dataclass(slots=True)
 class ScriptedGateway(ToolGateway):
-    """Answers each call with what `answer` makes of it, and remembers the calls."""
+    """Answers each call with what `answer` makes of it, and remembers the calls that left, by the run's ledger."""
 
     answer: Callable[[ToolCall], ToolOutcome] = lambda call: ToolOutcome(
         Observation.COMPLETED, f"{call.tool.name} is done"
@@ -23,9 +23,14 @@ class ScriptedGateway(ToolGateway):
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
 
     async def call(self, call: ToolCall, deadline: Deadline, record: CallRecord | None = None) -> ToolOutcome:
-        del deadline, record
+        del deadline
+        if record is None or call.tool.effect is Effect.READ:
+            self.calls.append(call)
+            return self.answer(call)
+        if (outcome := await record.dispatch(call, _no_tool)) is not None:
+            return outcome
         self.calls.append(call)
-        return self.answer(call)
+        return await record.settle(call, self.answer(call), _no_tool)
 
     def warm(self, server: str) -> None:
         del server
@@ -33,3 +38,7 @@ class ScriptedGateway(ToolGateway):
     def listing(self, server: str) -> ServerListing | None:
         del server
         return None
+
+
+async def _no_tool() -> None:
+    """No tool of the server can tell what became of a call."""

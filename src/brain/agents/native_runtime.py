@@ -20,7 +20,10 @@ class NativeRuntime:
     access: ToolAccess
 
     async def attempt(self, execution: TaskExecution) -> AttemptOutput:
-        """Make one attempt: another turn follows while the model calls `continue`, up to the limit of iterations."""
+        """Make one attempt, of as many turns as the limit of iterations.
+
+        Another turn follows where the model calls `continue`, or where calls were left out because of a limit.
+        """
         toolbox = Toolbox.of(execution.card.tools)
         uses: list[ToolUse] = []
         for _ in range(execution.context.allowance.tool_iterations):
@@ -38,11 +41,12 @@ class NativeRuntime:
             batch = await ToolCallBatch.announced(
                 self.access, execution, toolbox, position, wanted, replayed=answer.replayed
             )
-            made = await batch.use_all()
+            answered = await batch.use_all()
+            made = [use for use in answered if not use.repeated]
             uses += made
             execution.keep(made)
-            execution.messages += _tool_messages(calls, made)
-            if len(wanted) == len(calls):
+            execution.messages += _tool_messages(calls, answered)
+            if len(wanted) == len(calls) and not batch.is_cut:
                 break
         return AttemptOutput(_joined_results(uses), tuple(uses))
 

@@ -14,11 +14,15 @@ from starling.core.tools import ToolOutcome
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A finished tool call and its outcome. `name` is the full name, or the one that the model made up."""
+    """A finished tool call and its outcome. `name` is the full name, or the one that the model made up.
+
+    `repeated`: an earlier one of the same answer says the same, so the result of the attempt leaves this one out.
+    """
 
     name: str
     arguments: JsonObject
     outcome: ToolOutcome
+    repeated: bool = False
 
     @property
     def artifacts(self) -> list[ArtifactRecord]:
@@ -41,7 +45,8 @@ class TaskExecution:
     """An agent's work on one task; it grows with each answer, over all attempts.
 
     `position` is that of the next answer in the journal. `refused` holds the reason of each call that was not
-    approved, once; `uses` all finished calls; `kept` the artifacts of results that were too long, by id.
+    approved, once; `uses` all finished calls, `calls` the number of those that were made, `limit_reached` whether one
+    was refused because of a limit; `kept` the artifacts of results that were too long, by id.
     """
 
     context: RunContext
@@ -52,6 +57,8 @@ class TaskExecution:
     position: int = 0
     refused: list[str] = field(default_factory=list[str])
     uses: list[ToolUse] = field(default_factory=list[ToolUse])
+    calls: int = 0
+    limit_reached: bool = False
     kept: dict[str, ArtifactRecord] = field(default_factory=dict[str, ArtifactRecord])
 
     @property
@@ -70,6 +77,11 @@ class TaskExecution:
         """Add finished calls and their artifacts, in their order."""
         self.uses += uses
         self.kept |= {record["id"]: record for use in uses for record in use.artifacts}
+
+    @property
+    def calls_before(self) -> int:
+        """How many calls earlier tries of the same task made."""
+        return self.dispatch.get("calls_before", 0)
 
     @property
     def task_id(self) -> str:

@@ -1,43 +1,26 @@
 """The tool calls of one model answer, for every runtime: announced together, each made once, reported as they end."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Self
 
 from brain.agents.artifact_tool import ArtifactTool
+from brain.agents.requested_calls import RequestedCall, repetitions, requested_calls, within_limits
 from brain.agents.runtime import TaskExecution, ToolUse
 from brain.agents.toolbox import Toolbox
 from brain.concurrency import run_concurrently
 from brain.interrupts.approvals import NOT_APPROVED
-from starling.core.artifacts import READ_ARTIFACT
 from starling.core.errors import OutcomeUnknownError
 from starling.core.events import ToolResult, ToolStart
 from starling.core.llm import ModelToolCall
 from starling.core.runs import Step
-from starling.core.tool_calls import CallState, Effect, Observation, needs_a_person, state_after_answer
-from starling.core.tools import ToolCall, ToolDefinition, ToolGateway, ToolOutcome
+from starling.core.settings import Limits
+from starling.core.tool_calls import CallState, Effect, needs_a_person, state_after_answer
+from starling.core.tools import ToolGateway, ToolOutcome
 
 _STEP_CHARS = 300
-
-
-@dataclass(frozen=True, slots=True)
-class RequestedCall:
-    """A call as the model asked for it. `call` is None where it isn't one of a server's tool.
-
-    Then `fault` says why it can't be made; without a fault it reads an artifact.
-    """
-
-    asked: ModelToolCall
-    name: str
-    id: str
-    index: int
-    call: ToolCall | None
-    fault: ToolOutcome | None = None
-
-    @property
-    def effectful(self) -> ToolCall | None:
-        """The call if it may change something, and so has a row in the ledger."""
-        return self.call if self.call is not None and self.call.tool.effect is not Effect.READ else None
+_REPEATED_CHARS = 500
+_TREATED_AS_ONE = "These count as one call; to make another one, ask for it in a later answer."
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +29,7 @@ class ToolAccess:
 
     gateway: ToolGateway
     artifact_tool: ArtifactTool
+    limits: Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +57,35 @@ class ToolCallBatch:
 
         `asked` are the calls of one recorded answer, always in its order and without those that aren't tools.
         """
-        requested = [_requested(execution, toolbox, (position, index), call) for index, call in enumerate(asked)]
+        requested = requested_calls(execution, toolbox, position, asked)
+        requested = within_limits(execution, position, requested, access.limits, replayed=replayed)
+        execution.calls += sum(item.is_made for item in requested)
         batch = cls(access, execution, position, requested, replayed)
         if not replayed:
             batch._announce()
-            if any(item.effectful for item in requested):
-                await execution.context.recorder.flush()
+        execution.limit_reached |= any(item.refused for item in requested)
+        if not replayed and any(item.effectful for item in requested):
+            await execution.context.recorder.flush()
         return batch
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether calls were refused that may be asked for again in the next answer."""
+        return any(item.refused for item in self.requested) and any(item.is_made for item in self.requested)
 
     async def use_all(self) -> list[ToolUse]:
         """Make all calls concurrently, in any order; the failure of one doesn't stop the others.
 
+        Returns what became of each that was asked for. One that repeats another of the answer gets the result of that.
         Raises what `use` raises, SuspendedError once all have gone as far as they can, and OutcomeUnknownError where
         a call was given up while nobody knows whether it was done.
         """
-        made = await run_concurrently(self.use(index) for index in range(len(self.requested)))
+        own = [item.index for item in self.requested if item.repeats is None]
+        made = dict(zip(own, await run_concurrently(map(self.use, own)), strict=True))
         if unknown := [item.name for item in self.requested if self._given_up(item)]:
             raise OutcomeUnknownError(" and ".join(unknown))
-        return made
+        times, refused = repetitions(self.requested), [item.index for item in self.requested if item.refused]
+        return [_use_of(item, made, times, first_refused=min(refused, default=-1)) for item in self.requested]
 
     async def use(self, index: int) -> ToolUse:
         """Make one call, or return the outcome that an earlier process recorded.
@@ -99,6 +94,8 @@ class ToolCallBatch:
         OutcomeUnknownError where a call that may change something left no row in the ledger.
         """
         item, context = self.requested[index], self.execution.context
+        if item.refused and item.fault is not None:
+            return ToolUse(item.name, item.asked.arguments or {}, item.fault)
         outcome = self._recorded(item)
         if outcome is None:
             outcome = await self._made(item)
@@ -136,7 +133,10 @@ class ToolCallBatch:
 
     def _announce(self) -> None:
         context = self.execution.context
+        self._announce_limits()
         for item in self.requested:
+            if item.repeats is not None or item.refused:
+                continue
             context.recorder.emit(
                 ToolStart(
                     name=item.name,
@@ -147,6 +147,22 @@ class ToolCallBatch:
                 )
             )
         context.ledger.intend([call for item in self.requested if (call := item.effectful) is not None])
+
+    def _announce_limits(self) -> None:
+        """Record which calls are not made, and warn of them: of repeated calls each time, of limits once in a task."""
+        context, task_id = self.execution.context, self.execution.task_id
+        for index, count in repetitions(self.requested).items():
+            name = self.requested[index].name
+            text = f"{name} was asked for {count} times with the same arguments in one answer: it is called once."
+            context.recorder.warn("identical_calls", text, task_id)
+        refused = [item for item in self.requested if item.refused]
+        if not refused or refused[0].fault is None:
+            return
+        fault = refused[0].fault
+        context.journal.record(self.execution.path, "tool", fault.to_json(), self.position, refused[0].index)
+        if not self.execution.limit_reached:
+            text = f"{self.execution.card.name}: {len(refused)} tool calls are not made. {fault.text}"
+            context.recorder.warn("limit_reached", text, task_id)
 
     def _report(self, item: RequestedCall, outcome: ToolOutcome) -> None:
         """Record the result, unless the ledger has it, and emit its event in the same batch: so it is emitted once."""
@@ -183,41 +199,18 @@ class ToolCallBatch:
         return state_after_answer(outcome.observation, Effect.READ)
 
 
-def _requested(
-    execution: TaskExecution, toolbox: Toolbox, place: tuple[int, int], asked: ModelToolCall
-) -> RequestedCall:
-    tool = toolbox.tool(asked.name)
-    call_id = f"{execution.path}.{place[0]}.{place[1]}"
-    if asked.name == READ_ARTIFACT and execution.artifacts:
-        return RequestedCall(asked, READ_ARTIFACT, call_id, place[1], None)
-    if tool is None:
-        fault = _fault(toolbox.unknown(asked.name), "not_allowed")
-        return RequestedCall(asked, asked.name, call_id, place[1], None, fault)
-    if asked.arguments is None:
-        fault = _fault("The arguments weren't a JSON object.", "invalid_arguments")
-        return RequestedCall(asked, tool.full_name, call_id, place[1], None, fault)
-    return RequestedCall(asked, tool.full_name, call_id, place[1], _call(execution, tool, asked, call_id, place))
-
-
-def _fault(text: str, code: str) -> ToolOutcome:
-    return ToolOutcome(Observation.NOT_SENT, text, code=code)
-
-
-def _call(
-    execution: TaskExecution, tool: ToolDefinition, asked: ModelToolCall, call_id: str, place: tuple[int, int]
-) -> ToolCall:
-    run = execution.context.run
-    call = ToolCall(
-        id=call_id,
-        run_id=run.id,
-        path=execution.path,
-        tool=tool,
-        arguments=asked.arguments or {},
-        grant=run.grant,
-        tenant=run.tenant,
-        agent=execution.card.name,
-        caller=run.caller,
-        position=place[0],
-        index=place[1],
-    )
-    return execution.context.ledger.with_keys(call)
+def _use_of(
+    item: RequestedCall, made: Mapping[int, ToolUse], times: Mapping[int, int], *, first_refused: int
+) -> ToolUse:
+    """Return what became of a call. `made` has those that repeat no other, by index; `times` how often they repeat."""
+    first = item.index if item.repeats is None else item.repeats
+    use = made[first]
+    if item.refused:
+        return replace(use, repeated=item.index != first_refused)
+    if first not in times:
+        return use
+    note = f"[{item.name} was asked for {times[first]} times with these arguments in one answer. {_TREATED_AS_ONE}]"
+    if item.repeats is None:
+        return replace(use, outcome=replace(use.outcome, text=f"{use.outcome.text}\n{note}"))
+    text = f"{use.outcome.text[:_REPEATED_CHARS]}\n{note}"
+    return replace(use, outcome=replace(use.outcome, text=text), repeated=True)

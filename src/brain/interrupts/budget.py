@@ -83,6 +83,13 @@ class RunBudget:
             allowed, requests = allowed + more, requests + 1
 
 
+def tightest_budget(most: int, requested: int | None) -> int | None:
+    """Return the tokens that a run may use: what its caller requested, at most `most`, of which 0 means no limit."""
+    if not most:
+        return requested
+    return most if requested is None else min(most, requested)
+
+
 def _request(key: str, path: str, used: int, allowed: int) -> InterruptRequest:
     return InterruptRequest(
         kind="budget",

@@ -13,7 +13,7 @@ from starling.core.json import canonical
 from starling.core.llm import TokenUsage
 from starling.core.runs import FinalStatus, RunResult
 from starling.core.tool_calls import UNCERTAIN, CallState, Observation
-from starling.core.tools import ToolOutcome
+from starling.core.tools import OVER_LIMIT, ToolOutcome
 from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
 from starling.infra.postgres.runs.broadcast import Broadcast
@@ -123,7 +123,7 @@ def count_usage(meter: Meter, entries: Sequence[JournalEntry], calls: int) -> No
             meter.tokens += TokenUsage(**entry.data["usage"])
         elif entry.kind == "failed_call":
             meter.model_calls += entry.data["failed_attempts"]
-        elif entry.kind == "tool":
+        elif entry.kind == "tool" and entry.data.get("code") != OVER_LIMIT:
             meter.tool_calls += 1
 
 

@@ -148,6 +148,7 @@ class Supervisor:
         if not reported:
             context.journal.record(path, "result", {})
             _report_plan(context, adopted, decision)
+            self._warn_of_left_out_tasks(context, state, decision)
         if is_final(decision, adopted):
             return update | _finish(adopted, unreached="")
         if is_empty(decision) and not adopted["tasks"]:
@@ -164,6 +165,13 @@ class Supervisor:
             return update | _finish(adopted)
         dispatched = self._dispatch(context, ready, routing, reported=reported)
         return update | dispatched | {"tasks": merge_tasks(tasks, dispatched["tasks"])}
+
+    def _warn_of_left_out_tasks(self, context: RunContext, state: GraphState, decision: Decision) -> None:
+        planning = self._planning_context(context, state)
+        if left_out := planning.too_many(planning.wanted(decision)):
+            most = self.limits.tasks_per_plan
+            text = f"{len(left_out)} tasks are left out: a plan may have at most {most} (limits.tasks_per_plan)."
+            context.recorder.warn("limit_reached", text)
 
     def _dispatch(
         self, context: RunContext, ready: Sequence[TaskRecord], routing: Routing, *, reported: bool
@@ -183,7 +191,8 @@ class Supervisor:
 
     def _planning_context(self, context: RunContext, state: GraphState) -> PlanningContext:
         rounds, at_once = max(0, self._rounds_left(state)), self.limits.parallel_tasks
-        return PlanningContext(context.roster, state["tasks"], state["results"], rounds, at_once)
+        most = self.limits.tasks_per_plan
+        return PlanningContext(context.roster, state["tasks"], state["results"], rounds, at_once, most)
 
     def _rounds_left(self, state: GraphState) -> int:
         """Return how many more rounds of tasks fit in; each takes a step of theirs and one of the supervisor."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from brain.planning.decision import Assignment, Decision, OpenDecision
 from brain.registry.cards import Roster
@@ -19,7 +20,8 @@ _EMPTY = (
 class PlanningContext:
     """Inputs that a supervisor decision is validated against.
 
-    `rounds` is how many more rounds of tasks can run, each with at most `at_once` tasks in parallel.
+    `rounds` is how many more rounds of tasks can run, each with at most `at_once` tasks in parallel; the whole plan may
+    have `most_tasks`.
     """
 
     roster: Roster
@@ -27,6 +29,7 @@ class PlanningContext:
     results: Sequence[TaskOutcome] = ()
     rounds: int = 100
     at_once: int = 8
+    most_tasks: int = 24
 
     @property
     def settled(self) -> set[str]:
@@ -45,6 +48,12 @@ class PlanningContext:
             for item in decision.selected_agents
             if item.task_id not in self.settled
         }
+
+    def too_many(self, wanted: Mapping[str, Assignment]) -> list[str]:
+        """Return the new tasks of a decision for which the plan has no room, by id, the last ones first to go."""
+        known = {task["id"] for task in self.tasks}
+        room = max(0, self.most_tasks - len(known))
+        return [task_id for task_id in wanted if task_id not in known][room:]
 
     def missing(self, item: Assignment, wanted: Mapping[str, Assignment]) -> list[str]:
         """Return the dependencies of a task that are not in the plan."""
@@ -69,7 +78,7 @@ def accepted_tasks(decision: Decision, planning: PlanningContext) -> tuple[list[
     have been done already is not done again.
     """
     wanted = planning.wanted(decision)
-    reasons = _reasons(wanted, planning)
+    reasons = _reasons(wanted, planning, dict.fromkeys(planning.too_many(wanted), _too_many_text(planning)))
     sound = [_pending(item) for task_id, item in wanted.items() if task_id not in reasons]
     reasons |= dict.fromkeys(_too_late(sound, planning), f"{_too_late_text(planning)} (limits.graph_steps).")
     accepted = [task for task in sound if task["id"] not in reasons]
@@ -80,7 +89,7 @@ def accepted_tasks(decision: Decision, planning: PlanningContext) -> tuple[list[
 def decision_errors(decision: Decision, planning: PlanningContext) -> list[str]:
     """Return the errors that the model can correct.
 
-    An empty decision where nothing is planned, unknown agents or dependencies, and more rounds than can run.
+    An empty decision where nothing is planned, unknown agents or dependencies, and more tasks or rounds than can run.
     """
     if not planning.tasks and is_empty(decision):
         return [_EMPTY]
@@ -95,6 +104,8 @@ def decision_errors(decision: Decision, planning: PlanningContext) -> list[str]:
         wrong += [
             f"{item.task_id}: depends_on names {task_id}, {_ABSENT}." for task_id in planning.missing(item, wanted)
         ]
+    if planning.too_many(wanted):
+        wrong.insert(0, f"{_too_many_text(planning)} Plan fewer tasks.")
     reasons = _reasons(wanted, planning)
     late = _too_late([_pending(item) for task_id, item in wanted.items() if task_id not in reasons], planning)
     return [
@@ -155,9 +166,12 @@ def with_refusals(reason: str, refused: Iterable[str]) -> str:
     return " ".join([*dict.fromkeys(text for text in refused if text not in reason), reason])
 
 
-def _reasons(wanted: Mapping[str, Assignment], planning: PlanningContext) -> dict[str, str]:
-    """Return the reason for each task that can never be done."""
-    reasons = {task_id: reason for task_id, item in wanted.items() if (reason := _rejection(item, wanted, planning))}
+def _reasons(
+    wanted: Mapping[str, Assignment], planning: PlanningContext, known: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """Return the reason for each task that can never be done, of which some are `known`."""
+    found = {task_id: reason for task_id, item in wanted.items() if (reason := _rejection(item, wanted, planning))}
+    reasons = found | dict(known)
     needs = planning.waiting | {task_id: item.depends_on for task_id, item in wanted.items()}
     cycles = wanted.keys() & _in_cycles({key: set(others) for key, others in needs.items() if key not in reasons})
     reasons |= dict.fromkeys(cycles, "It is in, or depends on, a cycle of tasks that depend on each other.")
@@ -204,6 +218,10 @@ def _too_late(sound: Sequence[TaskRecord], planning: PlanningContext) -> list[st
 
 def _too_late_text(planning: PlanningContext) -> str:
     return f"Its turn would come too late: only {planning.rounds} more rounds of tasks can run in this run"
+
+
+def _too_many_text(planning: PlanningContext) -> str:
+    return f"A plan may have at most {planning.most_tasks} tasks (limits.tasks_per_plan)."
 
 
 def _in_cycles(needs: Mapping[str, Set[str]]) -> set[str]:

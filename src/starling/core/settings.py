@@ -50,6 +50,10 @@ class Limits(BaseModel):
     database_seconds: float = Field(default=60, ge=0)  # wait for Postgres at start-up
     server_start_seconds: float = Field(default=20, gt=0)
     server_grace_seconds: float = Field(default=3, gt=0)  # further wait for slow servers at start-up
+    tool_calls_per_answer: int = Field(default=16, ge=1)  # that one answer of a model may ask for
+    tool_calls_per_task: int = Field(default=48, ge=1)
+    tasks_per_plan: int = Field(default=24, ge=1)
+    run_tokens: int = Field(default=200_000, ge=0)  # then a person is asked for more; 0: no limit
     tool_iterations: int = Field(default=3, ge=1, le=50)
     max_attempts: int = Field(default=2, ge=1, le=10)
     supervisor_calls: int = Field(default=6, ge=1, le=50)

@@ -9,6 +9,8 @@ from starling.core.json import JsonObject
 from starling.core.principal import DEFAULT_TENANT, Grant
 from starling.core.tool_calls import Effect, Observation
 
+OVER_LIMIT: Final = "over_limit"
+
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
@@ -71,9 +73,10 @@ class ToolOutcome:
 
     `text` is what a model and a person see; `data` the structured content where the server gave one.
     `code` says why a failed call failed: `tool_error` (the tool or its server said so), `invalid_arguments`,
-    `not_allowed`, `timeout`, `server_unavailable`, `invalid_result`, `removed`, `switched_off`, `not_approved`,
-    `not_repeated` (an earlier equal call may have been done), `interrupted` (the process that waited ended). Where
-    `truncated`, the whole had so many `characters` and is kept as `artifact`, an empty id if it couldn't be.
+    `not_allowed`, `over_limit`, `timeout`, `server_unavailable`, `invalid_result`, `removed`, `switched_off`,
+    `not_approved`, `not_repeated` (an earlier equal call may have been done), `interrupted` (the process that waited
+    ended). Where `truncated`, the whole had so many `characters` and is kept as `artifact`, an empty id if it couldn't
+    be.
     """
 
     observation: Observation

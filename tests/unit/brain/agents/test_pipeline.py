@@ -43,10 +43,10 @@ def answer(call: ToolCall) -> ToolOutcome:
             return ToolOutcome(Observation.COMPLETED, f"the {call.arguments['thing']} is fine")
 
 
-def pipeline(gateway: ScriptedGateway | None = None) -> Pipeline:
+def pipeline(gateway: ScriptedGateway | None = None, **limits: Any) -> Pipeline:
     artifact_tool = ArtifactTool(DISABLED_ARTIFACT_STORE, Limits(), NOOP_TRACER)
     return Pipeline(
-        tool_runtime=NativeRuntime(ToolAccess(gateway or ScriptedGateway(answer), artifact_tool)),
+        tool_runtime=NativeRuntime(ToolAccess(gateway or ScriptedGateway(answer), artifact_tool, Limits(**limits))),
         text_runtime=TextRuntime(),
         reviewer=Reviewer(prompt("reflection"), prompt("reviewer"), NOOP_TRACER),
         tracer=NOOP_TRACER,

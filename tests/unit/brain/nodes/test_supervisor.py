@@ -203,6 +203,29 @@ async def test_plan_longer_than_the_steps_is_sent_back_and_then_cut() -> None:
     assert "limits.graph_steps" in update["degraded"][0]["reason"]
 
 
+async def test_plan_with_too_many_tasks_is_sent_back_and_then_cut() -> None:
+    many = decision_json(*(task(f"t{n}", "generalist", after=["t1"] if n > 2 else []) for n in range(1, 6)))
+    execution = make_execution(many, many)
+
+    update = await step(supervisor(tasks_per_plan=3), initial_state("Do five things."), execution)
+
+    assert "A plan may have at most 3 tasks (limits.tasks_per_plan). Plan fewer tasks." in execution.model.prompts[1]
+    assert [item["id"] for item in update["tasks"]] == ["t1", "t2", "t3"]
+    assert [part["task_id"] for part in update["degraded"]] == ["t4", "t5"]
+    assert {part["reason"] for part in update["degraded"]} == {
+        "A plan may have at most 3 tasks (limits.tasks_per_plan)."
+    }
+    assert execution.warnings == ["llm_invalid_response", "limit_reached"]
+
+
+async def test_renewed_task_takes_no_more_room_in_the_plan() -> None:
+    execution = make_execution(decision_json(task("t1", "generalist")), agents=AGENTS)
+
+    update = await step(supervisor(tasks_per_plan=1), FAILED, execution)
+
+    assert (update["next_step"], execution.warnings) == (["t1"], [])
+
+
 async def test_circuit_breaker_stops_at_the_second_repeat_without_progress() -> None:
     again = decision_json(task("t1", "bench"), plan=["look"])
     state, execution = initial_state("How is the disk?"), make_execution(again, again, again, agents=AGENTS)
