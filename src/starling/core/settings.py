@@ -29,7 +29,8 @@ def environment() -> Mapping[str, str]:
 class ProviderSettings(BaseModel):
     """A custom OpenAI-compatible endpoint: `providers.<name>` adds the models `<name>:<model>`.
 
-    `api` is the protocol: `/chat/completions` or `/responses` below `base_url`.
+    `api` is the protocol: `/chat/completions` or `/responses` below `base_url`. `lacks` names features that are not to
+    be tried, for an endpoint that ignores them without refusing them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -37,6 +38,7 @@ class ProviderSettings(BaseModel):
     base_url: str
     api_key: SecretStr | None = None
     api: Literal["chat_completions", "responses"] = "chat_completions"
+    lacks: tuple[Literal["tools", "json_schema", "json_object"], ...] = ()
 
 
 class Limits(BaseModel):

@@ -1,5 +1,6 @@
 """Findings and remedies of the doctor command."""
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncGenerator, Mapping
@@ -189,6 +190,36 @@ def test_a_full_disk_is_told_in_time(gib: float, state: str) -> None:
 @pytest.mark.parametrize(("version", "state"), [((3, 12), "ok"), ((3, 14), "ok"), ((3, 11), "problem")])
 def test_an_old_python_is_a_problem(version: tuple[int, ...], state: str) -> None:
     assert python_version.finding(version).state == state
+
+
+async def test_command_tries_the_abilities_of_the_configured_model_and_shows_no_key() -> None:
+    key = "sk-0123456789abcdef0123456789abcdef"
+
+    async def echoes(body: Body) -> Answer:
+        return Answer(f"My key is {key}." if "tools" not in body else "")
+
+    async with ModelServer(echoes) as model:
+        providers = json.dumps({"local": {"base_url": model.url, "api_key": key}})
+        with new_workspace(STARLING_MODEL="local:small", STARLING_PROVIDERS=providers) as workspace:
+            shown = await asyncio.to_thread(workspace.starling, "doctor", "--model")
+            named = await asyncio.to_thread(workspace.starling, "doctor", "--model", "local:other", "--json")
+
+    assert shown.returncode == named.returncode == 1
+    assert key not in shown.stdout + shown.stderr + named.stdout
+    lines = shown.stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:11]].count("works") == 3  # answers, streaming, usage
+    assert "router     does not suit (it is used for it): it lacks native tool call, " in shown.stdout
+    [report] = json.loads(named.stdout)["models"]
+    assert (report["model"], len(report["abilities"]), report["suits"]) == ("local:other", 10, [])
+
+
+def test_command_says_what_rules_are_and_refuses_a_model_without_its_option() -> None:
+    with new_workspace() as workspace:
+        rules = workspace.starling("doctor", "--model", "offline:rules")
+        without = workspace.starling("doctor", "offline:rules")
+
+    assert (rules.returncode, without.returncode) == (0, 2)
+    assert rules.stdout.startswith("offline:rules: not a language model.")
 
 
 def test_the_command_prints_a_line_a_finding_and_exits_by_the_worst(database_url: str) -> None:

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from starling.core.errors import LLMInvalidResponse, ModelError
 from starling.core.llm import FailedAttempt, ModelReply, ModelRequest, TextDelta
+from starling.infra.llm.endpoint_capabilities import Dialect
 
 type ReplyStream = AsyncGenerator[TextDelta | ModelReply, None]
 
@@ -15,6 +16,11 @@ class ChatModel(Protocol):
     @property
     def name(self) -> str:
         """`provider:model`."""
+        ...
+
+    @property
+    def lacking(self) -> Dialect:
+        """Features that the endpoint has refused, or is set to lack; requests do without them."""
         ...
 
     async def respond(self, request: ModelRequest) -> ModelReply:

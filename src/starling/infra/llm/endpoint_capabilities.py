@@ -1,5 +1,6 @@
 """Features of the chat completions protocol that an endpoint supports, learned from its refusals."""
 
+from collections.abc import Mapping
 from enum import Enum
 
 from starling.core.llm import ModelRequest
@@ -30,6 +31,13 @@ _OTHER_REFUSALS = ("context length", "content filter", "content policy", "conten
 type Dialect = frozenset[Feature]
 
 EVERYTHING: Dialect = frozenset(Feature)
+
+# Names of features in the settings.
+NAMED_FEATURES: Mapping[str, Dialect] = {
+    "tools": frozenset({Feature.TOOLS, Feature.SCHEMA_TOOL}),
+    "json_schema": frozenset({Feature.JSON_SCHEMA}),
+    "json_object": frozenset({Feature.JSON_OBJECT}),
+}
 
 
 def schema_form(dialect: Dialect, request: ModelRequest) -> Feature | None:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Never
 from urllib.request import getproxies
 
@@ -15,6 +15,7 @@ from starling.core.llm import ModelReply, ModelRequest, ModelRole
 from starling.core.settings import Settings
 from starling.infra.llm.chat_model import ChatModel, ReplyStream
 from starling.infra.llm.client import FallbackModelClient
+from starling.infra.llm.endpoint_capabilities import Dialect
 from starling.infra.llm.model_selection import (
     OFFLINE,
     ModelName,
@@ -49,13 +50,41 @@ def check_model(name: str, settings: Settings) -> None:
 @asynccontextmanager
 async def open_models(settings: Settings, clock: Clock | None = None) -> AsyncGenerator[FallbackModelClient]:
     """Yield a client for the models of all roles. Raises ConfigurationError for an invalid model."""
-    # Looking up proxies for each request costs more than the request, so find out once whether there are any.
-    async with open_session(trust_env=bool(getproxies())) as session:
-        factory = _ModelFactory(settings, endpoints(settings), session)
-        named = await names_by_role(settings, session)
+    async with _opened_factory(settings) as factory:
+        named = await names_by_role(settings, factory.session)
         chains = {role: [factory.model(name) for name in names] for role, names in named.items()}
         _log.debug("models: %s", ", ".join(f"{role} {chains[role][0].name}" for role in ModelRole))
         yield FallbackModelClient(chains, clock or SystemClock(), factory.resolve)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTrials:
+    """Builds models to try their abilities. `names` has the first model of each role."""
+
+    names: Mapping[ModelRole, str]
+    _factory: "_ModelFactory"
+
+    def build(self, name: str, lacks: Dialect = frozenset()) -> ChatModel:
+        """Return a model that has learned nothing about its endpoint; its output is not read.
+
+        Features in `lacks` are not tried. Raises ConfigurationError for an invalid name.
+        """
+        return self._factory.adapter(parse_model_name(name), lacks)
+
+
+@asynccontextmanager
+async def open_model_trials(settings: Settings) -> AsyncGenerator[ModelTrials]:
+    """Yield what builds single models. Raises ConfigurationError for an invalid model in the settings."""
+    async with _opened_factory(settings) as factory:
+        named = await names_by_role(settings, factory.session)
+        yield ModelTrials({role: str(names[0]) for role, names in named.items()}, factory)
+
+
+@asynccontextmanager
+async def _opened_factory(settings: Settings) -> "AsyncGenerator[_ModelFactory]":
+    # Looking up proxies for each request costs more than the request, so find out once whether there are any.
+    async with open_session(trust_env=bool(getproxies())) as session:
+        yield _ModelFactory(settings, endpoints(settings), session)
 
 
 @dataclass(slots=True)
@@ -80,31 +109,36 @@ class _ModelFactory:
             return UnavailableModel(text, error.message, error.remedy)
 
     def _build(self, name: ModelName) -> ChatModel:
-        other = _check(name, self.endpoints, self.settings)
-        if other is not None:
-            return OutputReader(other)
+        adapter = self.adapter(name)
+        return adapter if name.provider == _OFFLINE_PROVIDER else OutputReader(adapter)
+
+    def adapter(self, name: ModelName, lacks: Dialect = frozenset()) -> ChatModel:
+        """Return a new adapter, which does not try the features in `lacks`. Raises ConfigurationError."""
+        _check(name, self.endpoints, self.settings)
         if name.provider == _OFFLINE_PROVIDER:
             return OfflineModel(OfflineRules())
+        if name.provider not in self.endpoints:
+            return _langchain_opener()(name, possible_names(self.settings), lacks)
         endpoint = self.endpoints[name.provider]
+        endpoint = replace(endpoint, lacks=endpoint.lacks | lacks)
         if endpoint.api == "responses":
-            return OutputReader(_responses_opener()(name, endpoint))
-        return OutputReader(EndpointModel(str(name), name.model, endpoint, self.session))
+            return _responses_opener()(name, endpoint)
+        return EndpointModel(str(name), name.model, endpoint, self.session)
 
 
-def _check(name: ModelName, known: Mapping[str, Endpoint], settings: Settings) -> ChatModel | None:
-    """Raise ConfigurationError for an invalid model. Return models of LangChain, which must be built to be checked."""
+def _check(name: ModelName, known: Mapping[str, Endpoint], settings: Settings) -> None:
+    """Raise ConfigurationError for an invalid model. A model of LangChain is built for that."""
+    endpoint = known.get(name.provider)
     if name.provider == _OFFLINE_PROVIDER:
         if str(name) != OFFLINE:
             raise ConfigurationError(f"There is no model {name}.", f"Possible models: {possible_names(settings)}.")
-        return None
-    endpoint = known.get(name.provider)
-    if endpoint is None:
-        return _langchain_opener()(name, possible_names(settings))
-    check_key(name, endpoint)
-    return None
+    elif endpoint is None:
+        _langchain_opener()(name, possible_names(settings), frozenset())
+    else:
+        check_key(name, endpoint)
 
 
-def _langchain_opener() -> Callable[[ModelName, str], ChatModel]:
+def _langchain_opener() -> Callable[[ModelName, str, Dialect], ChatModel]:
     from starling.infra.llm.langchain_model import open_langchain_model  # noqa: PLC0415 - langchain is heavy
 
     return open_langchain_model
@@ -123,6 +157,7 @@ class UnavailableModel:
     name: str
     reason: str
     remedy: str
+    lacking: Dialect = frozenset()
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         del request

@@ -36,7 +36,6 @@ from starling.infra.llm.lenient_json import as_object, as_text, loads_object
 from starling.infra.llm.model_selection import ModelName
 from starling.infra.llm.request_forms import (
     answer_of_schema_tool,
-    calls_of_text,
     schema_tool,
     with_schema_in_prompt,
     with_tools_in_prompt,
@@ -55,8 +54,8 @@ _SCHEMA_FORMS = frozenset({Feature.JSON_SCHEMA, Feature.SCHEMA_TOOL})  # not use
 _CUT_OFF = frozenset({"length", "max_tokens", "MAX_TOKENS", "max_output_tokens"})
 
 
-def open_langchain_model(name: ModelName, possible: str) -> "LangChainModel":
-    """Return the model of a provider that LangChain supports.
+def open_langchain_model(name: ModelName, possible: str, lacks: Dialect = frozenset()) -> "LangChainModel":
+    """Return the model of a provider that LangChain supports. Features in `lacks` are not tried.
 
     Raises ConfigurationError if it does not, if the provider's package is missing or if the package needs a setting.
     """
@@ -77,17 +76,22 @@ def open_langchain_model(name: ModelName, possible: str) -> "LangChainModel":
         raise ConfigurationError(
             f"The model {name} can't be set up: {_error_text(error)}", f"Possible models: {possible}."
         ) from error
-    return LangChainModel(str(name), build)
+    return LangChainModel(str(name), build, lacks)
 
 
 class LangChainModel:
     """One model behind a LangChain chat model."""
 
-    def __init__(self, name: str, build: Build) -> None:
+    def __init__(self, name: str, build: Build, lacks: Dialect = frozenset()) -> None:
         self.name = name
         self._build = build
         self._built: dict[tuple[float | None, int | None], BaseChatModel] = {}
-        self._dialect = _DIALECT
+        self._dialect = _DIALECT - lacks
+
+    @property
+    def lacking(self) -> Dialect:
+        """Features that the endpoint has refused, or is set to lack; requests do without them."""
+        return _DIALECT - self._dialect
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         """Return the complete answer within `request.timeout` seconds."""
@@ -101,18 +105,14 @@ class LangChainModel:
     async def stream_respond(self, request: ModelRequest) -> ReplyStream:
         """Yield text as it arrives, then the complete reply, within `request.timeout` seconds."""
         deadline = asyncio.get_running_loop().time() + request.timeout
-        whole, text_was_sent = None, False
+        whole = None
         async for chunk in self._chunks(request, deadline):
             whole = chunk if whole is None else whole + chunk
-            if (text := _text(chunk)) and not self._tools_in_prompt(request):  # else it may be calls
-                text_was_sent = True
+            if text := _text(chunk):
                 yield TextDelta(text)
         if whole is None:
             raise LLMInvalidResponse(self.name, "the stream contained no answer.")
-        reply = self._read(self._reply(whole), request)
-        if reply.content and not text_was_sent:
-            yield TextDelta(reply.content)
-        yield reply
+        yield checked_reply(self._reply(whole), request)
 
     async def _chunks(self, request: ModelRequest, deadline: float) -> AsyncGenerator[AIMessageChunk]:
         """Yield the pieces of an answer; without what the endpoint refuses, if it refuses before the first piece."""
@@ -149,7 +149,7 @@ class LangChainModel:
                 dialect = reduced
             else:
                 self._dialect &= dialect
-                return self._read(reply, request)
+                return checked_reply(answer_of_schema_tool(reply, request), request)
 
     async def _respond(self, request: ModelRequest, dialect: Dialect) -> ModelReply:
         if request.response is not None and schema_form(dialect, request) is Feature.JSON_SCHEMA and not request.tools:
@@ -169,14 +169,6 @@ class LangChainModel:
         if reduced is not None:
             report_failed_attempt(request, failure)
         return reduced
-
-    def _read(self, reply: ModelReply, request: ModelRequest) -> ModelReply:
-        """Return the reply as one to `request`, whatever form it was sent in."""
-        reply = calls_of_text(reply, request) if self._tools_in_prompt(request) else reply
-        return checked_reply(answer_of_schema_tool(reply, request), request)
-
-    def _tools_in_prompt(self, request: ModelRequest) -> bool:
-        return bool(request.tools) and Feature.TOOLS not in self._dialect
 
     async def _structured(self, request: ModelRequest, response: ResponseSchema, dialect: Dialect) -> ModelReply:
         model = self._with_structured_output(self._model(request, dialect), response)

@@ -11,6 +11,7 @@ from yarl import URL
 from starling.core.errors import ConfigurationError
 from starling.core.llm import ModelRole
 from starling.core.settings import Settings
+from starling.infra.llm.endpoint_capabilities import NAMED_FEATURES, Feature
 from starling.infra.llm.lenient_json import as_items, as_object, as_text, loads_object
 from starling.infra.llm.openai_endpoint import Endpoint
 
@@ -65,7 +66,8 @@ def endpoints(settings: Settings) -> Mapping[str, Endpoint]:
     for name, provider in settings.providers.items():
         key = _key(f"providers.{name}.api_key", provider.api_key)
         url = _checked_url(f"providers.{name}.base_url", provider.base_url)
-        known[name.lower()] = Endpoint(url, key, provider.api)
+        lacks = frozenset[Feature]().union(*(NAMED_FEATURES[feature] for feature in provider.lacks))
+        known[name.lower()] = Endpoint(url, key, provider.api, lacks)
     return known
 
 

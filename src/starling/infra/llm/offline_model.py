@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from starling.core.llm import ModelReply, ModelRequest, TextDelta
 from starling.infra.llm.chat_model import ReplyStream
+from starling.infra.llm.endpoint_capabilities import Dialect
 from starling.infra.llm.model_selection import OFFLINE
 from starling.infra.llm.offline import OfflineRules
 
@@ -15,6 +16,7 @@ class OfflineModel:
     """Answers by rules, without network access; its text is streamed in groups of words."""
 
     name = OFFLINE
+    lacking: Dialect = frozenset()
 
     def __init__(self, rules: OfflineRules) -> None:
         self._rules = rules

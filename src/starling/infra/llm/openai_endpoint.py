@@ -12,10 +12,10 @@ from starling.core.errors import LLMInvalidResponse, LLMServerError, ModelError
 from starling.core.llm import ModelReply, ModelRequest, TextDelta
 from starling.infra.llm.chat_completions import RequestWriter, error_text, read_reply
 from starling.infra.llm.chat_model import ReplyStream, checked_reply, report_failed_attempt
-from starling.infra.llm.endpoint_capabilities import EVERYTHING, Dialect, Feature, used_features, without_refused
+from starling.infra.llm.endpoint_capabilities import EVERYTHING, Dialect, used_features, without_refused
 from starling.infra.llm.error_mapping import excerpt, status_failure, transport_failure
 from starling.infra.llm.lenient_json import loads_object
-from starling.infra.llm.request_forms import answer_of_schema_tool, calls_of_text
+from starling.infra.llm.request_forms import answer_of_schema_tool
 from starling.infra.llm.stream_parser import StreamedAnswer
 
 _BODY_LIMIT = 16 * 1024 * 1024
@@ -27,11 +27,15 @@ _KEY_LENGTH = 16  # a shorter one is a placeholder such as "ollama", which may a
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An OpenAI-compatible endpoint; `/chat/completions`, or `/responses`, is appended to `base_url`."""
+    """An OpenAI-compatible endpoint; `/chat/completions`, or `/responses`, is appended to `base_url`.
+
+    Features in `lacks` are not tried.
+    """
 
     base_url: str
     api_key: str = ""
     api: Literal["chat_completions", "responses"] = "chat_completions"
+    lacks: Dialect = frozenset()
 
 
 class EndpointModel:
@@ -47,7 +51,12 @@ class EndpointModel:
         if endpoint.api_key:
             self._headers["Authorization"] = f"Bearer {endpoint.api_key}"
         self._writer = RequestWriter(model, name)
-        self._dialect = EVERYTHING
+        self._dialect = EVERYTHING - endpoint.lacks
+
+    @property
+    def lacking(self) -> Dialect:
+        """Features that the endpoint has refused, or is set to lack; requests do without them."""
+        return EVERYTHING - self._dialect
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         """Return the complete answer within `request.timeout` seconds."""
@@ -67,11 +76,10 @@ class EndpointModel:
                     answer, text_was_sent = StreamedAnswer(self.name), False
                     while not answer.done and (data := await self._next_bytes(response, deadline)):
                         for text in answer.feed(data):
-                            if not self._tools_in_prompt(request):  # else it may be calls
-                                text_was_sent = True
-                                yield TextDelta(text)
+                            text_was_sent = True
+                            yield TextDelta(text)
                     await _drain(response)
-                    reply = self._read(answer.reply(), request)
+                    reply = checked_reply(answer_of_schema_tool(answer.reply(), request), request)
                 else:  # an endpoint without streaming, or not an endpoint at all
                     reply, text_was_sent = await self._whole(response, request, deadline), False
                 if reply.content and not text_was_sent:
@@ -102,15 +110,7 @@ class EndpointModel:
         if body is None:
             reason = f"the answer ({response.content_type}) is not a JSON object: {excerpt(data)!r}"
             raise LLMInvalidResponse(self.name, reason)
-        return self._read(read_reply(self.name, body), request)
-
-    def _read(self, reply: ModelReply, request: ModelRequest) -> ModelReply:
-        """Return the reply as one to `request`, whatever form it was sent in."""
-        reply = calls_of_text(reply, request) if self._tools_in_prompt(request) else reply
-        return checked_reply(answer_of_schema_tool(reply, request), request)
-
-    def _tools_in_prompt(self, request: ModelRequest) -> bool:
-        return bool(request.tools) and Feature.TOOLS not in self._dialect
+        return checked_reply(answer_of_schema_tool(read_reply(self.name, body), request), request)
 
     async def _refusal(self, response: aiohttp.ClientResponse, deadline: float) -> LLMServerError:
         async with response:

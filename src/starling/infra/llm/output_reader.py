@@ -13,6 +13,7 @@ from starling.core.model_output.reasoning import (
 )
 from starling.core.model_output.text_tool_calls import OfferedTools, calls_in_text, may_begin_call
 from starling.infra.llm.chat_model import ChatModel, ReplyStream, checked_reply
+from starling.infra.llm.endpoint_capabilities import Dialect
 
 
 @dataclass(slots=True)
@@ -53,6 +54,11 @@ class OutputReader:
         self.name = inner.name
         self._inner = inner
         self._begins_inside = begins_inside_reasoning(inner.name)
+
+    @property
+    def lacking(self) -> Dialect:
+        """Features that the endpoint has refused, or is set to lack; requests do without them."""
+        return self._inner.lacking
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         """Return the complete answer within `request.timeout` seconds."""

@@ -1,18 +1,15 @@
-"""Forms of a request for models that lack a feature, and the reading of answers to them.
+"""Forms of a request for models that lack a feature.
 
-A schema can be a tool that the model has to call, or a demand in the prompt; tools can be described in the prompt.
+A schema can be a tool that the model has to call, or a demand in the prompt. Tools can be described in the prompt;
+`model_output.text_tool_calls` reads the calls.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from starling.core.json import canonical
-from starling.core.llm import Message, ModelReply, ModelRequest, ModelToolCall, ResponseSchema, ToolSpec
-from starling.core.model_output.json_document import whole_object
-from starling.core.model_output.reasoning import split_reasoning
+from starling.core.llm import Message, ModelReply, ModelRequest, ResponseSchema, ToolSpec
 from starling.infra.fast_json import dumps
-from starling.infra.llm.lenient_json import as_items, as_object, as_text
 
 _TOOLS = """
 You can call the tools below. To call some of them, answer with one JSON object of this form and nothing else:
@@ -55,23 +52,6 @@ def with_tools_in_prompt(request: ModelRequest) -> ModelRequest:
     )
     messages = _with_system_text(tuple(_as_text(request.messages)), (_TOOLS % "\n".join(described)).strip())
     return replace(request, messages=messages, tools=())
-
-
-def calls_of_text(reply: ModelReply, request: ModelRequest) -> ModelReply:
-    """Return the reply with the calls that its text asks for in the form of `with_tools_in_prompt`."""
-    if reply.tool_calls or not request.tools:
-        return reply
-    answer = whole_object(split_reasoning(reply.content).text)
-    calls = tuple(_calls(answer or {}, {tool.name for tool in request.tools}))
-    return replace(reply, content="", tool_calls=calls, finish_reason="tool_calls") if calls else reply
-
-
-def _calls(answer: dict[str, Any], names: set[str]) -> Iterator[ModelToolCall]:
-    for index, item in enumerate(as_items(answer.get("tool_calls")) or [answer]):
-        call = as_object(item)
-        name, arguments = as_text(call.get("name")), as_object(call.get("arguments"))
-        if name in names or (name and "tool_calls" in answer):
-            yield ModelToolCall(f"call_{index}", name, arguments, dumps(arguments).decode())
 
 
 def _as_text(messages: Sequence[Message]) -> Iterator[Message]:

@@ -33,7 +33,7 @@ def open_responses_model(name: ModelName, endpoint: Endpoint) -> "ResponsesModel
         }
         return cast("BaseChatModel", init_chat_model(name.model, model_provider="openai", **options))
 
-    return ResponsesModel(str(name), build)
+    return ResponsesModel(str(name), build, endpoint.lacks)
 
 
 class ResponsesModel(LangChainModel):

@@ -20,6 +20,7 @@ from starling.core.llm import (
     ToolSpec,
 )
 from starling.infra.llm.openai_endpoint import Endpoint, EndpointModel, open_session
+from starling.infra.llm.output_reader import OutputReader
 from tests.support.model_script import Answer, Body, Rule, Script
 from tests.support.model_server import ModelServer
 
@@ -39,8 +40,8 @@ async def session() -> AsyncGenerator[ClientSession]:
         yield session
 
 
-def model(server: ModelServer, session: ClientSession) -> EndpointModel:
-    return EndpointModel("local:small", "small", Endpoint(server.url), session)
+def model(server: ModelServer, session: ClientSession) -> OutputReader:
+    return OutputReader(EndpointModel("local:small", "small", Endpoint(server.url), session))
 
 
 def uses(part: str) -> IsUsed:
@@ -74,7 +75,7 @@ class LimitedEndpoint:
         return Answer(self._answer)
 
 
-async def ask(client: EndpointModel, request: ModelRequest, *, stream: bool) -> ModelReply:
+async def ask(client: OutputReader, request: ModelRequest, *, stream: bool) -> ModelReply:
     if not stream:
         return await client.respond(request)
     *pieces, reply = [item async for item in client.stream_respond(request)]

@@ -12,6 +12,7 @@ from starling.core.errors import ConfigurationError, LLMConnectionError, LLMInva
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, ResponseSchema, ToolSpec
 from starling.infra.llm.langchain_model import LangChainModel, open_langchain_model
 from starling.infra.llm.model_selection import ModelName
+from starling.infra.llm.output_reader import OutputReader
 from tests.support.http_chat_model import HttpChatModel
 from tests.support.model_script import Answer, Body, Rule, Script, When
 from tests.support.model_server import ModelServer
@@ -68,7 +69,8 @@ async def test_refused_schema_is_asked_for_otherwise_and_remembered(
     assert in_prompt in ([False, False, True, True], [False, False, False])  # as a tool first, then in words
 
 
-async def in_words(model: LangChainModel, *, stream: bool) -> list[ModelReply]:
+async def in_words(given: LangChainModel, *, stream: bool) -> list[ModelReply]:
+    model = OutputReader(given)
     asked = replace(ASKED, response=None, tools=(CLOCK,))
     if not stream:
         return [await model.respond(asked) for _ in range(2)]
