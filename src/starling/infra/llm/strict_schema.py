@@ -1,7 +1,6 @@
 """Conversion of JSON schemas for structured output in `strict` mode."""
 
 from collections.abc import Mapping
-from typing import cast
 
 from starling.core.json import Json, JsonObject
 
@@ -22,9 +21,10 @@ class _NotStrict(Exception):  # noqa: N818 - a signal inside this module
 
 
 def strict_form(schema: JsonObject) -> JsonObject | None:
-    """Return `schema` without the keywords that strict decoding ignores.
+    """Return `schema` as strict decoding takes it: without the keywords that it ignores, every property required.
 
-    None if it can't be strict: an object is open, a property is optional, or a keyword is unsupported.
+    What fits the result fits `schema` but for these keywords. None if it can't be strict: an object is open, or a
+    keyword is unsupported.
     """
     if schema.get("type") != "object":
         return None
@@ -37,7 +37,10 @@ def strict_form(schema: JsonObject) -> JsonObject | None:
 def _strict(schema: JsonObject) -> dict[str, Json]:
     if not _UNSUPPORTED.isdisjoint(schema) or not _is_closed(schema):
         raise _NotStrict
-    return {key: _strict_value(key, value) for key, value in schema.items() if key not in _UNCHECKED}
+    strict = {key: _strict_value(key, value) for key, value in schema.items() if key not in _UNCHECKED}
+    if isinstance(properties := schema.get("properties"), Mapping):
+        strict["required"] = [*properties]
+    return strict
 
 
 def _strict_value(key: str, value: Json) -> Json:
@@ -61,7 +64,4 @@ def _subschema(value: Json) -> Json:
 def _is_closed(schema: JsonObject) -> bool:
     if schema.get("type") != "object":
         return True
-    properties, required = schema.get("properties"), schema.get("required", [])
-    if not isinstance(properties, Mapping) or not isinstance(required, list):
-        return False
-    return schema.get("additionalProperties") is False and set(properties) == set(cast("list[str]", required))
+    return schema.get("additionalProperties") is False and isinstance(schema.get("properties"), Mapping)

@@ -1,6 +1,12 @@
 """Conversion of schemas to their strict form."""
 
+from typing import cast
+
+import pytest
+
+from brain.planning.decision import DECISION, OPEN_DECISION, VERDICT
 from starling.core.json import Json
+from starling.core.llm import ResponseSchema
 from starling.infra.llm.strict_schema import strict_form
 
 
@@ -25,8 +31,20 @@ def test_open_object_is_not_strict() -> None:
     assert strict_form(closed(inner={"type": "object", "additionalProperties": {"type": "string"}})) is None
 
 
-def test_optional_property_is_not_strict() -> None:
-    assert strict_form(closed(name={"type": "string"}) | {"required": list[Json]()}) is None
+def test_optional_property_is_required_in_the_strict_form() -> None:
+    schema = closed(name={"type": "string"}, age={"type": "integer", "default": 1}) | {"required": ["name"]}
+
+    assert strict_form(schema) == closed(name={"type": "string"}, age={"type": "integer"})
+
+
+@pytest.mark.parametrize("response", [DECISION, OPEN_DECISION, VERDICT])
+def test_documents_of_runs_have_a_strict_form_that_requires_what_their_schema_requires(
+    response: ResponseSchema,
+) -> None:
+    strict = strict_form(response.schema)
+
+    assert strict is not None
+    assert {*cast("list[str]", response.schema["required"])} <= {*cast("list[str]", strict["required"])}
 
 
 def test_unsupported_keyword_is_not_strict() -> None:
