@@ -208,7 +208,7 @@ async def test_command_tries_the_abilities_of_the_configured_model_and_shows_no_
     assert key not in shown.stdout + shown.stderr + named.stdout
     lines = shown.stdout.splitlines()
     assert [line.split()[0] for line in lines[1:11]].count("works") == 3  # answers, streaming, usage
-    assert "router     does not suit (it is used for it): it lacks native tool call, " in shown.stdout
+    assert "router     does not suit (the settings use it for this role); missing: native tool call, " in shown.stdout
     [report] = json.loads(named.stdout)["models"]
     assert (report["model"], len(report["abilities"]), report["suits"]) == ("local:other", 10, [])
 

@@ -95,10 +95,10 @@ def _say_report(report: ModelReport) -> None:
 
 
 def _suitability(report: ModelReport, role: ModelRole) -> str:
-    used = " (it is used for it)" if role in report.used_for else ""
+    used = " (the settings use it for this role)" if role in report.used_for else ""
     if role in report.suits:
         return f"suits{used}"
-    return f"does not suit{used}: it lacks {', '.join(report.lacking[role])}"
+    return f"does not suit{used}; missing: {', '.join(report.lacking[role])}"
 
 
 def _as_json(report: ModelReport) -> dict[str, object]:
