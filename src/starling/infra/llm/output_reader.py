@@ -90,17 +90,15 @@ class OutputReader:
         content, reasoning = split.text, "\n\n".join(part for part in (reply.reasoning, split.reasoning) if part)
         if request.response is not None and not content and _is_object(reasoning):
             content, reasoning = reasoning, ""  # some servers take an answer without reasoning for reasoning
-        read = replace(reply, content=content, reasoning=reasoning, reasoning_field=self._field(reply, split.reasoning))
+        field = reply.reasoning_field or ("content" if split.reasoning and keeps_markers(self.name) else "")
+        read = replace(reply, content=content, reasoning=reasoning, reasoning_field=field if reasoning else "")
         if request.tools and not reply.tool_calls:
             content, calls = calls_in_text(content, _offered(request))
             if calls:
                 read = replace(read, content=content, tool_calls=calls, finish_reason="tool_calls")
-        if request.response is not None and not (read.content or read.tool_calls):
-            read = replace(read, reasoning="")
+        if request.response is not None and not (content.strip() or read.tool_calls):
+            read = replace(read, reasoning="")  # reasoning alone is no answer
         return checked_reply(read, request)
-
-    def _field(self, reply: ModelReply, marked: str) -> str:
-        return reply.reasoning_field or ("content" if marked and keeps_markers(self.name) else "")
 
 
 def _offered(request: ModelRequest) -> OfferedTools:

@@ -1,0 +1,170 @@
+"""The corpus of model outputs, read as an endpoint sends them: whole, and streamed in pieces of every size."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from brain.planning.decision import Decision, Verdict
+from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, ResponseSchema, TextDelta, ToolSpec
+from starling.core.model_output.json_document import read_document
+from starling.core.model_output.names import aliases
+from starling.infra.llm.chat_completions import read_reply
+from starling.infra.llm.chat_model import ReplyStream, checked_reply
+from starling.infra.llm.output_reader import OutputReader
+from starling.infra.llm.stream_parser import StreamedAnswer
+
+FOLDER = Path(__file__).parents[3] / "data/model_outputs"
+ROWS: list[dict[str, Any]] = [json.loads(line) for line in (FOLDER / "outputs.jsonl").read_text("utf-8").splitlines()]
+TOOLS = {tool["name"]: ToolSpec(**tool) for tool in json.loads((FOLDER / "tools.json").read_text("utf-8"))}
+DOCUMENTS = {"verdict": Verdict, "supervisor_decision": Decision}
+
+type Row = Mapping[str, Any]
+
+
+def rows(*kinds: str) -> Callable[..., Any]:
+    chosen = [row for row in ROWS if row["kind"] in kinds]
+    return pytest.mark.parametrize("row", chosen, ids=[row["id"] for row in chosen])
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A model whose endpoint sent this message, or streamed its text in these pieces."""
+
+    message: Mapping[str, Any]
+    pieces: Sequence[str] = ()
+    name: str = "local:small"
+
+    async def respond(self, request: ModelRequest) -> ModelReply:
+        body = {"choices": [{"message": dict(self.message), "finish_reason": "stop"}]}
+        return checked_reply(read_reply(self.name, body), request)
+
+    async def stream_respond(self, request: ModelRequest) -> ReplyStream:
+        answer = StreamedAnswer(self.name)
+        for piece in self.pieces:
+            chunk = {"choices": [{"delta": {"content": piece}, "finish_reason": None}]}
+            for text in answer.feed(b"data: " + json.dumps(chunk).encode() + b"\n\n"):
+                yield TextDelta(text)
+        answer.feed(b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n')
+        yield checked_reply(answer.reply(), request)
+
+
+def request_of(row: Row) -> ModelRequest:
+    context = row.get("context", {})
+    schema, names = context.get("schema"), context.get("names", {})
+    read = [Message("tool", text, tool_call_id="call_0") for text in context.get("read", ())]
+    return ModelRequest(
+        ModelRole.ROUTER,
+        (Message("user", "Do it."), *read),
+        tools=tuple(TOOLS[name] for name in context.get("tools", ())),
+        response=ResponseSchema(schema, {}) if schema else None,
+        tool_names=aliases({tool: [written] for written, tool in names.items()}),
+    )
+
+
+def reader(row: Row, pieces: Sequence[str] = ()) -> OutputReader:
+    output: Any = row["output"]
+    message: dict[str, Any] = output if isinstance(output, dict) else {"content": "".join(output)}
+    return OutputReader(Endpoint(message, pieces, row.get("context", {}).get("model", "local:small")))
+
+
+@dataclass(slots=True)
+class Shown:
+    """What the reader of a stream was shown: the text in the end, and all pieces, also those that were taken back."""
+
+    text: str = ""
+    pieces: str = ""
+    reply: ModelReply = field(default_factory=lambda: ModelReply(""))
+
+    @classmethod
+    async def of(cls, items: AsyncIterator[TextDelta | ModelReply]) -> Self:
+        shown = cls()
+        async for item in items:
+            if isinstance(item, ModelReply):
+                shown.reply = item
+            else:
+                shown.text = item.text if item.restart else shown.text + item.text
+                shown.pieces += item.text
+        return shown
+
+
+def pieces_of(text: str, size: int) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+def test_corpus_has_markers_that_are_content() -> None:
+    assert len(ROWS) >= 60
+    assert sum(row.get("marker_is_content", False) for row in ROWS) >= 15
+
+
+@rows("text", "message", "stream")
+async def test_text_is_read_without_its_reasoning(row: Row) -> None:
+    reply = await reader(row).respond(request_of(row))
+
+    assert (reply.content, reply.reasoning) == (row["expected"]["text"], row["expected"]["reasoning"])
+    assert reply.reasoning_field == row["expected"].get("field", "")
+
+
+@rows("stream")
+async def test_stream_shows_no_reasoning(row: Row) -> None:
+    shown = await Shown.of(reader(row, row["output"]).stream_respond(request_of(row)))
+
+    assert (shown.text.strip(), shown.reply.reasoning) == (row["expected"]["text"], row["expected"]["reasoning"])
+    if row["family"] != "unknown":  # a model that begins inside of reasoning and isn't known to
+        assert shown.pieces == shown.text
+
+
+@rows("text", "stream")
+async def test_reading_does_not_depend_on_the_pieces(row: Row) -> None:
+    text = row["output"] if isinstance(row["output"], str) else "".join(row["output"])
+
+    for size in range(1, 12):
+        shown = await Shown.of(reader(row, pieces_of(text, size)).stream_respond(request_of(row)))
+
+        assert shown.text.strip() == shown.reply.content.strip() == row["expected"]["text"].strip(), size
+        assert shown.reply.reasoning == row["expected"]["reasoning"], size
+
+
+async def test_stream_is_held_back_once_a_model_began_inside_of_reasoning() -> None:
+    model = OutputReader(
+        Endpoint({"content": "It is Lima.\n</think>\n\nLima."}, ["It is", " Lima.\n</th", "ink>\n\nLima."])
+    )
+    request = ModelRequest(ModelRole.ROUTER, (Message("user", "Which city?"),))
+    first = await Shown.of(model.stream_respond(request))
+
+    second = await Shown.of(model.stream_respond(request))
+
+    assert (first.text, first.pieces != first.text) == ("Lima.", True)
+    assert (second.text, second.pieces) == ("Lima.", "Lima.")
+
+
+@rows("document")
+async def test_document_is_read(row: Row) -> None:
+    reply = await reader(row).respond(request_of(row))
+
+    reading = read_document(reply.content, DOCUMENTS[row["context"]["schema"]])
+
+    if row["expected"].get("refused"):
+        assert (reading.document, bool(reading.errors)) == (None, True)
+    else:
+        assert reading.document is not None, reading.errors
+        assert reading.document.model_dump() | row["expected"]["document"] == reading.document.model_dump()
+
+
+@rows("call")
+async def test_tool_call_in_text_is_read(row: Row) -> None:
+    reply = await reader(row).respond(request_of(row))
+
+    assert [{"name": call.name, "arguments": call.arguments} for call in reply.tool_calls] == row["expected"]["calls"]
+    assert reply.content == row["expected"]["text"]
+
+
+@rows("call")
+async def test_streamed_text_shows_no_tool_call(row: Row) -> None:
+    shown = await Shown.of(reader(row, pieces_of(row["output"], 3)).stream_respond(request_of(row)))
+
+    assert len(shown.reply.tool_calls) == len(row["expected"]["calls"])
+    assert shown.text.strip() == row["expected"]["text"]
