@@ -85,14 +85,15 @@ def _answered(span: Span, reply: ModelReply) -> None:
 
 def _reply(reply: ModelReply) -> Attributes:
     calls = [{"name": call.name, "arguments": call.arguments} for call in reply.tool_calls]
+    parts = {"tool_calls": calls, "reasoning": reply.reasoning}
+    more = {name: part for name, part in parts.items() if part}
     return {
         "gen_ai.response.model": reply.model.partition(":")[2],
         "gen_ai.response.finish_reasons": [reply.finish_reason],
         "gen_ai.usage.input_tokens": reply.usage.input_tokens,
         "gen_ai.usage.output_tokens": reply.usage.output_tokens,
         "starling.warnings": list(reply.warnings) or None,
-        "starling.reasoning": reply.reasoning or None,
-        "output": {"content": reply.content, "tool_calls": calls} if calls else reply.content,
+        "output": {"content": reply.content, **more} if more else reply.content,
     }
 
 

@@ -19,6 +19,7 @@ class Answer:
 
     content: str = ""
     tool_calls: Sequence[Mapping[str, Any]] = ()  # {"name", "arguments": object or text, "id"?}
+    reasoning: str = ""  # sent as `reasoning_content`, in a stream before the text
     finish_reason: str = ""
     usage: Sequence[int] = (11, 7)  # tokens in, tokens out
     status: int = 200
@@ -109,6 +110,8 @@ def _usage(answer: Answer) -> dict[str, int]:
 
 def completion(body: Body, answer: Answer) -> Body:
     message: Body = {"role": "assistant", "content": answer.content or None}
+    if answer.reasoning:
+        message["reasoning_content"] = answer.reasoning
     if answer.tool_calls:
         message["tool_calls"] = _calls(answer)
     choice = {"index": 0, "message": message, "finish_reason": _finish(answer)}
@@ -125,6 +128,8 @@ def parts(body: Body, answer: Answer) -> Iterator[Body]:
     def part(delta: Body, finish: str | None = None) -> Body:
         return {**frame, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
+    for word in re.findall(r"\S+\s*|\s+", answer.reasoning):
+        yield part({"reasoning_content": word})
     for word in re.findall(r"\S+\s*|\s+", answer.content):
         yield part({"content": word})
     for index, call in enumerate(_calls(answer)):

@@ -240,6 +240,18 @@ async def test_waiting_for_an_answer_is_not_a_failure(
     assert not any(span.failed for span in collector.spans)
 
 
+async def test_reasoning_is_part_of_the_output_of_a_generation(
+    opened: Open, script: ScriptedModel, collector: Collector
+) -> None:
+    script.supervisor(Answer('<think>They greet me.</think>{"reply": "Hello!"}'))
+
+    async with opened(otlp_endpoint=collector.url) as platform:
+        await platform.ask("Hi.")
+
+    output = json.loads(collector.one(CHAT)["langfuse.observation.output"])
+    assert output == {"content": '{"reply": "Hello!"}', "reasoning": "They greet me."}
+
+
 async def test_content_is_not_sent_if_switched_off(opened: Open, script: ScriptedModel, collector: Collector) -> None:
     two_specialists(script)
 

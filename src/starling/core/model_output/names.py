@@ -37,15 +37,13 @@ def resolve(written: str, known: Mapping[str, str]) -> str | None:
 
 
 def near_matches(written: str, names: Iterable[str]) -> list[str]:
-    """Return the names most like `written`, best first: alike as a whole, or with a word in common."""
+    """Return the names most like `written`, best first; if none is alike as a whole, those with a word in common."""
     by_plain = {plain_name(name): name for name in names}
-    alike = difflib.get_close_matches(plain_name(written), by_plain, n=_NEAR, cutoff=0.6)
-    words = {word for word in _words(written) if len(word) > 2}
-    shared = sorted(
-        (plain for plain, name in by_plain.items() if plain not in alike and words & _words(name)),
-        key=lambda plain: -len(words & _words(by_plain[plain])),
-    )
-    return [by_plain[plain] for plain in (*alike, *shared)][:_NEAR]
+    if alike := difflib.get_close_matches(plain_name(written), by_plain, n=_NEAR, cutoff=0.6):
+        return [by_plain[plain] for plain in alike]
+    words = {word for word in _words(written) if len(word) > 1}
+    shared = [name for name in by_plain.values() if words & _words(name)]
+    return sorted(shared, key=lambda name: -len(words & _words(name)))[:_NEAR]
 
 
 def _words(name: str) -> set[str]:

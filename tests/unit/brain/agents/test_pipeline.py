@@ -17,12 +17,12 @@ from brain.registry.cards import AgentCard
 from brain.state import Dispatch, TaskOutcome, TaskRecord
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.errors import LLMServerError
-from starling.core.llm import ModelReply, ModelToolCall
+from starling.core.llm import ModelReply, ModelToolCall, ReturnedReasoning
 from starling.core.settings import Limits
 from starling.core.tool_calls import Observation
 from starling.core.tools import ToolCall, ToolOutcome
 from starling.core.tracing import NOOP_TRACER
-from tests.support.in_memory_run import Execution, ScriptedAnswer, make_execution, make_run, tool_calls
+from tests.support.in_memory_run import MODEL, Execution, ScriptedAnswer, make_execution, make_run, tool_calls
 from tests.support.model_documents import verdict_json
 from tests.support.scripted_gateway import ScriptedGateway, tool
 
@@ -141,6 +141,22 @@ async def test_invalid_verdict_is_repaired_once() -> None:
     outcome = await run(begun)
 
     assert (outcome["status"], begun.warnings) == ("approved", ["llm_invalid_response"])
+
+
+async def test_reasoning_goes_back_with_the_calls_that_it_led_to_also_after_a_restart() -> None:
+    calls = tool_calls(("look", {"thing": "disk"}), ("continue", {})).tool_calls
+    thought = ModelReply("", calls, reasoning="I look first.", reasoning_field="reasoning_content")
+    begun = execution(thought, LOOK, APPROVED)
+
+    await run(begun)
+    begun.sink.entries[:] = [entry for entry in begun.sink.entries if (entry.path, entry.kind) != ("t1", "result")]
+    resumed = execution(after=begun)
+
+    assert (await run(resumed))["status"] == "approved"
+
+    expected = ReturnedReasoning("I look first.", "reasoning_content", MODEL)
+    assert [message.reasoning for message in begun.model.requests[1].messages if message.tool_calls] == [expected]
+    assert resumed.model.requests == []
 
 
 async def test_verdict_that_is_only_a_status_counts() -> None:

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +31,22 @@ def test_names_that_collide_get_a_number() -> None:
         ("a_b_2", "a/b"),
         ("a_b_3", "a_b"),
     ]
+
+
+@pytest.mark.parametrize("written", ["get_time", "bench.get_time", "mcp_agent_bench.get_time", "Get-Time"])
+def test_tool_is_found_by_names_that_can_only_mean_it(written: str) -> None:
+    found = Toolbox.of([tool("get_time"), tool("set_time")]).tool(written)
+
+    assert found is not None
+    assert found.name == "get_time"
+
+
+@pytest.mark.parametrize("written", ["time", "shop.get_time", "get_tim"])
+def test_tool_that_was_not_offered_is_not_replaced_by_another(written: str) -> None:
+    toolbox = Toolbox.of([tool("get_time"), tool("set_time")])
+
+    assert toolbox.tool(written) is None
+    assert toolbox.unknown("get_tim") == "There is no tool 'get_tim'. Did you mean get_time or set_time?"
 
 
 def test_no_tool_takes_the_name_of_continue() -> None:

@@ -18,11 +18,23 @@ from brain.planning.plan_validation import (
 )
 from brain.registry.cards import AgentCard, Roster
 from brain.state import DegradedPart, GraphState, TaskOutcome, TaskRecord, after, initial_state
+from starling.core.tool_calls import Effect
+from starling.core.tools import ToolDefinition
 
 ROSTER = Roster(
     {
         "able": AgentCard("able", "specialist", "Can do it."),
         "ill": AgentCard("ill", "specialist", "Could do it.", degraded="The server is away."),
+    }
+)
+
+
+TIME = ToolDefinition("time", "get_current_time", "Tells the time.", {}, None, Effect.READ, "h")
+SPECIALISTS = Roster(
+    {
+        "mcp_agent_time": AgentCard("mcp_agent_time", "specialist", "", server="time", tools=(TIME,)),
+        "mcp_agent_test_db": AgentCard("mcp_agent_test_db", "specialist", "", server="test_db"),
+        "mcp_agent_prod_db": AgentCard("mcp_agent_prod_db", "specialist", "", server="prod_db"),
     }
 )
 
@@ -53,6 +65,26 @@ def state(*tasks: TaskRecord, results: list[TaskOutcome] | None = None, **more: 
 
 def ids(tasks: list[TaskRecord]) -> list[str]:
     return [task["id"] for task in tasks]
+
+
+@pytest.mark.parametrize(
+    "written", ["time", "mcp-agent-time", "MCP_AGENT_TIME", "get_current_time", "time.get_current_time"]
+)
+def test_task_is_for_the_agent_that_its_name_can_only_mean(written: str) -> None:
+    planned = decision(assignment("t1", agent=written))
+
+    tasks, rejected = accepted_tasks(planned, PlanningContext(SPECIALISTS))
+
+    assert ([task["agent"] for task in tasks], rejected) == (["mcp_agent_time"], [])
+    assert decision_errors(planned, PlanningContext(SPECIALISTS)) == []
+
+
+def test_name_that_could_mean_two_agents_is_an_error_that_names_both() -> None:
+    [error] = decision_errors(decision(assignment("t1", agent="db")), PlanningContext(SPECIALISTS))
+
+    assert error.startswith("t1: There is no agent 'db'. Did you mean ")
+    assert "mcp_agent_test_db" in error.partition("The agents are")[0]
+    assert "mcp_agent_prod_db" in error.partition("The agents are")[0]
 
 
 def test_sound_tasks_are_taken_over_as_they_are() -> None:

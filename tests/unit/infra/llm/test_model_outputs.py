@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pytest
 
@@ -67,7 +67,7 @@ def request_of(row: Row) -> ModelRequest:
 
 def reader(row: Row, pieces: Sequence[str] = ()) -> OutputReader:
     output: Any = row["output"]
-    message: dict[str, Any] = output if isinstance(output, dict) else {"content": "".join(output)}
+    message = cast("dict[str, Any]", output) if isinstance(output, dict) else {"content": "".join(output)}
     return OutputReader(Endpoint(message, pieces, row.get("context", {}).get("model", "local:small")))
 
 

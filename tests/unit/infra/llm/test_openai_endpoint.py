@@ -12,7 +12,9 @@ from starling.core.llm import (
     ModelReply,
     ModelRequest,
     ModelRole,
+    ModelToolCall,
     ResponseSchema,
+    ReturnedReasoning,
     TextDelta,
     TokenUsage,
 )
@@ -152,6 +154,40 @@ async def test_usage_in_a_text_chunk_is_counted(session: ClientSession) -> None:
         items = [item async for item in model(server, session).stream_respond(ASKED)]
 
     assert items == [TextDelta("Hi"), ModelReply("Hi", usage=TokenUsage(3, 2), model="local:small")]
+
+
+@pytest.mark.parametrize(
+    ("field", "author", "sent"),
+    [
+        ("reasoning_content", "local:small", {"content": None, "reasoning_content": "I look first."}),
+        ("content", "local:small", {"content": "<think>\nI look first.\n</think>\n\n"}),
+        ("reasoning_content", "local:large", {"content": None}),
+    ],
+)
+async def test_reasoning_is_returned_to_the_model_that_wrote_it(
+    session: ClientSession, field: str, author: str, sent: dict[str, str | None]
+) -> None:
+    returned = ReturnedReasoning("I look first.", field, author)
+    asked = Message("assistant", "", (ModelToolCall("call_0", "look", {}, "{}"),), reasoning=returned)
+    messages = (*ASKED.messages, asked, Message("tool", "fine", tool_call_id="call_0"))
+
+    async with ModelServer(Script(Rule(Answer("Fine.")))) as server:
+        await model(server, session).respond(replace(ASKED, messages=messages))
+
+    message = server.bodies[0]["messages"][1]
+    assert {name: value for name, value in message.items() if name not in ("role", "tool_calls")} == sent
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_reasoning_in_a_field_is_no_text(session: ClientSession, stream: bool) -> None:
+    async with ModelServer(Script(Rule(Answer("Fine.", reasoning="I look first.")))) as server:
+        client = model(server, session)
+        items = [item async for item in client.stream_respond(ASKED)] if stream else [await client.respond(ASKED)]
+
+    reply = items[-1]
+    assert isinstance(reply, ModelReply)
+    assert (reply.content, reply.reasoning, reply.reasoning_field) == ("Fine.", "I look first.", "reasoning_content")
+    assert [item.text for item in items if isinstance(item, TextDelta)] == ["Fine."] * stream
 
 
 async def test_unpaired_surrogates_are_replaced_in_requests(session: ClientSession) -> None:
