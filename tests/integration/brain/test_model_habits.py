@@ -1,11 +1,12 @@
 """Whole runs with models that reason aloud, wrap their JSON in prose, leave members out and write calls as text."""
 
 import json
+from dataclasses import replace
 
 from tests.integration.brain.conftest import Open
 from tests.integration.brain.test_final_answer import typed
 from tests.support.model_script import Answer
-from tests.support.platform import BENCH, Platform, ScriptedModel, Workbench
+from tests.support.platform import BENCH, Platform, ScriptedModel, Workbench, calls
 
 LOOK = '{"name": "bench.look", "arguments": {"thing": "disk"}}'
 THOUGHT = "SECRET thoughts about the disk"
@@ -38,12 +39,11 @@ async def test_run_of_a_model_with_habits_succeeds_and_shows_no_reasoning(
 
 
 async def test_reasoning_is_returned_within_the_tool_loop_only(platform: Platform, script: ScriptedModel) -> None:
-    first = [{"name": "look", "arguments": {"thing": "disk"}}, {"name": "continue", "arguments": {}}]
     script.supervisor(Answer(DECISION))
     script.agent(
         "t1",
-        Answer(reasoning=THOUGHT, tool_calls=first),
-        Answer(tool_calls=[{"name": "look", "arguments": {"thing": "door"}}]),
+        replace(calls(("look", {"thing": "disk"}), ("continue", {})), reasoning=THOUGHT),
+        calls(("look", {"thing": "door"})),
     )
     script.reviewer(Answer('{"status": "APPROVED"}'))
     script.qa(Answer("Both are fine [1]."))
@@ -72,8 +72,8 @@ async def test_unknown_tool_is_answered_with_near_names(
     script.supervisor(Answer(DECISION))
     script.agent(
         "t1",
-        Answer(tool_calls=[{"name": "lok", "arguments": {}}, {"name": "continue", "arguments": {}}]),
-        Answer(tool_calls=[{"name": "Bench_Look", "arguments": {"thing": "disk"}}]),
+        calls(("lok", {}), ("continue", {})),
+        calls(("Bench_Look", {"thing": "disk"})),
     )
     script.reviewer(Answer('{"status": "APPROVED"}'))
     script.qa(Answer("The disk is fine [1]."))

@@ -16,6 +16,7 @@ _NOT_ANSWERED = "Not answered"  # as replies that no model wrote say it, too
 _ARGUMENTS_CHARS = 90
 _RESULT_CHARS = 110
 _REASONS_CHARS = 200
+_TROUBLE_CHARS = 800  # a refused answer is quoted with 300 of them
 _MARKS = {"APPROVED": ("✓", "green"), "FIXED": ("✎", "yellow"), "REJECTED": ("✗", "red")}
 
 type Data = Mapping[str, Any]
@@ -216,7 +217,7 @@ class RunDisplay:
 
     def _trouble(self, what: str, data: Data, style: str) -> None:
         about = f" in {data['task_id']}" if data.get("task_id") else ""
-        self._line(f"{what}{about}: {one_line(data['message'], 400)}", style)
+        self._line(f"{what}{about}: {one_line(data['message'], _TROUBLE_CHARS)}", style)
 
     def _elapsed(self) -> float:
         return perf_counter() - self._begun
