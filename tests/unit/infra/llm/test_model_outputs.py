@@ -14,6 +14,7 @@ from starling.core.model_output.json_document import read_document
 from starling.core.model_output.names import aliases
 from starling.infra.llm.chat_completions import read_reply
 from starling.infra.llm.chat_model import ReplyStream, checked_reply
+from starling.infra.llm.endpoint_capabilities import Dialect
 from starling.infra.llm.output_reader import OutputReader
 from starling.infra.llm.stream_parser import StreamedAnswer
 
@@ -37,6 +38,7 @@ class Endpoint:
     message: Mapping[str, Any]
     pieces: Sequence[str] = ()
     name: str = "local:small"
+    lacking: Dialect = frozenset()
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         body = {"choices": [{"message": dict(self.message), "finish_reason": "stop"}]}

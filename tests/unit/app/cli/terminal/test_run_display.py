@@ -102,6 +102,15 @@ def test_a_warning_amid_the_answer_gets_a_line_of_its_own() -> None:
     assert shown.splitlines()[:5] == ["Answer", "It is ", "Warning: slow", "Answer, continued", "noon."]
 
 
+def test_a_refused_answer_is_quoted_in_full() -> None:
+    message = f"local:small answered with an invalid document. Expected: {'one object, ' * 12}. It wrote: {'x' * 300}."
+    warning = {"type": "warning", "code": "llm_invalid_response", "message": message, "task_id": "t1"}
+
+    shown, _ = _shown(warning)
+
+    assert f"Warning in t1: {message}" in shown
+
+
 def test_the_end_names_sources_and_what_was_not_answered() -> None:
     failed = _result("t2", "mcp_agent_disk", "failed", "the server is away")
     start = {"type": "tool_start", **_CALL}
