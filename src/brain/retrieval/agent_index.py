@@ -1,0 +1,157 @@
+"""An index of agents and their tools, ranked by how well they fit a query."""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brain.retrieval.sparse_index import FeatureCounts, Floats, SparseIndex
+from brain.retrieval.text_features import character_features, content_words, word_features
+from starling.core.embeddings import Vector
+
+_SPARSE_WEIGHT, _DENSE_WEIGHT = 0.5, 1.0
+_FLAT: Final = 1e-6  # a standard deviation below which all scores count as equal
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTexts:
+    """What an agent is found by: the text of its whole card, and the text of each of its tools by name."""
+
+    name: str
+    card: str
+    tools: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A text that agents are ranked by; without a vector only words and characters count."""
+
+    words: FeatureCounts
+    characters: FeatureCounts
+    vector: Vector | None = None
+
+    @classmethod
+    def of(cls, text: str, vector: Vector | None = None) -> "Query":
+        words = content_words(text)
+        return cls(FeatureCounts.of(word_features(words)), FeatureCounts.of(character_features(words)), vector)
+
+
+@dataclass(frozen=True, slots=True)
+class RankedAgent:
+    """An agent with its score: the weighted sum of `parts`, each the z-score of one similarity among all candidates.
+
+    `tool` is the tool that fits best, empty for an agent without tools.
+    """
+
+    name: str
+    score: float
+    parts: Mapping[str, float]
+    tool: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Sparse:
+    """One kind of features, of cards and of tools."""
+
+    cards: SparseIndex
+    tools: SparseIndex
+
+
+class AgentIndex:
+    """Ranks the agents of `texts`. `vectors` has the vector of each text that could be embedded."""
+
+    def __init__(
+        self,
+        texts: Sequence[AgentTexts],
+        features: Mapping[str, Query],
+        vectors: Mapping[str, Vector],
+    ) -> None:
+        self._names = [agent.name for agent in texts]
+        self._row = {name: row for row, name in enumerate(self._names)}
+        self._tools = [(agent.name, tool) for agent in texts for tool in agent.tools]
+        counts = [len(agent.tools) for agent in texts]
+        self._owners = np.repeat(np.arange(len(texts)), counts)
+        cards = [agent.card for agent in texts]
+        tools = [text for agent in texts for text in agent.tools.values()]
+        self._words = _Sparse(
+            SparseIndex([features[text].words for text in cards]), SparseIndex([features[text].words for text in tools])
+        )
+        self._characters = _Sparse(
+            SparseIndex([features[text].characters for text in cards]),
+            SparseIndex([features[text].characters for text in tools]),
+        )
+        complete = all(text in vectors for text in (*cards, *tools))
+        self._card_vectors = _matrix([vectors[text] for text in cards]) if complete else None
+        self._tool_vectors = _matrix([vectors[text] for text in tools]) if complete else None
+
+    def rank(self, query: Query, candidates: Mapping[str, Set[str]], limit: int) -> list[RankedAgent]:
+        """Return the best candidates, best first. `candidates` has the tools that count, by the agent's name.
+
+        Names that the index doesn't have are ignored.
+        """
+        rows = np.array([self._row[name] for name in candidates if name in self._row], dtype=np.intp)
+        if not len(rows):
+            return []
+        allowed = np.array([tool in candidates.get(name, ()) for name, tool in self._tools], dtype=bool)
+        parts: dict[str, Floats] = {}
+        best = np.full(len(self._names), -1, dtype=np.intp)
+        for name, weight, card, tool in self._similarities(query):
+            best_scores, best = self._best_tools(tool, allowed)
+            parts[f"{name}_card"] = weight * _z_scores(card[rows])
+            parts[f"{name}_tool"] = weight * _z_scores(np.where(best >= 0, best_scores, card)[rows])
+        totals = np.sum(list(parts.values()), axis=0)
+        order = np.argsort(-totals, kind="stable")[:limit]
+        return [
+            RankedAgent(
+                self._names[rows[at]],
+                round(float(totals[at]), 4),
+                {name: round(float(scores[at]), 4) for name, scores in parts.items()},
+                self._tools[best[rows[at]]][1] if best[rows[at]] >= 0 else "",
+            )
+            for at in order
+        ]
+
+    def _similarities(self, query: Query) -> list[tuple[str, float, Floats, Floats]]:
+        """Return name, weight, and the similarities of cards and of tools, for each kind of features."""
+        found = [
+            (name, _SPARSE_WEIGHT, sparse.cards.similarities(counts), sparse.tools.similarities(counts))
+            for name, sparse, counts in (
+                ("words", self._words, query.words),
+                ("characters", self._characters, query.characters),
+            )
+        ]
+        if query.vector is not None and self._card_vectors is not None and self._tool_vectors is not None:
+            vector = np.asarray(query.vector, dtype=np.float32)
+            found.append(
+                ("meaning", _DENSE_WEIGHT, _products(self._card_vectors, vector), _products(self._tool_vectors, vector))
+            )
+        return found
+
+    def _best_tools(self, scores: Floats, allowed: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.intp]]:
+        """Return for each agent the score and the place of its best allowed tool; the place is -1 without one."""
+        best_scores = np.full(len(self._names), -np.inf, dtype=np.float32)
+        np.maximum.at(best_scores, self._owners[allowed], scores[allowed])
+        best = np.full(len(self._names), -1, dtype=np.intp)
+        hits = np.flatnonzero(allowed & (scores == best_scores[self._owners]))
+        best[self._owners[hits][::-1]] = hits[::-1]  # the first of equal ones
+        return best_scores, best
+
+
+def _matrix(vectors: Sequence[Vector]) -> Floats:
+    return (
+        np.stack([np.asarray(vector, dtype=np.float32) for vector in vectors])
+        if vectors
+        else np.zeros((0, 1), np.float32)
+    )
+
+
+def _products(matrix: Floats, vector: Floats) -> Floats:
+    """Return the product of each row; without BLAS, whose threads cost more than they gain for one vector."""
+    return np.einsum("ij,j->i", matrix, vector)
+
+
+def _z_scores(values: Floats) -> Floats:
+    deviation = float(values.std())
+    return (values - values.mean()) / deviation if deviation > _FLAT else np.zeros_like(values)

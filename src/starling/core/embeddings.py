@@ -1,0 +1,26 @@
+"""Vectors of texts, and the `Embedder` port."""
+
+from array import array
+from collections.abc import Sequence
+from typing import Protocol
+
+type Vector = array[float]
+"""One vector: type code `f`, length 1 (or all zeros, for a text without words)."""
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors that are near each other where the texts mean the same."""
+
+    @property
+    def name(self) -> str:
+        """The `provider:model` that made the vectors; vectors of different names are never compared."""
+        ...
+
+    @property
+    def dimensions(self) -> int:
+        """The length of each vector; 0 until the first text was embedded, where the provider decides it."""
+        ...
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """Return the vector of each text, in order. Raises EmbeddingError."""
+        ...

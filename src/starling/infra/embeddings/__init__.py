@@ -1,0 +1,1 @@
+"""Adapters of the `Embedder` port, and the cache of vectors in Postgres."""
