@@ -22,5 +22,5 @@ class Embedder(Protocol):
         ...
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """Return the vector of each text, in order. Raises EmbeddingError."""
+        """Return the vector of each text, in order. Raises ModelError or ConfigurationError."""
         ...

@@ -141,6 +141,9 @@ class Settings(BaseSettings):
     model_coding: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), validation_alias=AliasChoices("STARLING_MODEL_CODING", "model_coding")
     )
+    embeddings: str = Field(  # static, off, or provider:model
+        default="static", min_length=1, validation_alias=AliasChoices("STARLING_EMBEDDINGS", "embeddings")
+    )
     providers: dict[str, ProviderSettings] = Field(
         default_factory=dict, validation_alias=AliasChoices("STARLING_PROVIDERS", "providers")
     )

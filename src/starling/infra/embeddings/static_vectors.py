@@ -6,7 +6,6 @@ Model2Vec. ADR 0042 has what this gains.
 """
 
 import asyncio
-from array import array
 from collections.abc import Sequence
 from functools import cached_property
 from importlib.util import find_spec
@@ -21,6 +20,7 @@ from tokenizers import Tokenizer
 
 from starling.core.embeddings import Vector
 from starling.core.errors import ConfigurationError
+from starling.infra.embeddings.unit_vectors import unit_vector
 
 _WEIGHTS: Final = Path("weights") / "l2_supercat_256.safetensors"
 _TOKENIZER: Final = Path("tokenizers") / "l2_supercat_tokenizer_config.json"
@@ -65,11 +65,9 @@ class _TokenVectors:
         return [self._pooled(encoded.ids) for encoded in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
 
     def _pooled(self, tokens: Sequence[int]) -> Vector:
-        total = (
-            self._weights[tokens] @ self._vectors[tokens].astype(np.float32) if tokens else np.zeros(256, np.float32)
-        )
-        length = float(np.linalg.norm(total))
-        return array("f", (total / length if length else total).astype(np.float32).tobytes())
+        if not tokens:
+            return unit_vector([0.0] * self._vectors.shape[1])
+        return unit_vector(self._weights[tokens] @ self._vectors[tokens].astype(np.float32))
 
 
 def _package_folder() -> Path:

@@ -1,0 +1,70 @@
+"""Embeddings of OpenAI-compatible endpoints: OpenAI, Ollama, vLLM and any other of `STARLING_PROVIDERS`."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import aiohttp
+import orjson
+from yarl import URL
+
+from starling.core.embeddings import Vector
+from starling.core.errors import LLMInvalidResponse
+from starling.infra.embeddings.unit_vectors import unit_vector
+from starling.infra.llm.chat_completions import error_text
+from starling.infra.llm.error_mapping import excerpt, status_failure, transport_failure
+from starling.infra.llm.lenient_json import as_items, as_object, loads_object
+from starling.infra.llm.openai_endpoint import Endpoint
+
+_BATCH: Final = 128  # texts in a request; vLLM and Ollama queue longer ones
+_SECONDS: Final = 30.0
+
+
+class EndpointEmbedder:
+    """One embedding model behind an endpoint; `/embeddings` is appended to the base URL."""
+
+    def __init__(self, name: str, model: str, endpoint: Endpoint, session: aiohttp.ClientSession) -> None:
+        self.name = name
+        self.dimensions = 0
+        self._model = model
+        self._session = session
+        self._url = URL(f"{endpoint.base_url.rstrip('/')}/embeddings")
+        self._headers = {"Content-Type": "application/json"}
+        if endpoint.api_key:
+            self._headers["Authorization"] = f"Bearer {endpoint.api_key}"
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """Return the vector of each text. Raises ModelError if the endpoint fails or answers anything else."""
+        parts = [texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH)]
+        return [vector for part in parts for vector in await self._part(part)]
+
+    async def _part(self, texts: Sequence[str]) -> list[Vector]:
+        body = orjson.dumps({"model": self._model, "input": [text or " " for text in texts]})
+        try:
+            async with (
+                asyncio.timeout(_SECONDS),
+                self._session.post(self._url, data=body, headers=self._headers, allow_redirects=False) as response,
+            ):
+                data = await response.read()
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise transport_failure(self.name, f"{self._url.host}:{self._url.port}", _SECONDS, error) from error
+        answer = loads_object(data)
+        if response.status != 200:
+            text = error_text(answer) if answer is not None else excerpt(data)
+            raise status_failure(self.name, response.status, text, response.headers.get(aiohttp.hdrs.RETRY_AFTER))
+        return self._vectors(answer or {}, len(texts))
+
+    def _vectors(self, answer: Mapping[str, Any], count: int) -> list[Vector]:
+        items = [as_object(item) for item in as_items(answer.get("data"))]
+        in_order = sorted(items, key=lambda item: int(item.get("index") or 0))
+        try:
+            vectors = [unit_vector(item["embedding"]) for item in in_order]
+        except (KeyError, TypeError, ValueError) as error:
+            raise LLMInvalidResponse(self.name, f"the endpoint's vectors can't be read: {error}.") from error
+        sizes = {len(vector) for vector in vectors}
+        if len(vectors) != count or len(sizes | ({self.dimensions} - {0})) > 1:
+            raise LLMInvalidResponse(
+                self.name, f"{count} texts got {len(vectors)} vectors of {sorted(sizes)} dimensions."
+            )
+        self.dimensions = len(vectors[0]) if vectors else self.dimensions
+        return vectors

@@ -1,0 +1,135 @@
+"""What every embedder does. Endpoints are real HTTP servers whose vectors are those of the built-in embedder."""
+
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from aiohttp import web
+from langchain_core.embeddings import Embeddings
+
+from starling.core.embeddings import Embedder
+from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError, ModelError
+from starling.infra.embeddings.langchain_vectors import LangChainEmbedder
+from starling.infra.embeddings.openai_vectors import EndpointEmbedder
+from starling.infra.embeddings.static_vectors import StaticEmbedder
+from starling.infra.llm.openai_endpoint import Endpoint, open_session
+from tests.support import http_server
+
+TEXTS = ["What time is it in Lima?", "List the commits of the repository", "Current time in Peru"]
+
+
+@dataclass
+class EmbeddingServer:
+    """`/v1/embeddings`: vectors in reverse order with their index, as the API allows; or what `answer` says."""
+
+    answer: Callable[[list[str]], tuple[int, Any]] | None = None
+    asked: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    async def embeddings(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.asked.append(body | {"authorization": request.headers.get("Authorization", "")})
+        if self.answer:
+            status, answer = self.answer(body["input"])
+            return web.json_response(answer, status=status)
+        vectors = await StaticEmbedder().embed(body["input"])
+        data = [{"index": place, "embedding": [3 * x for x in vector]} for place, vector in enumerate(vectors)]
+        return web.json_response({"data": data[::-1], "model": body["model"]})
+
+
+class _Static(Embeddings):
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        raise NotImplementedError
+
+    def embed_query(self, text: str) -> list[float]:
+        raise NotImplementedError
+
+    async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
+        return [[2 * x for x in vector] for vector in await StaticEmbedder().embed(texts)]
+
+
+@pytest.fixture
+def server() -> EmbeddingServer:
+    return EmbeddingServer()
+
+
+@pytest.fixture
+async def endpoint(server: EmbeddingServer) -> AsyncGenerator[EndpointEmbedder]:
+    app = web.Application()
+    app.router.add_post("/v1/embeddings", server.embeddings)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    listening = await http_server.start(runner, 0)
+    host, port, *_ = runner.addresses[0]
+    async with open_session(trust_env=False) as session:
+        yield EndpointEmbedder("local:small", "small", Endpoint(f"http://{host}:{port}/v1", "key"), session)
+    await http_server.stop(runner, listening)
+
+
+@pytest.fixture(params=["static", "endpoint", "langchain"])
+def embedder(request: pytest.FixtureRequest, endpoint: EndpointEmbedder) -> Embedder:
+    adapters: dict[str, Embedder] = {
+        "static": StaticEmbedder(), "endpoint": endpoint, "langchain": LangChainEmbedder("other:small", _Static()),
+    }  # fmt: skip
+    return adapters[request.param]
+
+
+async def test_vectors_come_in_the_order_of_the_texts_with_length_1(embedder: Embedder) -> None:
+    vectors = await embedder.embed(TEXTS)
+
+    expected = await StaticEmbedder().embed(TEXTS)
+    assert [list(vector) for vector in vectors] == [pytest.approx(list(vector), abs=1e-5) for vector in expected]
+    assert embedder.dimensions == len(vectors[0]) == 256
+
+
+async def test_no_text_gives_no_vector(embedder: Embedder) -> None:
+    assert await embedder.embed([]) == []
+
+
+async def test_empty_text_has_a_vector(embedder: Embedder) -> None:
+    assert len(await embedder.embed(["", "text"])) == 2
+
+
+async def test_many_texts_are_sent_in_parts_with_the_key(endpoint: EndpointEmbedder, server: EmbeddingServer) -> None:
+    vectors = await endpoint.embed([f"text {number}" for number in range(300)])
+
+    assert len(vectors) == 300
+    assert [len(body["input"]) for body in server.asked] == [128, 128, 44]
+    assert {(body["model"], body["authorization"]) for body in server.asked} == {("small", "Bearer key")}
+
+
+UNUSABLE: list[tuple[tuple[int, Any], type[ModelError]]] = [
+    ((429, {"error": {"message": "slow down"}}), LLMServerError),
+    ((200, {"data": []}), LLMInvalidResponse),
+    ((200, {"data": [{"index": 0, "embedding": "text"}]}), LLMInvalidResponse),
+    ((200, {"data": [{"index": 0}]}), LLMInvalidResponse),
+    ((200, {"data": [{"index": 0, "embedding": [1.0, "x"]}]}), LLMInvalidResponse),
+    ((200, ["a list"]), LLMInvalidResponse),
+]
+
+
+@pytest.mark.parametrize(("answer", "error"), UNUSABLE)
+async def test_answer_without_vectors_is_an_error(
+    endpoint: EndpointEmbedder, server: EmbeddingServer, answer: tuple[int, Any], error: type[ModelError]
+) -> None:
+    server.answer = lambda _: answer
+
+    with pytest.raises(error, match="local:small"):
+        await endpoint.embed(["text"])
+
+
+async def test_vectors_of_another_size_than_before_are_an_error(
+    endpoint: EndpointEmbedder, server: EmbeddingServer
+) -> None:
+    await endpoint.embed(["text"])
+    server.answer = lambda texts: (200, {"data": [{"index": 0, "embedding": [1.0, 0.0]} for _ in texts]})
+
+    with pytest.raises(LLMInvalidResponse, match="dimensions"):
+        await endpoint.embed(["text"])
+
+
+async def test_unreachable_endpoint_is_a_connection_error() -> None:
+    async with open_session(trust_env=False) as session:
+        away = EndpointEmbedder("local:small", "small", Endpoint("http://127.0.0.1:9/v1"), session)
+
+        with pytest.raises(LLMConnectionError, match=r"127\.0\.0\.1:9"):
+            await away.embed(["text"])
