@@ -113,6 +113,15 @@ class AgentIndex:
             for at in order
         ]
 
+    def rank_tools(self, query: Query, agent: str, candidates: Set[str], limit: int) -> list[str]:
+        """Return the candidates among an agent's tools that fit best, best first."""
+        places = [at for at, (name, tool) in enumerate(self._tools) if name == agent and tool in candidates]
+        rows = np.array(places, dtype=np.intp)
+        if not places:
+            return []
+        totals = np.sum([weight * _z_scores(tool[rows]) for _, weight, _, tool in self._similarities(query)], axis=0)
+        return [self._tools[rows[at]][1] for at in np.argsort(-totals, kind="stable")[:limit]]
+
     def _similarities(self, query: Query) -> list[tuple[str, float, Floats, Floats]]:
         """Return name, weight, and the similarities of cards and of tools, for each kind of features."""
         found = [

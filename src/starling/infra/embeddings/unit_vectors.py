@@ -10,7 +10,7 @@ from starling.core.embeddings import Vector
 
 
 def unit_vector(numbers: Sequence[float] | NDArray[np.float32]) -> Vector:
-    """Return the vector of length 1 in the same direction; all zeros stay zeros. Raises ValueError for NaN, infinity."""
+    """Return the vector of length 1 in the same direction, or all zeros. Raises ValueError for NaN and infinity."""
     values = np.asarray(numbers, dtype=np.float32)
     length = float(np.linalg.norm(values))
     if not np.isfinite(length):
