@@ -14,11 +14,11 @@ from starling.infra.embeddings.static_vectors import StaticEmbedder
 
 
 @dataclass
-class Clock(SystemClock):
-    now: float = 0.0
+class SetClock(SystemClock):
+    seconds: float = 0.0
 
     def monotonic(self) -> float:
-        return self.now
+        return self.seconds
 
 
 @dataclass
@@ -99,13 +99,13 @@ async def test_index_is_built_once_and_a_new_roster_embeds_only_new_texts() -> N
 
 
 async def test_failing_embedder_is_reported_skipped_for_a_minute_and_asked_again() -> None:
-    clock, embedder = Clock(), CountingEmbedder(away=True)
+    clock, embedder = SetClock(), CountingEmbedder(away=True)
     finder = AgentFinder(embedder, clock)
 
     ranking = await finder.rank(ROSTER, ROSTER, "list commits", 1)
     await names(finder, "again")
     asked_while_away = len(embedder.asked)
-    embedder.away, clock.now = False, 61.0
+    embedder.away, clock.seconds = False, 61.0
     later = await finder.rank(ROSTER, ROSTER, "umbrella rain", 1)
 
     assert [agent.name for agent in ranking.agents] == [GIT.name]
