@@ -10,8 +10,9 @@ from typing import Final
 from brain.registry.cards import AgentCard, Roster
 from brain.retrieval.agent_index import AgentIndex, AgentTexts, Query, RankedAgent
 from starling.core.clock import Clock
-from starling.core.embeddings import Embedder, Vector
+from starling.core.embeddings import CachingEmbedder, Vector
 from starling.core.errors import StarlingError
+from starling.core.principal import SHARED
 
 _INDEXES_KEPT: Final = 8
 _RETRY_SECONDS: Final = 60.0  # after the embedder failed
@@ -26,6 +27,18 @@ class Ranking:
     warning: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class AgentSearch:
+    """What a search is made in: `roster` is all that a tenant sees of an epoch, its index is kept for later searches.
+
+    `candidates` are the agents and tools that may be found.
+    """
+
+    tenant: str
+    roster: Roster
+    candidates: Roster
+
+
 @dataclass(slots=True)
 class _Indexed:
     roster: Roster
@@ -37,7 +50,7 @@ class _Indexed:
 class AgentFinder:
     """Ranks agents and tools. Without an embedder, or while it fails, only words and characters count."""
 
-    embedder: Embedder | None
+    embedder: CachingEmbedder | None
     clock: Clock
     _indexes: OrderedDict[int, _Indexed] = field(default_factory=OrderedDict[int, _Indexed])
     _features: dict[str, Query] = field(default_factory=dict[str, Query])
@@ -46,43 +59,50 @@ class AgentFinder:
     _failure: str = ""
     _retry_at: float = 0.0
 
-    async def rank(self, roster: Roster, candidates: Roster, text: str, limit: int) -> Ranking:
-        """Return the candidates that fit `text` best.
-
-        `roster` is the whole roster of an epoch, whose index is kept; only agents and tools of `candidates` are
-        ranked.
-        """
-        index, query = await self._index(roster), await self._query(text)
-        names = {card.name: {tool.name for tool in card.tools} for card in candidates.cards.values()}
+    async def rank(self, search: AgentSearch, text: str, limit: int) -> Ranking:
+        """Return the candidates that fit `text` best."""
+        index, query = await self._index(search), await self._query(text)
+        names = {card.name: {tool.name for tool in card.tools} for card in search.candidates.cards.values()}
         return Ranking(await asyncio.to_thread(index.rank, query, names, limit), self._failure)
 
-    async def rank_tools(self, roster: Roster, card: AgentCard, text: str, limit: int) -> list[str]:
+    async def rank_tools(self, search: AgentSearch, card: AgentCard, text: str, limit: int) -> list[str]:
         """Return the names of those tools of an agent that fit `text` best."""
-        index, query = await self._index(roster), await self._query(text)
+        index, query = await self._index(search), await self._query(text)
         return await asyncio.to_thread(index.rank_tools, query, card.name, {tool.name for tool in card.tools}, limit)
 
     async def _query(self, text: str) -> Query:
         vectors = await self._embedded([text])
         return Query.of(text, vectors[0] if vectors else None)
 
-    async def _index(self, roster: Roster) -> AgentIndex:
+    async def _index(self, search: AgentSearch) -> AgentIndex:
+        roster = search.roster
         async with self._building:
             known = self._indexes.get(id(roster))
             if known is None or (not known.complete and self._may_embed):
-                known = self._indexes[id(roster)] = await self._built(roster)
+                known = self._indexes[id(roster)] = await self._built(search)
                 self._forget_old()
             self._indexes.move_to_end(id(roster))
             return known.index
 
-    async def _built(self, roster: Roster) -> _Indexed:
+    async def _built(self, search: AgentSearch) -> _Indexed:
+        roster = search.roster
         agents = [AgentTexts(card.name, _card_text(card), _tool_texts(card)) for card in roster.cards.values()]
         texts = list(dict.fromkeys(text for agent in agents for text in (agent.card, *agent.tools.values())))
-        missing = [text for text in texts if text not in self._vectors]
-        vectors = await self._embedded(missing)
-        if vectors is not None:
+        complete = self.embedder is None or await self._add_vectors(search)
+        return _Indexed(roster, await asyncio.to_thread(self._assembled, agents, texts), complete)
+
+    async def _add_vectors(self, search: AgentSearch) -> bool:
+        """Return whether all texts of a roster have vectors now."""
+        texts: dict[str, list[str]] = {SHARED: [], search.tenant: []}
+        for card in search.roster.cards.values():
+            texts[search.tenant if card.kind == "custom" else SHARED] += _texts_of(card)
+        for owner, wanted in texts.items():
+            missing = [text for text in dict.fromkeys(wanted) if text not in self._vectors]
+            vectors = await self._embedded(missing, owner) if missing else []
+            if vectors is None:
+                return False
             self._vectors |= zip(missing, vectors, strict=True)
-        index = await asyncio.to_thread(self._assembled, agents, texts)
-        return _Indexed(roster, index, self.embedder is None or vectors is not None)
+        return True
 
     def _assembled(self, agents: Sequence[AgentTexts], texts: Sequence[str]) -> AgentIndex:
         self._features |= {text: Query.of(text) for text in texts if text not in self._features}
@@ -100,12 +120,12 @@ class AgentFinder:
     def _may_embed(self) -> bool:
         return self.embedder is not None and self.clock.monotonic() >= self._retry_at
 
-    async def _embedded(self, texts: Sequence[str]) -> list[Vector] | None:
-        """Return the vectors, None without an embedder or for a minute after it failed."""
+    async def _embedded(self, texts: Sequence[str], owner: str | None = None) -> list[Vector] | None:
+        """Return the vectors, kept for `owner`; None without an embedder or for a minute after it failed."""
         if self.embedder is None or not self._may_embed:
             return None
         try:
-            vectors = await self.embedder.embed(texts)
+            vectors = await (self.embedder.embed_and_keep(owner, texts) if owner else self.embedder.embed(texts))
         except StarlingError as error:
             self._failure = f"Agents are found by words only: {error}"
             self._retry_at = self.clock.monotonic() + _RETRY_SECONDS
@@ -124,5 +144,9 @@ def _tool_texts(card: AgentCard) -> Mapping[str, str]:
     return {tool.name: f"{card.server or card.name} {tool.name}: {tool.description}" for tool in card.tools}
 
 
+def _texts_of(card: AgentCard) -> list[str]:
+    return [_card_text(card), *_tool_texts(card).values()]
+
+
 def _texts(roster: Roster) -> list[str]:
-    return [text for card in roster.cards.values() for text in (_card_text(card), *_tool_texts(card).values())]
+    return [text for card in roster.cards.values() for text in _texts_of(card)]

@@ -24,3 +24,11 @@ class Embedder(Protocol):
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """Return the vector of each text, in order. Raises ModelError or ConfigurationError."""
         ...
+
+
+class CachingEmbedder(Embedder, Protocol):
+    """An embedder that can keep vectors of texts that come again, such as those of tools."""
+
+    async def embed_and_keep(self, tenant: str, texts: Sequence[str]) -> list[Vector]:
+        """Return the vector of each text, from the tenant's kept ones where it is known. Raises what `embed` raises."""
+        ...

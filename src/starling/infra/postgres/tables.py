@@ -16,7 +16,7 @@ from sqlalchemy import (
     Text,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB, UUID
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, UUID
 
 metadata = MetaData(
     naming_convention={
@@ -57,6 +57,7 @@ branches = Table(
     Column("arrivals", BigInteger, nullable=False, server_default="0"),  # runs accepted so far
     Column("clarifications", SmallInteger, nullable=False, server_default="0"),
     Column("last_agent", Text),
+    Column("last_agents", ARRAY(Text)),  # those of the last turn's tasks
     _moment("created_at"),
     ForeignKeyConstraint(["tenant", "thread_id"], ["threads.tenant", "threads.id"], ondelete="CASCADE"),
 )
@@ -252,6 +253,16 @@ run_artifacts = Table(  # references to contents; a content without references i
     _moment("created_at"),
     ForeignKeyConstraint(["tenant", "hash"], ["artifacts.tenant", "artifacts.hash"]),
     Index("run_artifacts_content", "tenant", "hash"),
+)
+
+embeddings = Table(  # vectors of texts that come again, such as descriptions of tools
+    "embeddings",
+    metadata,
+    _tenant(),  # `*`: of texts that every tenant sees
+    Column("model", Text, primary_key=True),  # `static` or provider:model
+    Column("hash", Text, primary_key=True),  # of the text
+    Column("vector", LargeBinary, nullable=False),  # 16-bit floats, little-endian
+    _moment("created_at"),
 )
 
 idempotency_keys = Table(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from brain.registry.cards import GENERALIST, AgentCard, Roster
-from brain.retrieval.agent_finder import AgentFinder
+from brain.retrieval.agent_finder import AgentFinder, AgentSearch
 from starling.core.clock import SystemClock
 from starling.core.embeddings import Vector
 from starling.core.errors import LLMConnectionError
@@ -31,6 +31,10 @@ class CountingEmbedder(StaticEmbedder):
     def __post_init__(self) -> None:
         super().__init__()
 
+    async def embed_and_keep(self, tenant: str, texts: Sequence[str]) -> list[Vector]:
+        del tenant
+        return await self.embed(texts)
+
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         self.asked.append(texts)
         if self.away:
@@ -49,20 +53,21 @@ CLOCK = card("clock", "Time and time zones", now="Get the current time", convert
 WEATHER = card("weather", "Forecasts", rain="Probability of rain", wind="Speed of the wind")
 GIT = card("git", "Repositories", log="List the commits", diff="Show the differences")
 ROSTER = Roster({one.name: one for one in (CLOCK, WEATHER, GIT, GENERALIST)})
+SEARCH = AgentSearch("default", ROSTER, ROSTER)
 
 
 async def names(finder: AgentFinder, text: str, candidates: Roster = ROSTER, roster: Roster = ROSTER) -> list[str]:
-    return [agent.name for agent in (await finder.rank(roster, candidates, text, 2)).agents]
+    return [agent.name for agent in (await finder.rank(AgentSearch("default", roster, candidates), text, 2)).agents]
 
 
 async def test_agents_are_found_by_meaning() -> None:
-    finder = AgentFinder(StaticEmbedder(), SystemClock())
+    finder = AgentFinder(CountingEmbedder(), SystemClock())
 
     assert (await names(finder, "Do I need an umbrella, will it be raining?"))[0] == WEATHER.name
 
 
 async def test_without_an_embedder_words_count() -> None:
-    ranking = await AgentFinder(None, SystemClock()).rank(ROSTER, ROSTER, "list commits", 1)
+    ranking = await AgentFinder(None, SystemClock()).rank(SEARCH, "list commits", 1)
 
     assert ([agent.name for agent in ranking.agents], ranking.warning) == ([GIT.name], "")
 
@@ -71,17 +76,17 @@ async def test_only_candidates_and_their_tools_are_found() -> None:
     finder = AgentFinder(None, SystemClock())
     limited = Roster({CLOCK.name: replace(CLOCK, tools=CLOCK.tools[:1]), GENERALIST.name: GENERALIST})
 
-    ranking = await finder.rank(ROSTER, limited, "Convert the time of the rain", 5)
+    ranking = await finder.rank(AgentSearch("default", ROSTER, limited), "Convert the time of the rain", 5)
 
     assert {agent.name: agent.tool for agent in ranking.agents} == {CLOCK.name: "now", GENERALIST.name: ""}
 
 
 async def test_tools_of_an_agent_are_ranked() -> None:
-    finder = AgentFinder(StaticEmbedder(), SystemClock())
+    finder = AgentFinder(CountingEmbedder(), SystemClock())
 
-    assert await finder.rank_tools(ROSTER, WEATHER, "How windy is it?", 1) == ["wind"]
-    assert await finder.rank_tools(ROSTER, replace(WEATHER, tools=WEATHER.tools[:1]), "wind", 5) == ["rain"]
-    assert await finder.rank_tools(ROSTER, GENERALIST, "wind", 5) == []
+    assert await finder.rank_tools(SEARCH, WEATHER, "How windy is it?", 1) == ["wind"]
+    assert await finder.rank_tools(SEARCH, replace(WEATHER, tools=WEATHER.tools[:1]), "wind", 5) == ["rain"]
+    assert await finder.rank_tools(SEARCH, GENERALIST, "wind", 5) == []
 
 
 async def test_index_is_built_once_and_a_new_roster_embeds_only_new_texts() -> None:
@@ -102,11 +107,11 @@ async def test_failing_embedder_is_reported_skipped_for_a_minute_and_asked_again
     clock, embedder = SetClock(), CountingEmbedder(away=True)
     finder = AgentFinder(embedder, clock)
 
-    ranking = await finder.rank(ROSTER, ROSTER, "list commits", 1)
+    ranking = await finder.rank(SEARCH, "list commits", 1)
     await names(finder, "again")
     asked_while_away = len(embedder.asked)
     embedder.away, clock.seconds = False, 61.0
-    later = await finder.rank(ROSTER, ROSTER, "umbrella rain", 1)
+    later = await finder.rank(SEARCH, "umbrella rain", 1)
 
     assert [agent.name for agent in ranking.agents] == [GIT.name]
     assert "it is away" in ranking.warning

@@ -1,0 +1,37 @@
+"""Vectors of texts in Postgres, so that a text is embedded once."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from starling.infra.postgres.engine import Engine, execute_autocommit, fetch_autocommit, translated
+
+_GET: Final = """
+SELECT hash, vector FROM embeddings
+WHERE tenant = %(tenant)s AND model = %(model)s AND hash = ANY(%(hashes)s)"""
+_PUT: Final = """
+WITH stored AS (
+    INSERT INTO embeddings (tenant, model, hash, vector)
+    SELECT %(tenant)s, %(model)s, item.* FROM unnest(%(hashes)s::text[], %(vectors)s::bytea[]) AS item
+    ON CONFLICT DO NOTHING RETURNING 1)
+SELECT count(*) FROM stored"""
+
+
+class EmbeddingRepository:
+    """Reads and stores vectors, as the bytes of 16-bit floats, by tenant, model and the hash of the text."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def get(self, tenant: str, model: str, hashes: Sequence[str]) -> Mapping[str, bytes]:
+        """Return the known vectors by hash. Raises DatabaseUnavailableError."""
+        with translated():
+            rows = await fetch_autocommit(
+                self._engine, _GET, {"tenant": tenant, "model": model, "hashes": list(hashes)}
+            )
+        return {str(key): bytes(vector) for key, vector in rows}
+
+    async def put(self, tenant: str, model: str, vectors: Mapping[str, bytes]) -> None:
+        """Store vectors by hash; known ones stay. Raises DatabaseUnavailableError."""
+        values = {"tenant": tenant, "model": model, "hashes": list(vectors), "vectors": list(vectors.values())}
+        with translated():
+            await execute_autocommit(self._engine, _PUT, values)
