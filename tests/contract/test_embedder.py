@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -60,8 +61,10 @@ async def endpoint(server: EmbeddingServer) -> AsyncGenerator[EndpointEmbedder]:
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     listening = await http_server.start(runner, 0)
     host, port, *_ = runner.addresses[0]
-    async with open_session(trust_env=False) as session:
-        yield EndpointEmbedder("local:small", "small", Endpoint(f"http://{host}:{port}/v1", "key"), session)
+    endpoint = Endpoint(f"http://{host}:{port}/v1", "key")
+    embedder = EndpointEmbedder("local:small", "small", endpoint, partial(open_session, trust_env=False))
+    yield embedder
+    await embedder.close()
     await http_server.stop(runner, listening)
 
 
@@ -128,8 +131,10 @@ async def test_vectors_of_another_size_than_before_are_an_error(
 
 
 async def test_unreachable_endpoint_is_a_connection_error() -> None:
-    async with open_session(trust_env=False) as session:
-        away = EndpointEmbedder("local:small", "small", Endpoint("http://127.0.0.1:9/v1"), session)
+    away = EndpointEmbedder(
+        "local:small", "small", Endpoint("http://127.0.0.1:9/v1"), partial(open_session, trust_env=False)
+    )
 
-        with pytest.raises(LLMConnectionError, match=r"127\.0\.0\.1:9"):
-            await away.embed(["text"])
+    with pytest.raises(LLMConnectionError, match=r"127\.0\.0\.1:9"):
+        await away.embed(["text"])
+    await away.close()

@@ -50,6 +50,19 @@ def test_agent_show_prints_its_definition(workspace: CliWorkspace) -> None:
     )
 
 
+def test_agent_find_prints_the_agents_that_fit_best_with_their_scores(workspace: CliWorkspace) -> None:
+    (workspace.folder / "poet.json").write_text(json.dumps(POET))
+    workspace.json("agent", "create", "poet.json")
+
+    found = workspace.json("agent", "find", "A haiku about a ship")
+    printed = workspace.starling("agent", "find", "A haiku about a ship", "--limit", "1").stdout.splitlines()
+
+    assert (found["total"], found["agents"][0]["name"], found["warning"]) == (3, "poet", "")
+    assert found["agents"][0]["parts"]["meaning_card"] > 0
+    assert printed[0] == "1 of 3 agents"
+    assert printed[-1].startswith("poet\t")
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

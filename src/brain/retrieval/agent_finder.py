@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from brain.registry.cards import AgentCard, Roster
-from brain.retrieval.agent_index import AgentIndex, AgentTexts, Query, RankedAgent
+from brain.retrieval.agent_index import AgentIndex, AgentTexts, Query
+from brain.retrieval.search import AgentSearch, Ranking
 from starling.core.clock import Clock
 from starling.core.embeddings import CachingEmbedder, Vector
 from starling.core.errors import StarlingError
@@ -17,26 +18,6 @@ from starling.core.principal import SHARED
 _INDEXES_KEPT: Final = 8
 _RETRY_SECONDS: Final = 60.0  # after the embedder failed
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """The agents that fit best, best first; `warning` says why vectors weren't used, where they should have been."""
-
-    agents: Sequence[RankedAgent]
-    warning: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentSearch:
-    """What a search is made in: `roster` is all that a tenant sees of an epoch, its index is kept for later searches.
-
-    `candidates` are the agents and tools that may be found.
-    """
-
-    tenant: str
-    roster: Roster
-    candidates: Roster
 
 
 @dataclass(slots=True)
@@ -69,6 +50,11 @@ class AgentFinder:
         """Return the names of those tools of an agent that fit `text` best."""
         index, query = await self._index(search), await self._query(text)
         return await asyncio.to_thread(index.rank_tools, query, card.name, {tool.name for tool in card.tools}, limit)
+
+    async def close(self) -> None:
+        """Close connections to the embedder."""
+        if self.embedder:
+            await self.embedder.close()
 
     async def _query(self, text: str) -> Query:
         vectors = await self._embedded([text])

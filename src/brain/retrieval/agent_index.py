@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from brain.retrieval.search import RankedAgent
 from brain.retrieval.sparse_index import FeatureCounts, Floats, SparseIndex
 from brain.retrieval.text_features import character_features, content_words, word_features
 from starling.core.embeddings import Vector
@@ -36,19 +37,6 @@ class Query:
     def of(cls, text: str, vector: Vector | None = None) -> "Query":
         words = content_words(text)
         return cls(FeatureCounts.of(word_features(words)), FeatureCounts.of(character_features(words)), vector)
-
-
-@dataclass(frozen=True, slots=True)
-class RankedAgent:
-    """An agent with its score: the weighted sum of `parts`, each the z-score of one similarity among all candidates.
-
-    `tool` is the tool that fits best, empty for an agent without tools.
-    """
-
-    name: str
-    score: float
-    parts: Mapping[str, float]
-    tool: str
 
 
 @dataclass(frozen=True, slots=True)

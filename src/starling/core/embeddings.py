@@ -25,6 +25,10 @@ class Embedder(Protocol):
         """Return the vector of each text, in order. Raises ModelError or ConfigurationError."""
         ...
 
+    async def close(self) -> None:
+        """Close connections."""
+        ...
+
 
 class CachingEmbedder(Embedder, Protocol):
     """An embedder that can keep vectors of texts that come again, such as those of tools."""

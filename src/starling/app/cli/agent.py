@@ -1,7 +1,7 @@
 """`starling agent`: create, list, show and archive custom agents."""
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import shorten
@@ -14,7 +14,7 @@ from starling.app.cli.command_settings import settings_of
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import print_json, print_line, print_table
 from starling.app.container.admin import open_admin
-from starling.app.registry.agents import Agent, AgentService, Version
+from starling.app.registry.agents import Agent, AgentMatch, AgentService, Version
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
@@ -87,6 +87,28 @@ def list_agents(context: typer.Context, tenant: _Tenant = DEFAULT_TENANT, as_jso
 
 
 @app.command()
+def find(
+    context: typer.Context,
+    text: Annotated[str, typer.Argument(help="What an agent is needed for.")],
+    limit: Annotated[int, typer.Option(min=1, max=200, help="How many agents are shown.")] = 12,
+    tenant: _Tenant = DEFAULT_TENANT,
+    as_json: _Json = False,
+) -> None:
+    """Find the agents that fit a text best, with the parts of their scores."""
+    found = _with(context, lambda agents: agents.find(_owner(tenant), text, limit))
+    if as_json:
+        print_json(asdict(found))
+        return
+    if found.warning:
+        typer.echo(f"warning: {found.warning}", err=True)
+    print_line(f"{len(found.agents)} of {found.total} agents")
+    if found.agents:
+        names = list(found.agents[0].parts)
+        header = ("NAME", "SCORE", *(name.replace("_", " ").upper() for name in names), "BEST TOOL")
+        print_table(header, [_score_cells(one, names) for one in found.agents])
+
+
+@app.command()
 def show(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="The agent.")],
@@ -120,6 +142,10 @@ def archive(
         print_json(asdict(gone))
     else:
         print_line(f"{gone.name} is archived from epoch {gone.epoch} on.")
+
+
+def _score_cells(match: AgentMatch, parts: Sequence[str]) -> tuple[str, ...]:
+    return match.name, f"{match.score:.2f}", *(f"{match.parts[part]:.2f}" for part in parts), match.tool
 
 
 def _with[T](context: typer.Context, do: Callable[[AgentService], Awaitable[T]]) -> T:

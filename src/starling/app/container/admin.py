@@ -9,6 +9,7 @@ from brain.registry.custom_agents.repository import AgentRepository
 from brain.registry.custom_agents.service import CustomAgents
 from brain.registry.repository import EpochRepository
 from brain.registry.service import Registry
+from brain.retrieval.search import AgentRanker, DeferredAgentRanker
 from mcp_gateway.repository import ServerRepository
 from starling.app.access.keys import KeyService
 from starling.app.access.switch_targets import SwitchTargets
@@ -40,6 +41,7 @@ _CONNECTIONS = 2
 class AdminServices:
     """What admin commands and routes share."""
 
+    agent_ranker: AgentRanker
     agents: AgentService
     artifacts: ArtifactStore
     documents: RunDocuments
@@ -71,7 +73,9 @@ async def open_admin(settings: Settings, *, statement_seconds: float | None = No
     engine = open_engine(database.url, limits)
     try:
         async with open_broadcast(database.direct_url) as broadcast:
-            yield build_admin(engine, RunReader(engine, broadcast), settings)
+            admin = build_admin(engine, RunReader(engine, broadcast), settings)
+            yield admin
+            await admin.agent_ranker.close()
     finally:
         await engine.dispose()
 
@@ -80,11 +84,12 @@ def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminS
     """Return the services over an engine."""
     agents, epochs, servers = AgentRepository(engine), EpochRepository(engine), ServerRepository(engine)
     keys, listing, limits = KeyRepository(engine), RunListing(engine), settings.limits
-    rosters = Registry(epochs, CustomAgents(agents))
+    rosters, ranker = Registry(epochs, CustomAgents(agents)), _agent_ranker(settings, engine)
     artifacts = PostgresArtifacts(engine, Quota(limits.artifact_bytes, limits.tenant_artifact_bytes))
     interrupts, ledger = InterruptReader(engine), LedgerReader(engine)
     return AdminServices(
-        agents=AgentService(epochs, agents, servers, rosters, partial(check_model, settings=settings)),
+        agent_ranker=ranker,
+        agents=AgentService(epochs, agents, servers, rosters, ranker, partial(check_model, settings=settings)),
         artifacts=artifacts,
         documents=RunDocuments(reader, listing, ledger, interrupts, artifacts),
         epochs=epochs,
@@ -100,3 +105,12 @@ def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminS
         switch_targets=SwitchTargets(epochs, keys, listing),
         switches=SwitchRepository(engine),
     )
+
+
+def _agent_ranker(settings: Settings, engine: Engine) -> AgentRanker:
+    def build() -> AgentRanker:
+        from starling.app.container.agent_search import build_agent_finder  # noqa: PLC0415 - imports numpy
+
+        return build_agent_finder(settings, engine)
+
+    return DeferredAgentRanker(build)

@@ -81,7 +81,9 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
         terminator = RunTerminator(engine, broadcast, reader, RunFinalizer(runs, SystemClock()))
         cancellation = RunCancellation(TerminationRepository(engine), terminator)
         admin = build_admin(engine, reader, settings)
+        stack.push_async_callback(admin.agent_ranker.close)
         yield Services(
+            agent_ranker=admin.agent_ranker,
             agents=admin.agents,
             artifacts=admin.artifacts,
             documents=admin.documents,

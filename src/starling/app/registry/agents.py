@@ -1,8 +1,8 @@
 """Lists the agents of a tenant; creates and archives custom agents."""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
@@ -16,6 +16,7 @@ from brain.registry.custom_agents.validation import checked, granted
 from brain.registry.manifest import AgentPin, Manifest
 from brain.registry.repository import Activation, EpochRepository
 from brain.registry.service import Registry, with_servers
+from brain.retrieval.search import AgentRanker, AgentSearch, RankedAgent
 from mcp_gateway.repository import ServerRepository
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
@@ -66,6 +67,28 @@ class AgentList:
     agents: tuple[Agent, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentMatch(Agent):
+    """An agent that fits a text: its score, the sum of `parts`, and the `tool` that fits best."""
+
+    score: float
+    parts: Mapping[str, float]
+    tool: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentMatches:
+    """The agents of the active epoch that fit a text, best first, out of `total`.
+
+    `warning` says why they were found by words alone, where they should not have been.
+    """
+
+    epoch: int
+    total: int
+    agents: tuple[AgentMatch, ...]
+    warning: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class CreatedAgent:
     """A stored configuration: its version, and the first epoch that has it.
@@ -96,6 +119,7 @@ class AgentService:
     agents: AgentRepository
     servers: ServerRepository
     rosters: Registry
+    ranker: AgentRanker
     check_model: Callable[[str], None]
 
     async def create(self, maker: Principal, config: LLMAgentConfig, actor: Actor) -> CreatedAgent:
@@ -141,6 +165,17 @@ class AgentService:
         roster = await self._roster(number, caller)
         found = sorted((_agent(card) for card in roster.cards.values()), key=attrgetter("kind", "name"))
         return AgentList(epoch=number, agents=tuple(found))
+
+    async def find(self, caller: Principal, text: str, limit: int) -> AgentMatches:
+        """Return the agents that a run of the caller could use now and that fit `text` best, best first."""
+        number = await self.epochs.active_number()
+        if number is None:
+            return AgentMatches(epoch=0, total=0, agents=())
+        candidates = await self._roster(number, caller)
+        search = AgentSearch(caller.tenant, await self.rosters.roster(number, caller.tenant), candidates)
+        ranking = await self.ranker.rank(search, text, limit)
+        found = tuple(_match(candidates.cards[ranked.name], ranked) for ranked in ranking.agents)
+        return AgentMatches(epoch=number, total=len(candidates.cards), agents=found, warning=ranking.warning)
 
     async def show(self, caller: Principal, name: str) -> AgentHistory:
         """Return an agent with its versions, an archived one too. Raises NotFoundError."""
@@ -200,6 +235,10 @@ def _agent(card: AgentCard) -> Agent:
         tools=tuple(tool.full_name for tool in card.tools),
         version=card.config.hash if card.config else None,
     )
+
+
+def _match(card: AgentCard, ranked: RankedAgent) -> AgentMatch:
+    return AgentMatch(**asdict(_agent(card)), score=ranked.score, parts=ranked.parts, tool=ranked.tool)
 
 
 def _version(stored: AgentVersion, agent: Agent) -> Version:

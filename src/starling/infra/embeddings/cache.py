@@ -32,6 +32,9 @@ class PostgresCachingEmbedder(CachingEmbedder):
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         return await self._embedder.embed(texts)
 
+    async def close(self) -> None:
+        await self._embedder.close()
+
     async def embed_and_keep(self, tenant: str, texts: Sequence[str]) -> list[Vector]:
         hashes = {text: digest(text) for text in texts}
         known = await self._known(tenant, list(hashes.values()))

@@ -47,3 +47,6 @@ class LangChainEmbedder:
             raise LLMInvalidResponse(self.name, f"{len(texts)} texts got {len(vectors)} vectors.")
         self.dimensions = len(vectors[0]) if vectors else self.dimensions
         return vectors
+
+    async def close(self) -> None:
+        """Do nothing: the provider's package keeps its connections to itself."""

@@ -1,7 +1,7 @@
 """Embeddings of OpenAI-compatible endpoints: OpenAI, Ollama, vLLM and any other of `STARLING_PROVIDERS`."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import aiohttp
@@ -21,13 +21,19 @@ _SECONDS: Final = 30.0
 
 
 class EndpointEmbedder:
-    """One embedding model behind an endpoint; `/embeddings` is appended to the base URL."""
+    """One embedding model behind an endpoint; `/embeddings` is appended to the base URL.
 
-    def __init__(self, name: str, model: str, endpoint: Endpoint, session: aiohttp.ClientSession) -> None:
+    `open_session` opens the HTTP session, once it is needed.
+    """
+
+    def __init__(
+        self, name: str, model: str, endpoint: Endpoint, open_session: Callable[[], aiohttp.ClientSession]
+    ) -> None:
         self.name = name
         self.dimensions = 0
         self._model = model
-        self._session = session
+        self._open_session = open_session
+        self._session: aiohttp.ClientSession | None = None
         self._url = URL(f"{endpoint.base_url.rstrip('/')}/embeddings")
         self._headers = {"Content-Type": "application/json"}
         if endpoint.api_key:
@@ -38,7 +44,13 @@ class EndpointEmbedder:
         parts = [texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH)]
         return [vector for part in parts for vector in await self._part(part)]
 
+    async def close(self) -> None:
+        """Close the HTTP session."""
+        if self._session:
+            await self._session.close()
+
     async def _part(self, texts: Sequence[str]) -> list[Vector]:
+        self._session = self._session or self._open_session()
         body = orjson.dumps({"model": self._model, "input": [text or " " for text in texts]})
         try:
             async with (

@@ -40,6 +40,9 @@ class StaticEmbedder:
         """Return the vector of each text. Raises ConfigurationError if the package's files are missing."""
         return await asyncio.to_thread(self._embed, texts)
 
+    async def close(self) -> None:
+        """Do nothing: there are no connections."""
+
     def _embed(self, texts: Sequence[str]) -> list[Vector]:
         with self._loading:
             model = self._model

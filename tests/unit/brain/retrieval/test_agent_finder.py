@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from brain.registry.cards import GENERALIST, AgentCard, Roster
-from brain.retrieval.agent_finder import AgentFinder, AgentSearch
+from brain.retrieval.agent_finder import AgentFinder
+from brain.retrieval.search import AgentSearch
 from starling.core.clock import SystemClock
 from starling.core.embeddings import Vector
 from starling.core.errors import LLMConnectionError

@@ -3,7 +3,8 @@
 from array import array
 from collections.abc import Mapping
 
-from brain.retrieval.agent_index import AgentIndex, AgentTexts, Query, RankedAgent
+from brain.retrieval.agent_index import AgentIndex, AgentTexts, Query
+from brain.retrieval.search import RankedAgent
 from starling.core.embeddings import Vector
 
 AGENTS = (

@@ -1,9 +1,9 @@
 """Agents: all that runs can use, and those that the tenant makes itself."""
 
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict
 
 from brain.registry.cards import AgentKind
@@ -86,15 +86,32 @@ class AgentHistory(BaseModel):
     versions: tuple[Version, ...]
 
 
+class FoundAgent(Agent):
+    """An agent that fits a query: its score, the sum of `parts`, and the `tool` that fits best.
+
+    Each part is the weighted z-score of one similarity among all agents: of words, of characters within words and,
+    where vectors are used, of meaning; each with the whole card and with the best tool.
+    """
+
+    score: float
+    parts: dict[str, float]
+    tool: str
+
+
 class Agents(BaseModel):
-    """All agents of a tenant in the active epoch."""
+    """All agents of a tenant in the active epoch, or those that fit a query, best first, out of `total`.
+
+    `warning` says why a query was answered by words alone.
+    """
 
     model_config = ConfigDict(
         frozen=True, from_attributes=True, json_schema_extra={"examples": [{"epoch": 4, "agents": [_EXAMPLE]}]}
     )
 
     epoch: int
-    agents: tuple[Agent, ...]
+    agents: tuple[FoundAgent | Agent, ...]
+    total: int | None = None
+    warning: str = ""
 
 
 class Created(BaseModel):
@@ -137,10 +154,21 @@ class Archived(BaseModel):
     epoch: int
 
 
-@router.get("", summary="List the agents")
-async def list_agents(services: FromServices, caller: Caller) -> Agents:
-    """List what runs that are accepted now can use: specialists, builtins and your own agents, with their states."""
-    return Agents.model_validate(await services.agents.list(caller))
+@router.get("", summary="List or find agents", responses={422: {"model": Problem}})
+async def list_agents(
+    services: FromServices,
+    caller: Caller,
+    query: Annotated[
+        str | None, Query(min_length=1, max_length=10_000, description="What an agent is needed for")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=200, description="How many agents fit the query best")] = 12,
+) -> Agents:
+    """List what runs that are accepted now can use: specialists, builtins and your own agents, with their states.
+
+    With `query`, list those that fit it best, with their scores.
+    """
+    found = await (services.agents.list(caller) if query is None else services.agents.find(caller, query, limit))
+    return Agents.model_validate(found)
 
 
 @router.post("", status_code=201, summary="Create an agent", responses={422: {"model": Problem}})

@@ -1,0 +1,32 @@
+"""Agents over HTTP: found by a query, with the scores that rank them."""
+
+import pytest
+
+from tests.integration.http.conftest import LiveApi
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_query_lists_the_agents_that_fit_best_with_their_scores(api: LiveApi) -> None:
+    async with api.client.get("/v1/agents", params={"query": "How full is the disk?", "limit": "2"}) as response:
+        found = await response.json()
+
+    best, second = found["agents"]
+    assert (response.status, found["total"], found["warning"]) == (200, 4, "")
+    assert (best["name"], best["tool"], best["state"]) == ("mcp_agent_system_health", "disk", "ready")
+    assert best["score"] == pytest.approx(sum(best["parts"].values()), abs=1e-3)
+    assert best["score"] > second["score"]
+
+
+async def test_list_without_a_query_has_no_scores(api: LiveApi) -> None:
+    async with api.client.get("/v1/agents") as response:
+        listed = await response.json()
+
+    assert {agent["name"] for agent in listed["agents"]} >= {"mcp_agent_system_health", "generalist", "coder"}
+    assert all("score" not in agent for agent in listed["agents"])
+
+
+@pytest.mark.parametrize("wrong", [{"query": ""}, {"query": "disk", "limit": "0"}, {"query": "disk", "limit": "201"}])
+async def test_query_out_of_range_is_refused(api: LiveApi, wrong: dict[str, str]) -> None:
+    async with api.client.get("/v1/agents", params=wrong) as response:
+        assert response.status == 422
