@@ -85,21 +85,24 @@ async def test_where_all_is_well_it_says_what_it_saw(database_url: str, tmp_path
     assert "with pgvector 0." in findings["postgres"].message
     assert "scripted:small answered in" in findings["model coding"].message
     assert findings["server well"].message == "It lists 1 tools."
+    assert "static made a vector of 256 numbers" in findings["embeddings"].message
 
 
 async def test_what_is_broken_is_named_with_a_remedy(database_url: str, tmp_path: Path) -> None:
     nobody = f"http://user:canary@127.0.0.1:{free_port()}"
     async with ModelServer(refuses) as model, collector(401) as url:
         given = settings(
-            database_url, tmp_path, model, {"gone": MISSING}, otlp_endpoint=url, context_service_url=nobody
-        )
+            database_url, tmp_path, model, {"gone": MISSING}, otlp_endpoint=url, context_service_url=nobody,
+            embeddings="ollama:none", ollama_base_url=f"http://127.0.0.1:{free_port()}",
+        )  # fmt: skip
         findings = await found(given)
 
     wrong = {subject: finding for subject, finding in findings.items() if finding.state != "ok"}
     assert wrong.keys() == {
-        "model router", "model reasoning", "model coding", "server gone", "traces", "context service",
+        "model router", "model reasoning", "model coding", "server gone", "traces", "context service", "embeddings",
     }  # fmt: skip
-    assert wrong["traces"].state == "warning"
+    assert wrong["traces"].state == wrong["embeddings"].state == "warning"
+    assert "agents are found by words only" in wrong["embeddings"].message
     assert "who are you?" in wrong["model router"].message
     assert "'no-such-program' was not found" in wrong["server gone"].message
     assert all(finding.remedy for finding in wrong.values())

@@ -7,6 +7,7 @@ from starling.app.doctor import (
     clock_skew,
     database,
     disk_space,
+    embeddings,
     external_services,
     mcp_servers,
     model_endpoints,
@@ -23,6 +24,7 @@ _CHECKS: Mapping[str, Check] = {
     "postgres": database.check,
     "clock": clock_skew.check,
     "models": model_endpoints.check,
+    "embeddings": embeddings.check,
     "services": external_services.check,
 }
 
