@@ -2,12 +2,15 @@
 
 import json
 import re
+from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from mcp_gateway.json_comments import without_comments
 from starling.core.errors import ConfigurationError
 from starling.core.json import Json, JsonObject, digest, storable
 from starling.core.tool_calls import ApprovalPolicy, Effect
@@ -177,11 +180,11 @@ def parse_config(text: str, source: str) -> McpConfig:
 
 def _json_of(text: str, source: str) -> Json:
     try:
-        return json.loads(text, object_pairs_hook=_without_duplicates)
+        return json.loads(without_comments(text), object_pairs_hook=_without_duplicates)
     except json.JSONDecodeError as error:
         raise ConfigurationError(
             f"{source} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}.",
-            "Correct the file; comments and trailing commas aren't allowed in JSON.",
+            "Correct the file at that place.",
         ) from None
     except _NameUsedTwiceError as error:
         raise ConfigurationError(f"{source} is wrong: {error}.", "Give each its own name.") from None
@@ -205,8 +208,10 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _servers_in(document: Json, source: str) -> dict[str, Any]:
     servers = document.get("mcpServers") if isinstance(document, dict) else None
     if not isinstance(servers, dict):
+        keys = document if isinstance(document, dict) and "mcpServers" not in document else {}
+        meant = _did_you_mean("mcpServers", keys).rstrip("?")
         raise ConfigurationError(
-            f"{source} is wrong: mcpServers: must be an object with one entry for each server.",
+            f"{source} is wrong: mcpServers: must be an object with one entry for each server{meant}.",
             f"It has to look like {_EXAMPLE}.",
         )
     return servers
@@ -218,16 +223,32 @@ def _validated(name: str, document: object) -> tuple[ServerConfig | None, list[s
     try:
         config = server_of(document)
     except ValueError as error:
-        return None, faults + _faults(error)
+        return None, faults + _faults(error, document)
     if storable(config.document) != config.document:
         faults.append(": a text in it has a NUL or half a surrogate pair, or a number is too large")
     return None if faults else config, faults
 
 
-def _faults(error: ValueError) -> list[str]:
+def _faults(error: ValueError, document: object) -> list[str]:
     if not isinstance(error, ValidationError):
         return [f": {error}"]
-    return [f"{_path_text(fault['loc'])}: {fault_text(fault, 'key')}" for fault in error.errors()]
+    return [
+        f"{_path_text(fault['loc'])}: {fault_text(fault, 'key')}{_meant(fault['loc'], fault['type'], document)}"
+        for fault in error.errors()
+    ]
+
+
+def _meant(location: tuple[int | str, ...], fault: str, document: object) -> str:
+    """Return which key was probably meant where one is missing."""
+    if fault != "missing" or len(location) != 1 or not isinstance(document, dict):
+        return ""
+    return _did_you_mean(str(location[0]), cast("Mapping[str, Any]", document))
+
+
+def _did_you_mean(key: str, document: Mapping[str, Any]) -> str:
+    near = get_close_matches(key.lower(), {name.lower(): name for name in document}, n=1)
+    found = next((name for name in document if near and name.lower() == near[0]), None)
+    return f"; did you mean {key} instead of {found}?" if found else ""
 
 
 def _path_text(location: tuple[int | str, ...]) -> str:

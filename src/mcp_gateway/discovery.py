@@ -1,5 +1,6 @@
 """Lists the tools of a server and checks everything that it sends."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -16,6 +17,7 @@ from starling.core.json import JsonObject, canonical, digest, storable, storable
 MAX_PAGES: Final = 100
 MAX_TOOLS: Final = 2_000
 MAX_CHARS: Final = 4 * 2**20  # of all definitions together
+_SENTENCE = re.compile(r"(?<=[.!?])\s|\n\n")
 _DESCRIPTION_CHARS = 300
 _REMEDY = "Report it to the server's author, or take the server out of the configuration."
 
@@ -53,7 +55,7 @@ async def list_server(session: Session) -> Listed:
     kept, left_out = _sorted_out(session, documents)
     if left_out and not kept:
         raise _odd(session, f"none of its tools can be used: {'; '.join(left_out)}")
-    return Listed(_description(session), kept, tuple(left_out))
+    return Listed(_description(session, kept), kept, tuple(left_out))
 
 
 def definition_hash(definition: JsonObject) -> str:
@@ -107,14 +109,26 @@ def _fault(document: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _description(session: Session) -> str:
-    """Return the first paragraph of the server's instructions, else its title or name."""
+def _description(session: Session, tools: Mapping[str, JsonObject]) -> str:
+    """Return the first paragraph of the server's instructions, else its title or name and what its tools say."""
     if session.info is None:
         return ""
     paragraph = (session.info.instructions or "").strip().split("\n\n")[0]
-    text = " ".join(paragraph.split()) or session.info.serverInfo.title or session.info.serverInfo.name
+    title = session.info.serverInfo.title or session.info.serverInfo.name
+    text = " ".join(paragraph.split()) or described_by_tools(title, tools)
     text = text if len(text) <= _DESCRIPTION_CHARS else text[:_DESCRIPTION_CHARS].rsplit(" ", 1)[0] + " …"
     return str(storable(text))
+
+
+def described_by_tools(title: str, tools: Mapping[str, JsonObject]) -> str:
+    """Return the title and the first sentence of each tool's description, or its name in words."""
+    said = (str(definition.get("description") or "").strip() for definition in tools.values())
+    sentences = [
+        " ".join(_SENTENCE.split(text, maxsplit=1)[0].split()).rstrip(".")
+        or " ".join(name.replace("-", "_").split("_"))
+        for name, text in zip(tools, said, strict=True)
+    ]
+    return f"{title}: {'; '.join(sentences)}" if sentences else title
 
 
 def _odd(session: Session, reason: str) -> ServerUnavailableError:

@@ -342,9 +342,9 @@ def _refusal(row: LedgerRow, earlier: LedgerRow) -> ToolOutcome:
 
 def _interrupt(call: ToolCall, row: LedgerRow) -> InterruptRequest:
     """Return the question about a call in doubt, a new one for each time that the call left."""
-    when = f"at {row.dispatched_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, " if row.dispatched_at else ""
+    when = f"at {row.dispatched_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC " if row.dispatched_at else ""
     message = (
-        f"{call.tool.full_name} was called {when}in life {row.fence} of the run, with the key {row.sent_key}."
+        f"{call.tool.full_name} was called {when}by process {row.fence} of the run, with the key {row.sent_key}."
         f" {_stored(row).text} Say `done`, with its result if you know it; `not_done`, and it is called with the same"
         " key; or `give_up`, and the task fails."
     )

@@ -130,7 +130,7 @@ async def test_an_unsafe_call_is_in_doubt_and_says_what_is_known(
     assert (record.status, row.state, row.settled) == ("waiting", "in_doubt", False)
     assert question.kind == "in_doubt"
     assert asked_about(question) == ("effects.charge", "a")
-    assert all(known in question.message for known in (row.key, "life 1 of the run", "effects.charge"))
+    assert all(known in question.message for known in (row.key, "process 1 of the run", "effects.charge"))
     assert effects.done() == ["charge a"]
 
 
@@ -199,7 +199,7 @@ async def test_a_call_that_is_cut_off_again_is_asked_about_again(
     await answer_interrupts(platform, key, resolution="done")
     stream = await platform.finish(key)
 
-    assert "life 3 of the run" in question.message
+    assert "process 3 of the run" in question.message
     assert stream.status == "succeeded"
     assert len(stream.of("in_doubt")) == 2
     assert len(effects.lines("arrived")) == 2

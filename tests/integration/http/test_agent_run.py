@@ -103,6 +103,24 @@ async def test_a_part_that_needs_a_broken_server_is_named_in_the_answer(api: Liv
     assert broken["remedy"]
 
 
+@pytest.mark.parametrize(
+    ("accept", "kind", "words"),
+    [
+        ("text/html,*/*", "text/html", "This platform is <b>ready</b>"),
+        ("*/*", "application/json", '"state":"ready"'),
+    ],
+)
+async def test_start_page_says_what_answers_and_where_to_go(api: LiveApi, accept: str, kind: str, words: str) -> None:
+    async with api.client.get("/", headers={"Accept": accept}) as response:
+        text = await response.text()
+
+    assert response.status == 200
+    assert response.content_type == kind
+    assert words in text
+    assert "/docs" in text
+    assert "epoch" not in text
+
+
 async def test_health_answers(api: LiveApi) -> None:
     async with api.client.get("/health") as response:
         assert await response.json() == {"status": "ok"}

@@ -79,7 +79,7 @@ def test_effects_come_from_the_admin_and_default_to_unsafe() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"mcpServers": {\n  "a": {"command": "x",}\n}}', "line 2, column 24"),
+        ('{"mcpServers": {\n  "a": {"command": "x" 1}\n}}', "line 2, column 24"),
         ("[]", "mcpServers: must be an object"),
         ('{"servers": {}}', "mcpServers: must be an object"),
         ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "'a' is used twice"),

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from starling.app.cli.command_settings import settings_of
 from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.terminal.moments import moment
 from starling.app.cli.terminal.output import print_json, print_line, print_table
 from starling.app.container.admin import open_admin
 from starling.app.registry.agents import Agent, AgentMatch, AgentService, Version
@@ -124,7 +125,7 @@ def show(
         if value:
             print_line(f"{field:<12} {value}")
     for version in found.versions:
-        print_line(f"\nversion {version.version[:_HASH_CHARS]} of {version.created_at:%Y-%m-%d %H:%M:%S}"
+        print_line(f"\nversion {version.version[:_HASH_CHARS]} of {moment(version.created_at)}"
             f"{', active' if version.active else ''}")  # fmt: skip
         print_json(version.config.model_dump(mode="json", exclude_defaults=True))
 

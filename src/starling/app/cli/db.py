@@ -1,6 +1,5 @@
 """`starling db`: migrate the schema, prune old rows."""
 
-from datetime import UTC
 from typing import Annotated
 
 import typer
@@ -8,6 +7,7 @@ import typer
 from starling.app.cli.command_settings import settings_of
 from starling.app.cli.durations import parse_duration
 from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.terminal.moments import moment
 from starling.app.cli.terminal.output import print_json, print_line, print_table, progress
 from starling.app.container.admin import open_admin
 from starling.app.runtime.database import find_database
@@ -89,4 +89,4 @@ def _why_nothing(forgotten: RetentionReport) -> str:
 
 
 def _moment(forgotten: RetentionReport) -> str:
-    return f"{forgotten.before.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    return moment(forgotten.before)

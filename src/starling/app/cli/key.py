@@ -1,7 +1,6 @@
 """`starling key`: create, list and revoke API keys."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -11,8 +10,11 @@ from starling.app.access.keys import KeySpec
 from starling.app.cli.command_settings import settings_of
 from starling.app.cli.durations import parse_duration
 from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.terminal.moments import moment
 from starling.app.cli.terminal.output import diagnostics, print_json, print_line, print_table, write
+from starling.app.cli.terminal.short_ids import short_ids
 from starling.app.container.admin import open_admin
+from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT, Grant, Scope
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor
@@ -20,6 +22,7 @@ from starling.infra.postgres.keys import StoredKey
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
+_SHORTEST = 4  # characters of the end of an id
 _COLUMNS = ("KEY", "TENANT", "NAME", "STATE", "SCOPES", "REACHES", "EXPIRES", "LAST USED")
 
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -48,7 +51,7 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
     ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Create a key and print it. It cannot be shown again."""
+    """Create a key and print it, alone on standard output. It cannot be shown again."""
     grant = Grant(frozenset(server or ()), frozenset(tool or ())) if server or tool else None
     lifetime = parse_duration(expires) if expires is not None else None
     spec = KeySpec(name, tenant, frozenset(scope or [Scope.RUN]), grant, lifetime)
@@ -59,14 +62,16 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
         print_json(_document(row) | {"key": key})
         return
     print_line(key)
-    print_line(f"This is {row.name}'s key, for the tenant {row.tenant}. Keep it now: it can't be shown again.")
-    print_line(f"`starling key revoke {row.id}` ends it.")
+    write(diagnostics(), f"This is {row.name}'s key, for the tenant {row.tenant}. Keep it: it can't be shown again.\n")
+    write(diagnostics(), f"`starling key revoke {row.id}` ends it.\n")
 
 
 @app.command("list")
 def list_keys(
     context: typer.Context,
     tenant: Annotated[str | None, typer.Option(help="Keys of this tenant only.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Show whole ids.")] = False,
+    utc: Annotated[bool, typer.Option("--utc", help="Show times in UTC instead of the local time zone.")] = False,
     as_json: _Json = False,
 ) -> None:
     """List keys, oldest first, also revoked and expired ones."""
@@ -74,7 +79,9 @@ def list_keys(
     if as_json:
         print_json([_document(row) for row in rows])
     elif rows:
-        print_table(_COLUMNS, map(_cells, rows))
+        ids = [row.id for row in rows]
+        shown = ids if full else short_ids(ids)
+        print_table(_COLUMNS, [_cells(row, each, utc=utc) for row, each in zip(rows, shown, strict=True)])
     else:
         print_line("There are no keys. `starling key create NAME` makes one.")
 
@@ -82,7 +89,7 @@ def list_keys(
 @app.command()
 def revoke(
     context: typer.Context,
-    key: Annotated[str, typer.Argument(metavar="ID", help="The key's id.")],
+    key: Annotated[str, typer.Argument(metavar="ID", help="The key's id, or at least 4 characters of its end.")],
     as_json: _Json = False,
 ) -> None:
     """Revoke a key: new calls are refused, and its open streams end within seconds."""
@@ -114,7 +121,17 @@ async def _list(settings: Settings, tenant: str | None) -> Sequence[StoredKey]:
 
 async def _revoke(settings: Settings, key: str) -> StoredKey:
     async with open_admin(settings) as admin:
-        return await admin.keys.revoke(key, Actor.local("cli"))
+        ids = [row.id for row in await admin.keys.every(None)]
+        return await admin.keys.revoke(_id_ending_in(ids, key), Actor.local("cli"))
+
+
+def _id_ending_in(ids: Sequence[str], ending: str) -> str:
+    """Return the only id with this ending; `ending` itself where there is none, or it is too short for one."""
+    digits = ending.removeprefix("…").replace("-", "").lower()
+    found = [each for each in ids if len(digits) >= _SHORTEST and each.replace("-", "").endswith(digits)]
+    if len(found) > 1:
+        raise InvalidRequestError(f"The ids of {len(found)} keys end in {ending}: {', '.join(found)}.", "Write more.")
+    return found[0] if found else ending
 
 
 def _document(row: StoredKey) -> dict[str, Any]:
@@ -131,11 +148,8 @@ def _document(row: StoredKey) -> dict[str, Any]:
     }
 
 
-def _cells(row: StoredKey) -> tuple[str, ...]:
+def _cells(row: StoredKey, shown: str, *, utc: bool) -> tuple[str, ...]:
     reaches = ", ".join([*sorted(row.grant.servers), *sorted(row.grant.tools)]) if row.grant else "everything"
     scopes = ", ".join(sorted(row.scopes))
-    return row.id, row.tenant, row.name, row.state, scopes, reaches, _day(row.expires_at), _day(row.last_used_at)
-
-
-def _day(moment: datetime | None) -> str:
-    return moment.astimezone().strftime("%Y-%m-%d %H:%M") if moment else "never"
+    times = [moment(each, utc=utc) if each else "never" for each in (row.expires_at, row.last_used_at)]
+    return shown, row.tenant, row.name, row.state, scopes, reaches, *times

@@ -13,6 +13,7 @@ from brain.registry.repository import EpochRecord
 from mcp_gateway.config import McpConfig, read_config
 from starling.app.cli.command_settings import settings_of, with_servers_found_here
 from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.terminal.moments import moment
 from starling.app.cli.terminal.output import print_json, print_line, print_table, progress
 from starling.app.container.services import Services, open_services
 from starling.app.registry.service import Report
@@ -41,6 +42,7 @@ def root() -> None:
 def list_epochs(
     context: typer.Context,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, newest first.")] = 20,
+    utc: Annotated[bool, typer.Option("--utc", help="Show times in UTC instead of the local time zone.")] = False,
     as_json: _AsJson = False,
 ) -> None:
     """List the epochs: who made each and when, what changed, and how many runs use it."""
@@ -48,7 +50,9 @@ def list_epochs(
     if as_json:
         print_json([_document(record) for record in found])
     elif found:
-        print_table(("EPOCH", "STATE", "MADE", "BY", "RUNS", "WHAT CHANGED"), [_cells(record) for record in found])
+        print_table(
+            ("EPOCH", "STATE", "MADE", "BY", "RUNS", "WHAT CHANGED"), [_cells(record, utc=utc) for record in found]
+        )
     else:
         print_line("There is no epoch yet. `starling up` or `starling registry reload` makes one.")
 
@@ -157,9 +161,9 @@ def _document(record: EpochRecord) -> dict[str, Any]:
     return asdict(record) | {"changes": record.changes.model_dump(mode="json")}
 
 
-def _cells(record: EpochRecord) -> Sequence[str]:
+def _cells(record: EpochRecord, *, utc: bool) -> Sequence[str]:
     state = "active" if record.active else "closed" if record.closed_at else "held" if record.runs else "open"
-    made = f"{record.created_at:%Y-%m-%d %H:%M:%S}"
+    made = moment(record.created_at, utc=utc)
     what = ", ".join(_briefly(record.changes))
     return str(record.number), state, made, f"{record.actor}, {record.origin}", str(record.runs), what
 

@@ -22,6 +22,7 @@ _EXIT_CODES = {
     "api_unavailable": UNAVAILABLE,
 }
 _COMMANDS = {
+    "init": Lazy("starling.app.cli.init", "Write commented mcp.json and starling.yaml to begin with."),
     "up": Lazy("starling.app.cli.up", "Start everything in one process: database, MCP servers, worker and API."),
     "ask": Lazy("starling.app.cli.ask", "Send a request to the API and show the events of its run."),
     "status": Lazy("starling.app.cli.status", "Show what runs on this data folder, and how it stands."),

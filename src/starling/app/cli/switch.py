@@ -9,6 +9,7 @@ import typer
 from starling.app.access.switch_targets import MissingTarget
 from starling.app.cli.command_settings import settings_of
 from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.terminal.moments import moment
 from starling.app.cli.terminal.output import print_json, print_line, print_table
 from starling.app.container.admin import open_admin
 from starling.core.principal import SHARED
@@ -36,6 +37,7 @@ class Kind(StrEnum):
 _Kind = Annotated[Kind, typer.Argument(help="What to switch.")]
 _Name = Annotated[str, typer.Argument(help="Its name; the tenant * means all tenants.")]
 _Tenant = Annotated[str, typer.Option(help="The tenant for which an agent or server is off; default: all.")]
+_Utc = Annotated[bool, typer.Option("--utc", help="Show times in UTC instead of the local time zone.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -45,13 +47,13 @@ def root() -> None:
 
 
 @app.command("list")
-def list_switches(context: typer.Context, as_json: _Json = False) -> None:
+def list_switches(context: typer.Context, utc: _Utc = False, as_json: _Json = False) -> None:
     """List what is switched off, latest first."""
     found = run_until_stopped(_every(settings_of(context)))
     if as_json:
         print_json([_document(switch) for switch in found])
     elif found:
-        print_table(("KIND", "NAME", "TENANT", "SINCE", "BY", "REASON"), map(_cells, found))
+        print_table(("KIND", "NAME", "TENANT", "SINCE", "BY", "REASON"), [_cells(switch, utc=utc) for switch in found])
     else:
         print_line("Nothing is switched off.")
 
@@ -70,7 +72,7 @@ def off(
     if as_json:
         print_json(_document(switch) | {"known": missing is None})
         return
-    print_line(f"The {switch.target} is switched off.")
+    print_line(outcome_text(switch.target, "switched off"))
     if missing is not None:
         print_line(f"There is no {missing} now: it will be off if it comes. {_LISTED[missing.kind]}")
 
@@ -83,7 +85,7 @@ def on(context: typer.Context, kind: _Kind, name: _Name, tenant: _Tenant = SHARE
     if as_json:
         print_json({"kind": target.kind, "name": target.name, "tenant": target.owner})
     else:
-        print_line(f"The {target} is switched on again.")
+        print_line(outcome_text(target, "switched on again"))
 
 
 async def _every(settings: Settings) -> Sequence[Switch]:
@@ -103,6 +105,13 @@ async def _on(settings: Settings, target: Target) -> None:
         await admin.switches.on(target, Actor.local("cli"))
 
 
+def outcome_text(target: Target, what: str) -> str:
+    """Return a sentence that says what happened to a target."""
+    if target.kind == "tenant" and target.name == SHARED:
+        return f"Tool calls of all tenants are {what}."
+    return f"The {target} is {what}."
+
+
 def _document(switch: Switch) -> dict[str, Any]:
     return {
         "kind": switch.target.kind,
@@ -114,6 +123,6 @@ def _document(switch: Switch) -> dict[str, Any]:
     }
 
 
-def _cells(switch: Switch) -> tuple[str, ...]:
-    since = switch.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+def _cells(switch: Switch, *, utc: bool) -> tuple[str, ...]:
+    since = moment(switch.created_at, utc=utc)
     return switch.target.kind, switch.target.name, switch.target.owner, since, switch.actor, switch.reason

@@ -26,11 +26,12 @@ from starling.app.http.routes import (
     run_document,
     runs,
     servers,
+    start_page,
 )
 
 _ROUTES = (
     *(agent_run, runs, run_calls, run_document, artifacts, cancellation, resume, approvals),
-    *(agents, servers, registry, kill_switches, health, metrics),
+    *(agents, servers, registry, kill_switches, health, start_page, metrics),
 )
 
 

@@ -24,7 +24,7 @@ from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.settings import Settings
 
 KEYLESS: Final = Principal(DEFAULT_TENANT, key_id="", scopes=frozenset(Scope))
-OPEN: Final = frozenset({"/health", "/ready"})  # paths that need no key; admins get more details
+OPEN: Final = frozenset({"/", "/health", "/ready"})  # paths that need no key; admins get more details
 
 _REMEDY = "Send `Authorization: Bearer <key>`; `starling key create` makes one."
 _FINAL_SEND_SECONDS = 1.0

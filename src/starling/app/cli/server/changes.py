@@ -1,7 +1,7 @@
 """`starling server add`, `remove` and `test`."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -41,6 +41,14 @@ def add(  # noqa: PLR0913, PLR0917 - its options
     effect: Annotated[
         Effect | None, typer.Option(help="What its tools may change; without it, its annotations are proposed.")
     ] = None,
+    description: Annotated[
+        str | None, typer.Option(help="What its specialist is for; default: what the server or its tools say.")
+    ] = None,
+    approval: Annotated[
+        Literal["never", "unsafe", "always"] | None,
+        typer.Option(help="Which of its calls need approval; default: the setting `approval`."),
+    ] = None,
+    timeout: Annotated[float | None, typer.Option(help="The longest time of one call, in seconds.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Set the proposed effects without asking.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -50,7 +58,8 @@ def add(  # noqa: PLR0913, PLR0917 - its options
     unless you confirm the effect that the server's own annotations propose.
     """
     settings = settings_of(context)
-    config = _config(name, target, _pairs(values or []), effect or Effect.UNSAFE)
+    given = {"effect": effect or Effect.UNSAFE, "description": description, "approval": approval, "timeout": timeout}
+    config = _config(name, target, _pairs(values or []), {key: one for key, one in given.items() if one is not None})
     with progress(f"Listing {name} …"):
         listed = run_until_stopped(_list(settings, name, config))
     proposed = [] if effect else suggested_effects(listed.tools, config.options)
@@ -120,8 +129,8 @@ async def _try_out(settings: Settings, name: str) -> Trial:
         return await services.registry.probe(name)
 
 
-def _config(name: str, target: Sequence[str], values: dict[str, str], effect: Effect) -> ServerConfig:
-    document: dict[str, Any] = {"x-starling": {"effect": effect.value}}
+def _config(name: str, target: Sequence[str], values: dict[str, str], options: dict[str, Any]) -> ServerConfig:
+    document: dict[str, Any] = {"x-starling": options}
     if len(target) == 1 and "://" in target[0]:
         document |= {"url": target[0], "headers": values}
     else:

@@ -64,7 +64,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def write_table(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows: as a table on a terminal, else tab-separated below the column names.
 
-    The last column of a table wraps; on a terminal that leaves it no room, its lines do.
+    The last column of a table wraps; on a terminal that leaves it no room, all do. Nothing is cut, and no line
+    is longer than the terminal is wide.
     """
     cells = [[" ".join(printable(cell).split()) for cell in row] for row in rows]
     if not console.is_terminal:
@@ -73,21 +74,13 @@ def write_table(console: Console, columns: Sequence[str], rows: Iterable[Sequenc
         return
     widths = [max(map(len, texts)) for texts in zip(columns, *cells, strict=True)]
     taken = sum(width + _GAP for width in widths[:-1])
-    if console.width - taken < min(_LAST_COLUMN, widths[-1]):
-        _write_lines(console, (columns, *cells), widths)
-        return
+    narrow = console.width - taken < min(_LAST_COLUMN, widths[-1])
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, width in zip(columns, widths, strict=True):
-        table.add_column(name, min_width=None if name == columns[-1] else width)
+        table.add_column(name, min_width=None if narrow or name == columns[-1] else width, overflow="fold")
     for row in cells:
         table.add_row(*map(Text, row))
     console.print(table, soft_wrap=False)
-
-
-def _write_lines(console: Console, rows: Iterable[Sequence[str]], widths: Sequence[int]) -> None:
-    for number, row in enumerate(rows):
-        padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        write(console, (" " * _GAP).join(padded).rstrip() + "\n", None if number else "bold")
 
 
 @contextlib.contextmanager

@@ -1,0 +1,120 @@
+"""`starling init`: write commented configuration files to begin with."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from starling.app.cli.terminal.output import print_json, print_line
+from starling.core.errors import ConfigurationError
+
+app = typer.Typer(add_completion=False)
+
+_SERVERS: Final = """\
+// The MCP servers of Starling: each becomes one specialist agent. Comments and trailing commas are allowed here.
+// Uncomment what you need, then run `starling up`, or `starling registry reload` while it runs.
+//
+// "x-starling" is for Starling alone: "effect" says what the tools of a server may change. Tools that only "read" are
+// called freely; calls of others are recorded before they are made. ${VARIABLE} is read when the server is started.
+{
+  "mcpServers": {
+    // This machine: processor, memory, disk, load. Comes with Starling.
+    "system_health": {
+      "command": PYTHON,
+      "args": ["-m", "mcp_gateway.servers.system_health"],
+      "x-starling": {"effect": "read"},
+    },
+
+    // The time in any time zone, and conversions.
+    // "time": {"command": "uvx", "args": ["mcp-server-time"], "x-starling": {"effect": "read"}},
+
+    // Files below the folders that you name.
+    // "filesystem": {
+    //   "command": "npx",
+    //   "args": ["-y", "@modelcontextprotocol/server-filesystem", "."],
+    //   "x-starling": {"approval": "unsafe"},
+    // },
+
+    // A git repository.
+    // "git": {"command": "uvx", "args": ["mcp-server-git", "--repository", "."]},
+
+    // A SQLite database (the server needs an MCP library older than version 2).
+    // "sqlite": {"command": "uvx", "args": ["--with", "mcp<2", "mcp-server-sqlite", "--db-path", "data.db"]},
+
+    // Web pages as text.
+    // "fetch": {"command": "uvx", "args": ["mcp-server-fetch"], "x-starling": {"effect": "read"}},
+
+    // A memory of entities and their relations, kept in a file.
+    // "memory": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-memory"]},
+
+    // A server that you reach over HTTP, with a key from the environment.
+    // "remote": {
+    //   "url": "https://example.com/mcp",
+    //   "headers": {"Authorization": "Bearer ${REMOTE_KEY}"},
+    // },
+  },
+}
+"""
+
+_SETTINGS: Final = """\
+# The settings of Starling in this folder. Environment variables override them; the README lists all.
+
+# Ask a person before each call that may change something, where a server says nothing else: never, unsafe or always.
+approval: unsafe
+
+# The models, with fallbacks in order. Without one: OpenAI's if OPENAI_API_KEY is set, else a local Ollama.
+# model: openai:gpt-4.1-mini
+# model_reasoning: openai:gpt-4.1, openai:gpt-4.1-mini
+
+# An endpoint of your own that speaks OpenAI's protocol: its models are named local:MODEL.
+# providers:
+#   local:
+#     base_url: http://localhost:9000/v1
+
+# A Postgres of your own (16 or newer, with pgvector); without it Starling runs one in its data folder.
+# database_url: postgresql://user:password@localhost:5432/starling
+# data_dir: ./data
+
+# Where the API listens. Other machines need a key, which `starling key create` makes.
+# host: 127.0.0.1
+# port: 8000
+
+# Where commands look for the API if none runs on the data folder.
+# url: http://127.0.0.1:8000
+
+# limits:
+#   run_seconds: 300
+#   parallel_tasks: 8
+"""
+
+
+@app.command()
+def init(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Write mcp.json and starling.yaml with comments into this folder. Files that are there are not changed."""
+    files = {"mcp.json": _SERVERS.replace("PYTHON", json.dumps(sys.executable)), "starling.yaml": _SETTINGS}
+    written = [name for name, text in files.items() if _write(Path(name), text)]
+    kept = [name for name in files if name not in written]
+    if as_json:
+        print_json({"written": written, "kept": kept})
+        return
+    for name in written:
+        print_line(f"Wrote {name}.")
+    for name in kept:
+        print_line(f"{name} was there before and is unchanged.")
+    print_line("Next: uncomment servers in mcp.json, then `starling doctor` and `starling up`.")
+
+
+def _write(file: Path, text: str) -> bool:
+    """Write a new file; return False where there is one. Raises ConfigurationError."""
+    try:
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(text)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise ConfigurationError(
+            f"{file} can't be written: {error.strerror}.", "Choose a folder that you may write to."
+        ) from None
+    return True

@@ -1,0 +1,67 @@
+"""The page at `/`: what answers here, its state, and where to go."""
+
+from html import escape
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from pydantic import BaseModel, ConfigDict
+
+from starling.app.http.dependencies import FromAppState, OptionalCaller
+
+router = APIRouter(tags=["health"])
+
+_SUMMARY = "Starling makes a specialist agent of each MCP server and lets them solve your requests together."
+_LINKS = {
+    "docs": ("/docs", "The API, with every field"),
+    "openapi": ("/openapi.json", "The same for programs"),
+    "ready": ("/ready", "Whether it can take work"),
+    "health": ("/health", "Whether the process answers"),
+}
+_EXAMPLE: dict[str, Any] = {
+    "name": "Starling",
+    "summary": _SUMMARY,
+    "state": "ready",
+    "links": {name: path for name, (path, _) in _LINKS.items()},
+    "example": "starling ask 'How full is this disk?'",
+}
+_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'", "Vary": "Accept"}
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Starling</title>
+<style>body{{font:16px/1.5 sans-serif;max-width:40em;margin:3em auto;padding:0 1em}}code{{background:#eee}}</style>
+<h1>Starling</h1>
+<p>{summary}</p>
+<p>This platform is <b>{state}</b>.</p>
+<ul>{links}</ul>
+<p>Ask it from a terminal: <code>{example}</code>, or <code>POST /v1/agent/run</code>.
+<code>starling status</code> shows more. Requests from other machines need a key.</p>
+</html>
+"""
+
+
+class StartPage(BaseModel):
+    """What this is, its state, and the addresses of documentation and checks."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+
+    name: Literal["Starling"]
+    summary: str
+    state: Literal["ready", "stopping"]
+    links: dict[str, str]
+    example: str
+
+
+@router.get(
+    "/",
+    summary="What is this?",
+    response_model=StartPage,
+    responses={200: {"content": {"text/html": {"schema": {"type": "string", "examples": ["<!doctype html>"]}}}}},
+)
+async def start_page(request: Request, api: FromAppState, _: OptionalCaller) -> Response:
+    """Return a page for browsers and JSON for programs; it holds no data of tenants and needs no key."""
+    document: dict[str, Any] = _EXAMPLE | {"state": "stopping" if api.draining else "ready"}
+    if "text/html" not in request.headers.get("accept", ""):
+        return JSONResponse(document, headers=_HEADERS)
+    links = "".join(f'<li><a href="{path}">{escape(text)}</a>' for path, text in _LINKS.values())
+    page = _PAGE.format(summary=_SUMMARY, state=document["state"], links=links, example=escape(document["example"]))
+    return HTMLResponse(page, headers=_HEADERS)
