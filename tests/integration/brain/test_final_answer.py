@@ -110,21 +110,6 @@ async def test_done_says_what_the_answer_rests_on(platform: Platform, script: Sc
     assert stream.done == {"type": "done"} | {name: value for name, value in result.items() if name != "plan"}
 
 
-async def test_run_without_a_result_fails_and_asks_no_model_for_an_answer(
-    platform: Platform, script: ScriptedModel
-) -> None:
-    script.supervisor(decision(task("t1", BENCH)), decision())
-    script.agent("t1", calls(("get_weather", {})), Answer("It is noon in Lima."))
-    script.qa(Answer("It is noon in Lima [1]."))
-
-    stream = await platform.ask("What time is it in Lima?")
-
-    assert (stream.status, stream.done["code"], stream.done["citations"]) == ("failed", "no_result", [])
-    assert "Not answered: do t1 (get_weather failed: There is no tool 'get_weather'.)" in stream.reply
-    assert "noon" not in stream.reply
-    assert platform.requests_containing("You write the final answer") == []
-
-
 async def test_usage_counts_all_model_and_tool_calls(platform: Platform, script: ScriptedModel) -> None:
     plan_one_look(script)
     script.qa(Answer("Fine [1]."))
