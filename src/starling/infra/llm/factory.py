@@ -1,7 +1,8 @@
 """Builds the models that the settings name, and closes their HTTP session."""
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Never
@@ -52,6 +53,7 @@ async def open_models(settings: Settings, clock: Clock | None = None) -> AsyncGe
     """Yield a client for the models of all roles. Raises ConfigurationError for an invalid model."""
     async with _opened_factory(settings) as factory:
         named = await names_by_role(settings, factory.session)
+        await factory.import_adapters(name for names in named.values() for name in names)
         chains = {role: [factory.model(name) for name in names] for role, names in named.items()}
         _log.debug("models: %s", ", ".join(f"{role} {chains[role][0].name}" for role in ModelRole))
         yield FallbackModelClient(chains, clock or SystemClock(), factory.resolve)
@@ -77,6 +79,7 @@ async def open_model_trials(settings: Settings) -> AsyncGenerator[ModelTrials]:
     """Yield what builds single models. Raises ConfigurationError for an invalid model in the settings."""
     async with _opened_factory(settings) as factory:
         named = await names_by_role(settings, factory.session)
+        await factory.import_adapters(name for names in named.values() for name in names)
         yield ModelTrials({role: str(names[0]) for role, names in named.items()}, factory)
 
 
@@ -95,6 +98,15 @@ class _ModelFactory:
     endpoints: Mapping[str, Endpoint]
     session: aiohttp.ClientSession
     _built: dict[ModelName, ChatModel] = field(default_factory=dict[ModelName, ChatModel])
+
+    async def import_adapters(self, names: Iterable[ModelName]) -> None:
+        """Import what these models need in a thread: it takes seconds, in which the event loop has other work."""
+        for name in names:
+            endpoint = self.endpoints.get(name.provider)
+            if endpoint is not None and endpoint.api == "responses":
+                await asyncio.to_thread(_responses_opener)
+            elif endpoint is None and name.provider != _OFFLINE_PROVIDER:
+                await asyncio.to_thread(_langchain_opener)
 
     def model(self, name: ModelName) -> ChatModel:
         if name not in self._built:

@@ -2,9 +2,10 @@
 
 from typing import Any, cast
 
-from langchain.chat_models import init_chat_model
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_openai import ChatOpenAI
+from pydantic import SecretStr
 
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError, ModelError
 from starling.core.llm import ModelReply, ResponseSchema
@@ -22,16 +23,16 @@ def open_responses_model(name: ModelName, endpoint: Endpoint) -> "ResponsesModel
     """Return the model behind `/responses` of an endpoint."""
 
     def build(temperature: float | None, max_tokens: int | None) -> BaseChatModel:
-        options: dict[str, Any] = {
-            "base_url": endpoint.base_url,
-            "api_key": endpoint.api_key or _NO_KEY,
-            "use_responses_api": True,
-            "store": False,  # the endpoint keeps nothing; each request has the whole conversation
-            "temperature": temperature,
-            "max_tokens": max_tokens,
-            "max_retries": 0,
-        }
-        return cast("BaseChatModel", init_chat_model(name.model, model_provider="openai", **options))
+        return ChatOpenAI(
+            model=name.model,
+            base_url=endpoint.base_url,
+            api_key=SecretStr(endpoint.api_key or _NO_KEY),
+            use_responses_api=True,
+            store=False,  # the endpoint keeps nothing; each request has the whole conversation
+            temperature=temperature,
+            max_completion_tokens=max_tokens,
+            max_retries=0,
+        )
 
     return ResponsesModel(str(name), build, endpoint.lacks)
 
