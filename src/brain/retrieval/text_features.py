@@ -21,10 +21,14 @@ _STOP_TEXT: Final = """
 _STOP_WORDS: Final = frozenset(_STOP_TEXT.split())
 
 
+def plain_words(text: str) -> list[str]:
+    """Return the words of a text in lower case; `camelCase` is two words."""
+    return [word.lower() for word in _WORD.findall(_CAMEL.sub(" ", text))]
+
+
 def content_words(text: str) -> list[str]:
-    """Return the words of a text in lower case without stop words; `camelCase` is two words."""
-    words = (word.lower() for word in _WORD.findall(_CAMEL.sub(" ", text)))
-    return [word for word in words if word not in _STOP_WORDS]
+    """Return the words of a text without stop words."""
+    return [word for word in plain_words(text) if word not in _STOP_WORDS]
 
 
 def word_features(words: Sequence[str]) -> Iterator[str]:

@@ -1,0 +1,96 @@
+"""Ranks recalled skills and decides whether the best one fits at all. Pure: candidates come from the repository."""
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from brain.retrieval.sparse_index import FeatureCounts, SparseIndex
+from brain.retrieval.text_features import plain_words
+from starling.core.embeddings import Vector
+
+_BEST_EXAMPLES: Final = 3  # of a skill, whose mean similarity counts
+_GRAMS: Final = (3, 4, 5)  # characters
+_MOST: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Calibration:
+    """What a fitting skill must reach; `unrelated` stands for the next skill where the store has none that scores more.
+
+    Chosen so that some 5 % of texts without a skill are given one, on the development half of CLINC150.
+    """
+
+    unrelated: float
+    cut: float
+
+
+_WITH_VECTORS: Final = _Calibration(unrelated=0.35, cut=0.9)
+_WITHOUT_VECTORS: Final = _Calibration(unrelated=0.25, cut=0.4)
+
+
+@dataclass(frozen=True, slots=True)
+class SkillExample:
+    """The text of a task that a skill solved."""
+
+    skill_id: str
+    text: str
+    vector: Vector | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecalledSkill:
+    """A skill that fits: `similarity` is the mean of its best examples; 0 to 1, or to 2 with vectors."""
+
+    skill_id: str
+    similarity: float
+
+
+def recall(text: str, vector: Vector | None, examples: Sequence[SkillExample]) -> list[RecalledSkill]:
+    """Return at most three skills that fit `text`, best first; none if the best one doesn't stand out.
+
+    The best skill stands out if its similarity plus its distance to the next one reaches a cut. The others returned
+    have at least half of the cut.
+    """
+    ranked = sorted(_similarities(text, vector, examples).items(), key=lambda item: (-item[1], item[0]))
+    if not ranked:
+        return []
+    best = ranked[0][1]
+    calibration = _WITHOUT_VECTORS if vector is None else _WITH_VECTORS
+    following = max(ranked[1][1] if len(ranked) > 1 else 0.0, calibration.unrelated)
+    if best + (best - following) < calibration.cut:
+        return []
+    return [
+        RecalledSkill(skill_id, round(score, 4)) for skill_id, score in ranked[:_MOST] if score >= calibration.cut / 2
+    ]
+
+
+def _similarities(text: str, vector: Vector | None, examples: Sequence[SkillExample]) -> Mapping[str, float]:
+    counts = [FeatureCounts.of(_features(example.text)) for example in examples]
+    scores = SparseIndex(counts).similarities(FeatureCounts.of(_features(text)))
+    if vector is not None:
+        own = np.asarray(vector, dtype=np.float32)
+        scores = scores + np.array([_cosine(own, example.vector) for example in examples], dtype=np.float32)
+    by_skill: dict[str, list[float]] = {}
+    for example, score in zip(examples, scores, strict=True):
+        by_skill.setdefault(example.skill_id, []).append(float(score))
+    return {skill_id: _mean_of_best(found) for skill_id, found in by_skill.items()}
+
+
+def _cosine(one: np.ndarray[tuple[int], np.dtype[np.float32]], other: array[float] | None) -> float:
+    return 0.0 if other is None else float(one @ np.asarray(other, dtype=np.float32))
+
+
+def _mean_of_best(scores: list[float]) -> float:
+    best = sorted(scores, reverse=True)[:_BEST_EXAMPLES]
+    return sum(best) / len(best)
+
+
+def _features(text: str) -> Iterator[str]:
+    """Yield sequences of characters over the whole text, with its frequent words: these tell requests apart."""
+    line = f" {' '.join(plain_words(text))} "
+    for length in _GRAMS:
+        for start in range(len(line) - length + 1):
+            yield line[start : start + length]

@@ -1,0 +1,61 @@
+"""Which skills a text recalls, and that nothing is recalled where nothing fits."""
+
+import asyncio
+
+import pytest
+
+from brain.skills.recall_ranking import SkillExample, recall
+from starling.infra.embeddings.static_vectors import StaticEmbedder
+
+EXAMPLES = [
+    ("alarm", "set my alarm for 5pm"),
+    ("alarm", "please create an alarm for 12 noon"),
+    ("balance", "how much money is in my savings account"),
+    ("balance", "tell me my account balance"),
+    ("commits", "list the last commits of the repository"),
+]
+ABSENT = ("how do i learn more about linguistics", "what is the tallest mountain of Peru", "sing a song")
+
+
+def recalled(text: str, stored: list[tuple[str, str]], *, vectors: bool) -> list[str]:
+    async def embedded() -> list[SkillExample]:
+        made = await StaticEmbedder().embed([example for _, example in stored] + [text])
+        return [
+            SkillExample(skill, example, vector if vectors else None)
+            for (skill, example), vector in zip([*stored, ("", text)], made, strict=True)
+        ]
+
+    *examples, query = asyncio.run(embedded())
+    return [found.skill_id for found in recall(text, query.vector, examples)]
+
+
+@pytest.mark.parametrize("vectors", [True, False])
+@pytest.mark.parametrize(
+    ("text", "skill"),
+    [
+        ("set an alarm for 7 in the morning", "alarm"),
+        ("what is the balance of my account", "balance"),
+        ("list the commits of this repository", "commits"),
+    ],
+)
+def test_like_text_recalls_its_skill_first(text: str, skill: str, *, vectors: bool) -> None:
+    assert recalled(text, EXAMPLES, vectors=vectors)[:1] == [skill]
+
+
+@pytest.mark.parametrize("vectors", [True, False])
+@pytest.mark.parametrize("text", ABSENT)
+@pytest.mark.parametrize("stored", [EXAMPLES, EXAMPLES[:1]], ids=["several skills", "one skill"])
+def test_text_without_a_skill_recalls_nothing(text: str, stored: list[tuple[str, str]], *, vectors: bool) -> None:
+    assert recalled(text, stored, vectors=vectors) == []
+
+
+@pytest.mark.parametrize("vectors", [True, False])
+def test_two_skills_that_fit_alike_recall_neither_alone(*, vectors: bool) -> None:
+    """A text between two skills: recalled together or not at all, never one for certain."""
+    stored = [("one", "send the report to Ann"), ("two", "send the report to Ben")]
+
+    assert len(recalled("send the report", stored, vectors=vectors)) in {0, 2}
+
+
+def test_empty_store_recalls_nothing() -> None:
+    assert recall("anything", None, []) == []
