@@ -14,6 +14,7 @@ from typing import Any
 
 import uvicorn
 from mcp.server.fastmcp import Context, FastMCP
+from mcp.types import ToolAnnotations
 
 IDEMPOTENCY_KEY = "starling/idempotency-key"
 
@@ -39,7 +40,7 @@ async def refund(item: str) -> str:
     return f"refunded {item}"
 
 
-@server.tool()
+@server.tool(annotations=ToolAnnotations(readOnlyHint=True))
 async def find_order(key: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Find out whether the call of `order` with this idempotency key and these arguments was done."""
     del arguments

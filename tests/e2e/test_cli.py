@@ -184,41 +184,6 @@ def test_server_is_added_used_tested_and_removed_on_a_running_platform(
     assert "recorder" not in workspace.starling("server", "list").stdout
 
 
-def test_effects_by_annotations_are_proposed_and_set_only_when_confirmed(
-    workspace: CliWorkspace, platform: Service
-) -> None:
-    assert platform.said["epoch"]
-    command = (sys.executable, SERVERS / "recording.py", workspace.folder / "proposed")
-
-    added = workspace.starling("server", "add", "proposed", "--", *command)
-    before = workspace.starling("server", "effects", "proposed")
-    shown = workspace.starling("server", "effects", "proposed", "--propose")
-    confirmed = workspace.starling("server", "effects", "proposed", "--propose", "--yes")
-    after = workspace.json("server", "effects", "proposed")
-    again = workspace.json("server", "add", "at_once", "--yes", "--", *command)
-    at_once = workspace.json("server", "effects", "at_once")
-    for name in ("proposed", "at_once"):
-        workspace.starling("server", "remove", name)
-
-    assert "pid\tread\treadOnlyHint true\nNot set: `--yes` sets these effects." in added.stderr
-    assert "pid\tread" in shown.stderr
-    assert "pid\tunsafe" in before.stdout
-    assert "proposed has these effects in epoch" in confirmed.stdout
-    assert (after["effects"]["pid"], after["effects"]["record"]) == ("read", "unsafe")
-    assert again["proposed"][0].keys() == {"tool", "effect", "annotations"}
-    assert at_once["effects"] == after["effects"]
-
-
-def test_effects_of_a_server_of_a_file_are_shown_as_its_configuration(
-    workspace: CliWorkspace, platform: Service
-) -> None:
-    assert platform.said["epoch"]
-
-    shown = workspace.starling("server", "effects", "system_health", "--propose")
-
-    assert "propose no other effect" in shown.stdout
-
-
 def test_server_that_cannot_start_is_not_added(workspace: CliWorkspace, platform: Service) -> None:
     assert platform.said["epoch"]
 

@@ -49,6 +49,9 @@ def effects(
     if not as_json and not propose:
         print_table(("TOOL", "EFFECT"), [(tool, config.options.effect_of(tool).value) for tool in sorted(tools)])
         return
+    if not as_json and not any(item.effect is not Effect.UNSAFE for item in proposed):
+        print_line(f"The annotations of {name} propose no other effect for a tool that has none set.")
+        return
     if row.source == "file":
         chosen, epoch = [], None
         _show_for_file(name, config, proposed, quiet=as_json)
@@ -87,12 +90,9 @@ def documents_of(proposed: Sequence[EffectSuggestion]) -> list[dict[str, str]]:
 
 
 def _show_for_file(name: str, config: ServerConfig, proposed: Sequence[EffectSuggestion], *, quiet: bool) -> None:
-    useful = [item for item in proposed if item.effect is not Effect.UNSAFE]
     if quiet:
         return
-    if not useful:
-        print_line(f"The annotations of {name} propose no other effect for a tool that has none set.")
-        return
+    useful = [item for item in proposed if item.effect is not Effect.UNSAFE]
     options = with_effects(config, useful).document["x-starling"]
     print_line(f"The configuration of {name} is in a file. Write this there, then `starling registry reload`:")
     print_line(f'"x-starling": {json.dumps(options, indent=2, ensure_ascii=False)}')
