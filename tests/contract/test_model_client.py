@@ -149,6 +149,21 @@ async def test_calls_and_results_are_sent_back_to_the_model(setting: Setting) ->
     assert (result["role"], result["content"], result["tool_call_id"]) == ("tool", "12:00", "call_a")
 
 
+@pytest.mark.parametrize("setting", ["endpoint", "langchain", "models"], indirect=True)
+async def test_reasoning_is_no_text_and_is_returned_with_its_calls(setting: Setting) -> None:
+    setting.answers(replace(TWO_CALLS, reasoning="I ask the clock."), When(last_contains="Say hello."))
+    setting.answers(Answer("It is noon.", reasoning="That was easy."))
+    first = await setting.client.respond(replace(ASKED, tools=(CLOCK_TOOL,)))
+    asked = Message("assistant", "", first.tool_calls, reasoning=first.returned_reasoning)
+    told = [Message("tool", "12:00", tool_call_id=call.id) for call in first.tool_calls]
+
+    pieces, reply = await setting.stream(replace(ASKED, messages=(*ASKED.messages, asked, *told)))
+
+    assert (first.content, first.reasoning, "".join(pieces)) == ("", "I ask the clock.", "It is noon.")
+    assert (reply.content, reply.reasoning) == ("It is noon.", "That was easy.")
+    assert setting.server.bodies[1]["messages"][2]["reasoning_content"] == "I ask the clock."
+
+
 async def test_json_answer_fits_its_schema(setting: Setting) -> None:
     setting.answers(Answer('{"status": "APPROVED"}'), When(schema="verdict"))
     setting.answers(Answer(tool_calls=[{"name": "verdict", "arguments": {"status": "APPROVED"}}]), When(tool="verdict"))

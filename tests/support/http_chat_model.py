@@ -77,7 +77,11 @@ class HttpChatModel(BaseChatModel):
                     yield ChatGenerationChunk(message=_chunk(orjson.loads(line[6:])))
 
     def _body(self, messages: list[BaseMessage], options: dict[str, Any]) -> dict[str, Any]:
-        body = {"model": "http", "messages": convert_to_openai_messages(messages), "temperature": self.temperature}
+        sent: Any = convert_to_openai_messages(messages)
+        for message, plain in zip(messages, sent, strict=True):
+            if reasoning := message.additional_kwargs.get("reasoning_content"):
+                plain["reasoning_content"] = reasoning
+        body: dict[str, Any] = {"model": "http", "messages": sent, "temperature": self.temperature}
         if self.max_tokens is not None:
             body["max_tokens"] = self.max_tokens
         return body | {name: value for name, value in options.items() if name == "tools"}
@@ -97,6 +101,7 @@ def _message(choice: dict[str, Any], usage: UsageMetadata) -> AIMessage:
         ],
         usage_metadata=usage,
         response_metadata={"finish_reason": choice["finish_reason"]},
+        additional_kwargs=_reasoning(message),
     )
 
 
@@ -115,7 +120,12 @@ def _chunk(event: dict[str, Any]) -> AIMessageChunk:
         content=delta.get("content") or "",
         tool_call_chunks=calls,
         response_metadata={"finish_reason": reason} if reason else {},
+        additional_kwargs=_reasoning(delta),
     )
+
+
+def _reasoning(message: dict[str, Any]) -> dict[str, Any]:
+    return {"reasoning_content": message["reasoning_content"]} if "reasoning_content" in message else {}
 
 
 def _arguments(text: str) -> dict[str, Any] | None:

@@ -7,14 +7,14 @@ announcement within prose, and not found in what the model was given to read.
 import html
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 import orjson
 
 from starling.core.json import JsonObject
 from starling.core.llm import ModelToolCall, ToolSpec
-from starling.core.model_output.json_document import loads_tolerantly, without_fence
+from starling.core.model_output.json_document import loads_tolerantly, whole_object, without_fence
 from starling.core.model_output.names import aliases, resolve
 
 _NAMES: Final = ("name", "tool", "tool_name", "function", "function_name")
@@ -55,6 +55,28 @@ def calls_in_text(text: str, offered: OfferedTools) -> tuple[str, tuple[ModelToo
     calls = [_valid(call, index, offered.tools, names) for index, call in enumerate(written)]
     found = tuple(call for call in calls if call is not None)
     return (rest.strip(), found) if found and len(found) == len(calls) else (text, ())
+
+
+def readable_calls(calls: Sequence[ModelToolCall], tools: Sequence[ToolSpec]) -> tuple[ModelToolCall, ...]:
+    """Return the calls of an endpoint; arguments that aren't JSON are read tolerantly, and count if they fit."""
+    return tuple(_readable(call, tools) if call.arguments is None else call for call in calls)
+
+
+def _readable(call: ModelToolCall, tools: Sequence[ToolSpec]) -> ModelToolCall:
+    tool = next((tool for tool in tools if tool.name == call.name), None)
+    arguments = whole_object(_decoded(call.raw_arguments))
+    if tool is None or arguments is None or not _fits(tool.parameters, arguments):
+        return call
+    return replace(call, arguments=arguments, raw_arguments=orjson.dumps(arguments).decode())
+
+
+def _decoded(text: str) -> str:
+    """Return the text that JSON text encodes a second time, else the text itself."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+    return value if isinstance(value, str) else text
 
 
 def may_begin_call(text: str) -> int:

@@ -40,9 +40,8 @@ class EncodingCache[T]:
 class RequestWriter:
     """Encodes the bodies of requests to one model."""
 
-    def __init__(self, model: str, name: str = "") -> None:
+    def __init__(self, model: str) -> None:
         self._model = model
-        self._name = name  # `provider:model`
         self._tool = EncodingCache(_tool)
         self._schema = EncodingCache(_json_schema)
         self._schema_tool = EncodingCache(_schema_tool)
@@ -56,7 +55,7 @@ class RequestWriter:
             messages = with_schema_in_prompt(messages, request.response)
         body: dict[str, object] = {
             "model": self._model,
-            "messages": orjson.Fragment(dumps([_message(message, self._name) for message in messages])),
+            "messages": orjson.Fragment(dumps([_message(message) for message in messages])),
         }
         if request.tools:
             body["tools"] = orjson.Fragment(b"[%s]" % b",".join([self._tool(tool) for tool in request.tools]))
@@ -173,21 +172,19 @@ def _read_call(model: str, call: dict[str, Any], index: int) -> ModelToolCall:
     return tool_call(model, identity, as_text(function.get("name")), function.get("arguments"))
 
 
-def _message(message: Message, model: str) -> dict[str, object]:
+def _message(message: Message) -> dict[str, object]:
     if message.tool_calls:
         calls = [_encode_call(call) for call in message.tool_calls]
-        return {"role": message.role, "content": message.content or None, "tool_calls": calls} | _reasoning(
-            message, model
-        )
+        return {"role": message.role, "content": message.content or None, "tool_calls": calls} | _returned(message)
     if message.tool_call_id is not None:
         return {"role": message.role, "content": message.content, "tool_call_id": message.tool_call_id}
     return {"role": message.role, "content": message.content}
 
 
-def _reasoning(message: Message, model: str) -> dict[str, object]:
-    """Return the reasoning where this model wrote it, as its API wants it."""
+def _returned(message: Message) -> dict[str, object]:
+    """Return the reasoning of a message as its API wants it."""
     reasoning = message.reasoning
-    if reasoning is None or reasoning.model != model:
+    if reasoning is None:
         return {}
     if reasoning.field == "content":
         return {"content": with_markers(reasoning.text, message.content)}

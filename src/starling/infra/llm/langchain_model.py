@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, cast
 
 from langchain.chat_models import init_chat_model
@@ -51,6 +52,7 @@ _KEYS = ("_API_KEY", "_API_TOKEN")  # suffixes of the variables with keys
 # Features that are omitted, or asked for in another way, once they were refused.
 _DIALECT = frozenset({Feature.TEMPERATURE, Feature.TOOLS, Feature.JSON_SCHEMA, Feature.SCHEMA_TOOL})
 _SCHEMA_FORMS = frozenset({Feature.JSON_SCHEMA, Feature.SCHEMA_TOOL})  # not used in streams
+_REASONING_FIELD = "reasoning_content"
 _CUT_OFF = frozenset({"length", "max_tokens", "MAX_TOKENS", "max_output_tokens"})
 
 
@@ -176,7 +178,7 @@ class LangChainModel:
         reply = self._reply(answer["raw"])
         parsed = as_object(answer["parsed"])
         content = dumps(parsed).decode() if parsed else reply.content
-        return ModelReply(content, usage=reply.usage, model=self.name, finish_reason=reply.finish_reason)
+        return replace(reply, content=content, tool_calls=(), model=self.name)
 
     def _with_structured_output(self, model: BaseChatModel, response: ResponseSchema) -> Any:
         schema: dict[str, Any] = {"description": "The answer.", **response.schema, "title": response.name}
@@ -207,6 +209,8 @@ class LangChainModel:
             usage=TokenUsage(usage["input_tokens"], usage["output_tokens"]) if usage else TokenUsage(),
             model=self.name,
             finish_reason=_finish_reason(answer),
+            reasoning=_reasoning(answer),
+            reasoning_field=_REASONING_FIELD if answer.additional_kwargs.get(_REASONING_FIELD) else "",
         )
 
     def _failure(self, error: Exception) -> ModelError:
@@ -284,11 +288,23 @@ def _message(message: Message) -> BaseMessage:
                 {"type": "tool_call", "id": call.id, "name": call.name, "args": dict(call.arguments or {})}
                 for call in message.tool_calls
             ]
-            return AIMessage(message.content, tool_calls=calls)
+            return AIMessage(message.content, tool_calls=calls, additional_kwargs=_returned(message))
 
 
 def _text(message: AIMessage) -> str:
     return str(message.text)
+
+
+def _reasoning(message: AIMessage) -> str:
+    """Return the reasoning, in whichever member the provider's package has put it."""
+    blocks = [as_object(block) for block in message.content_blocks]
+    return "".join(as_text(block.get("reasoning")) for block in blocks if block.get("type") == "reasoning")
+
+
+def _returned(message: Message) -> dict[str, str]:
+    """Return the reasoning of a message as packages of providers pass it on that want it back."""
+    reasoning = message.reasoning
+    return {_REASONING_FIELD: reasoning.text} if reasoning and reasoning.field == _REASONING_FIELD else {}
 
 
 def _calls(answer: AIMessage) -> Iterator[ModelToolCall]:

@@ -50,7 +50,7 @@ class EndpointModel:
         self._headers = {"Content-Type": "application/json"}
         if endpoint.api_key:
             self._headers["Authorization"] = f"Bearer {endpoint.api_key}"
-        self._writer = RequestWriter(model, name)
+        self._writer = RequestWriter(model)
         self._dialect = EVERYTHING - endpoint.lacks
 
     @property

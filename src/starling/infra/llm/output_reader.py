@@ -3,7 +3,7 @@
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from starling.core.llm import ModelReply, ModelRequest, TextDelta
+from starling.core.llm import Message, ModelReply, ModelRequest, TextDelta
 from starling.core.model_output.reasoning import (
     Piece,
     ReasoningSplitter,
@@ -11,7 +11,7 @@ from starling.core.model_output.reasoning import (
     keeps_markers,
     split_reasoning,
 )
-from starling.core.model_output.text_tool_calls import OfferedTools, calls_in_text, may_begin_call
+from starling.core.model_output.text_tool_calls import OfferedTools, calls_in_text, may_begin_call, readable_calls
 from starling.infra.llm.chat_model import ChatModel, ReplyStream, checked_reply
 from starling.infra.llm.endpoint_capabilities import Dialect
 
@@ -46,8 +46,9 @@ class _StreamedText:
 class OutputReader:
     """One model whose replies hold no reasoning in their text, and no tool call that was written as text.
 
-    It learns from replies whether the chat template begins inside of reasoning: then streams are held back until its
-    end. If a JSON answer was requested and only reasoning came, it raises LLMInvalidResponse.
+    It learns from replies whether text begins inside of reasoning, which the chat template began and no server split
+    off: then streams are held back until its end. If a JSON answer was requested and only reasoning came, it raises
+    LLMInvalidResponse.
     """
 
     def __init__(self, inner: ChatModel) -> None:
@@ -62,7 +63,7 @@ class OutputReader:
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         """Return the complete answer within `request.timeout` seconds."""
-        return self._read(await self._inner.respond(request), request)
+        return self._read(await self._inner.respond(self._own(request)), request)
 
     async def stream_respond(self, request: ModelRequest) -> ReplyStream:
         """Yield text as it arrives, then the complete reply, within `request.timeout` seconds.
@@ -70,7 +71,7 @@ class OutputReader:
         `restart` says that the text so far was reasoning.
         """
         splitter, text = ReasoningSplitter(held=self._begins_inside), _StreamedText(bool(request.tools))
-        async with aclosing(self._inner.stream_respond(request)) as items:
+        async with aclosing(self._inner.stream_respond(self._own(request))) as items:
             async for item in items:
                 if isinstance(item, TextDelta):
                     for delta in text.deltas(splitter.feed(item.text)):
@@ -84,15 +85,27 @@ class OutputReader:
                 yield reply
                 return
 
+    def _own(self, request: ModelRequest) -> ModelRequest:
+        """Return the request without the reasoning of other models."""
+        if not any(message.reasoning for message in request.messages):
+            return request
+        return replace(request, messages=tuple(self._own_message(message) for message in request.messages))
+
+    def _own_message(self, message: Message) -> Message:
+        own = message.reasoning is None or message.reasoning.model == self.name
+        return message if own else replace(message, reasoning=None)
+
     def _read(self, reply: ModelReply, request: ModelRequest) -> ModelReply:
         split = split_reasoning(reply.content)
-        self._begins_inside |= split.began_inside
+        self._begins_inside = split.began_inside or (self._begins_inside and not reply.reasoning)
         content, reasoning = split.text, "\n\n".join(part for part in (reply.reasoning, split.reasoning) if part)
         if request.response is not None and not content and _is_object(reasoning):
             content, reasoning = reasoning, ""  # some servers take an answer without reasoning for reasoning
         field = reply.reasoning_field or ("content" if split.reasoning and keeps_markers(self.name) else "")
         read = replace(reply, content=content, reasoning=reasoning, reasoning_field=field if reasoning else "")
-        if request.tools and not reply.tool_calls:
+        if reply.tool_calls:
+            read = replace(read, tool_calls=readable_calls(reply.tool_calls, request.tools))
+        elif request.tools:
             content, calls = calls_in_text(content, _offered(request))
             if calls:
                 read = replace(read, content=content, tool_calls=calls, finish_reason="tool_calls")

@@ -9,7 +9,16 @@ from typing import Any, Self, cast
 import pytest
 
 from brain.planning.decision import Decision, Verdict
-from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, ResponseSchema, TextDelta, ToolSpec
+from starling.core.llm import (
+    Message,
+    ModelReply,
+    ModelRequest,
+    ModelRole,
+    ResponseSchema,
+    ReturnedReasoning,
+    TextDelta,
+    ToolSpec,
+)
 from starling.core.model_output.json_document import read_document
 from starling.core.model_output.names import aliases
 from starling.infra.llm.chat_completions import read_reply
@@ -108,6 +117,9 @@ async def test_text_is_read_without_its_reasoning(row: Row) -> None:
 
     assert (reply.content, reply.reasoning) == (row["expected"]["text"], row["expected"]["reasoning"])
     assert reply.reasoning_field == row["expected"].get("field", "")
+    assert [call.arguments for call in reply.tool_calls] == [
+        row["expected"][name] for name in ("arguments",) if name in row["expected"]
+    ]
 
 
 @rows("stream")
@@ -141,6 +153,21 @@ async def test_stream_is_held_back_once_a_model_began_inside_of_reasoning() -> N
 
     assert (first.text, first.pieces != first.text) == ("Lima.", True)
     assert (second.text, second.pieces) == ("Lima.", "Lima.")
+
+
+@pytest.mark.parametrize(("author", "returned"), [("local:small", True), ("local:large", False)])
+async def test_reasoning_is_returned_to_its_author_only(author: str, returned: bool) -> None:
+    asked: list[ModelRequest] = []
+
+    class Listening(Endpoint):
+        async def respond(self, request: ModelRequest) -> ModelReply:
+            asked.append(request)
+            return await Endpoint.respond(self, request)
+
+    thought = Message("assistant", "", reasoning=ReturnedReasoning("I look first.", "reasoning_content", author))
+    await OutputReader(Listening({"content": "Fine."})).respond(ModelRequest(ModelRole.ROUTER, (thought,)))
+
+    assert (asked[0].messages[0].reasoning is not None) == returned
 
 
 @rows("document")
