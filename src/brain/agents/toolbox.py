@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Self
 
 from starling.core.agents import SPECIALIST_PREFIX
@@ -37,7 +38,7 @@ class Toolbox:
         for tool in tools:
             named[_free_name(_INVALID.sub("_", tool.name)[:_MAX_NAME] or "tool", named)] = tool
         specs = tuple(ToolSpec(name, tool.description, tool.input_schema) for name, tool in named.items())
-        other_names = aliases({name: _other_names(tool) for name, tool in named.items()})
+        other_names = _other_names(tuple((name, tool.name, tool.full_name) for name, tool in named.items()))
         return cls(named, (*specs, _CONTINUE_SPEC) if specs else (), other_names)
 
     def tool(self, written: str) -> ToolDefinition | None:
@@ -50,9 +51,11 @@ class Toolbox:
         return f"There is no tool {written!r}.{f' Did you mean {" or ".join(near)}?' if near else ''}"
 
 
-def _other_names(tool: ToolDefinition) -> Sequence[str]:
-    """Return names of a tool that models write; each names its server, so that no other server's tool is meant."""
-    return (tool.name, *(f"{prefix}{tool.full_name}" for prefix in ("", SPECIALIST_PREFIX, "mcp_")))
+@lru_cache(maxsize=1_024)
+def _other_names(tools: Sequence[tuple[str, str, str]]) -> Mapping[str, str]:
+    """Return names that models write for tools; the long ones name the server, so that no other server's is meant."""
+    prefixes = ("", SPECIALIST_PREFIX, "mcp_")
+    return aliases({name: (own, *(f"{prefix}{full}" for prefix in prefixes)) for name, own, full in tools})
 
 
 def _free_name(wanted: str, taken: Mapping[str, object]) -> str:

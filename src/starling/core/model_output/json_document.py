@@ -16,12 +16,12 @@ from pydantic import BaseModel, ValidationError
 
 from starling.core.json import storable
 
-_STARTS = 64  # objects that are looked at in one answer
+_UNREAD = 8  # braces of an answer that begin no object, before the rest is not looked at
 _REPAIR_CHARS = 200_000
 _SHOWN_ERRORS = 8
 _QUOTES: Final = "\"'"
 _BEFORE_VALUE: Final = "{[,:("
-_AFTER_VALUE: Final = ",:}])"
+_AFTER_STRING: Final = re.compile(r"\s*(?:[,:}\])/#]|\Z)")
 _CLOSED_VALUE: Final = "\"'}]"
 _LITERALS: Final = {"None": "null", "True": "true", "False": "false", "undefined": "null"}
 _BARE: Final = re.compile(r'(?<!\\)"|[\n\r\t]')
@@ -48,14 +48,17 @@ def read_document[D: BaseModel](text: str, kind: type[D]) -> DocumentReading[D]:
     """
     errors: Sequence[str] = ()
     found: D | None = None
-    for readings in (*_objects(text), _cut_object(text, kind)):
+    for readings in _objects(text):
         if found is not None and not getattr(kind, "MUST_AGREE", ()):
             break
         document, wrong = _first_fit(readings, kind)
         if found is not None and document is not None and not _agree(found, document):
             return DocumentReading(None, ["document: the answer has several that contradict each other"])
         found, errors = found or document, errors or wrong
-    return DocumentReading(found, () if found is not None else errors or [_without_object(text)])
+    if found is None:
+        found, wrong = _first_fit(_cut_object(text, kind), kind)
+        errors = errors or wrong or [_without_object(text)]
+    return DocumentReading(found, () if found is not None else errors)
 
 
 def _objects(text: str) -> Iterator[Sequence[dict[str, Any]]]:
@@ -64,16 +67,18 @@ def _objects(text: str) -> Iterator[Sequence[dict[str, Any]]]:
     if whole is not None:
         yield [whole]
         return
-    at = 0
-    for _ in range(_STARTS):
+    at, unread = 0, 0
+    while unread < _UNREAD:
         at = text.find("{", at)
         if at < 0:
             return
         end = _end_of_object(text, at).end
         readings = [*_readings(text[at:end])] if end is not None else []
-        if readings:
+        if end is not None and readings:
             yield readings
-        at = end if end is not None and readings else at + 1  # else it is a brace of the prose, or has no end
+            at = end
+        else:  # a brace of the prose, or an object without an end
+            at, unread = at + 1, unread + 1
 
 
 def loads_object(text: str | bytes) -> dict[str, Any] | None:
@@ -208,7 +213,7 @@ def _end_of_string(text: str, start: int) -> int:
         if text[at] == "\\":
             at += 2
             continue
-        if text[at] == quote and text[at + 1 :].lstrip()[:1] in ("", *_AFTER_VALUE, "/", "#"):
+        if text[at] == quote and _AFTER_STRING.match(text, at + 1):
             return at + 1
         at += 1
     return -1

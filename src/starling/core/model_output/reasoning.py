@@ -43,6 +43,8 @@ _QUOTES: Final = "`'\"“”‘’«»"
 _PUNCTUATION: Final = f"{_QUOTES},.;:!?)]…-–"
 _SENTENCE_STOPS: Final = ".!?…。！？"
 _SENTENCE_ENDS: Final = ".!?:…。！？)}]>"
+_HEAD_CHARS: Final = 80
+_TAIL_CHARS: Final = 8
 _AHEAD: Final = 2  # characters after a marker that show whether it is quoted, or part of a sentence
 
 type Kind = Literal["text", "reasoning", "retraction"]
@@ -82,6 +84,8 @@ def with_markers(reasoning: str, text: str) -> str:
 
 def split_reasoning(text: str) -> SplitAnswer:
     """Return a whole answer, split."""
+    if not (any(sign in text for sign in _SIGNS) or text.lstrip().startswith("analysis")):
+        return SplitAnswer(text, "")
     splitter = ReasoningSplitter()
     return joined([*splitter.feed(text), *splitter.finish()])
 
@@ -104,7 +108,8 @@ def joined(pieces: Iterable[Piece]) -> SplitAnswer:
 class _Context:
     """What the text before a marker says about it."""
 
-    line: str  # up to the marker
+    before: str  # the last character of its line that is no space
+    quoted: bool  # an odd number of quotes or backticks is before it in its line
     announced: bool  # the line before ends with a colon
     in_fence: bool
     is_json: bool
@@ -112,19 +117,17 @@ class _Context:
 
     def allows_marker(self, after: str) -> bool:
         """Whether reasoning can begin here: at the beginning of a line, or with a sentence of its own."""
-        if self.announced or self.in_fence or self.is_json or self.line.count("`") % 2 or self.line.count('"') % 2:
+        if self.announced or self.in_fence or self.is_json or self.quoted:
             return False
-        before = self.line.rstrip()[-1:]
-        return not before or (before in _SENTENCE_STOPS and _begins_sentence(after))
+        return not self.before or (self.before in _SENTENCE_STOPS and _begins_sentence(after))
 
     def may_be_reasoning(self, after: str) -> bool:
         """Whether all this text can be reasoning that a marker ends which is followed by `after`."""
-        if self.in_fence or self.is_json or self.names_marker or self.line.count('"') % 2 or self.line.count("`") % 2:
+        if self.in_fence or self.is_json or self.names_marker or self.quoted:
             return False
-        before = self.line.rstrip()[-1:]
-        if before and before in _QUOTES:
+        if self.before and self.before in _QUOTES:
             return False
-        return not before or before in _SENTENCE_ENDS or _begins_sentence(after)
+        return not self.before or self.before in _SENTENCE_ENDS or _begins_sentence(after)
 
 
 def _begins_sentence(after: str) -> bool:
@@ -137,10 +140,13 @@ def _begins_sentence(after: str) -> bool:
 
 @dataclass(slots=True)
 class _GivenText:
-    """Follows lines and code fences of the text that was given out."""
+    """Follows lines, quotes and code fences of the text that was given out, without keeping it."""
 
-    line: str = ""
-    last_line: str = ""  # that is not empty
+    head: str = ""  # of the current line, as far as a fence is long
+    tail: str = ""  # of the current line
+    ticks: int = 0  # in the current line
+    quotes: int = 0
+    announced: bool = False  # the last line that is not empty ends with a colon
     fence: str = ""
     is_json: bool | None = None
     names_marker: bool = False
@@ -149,27 +155,37 @@ class _GivenText:
         """Add text that follows."""
         if self.is_json is None and text.strip():
             self.is_json = text.lstrip().startswith(("{", "[{", "[\n"))
-        self.names_marker |= any(marker in text for marker in _MARKER_OF)
-        *lines, rest = (self.line + text).split("\n")
+        self.names_marker = self.names_marker or any(marker in text for marker in _MARKER_OF)
+        *lines, rest = text.split("\n")
         for line in lines:
-            self._end_line(line)
-        self.line = rest
+            self._extend(line)
+            self._end_line()
+        self._extend(rest)
 
-    def with_text(self, text: str) -> _Context:
+    def context(self, text: str) -> _Context:
         """Return the context of a marker that comes after this text, which is not given out yet."""
         ahead = replace(self)
         ahead.add(text)
-        announced = ahead.last_line.endswith((":", ":**", "："))
-        return _Context(ahead.line, announced, bool(ahead.fence), bool(ahead.is_json), ahead.names_marker)
+        before = ahead.tail.rstrip()[-1:]
+        quoted = bool(ahead.ticks % 2 or ahead.quotes % 2)
+        return _Context(before, quoted, ahead.announced, bool(ahead.fence), bool(ahead.is_json), ahead.names_marker)
 
-    def _end_line(self, line: str) -> None:
-        stripped = line.strip()
+    def _extend(self, part: str) -> None:
+        self.head = (self.head + part)[:_HEAD_CHARS]
+        self.tail = (self.tail.rstrip() + part)[-_TAIL_CHARS:] if part.strip() else self.tail
+        self.ticks += part.count("`")
+        self.quotes += part.count('"')
+
+    def _end_line(self) -> None:
+        stripped = self.head.strip()
         if fence := _FENCE.match(stripped):
             if not self.fence:
                 self.fence = fence.group()
             elif stripped.startswith(self.fence) and not stripped.strip(self.fence[0]):
                 self.fence = ""
-        self.last_line = stripped or self.last_line
+        if self.tail.strip():
+            self.announced = self.tail.rstrip().endswith((":", ":**", "："))
+        self.head, self.tail, self.ticks, self.quotes = "", "", 0, 0
 
 
 @dataclass(slots=True)
@@ -248,24 +264,27 @@ class ReasoningSplitter:
 
     def _text(self, *, final: bool) -> Iterable[Piece]:
         """Give out text up to a marker at the beginning of a line, a stop of Harmony, or an end without beginning."""
+        seen = 0  # content before the next candidate whose context is known
+        ahead = replace(self._given)
         for match in _CANDIDATES.finditer(self._buffer):
             at, found = match.start(), match.group()
             after = self._buffer[match.end() : match.end() + _AHEAD]
             if len(after) < _AHEAD and not final:
                 break
-            if self._closes(at, found, after):
+            context = ahead.context(self._buffer[seen:at])
+            if found in _ENDS and not self._split and context.may_be_reasoning(after):
                 yield from self._retract(at, found)
                 return
-            if self.held:
-                continue
-            if self._harmony and found in _STOPS:
+            if not self.held and self._harmony and found in _STOPS:
                 yield from self._give(at)
                 self._buffer, self._at_start = self._buffer[len(found) :], True
                 return
-            if self._opens(at, found, after):
+            if not self.held and found in _MARKER_OF and context.allows_marker(after):
                 yield from self._give(at)
                 self._enter(_MARKER_OF[found], self._buffer)
                 return
+            ahead.add(self._buffer[seen : match.end()])
+            seen = match.end()
         if final:
             yield from self._give(len(self._buffer))
         elif not self.held:
@@ -294,15 +313,8 @@ class ReasoningSplitter:
             yield Piece("text", self._buffer[:count])
             self._buffer = self._buffer[count:]
 
-    def _opens(self, at: int, found: str, after: str) -> bool:
-        """Whether this begins reasoning within the text."""
-        return found in _MARKER_OF and self._given.with_text(self._buffer[:at]).allows_marker(after)
 
-    def _closes(self, at: int, found: str, after: str) -> bool:
-        """Whether this ends reasoning that the chat template began."""
-        return found in _ENDS and not self._split and self._given.with_text(self._buffer[:at]).may_be_reasoning(after)
-
-
+_SIGNS: Final = (*{marker.begin for marker in _MARKERS}, *_ENDS)
 _AT_START: Final = (*(marker.begin for marker in _MARKERS), *_ENDS)
 # Harmony from servers that leave out the special tokens and keep the words between them.
 _BARE_ANALYSIS: Final = re.compile(r"analysis(?=[A-Z])(.*?)assistantfinal", re.DOTALL)
