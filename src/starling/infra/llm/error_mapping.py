@@ -1,7 +1,12 @@
 """Maps transport and HTTP failures to the four model errors. No message contains a secret."""
 
+import contextlib
+import math
+from email.utils import parsedate_to_datetime
+
 import aiohttp
 
+from starling.core.clock import SystemClock
 from starling.core.errors import LLMConnectionError, LLMServerError, LLMTimeout, ModelError
 
 _REMEDIES = {
@@ -47,8 +52,13 @@ def excerpt(data: bytes) -> str:
 
 
 def _retry_after_seconds(retry_after: str | None) -> float | None:
-    """Return the seconds of a Retry-After header; None for its date form."""
+    """Return the seconds of a Retry-After header, which may be a number or a date; None for anything else."""
+    if retry_after is None:
+        return None
+    with contextlib.suppress(ValueError):
+        seconds = float(retry_after)
+        return max(0.0, seconds) if math.isfinite(seconds) else None
     try:
-        return None if retry_after is None else max(0.0, float(retry_after))
-    except ValueError:
+        return max(0.0, (parsedate_to_datetime(retry_after) - SystemClock().now()).total_seconds())
+    except (ValueError, TypeError):  # not a date, or one without a zone
         return None

@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import pytest
 from aiohttp import ClientSession
@@ -118,12 +120,25 @@ async def test_echoed_api_key_is_masked(session: ClientSession) -> None:
     assert KEY not in str(caught.value)
 
 
-async def test_retry_after_header_is_parsed(session: ClientSession) -> None:
-    async with ModelServer(Script(Rule(Answer(status=429, headers={"Retry-After": "7"}, body="{}")))) as server:
+@pytest.mark.parametrize(
+    ("header", "least", "most"),
+    [("7", 7.0, 7.0), ("0.5", 0.5, 0.5), (format_datetime(datetime.now(UTC) + timedelta(hours=1)), 3_000, 3_600)],
+)
+async def test_retry_after_header_is_parsed(session: ClientSession, header: str, least: float, most: float) -> None:
+    async with ModelServer(Script(Rule(Answer(status=429, headers={"Retry-After": header}, body="{}")))) as server:
         with pytest.raises(LLMServerError) as caught:
             await model(server, session).respond(ASKED)
 
-    assert caught.value.retry_after == 7.0
+    assert least <= (caught.value.retry_after or 0) <= most
+
+
+@pytest.mark.parametrize("header", ["soon", "Sun, 06 Nov", "nan"])
+async def test_unreadable_retry_after_header_is_ignored(session: ClientSession, header: str) -> None:
+    async with ModelServer(Script(Rule(Answer(status=429, headers={"Retry-After": header}, body="{}")))) as server:
+        with pytest.raises(LLMServerError) as caught:
+            await model(server, session).respond(ASKED)
+
+    assert caught.value.retry_after is None
 
 
 async def test_streamed_calls_with_the_same_index_stay_separate(session: ClientSession) -> None:
