@@ -29,9 +29,9 @@ from tests.support.model_script import Answer, Body, Responder, Script, completi
 
 async def offline_rules(body: Body) -> Answer:
     """Answer as `offline:rules` does, over HTTP."""
-    from starling.infra.llm.offline import OfflineRules  # noqa: PLC0415 - scripts need nothing of it
+    from starling.infra.llm.offline_model import OfflineModel  # noqa: PLC0415 - scripts need nothing of it
 
-    reply = await OfflineRules().answer(_model_request(body))
+    reply = await OfflineModel().respond(_model_request(body))
     calls = [
         {"id": call.id, "name": call.name, "arguments": call.raw_arguments or call.arguments}
         for call in reply.tool_calls

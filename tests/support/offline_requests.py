@@ -13,7 +13,7 @@ from brain.registry.cards import BUILTINS, AgentCard
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, ToolSpec
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition
-from starling.infra.llm.offline import OfflineRules
+from starling.infra.llm.offline_model import OfflineModel
 
 DATA = Path(__file__).parents[1] / "data" / "mcp_listings"
 LISTINGS: Mapping[str, Any] = json.loads((DATA / "listings.json").read_text("utf-8"))
@@ -22,7 +22,7 @@ type Call = tuple[str, Mapping[str, object], str, str]  # name, arguments, resul
 
 
 def answer(request: ModelRequest) -> ModelReply:
-    return asyncio.run(OfflineRules().answer(request))
+    return asyncio.run(OfflineModel().respond(request))
 
 
 def tools_of(server: str) -> tuple[ToolSpec, ...]:

@@ -2,8 +2,11 @@
 
 import json
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -47,12 +50,11 @@ class LiveApi:
             return [event async for event in read_events(response)]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def api(module_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[LiveApi]:
-    """One platform for a module: its tests keep apart by their threads."""
-    database_url = module_database_url
-    file = tmp_path_factory.mktemp("api") / "mcp.json"
-    file.write_text(json.dumps({"mcpServers": SERVERS}))
+@asynccontextmanager
+async def running_api(database_url: str, folder: Path, servers: Mapping[str, Any]) -> AsyncGenerator[LiveApi]:
+    """Run a platform with the given MCP servers until the block ends; its `mcp.json` is in the folder."""
+    file = folder / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": servers}))
     settings = Settings(database_url=SecretStr(database_url), mcp_config=file, model=("offline:rules",))
     database = Database(database_url, database_url)
     async with (
@@ -64,3 +66,10 @@ async def api(module_database_url: str, tmp_path_factory: pytest.TempPathFactory
         aiohttp.ClientSession(url) as client,
     ):
         yield LiveApi(url, client, services)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def api(module_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[LiveApi]:
+    """One platform for a module: its tests keep apart by their threads."""
+    async with running_api(module_database_url, tmp_path_factory.mktemp("api"), SERVERS) as api:
+        yield api

@@ -27,7 +27,6 @@ from starling.infra.llm.model_selection import (
     parse_model_name,
     possible_names,
 )
-from starling.infra.llm.offline import OfflineRules
 from starling.infra.llm.offline_model import OfflineModel
 from starling.infra.llm.openai_endpoint import Endpoint, EndpointModel, open_session
 from starling.infra.llm.output_reader import OutputReader
@@ -128,7 +127,7 @@ class _ModelFactory:
         """Return a new adapter, which does not try the features in `lacks`. Raises ConfigurationError."""
         _check(name, self.endpoints, self.settings)
         if name.provider == _OFFLINE_PROVIDER:
-            return OfflineModel(OfflineRules())
+            return OfflineModel()
         if name.provider not in self.endpoints:
             return _langchain_opener()(name, possible_names(self.settings), lacks)
         endpoint = self.endpoints[name.provider]

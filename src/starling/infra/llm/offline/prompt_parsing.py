@@ -1,23 +1,18 @@
-"""Parser for the XML sections of prompts."""
+"""Parser for the XML sections of prompts and the JSON in results."""
 
 import html
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
 
-from starling.core.json import Json
 from starling.core.llm import Message
 
-_ATTRIBUTE = re.compile(r"""([\w:.-]+)=("[^"]*"|'[^']*')""")
 
+class Element(NamedTuple):
+    """An XML element: attributes and inner text, which is escaped in `raw`."""
 
-@dataclass(frozen=True, slots=True)
-class Element:
-    """An XML element: attributes, inner text (`raw`) and unescaped inner text (`text`)."""
-
-    attributes: Mapping[str, str]
+    attributes: dict[str, str]
     raw: str
 
     @property
@@ -27,66 +22,38 @@ class Element:
     def get(self, name: str) -> str:
         return self.attributes.get(name, "")
 
+    def children(self, tag: str) -> list["Element"]:
+        """Return the elements with a tag. Data in prompts is escaped and can't contain elements."""
+        found = re.finditer(rf"<{tag}((?:\s[^<>]*)?)>(.*?)</{tag}>", self.raw, re.DOTALL)
+        pairs = [(re.findall(r"""([\w:.-]+)=("[^"]*"|'[^']*')""", match[1]), match[2]) for match in found]
+        return [Element({key: html.unescape(text[1:-1]) for key, text in given}, raw) for given, raw in pairs]
 
-def elements(text: str, tag: str) -> Iterator[Element]:
-    """Yield the elements with a tag. Data in prompts is escaped and can't contain elements."""
-    for match in re.finditer(rf"<{tag}((?:\s[^<>]*)?)>(.*?)</{tag}>", text, re.DOTALL):
-        pairs = {name: html.unescape(value[1:-1]) for name, value in _ATTRIBUTE.findall(match[1])}
-        yield Element(pairs, match[2])
-
-
-class PromptSections:
-    """The sections of all user messages; of a repeated section the last one is used."""
-
-    def __init__(self, messages: tuple[Message, ...]) -> None:
-        self._text = "\n".join(message.content for message in messages if message.role == "user")
-
-    def __contains__(self, tag: str) -> bool:
-        return f"<{tag}>" in self._text or f"<{tag} " in self._text
-
-    def element(self, tag: str) -> Element:
-        """Return a section, or an empty element."""
-        found = Element({}, "")
-        for item in elements(self._text, tag):
-            found = item
-        return found
-
-    def text(self, tag: str) -> str:
-        """Return the unescaped text of a section."""
-        return self.element(tag).text
-
-    def children(self, tag: str, child: str) -> list[Element]:
-        """Return the elements inside a section."""
-        return list(elements(self.element(tag).raw, child))
+    def child(self, tag: str) -> "Element":
+        """Return the last element with a tag, or an empty one."""
+        return next(iter(self.children(tag)[::-1]), Element({}, ""))
 
 
-def parse_json(text: str) -> Json:
+def prompt_of(messages: tuple[Message, ...]) -> Element:
+    """Return all user messages as one element."""
+    return Element({}, "\n".join(message.content for message in messages if message.role == "user"))
+
+
+def parse_json(text: str) -> Any:
     """Return the JSON object or array in a text, else None."""
-    stripped = text.strip()
-    if not stripped.startswith(("{", "[")):
-        return None
     try:
-        return cast("Json", json.loads(stripped))
+        return json.loads(text) if text.lstrip().startswith(("{", "[")) else None
     except (ValueError, RecursionError):
         return None
 
 
-def leaves(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Yield `(path, scalar)` for every scalar in a JSON value, in order."""
-    stack: list[tuple[tuple[str, ...], object]] = [(path, value)]
+def leaves(value: object) -> Iterator[tuple[str, object]]:
+    """Yield the scalars of a JSON value in order, each with the keys that lead to it."""
+    stack: list[tuple[str, Any]] = [("", value)]
     while stack:
-        where, item = stack.pop()
-        if isinstance(item, dict):
-            pairs = cast("dict[str, object]", item).items()
-            stack.extend(reversed([((*where, key), inner) for key, inner in pairs]))
-        elif isinstance(item, list):
-            stack.extend(reversed([(where, inner) for inner in cast("list[object]", item)]))
+        path, item = stack.pop()
+        if isinstance(item, dict | list):
+            items = cast("dict[str, Any] | list[Any]", item)
+            pairs = list(items.items()) if isinstance(items, dict) else [("", inner) for inner in items]
+            stack += [(f"{path} {key}".strip(), inner) for key, inner in reversed(pairs)]
         else:
-            yield where, item
-
-
-def values_text(data: object) -> str:
-    """Return all scalars of a JSON value, one per line, including those of JSON in strings."""
-    texts = (str(leaf) for _, leaf in leaves(data))
-    inner = ((text, parse_json(text)) for text in texts)
-    return "\n".join(text if found is None else values_text(found) for text, found in inner)
+            yield path, item

@@ -1,0 +1,184 @@
+"""Words of a text and their stems, and values in it: quoted text, paths, times, time zones and numbers."""
+
+import re
+from functools import cache, lru_cache
+from typing import Literal, NamedTuple
+from zoneinfo import available_timezones
+
+type Kind = Literal["text", "path", "time", "zone", "number"]
+
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W\d_]+)?")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_CONTRACTIONS = {"t": "not", "ll": "will", "d": "would"}
+_ENDINGS = (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"), ("zes", "z"))
+_POLITE = re.compile(
+    r"\W*(?:(?:and|then|also|but|so|please|kindly|finally|next|first|now)\b[\s,]*)*"
+    r"(?:(?:(?:can|could|would|will) you|i(?: want|['’]d like| would like| need)(?: you)? to|let me)\b\s*)?"
+    r"(?:please\b\s*)?(?:(?:in|on|at|to|from|of)\s+(?=which|what|how))?",
+    re.IGNORECASE,
+)
+_VALUE = re.compile(
+    r"""
+      (?P<text>"[^"\n]+"|“[^”\n]+”|`[^`\n]+`|(?<!\w)'[^'\n]+'(?!\w))
+    | (?P<time>\b\d{1,2}:\d\d\b)
+    | (?P<zone>\b[A-Z][A-Za-z_]+(?:/[A-Z][\w+-]+){1,2}\b|\b(?:UTC|GMT)\b)
+    | (?P<path>(?<![\w/])(?:~|\.{1,2})?/[^\s"'<>|,;]*|(?<![\w/.-])[\w-]+(?:[./][\w-]+)*\.[A-Za-z]\w{0,4}\b)
+    | (?P<number>(?<![\w.])-?\d+(?:\.\d+)?(?!\w)|(?i:\b(?:one|two|three|four|five|six|seven|eight|nine|ten)\b))
+    | (?i:\b(?:in|to|from|for|of|and|or)\s+|,\s*)(?P<place>[^\W\d_]+(?:[ -][^\W\d_]+){0,2})
+    """,
+    re.VERBOSE,
+)
+_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_AREAS = ("Africa", "America", "Antarctica", "Arctic", "Asia", "Atlantic", "Australia", "Europe", "Indian", "Pacific")
+_READ_CHARS = 20_000
+_MOST_VALUES = 100
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+QUESTION_WORDS = _words("what which how who whom whose when where why is are do does did was were will has")
+DO_VERBS = _words("run call use execute")
+READ_VERBS = _words(
+    """show tell giv get print display see know list read return retriev search find look open describ count fetch query
+    check comput convert calculat report view explain"""
+)
+GREETINGS = _words("hello hi hey thank bye ok okay good morn even there who")
+_FREE = DO_VERBS | _words(
+    """show tell giv get print display see know list a an the this of in on at to from by for with into onto and or as
+    that is are am be do does has have it i me my we us our you your pleas kindly can what which how much now current
+    currently call nam also execut"""
+)
+# What these words say about a request is said by no description of a tool.
+RESTRICTING = _words(
+    """not no never none nor neither without except unles only if than instead again was were did had been will would
+    should may might yesterday tomorrow today tonight ago later earlier before after until during many who whom whos
+    when wher why its there them they thos thes sam"""
+)
+
+
+class Word(NamedTuple):
+    """A word of a text with its position."""
+
+    text: str
+    stem: str
+    start: int
+
+
+class Value(NamedTuple):
+    """A value with its position. `value` is what a tool gets, `text` what the request says."""
+
+    kind: Kind
+    value: object
+    text: str
+    start: int
+    end: int
+
+
+@lru_cache(maxsize=20_000)
+def stem(word: str) -> str:
+    """Return a word in lower case without common English endings."""
+    cut = word.casefold()
+    for ending, short in _ENDINGS:
+        if cut.endswith(ending) and len(cut) > 4:
+            cut = cut.removesuffix(ending) + short
+    cut = cut[:-1] if len(cut) > 3 and cut.endswith("s") and not cut.endswith(("ss", "us", "is")) else cut
+    for ending in ("ing", "ed"):
+        if cut.endswith(ending) and len(cut) >= len(ending) + 2:
+            cut = cut.removesuffix(ending)
+            cut = cut[:-1] if cut[-2:-1] == cut[-1] and cut[-1] not in "ls" else cut
+    return cut[:-1] if cut.endswith("e") and len(cut) > 2 else cut
+
+
+@lru_cache(maxsize=1_024)
+def words_of(text: str) -> tuple[Word, ...]:
+    """Return the words that not every request may contain; camelCase, snake_case and contractions are split."""
+    found: list[Word] = []
+    for match in _WORD.finditer(text):
+        base, _, short = match[0].replace("’", "'").partition("'")
+        base = base.removesuffix("n") if short == "t" else base
+        pieces = [*_CAMEL.split(base), _CONTRACTIONS.get(short.casefold(), "")]
+        found += [Word(match[0], stem(piece), match.start()) for piece in pieces if piece and stem(piece) not in _FREE]
+    return tuple(found)
+
+
+@lru_cache(maxsize=4_096)
+def stems(text: str) -> frozenset[str]:
+    """Return the stems of the words that not every request may contain."""
+    return frozenset(word.stem for word in words_of(text))
+
+
+def only_asks(text: str) -> bool:
+    """Return whether a request begins as a question or with a verb that changes nothing."""
+    return opening(text) in QUESTION_WORDS | DO_VERBS | READ_VERBS
+
+
+def opening(text: str) -> str:
+    """Return the stem of the first word of a request, after words of politeness and connection."""
+    polite = _POLITE.match(text)
+    match = re.match(r"[^\W_]+", text[polite.end() :] if polite else text)
+    return stem(match[0]) if match else ""
+
+
+@cache
+def zones() -> dict[str, str]:
+    """Return time zones by their names, and by city those of the form Area/City."""
+    names = sorted(available_timezones())
+    cities = [name for name in names if name.count("/") == 1 and name.partition("/")[0] in _AREAS]
+    return {name.partition("/")[2].replace("_", " ").casefold(): name for name in cities} | {
+        name: name for name in names
+    }
+
+
+@lru_cache(maxsize=512)
+def values_of(text: str) -> tuple[Value, ...]:
+    """Return the values of a text in order, without overlaps; only the beginning of a very long text is read."""
+    found: list[Value] = []
+    at = 0
+    while len(found) < _MOST_VALUES and (match := _VALUE.search(text, at, min(len(text), _READ_CHARS))):
+        value = _place(match) if match["place"] else _value(match)
+        found += [value] if value else []
+        at = value.end if value else match.start("place")
+    return tuple(found)
+
+
+def _value(match: re.Match[str]) -> Value:
+    kind, raw = match.lastgroup, match[0]
+    value: object = raw
+    if kind == "text":
+        kind, value = "path" if raw[1] in "/~" else "text", raw[1:-1]
+    elif kind == "path":
+        raw = value = raw.rstrip(".,:?!)") or raw
+    elif kind == "number":
+        word = raw.casefold()
+        value = _NUMBERS.index(word) if word in _NUMBERS else float(raw) if "." in raw else int(raw)
+    elif kind == "time":
+        value = raw.rjust(5, "0")
+    elif kind != "zone" or raw not in zones():
+        kind = "path"
+    return Value(kind, value, raw, match.start(), match.start() + len(raw))
+
+
+def _place(match: re.Match[str]) -> Value | None:
+    """Return the longest city, or country in title case, that is a time zone at the position of a match."""
+    name, start = match["place"], match.start("place")
+    while name:
+        if zone := zones().get(name if name.istitle() and name in zones() else name.casefold()):
+            return Value("zone", zone, name, start, start + len(name))
+        name = re.sub(r"[ -]?[^\W\d_]+$", "", name)
+    return None
+
+
+def masked(text: str) -> str:
+    """Return a text with its values masked, except numbers."""
+    for value in values_of(text):
+        if value.kind != "number":
+            text = text[: value.start] + "\ufffc" * (value.end - value.start) + text[value.end :]
+    return text
+
+
+def implied(text: str) -> frozenset[str]:
+    """Return the stems of what the paths in a text name: a file or a directory."""
+    names = [str(value.value).rpartition("/")[2] for value in values_of(text) if value.kind == "path"]
+    return stems(" ".join("file" if "." in name else "directory" for name in names))

@@ -1,0 +1,241 @@
+"""An agent's turn: fills the arguments of a tool from its task, and calls it if that accounts for every word."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple, cast
+
+from starling.core.artifacts import READ_ARTIFACT
+from starling.core.json import JsonObject, canonical, digest
+from starling.core.llm import Message, ModelReply, ModelToolCall, ToolSpec
+from starling.infra.llm.offline.language import (
+    READ_VERBS,
+    RESTRICTING,
+    Kind,
+    Value,
+    implied,
+    masked,
+    only_asks,
+    opening,
+    stem,
+    stems,
+    values_of,
+    words_of,
+)
+from starling.infra.llm.offline.prompt_parsing import Element
+
+_BUILT_IN = ("continue", READ_ARTIFACT)
+_KINDS: tuple[Kind, ...] = ("zone", "path", "time", "text", "number")
+_NO_VERB = ("", "a", "an", "th", "how", "what", "which")
+_NOT_PART = re.compile(r"\([^)]*\)|(?<!\w)['\"`][^'\"`]*['\"`]")
+_AFTER_HEAD = re.compile(r"[:(,;]| (?:that|which|with|using|from|by|when|if) ")
+_JOINED = re.compile(r"[\s,]*(?:and|&)?\s*")
+_ASKED_FOR = re.compile(r"\b(?:which|what)\s+([^\W\d_]+)", re.IGNORECASE)
+_ZONE = stems("timezone zone")
+_PATH = stems("path file filename dir directory folder repo repository source destination")
+_SIDES = {"from": stems("source old") | {"from"}, "to": stems("target destination new") | {"to"}}
+_LIMITS = stems("limit count max maximum number return")
+_NEWEST = stems("last latest newest recent")
+_IN_ORDER = stems("log history recent")
+
+
+class Slot(NamedTuple):
+    """One argument of a tool. `many`: it takes a list. `choices` are its only values, if it names them."""
+
+    name: str
+    kind: Kind | None
+    required: bool
+    many: bool
+    choices: Sequence[str]
+    words: frozenset[str]
+
+
+class Definition(NamedTuple):
+    """A tool's words: of its `name`, of the object of its description (`head`), of what it does and returns."""
+
+    name: frozenset[str]
+    head: frozenset[str]
+    about: frozenset[str]
+    verbs: frozenset[str]
+    reads: bool
+
+
+@lru_cache(maxsize=4_096)
+def definition(name: str, description: str) -> Definition:
+    """Return the words of a tool."""
+    sentences = re.split(r"(?<=[.!?])\s+|\n+", description.strip())
+    about = " ".join([sentences[0], *(text for text in sentences[1:] if text.startswith("Return"))])
+    named = [stem(word) for word in re.split(r"[\W_]+", name)]
+    first = next((stem(word) for word in re.findall(r"[^\W_]+", sentences[0]) if not word.endswith("ly")), "")
+    reads = first in _NO_VERB or named[0] in READ_VERBS or first in READ_VERBS
+    head = _AFTER_HEAD.split(sentences[0], maxsplit=1)[0]
+    return Definition(stems(name), stems(head), stems(about), frozenset({*named, first}), reads)
+
+
+def _slots(parameters: JsonObject) -> list[Slot]:
+    required = parameters.get("required")
+    names = cast("list[object]", required) if isinstance(required, list) else []
+    found = _mapping(parameters.get("properties")).items()
+    return [_slot(name, name in names, _mapping(schema)) for name, schema in found]
+
+
+def _slot(name: str, required: bool, schema: Mapping[str, Any]) -> Slot:
+    description = str(schema.get("description") or "")
+    item = _mapping(schema.get("items")) if (many := schema.get("type") == "array") else schema
+    kind = _slot_kind(stems(name), description, item.get("type"))
+    listed: Sequence[Any] = re.findall(r"['\"`]([\w-]+)['\"`]", description) if "e.g" not in description else ()
+    listed = item["enum"] if isinstance(item.get("enum"), list) else listed
+    choices = [str(choice) for choice in listed] if len(listed) > 1 and kind == "text" and not many else ()
+    return Slot(name, kind, required, many, choices, stems(f"{name} {_NOT_PART.sub(' ', description)}"))
+
+
+def _slot_kind(words: frozenset[str], description: str, of_type: object) -> Kind | None:
+    if of_type != "string":
+        return "number" if of_type in ("integer", "number") else None
+    if words & _ZONE or "IANA" in description:
+        return "zone"
+    return "path" if words & _PATH else "time" if stem("time") in words else "text"
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+class _Fit(NamedTuple):
+    """How a tool fits a task: the calls, and why they can't be made."""
+
+    tool: ToolSpec
+    reads: bool
+    score: float
+    calls: list[JsonObject]
+    faults: list[str]
+
+
+def select_calls(prompt: Element, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> ModelReply:
+    """Return the calls for a task, or a text that says why there are none. A rejected call is followed by none."""
+    task = prompt.child("task").text
+    if any(message.tool_calls for message in messages):
+        return ModelReply("There is no other way to do this task.")
+    found = [fit for tool in tools if tool.name not in _BUILT_IN and (fit := _fit(task, tool))]
+    best = max(found, key=lambda fit: (not fit.faults, fit.reads, fit.score), default=None)
+    if best is None:
+        return ModelReply(f"No tool here does what “{task}” asks for.")
+    if best.faults:
+        nearest = max(found, key=lambda fit: fit.score - len(fit.faults))
+        return ModelReply(f"{nearest.tool.name} was not called: {'; '.join(nearest.faults)}.")
+    if not best.reads and sum(not fit.faults for fit in found) > 1:
+        return ModelReply(f"More than one tool does what “{task}” asks for.")
+    texts = [canonical(arguments) for arguments in best.calls]
+    ids = [f"call_{at}_{digest([best.tool.name, text])[:12]}" for at, text in enumerate(texts)]
+    made = zip(ids, best.calls, texts, strict=True)
+    return ModelReply("", tuple(ModelToolCall(key, best.tool.name, arguments, text) for key, arguments, text in made))
+
+
+def _fit(task: str, tool: ToolSpec) -> _Fit | None:
+    """Return how a tool fits a task; None if it shares no word and no value with it, or the task orders another verb."""
+    about, slots, wanted = definition(tool.name, tool.description), _slots(tool.parameters), stems(masked(task))
+    filled = _Arguments(task, about, slots)
+    topic = wanted & (about.name | about.head)
+    if not _may_call(task, about) or not (topic or any(slot.required and slot.name in filled.given for slot in slots)):
+        return None
+    needed = [slot for slot in slots if slot.required] if about.reads or filled.given else slots[:1]
+    faults = [f"nothing accounts for “{word}”" for word in filled.leftover()]
+    faults += [f"the task does not name `{slot.name}`" for slot in needed if slot.name not in filled.given]
+    score = len(topic) + len((wanted | implied(task)) & about.name) - len(about.name - wanted) / 100
+    score -= "deprecated" in tool.description.casefold()
+    return _Fit(tool, about.reads, score, filled.calls, faults)
+
+
+def _may_call(task: str, about: Definition) -> bool:
+    """Return whether the verb of a task permits a tool: one that changes something has to be ordered by its name."""
+    verb = opening(task)
+    orders = bool(re.search(rf"\b{verb}[a-z]*\s+(?:the|a|an|all|my|this|its|\ufffc)", masked(task), re.IGNORECASE))
+    return verb in about.verbs or (about.reads and (only_asks(task) or not orders))
+
+
+@dataclass(slots=True)
+class _Arguments:
+    """The arguments that a task gives a tool, and which words of the task they account for."""
+
+    task: str
+    about: Definition
+    slots: list[Slot]
+    given: dict[str, Any] = field(default_factory=dict[str, Any])
+    used: list[Value] = field(default_factory=list[Value])
+    words: frozenset[str] = frozenset()
+    spread: str = ""  # the argument that has another value in each call
+
+    def __post_init__(self) -> None:
+        for slot in self.slots:
+            mentioned = [choice for choice in slot.choices if stems(choice) and stems(choice) <= stems(self.task)]
+            if len(mentioned) == 1:
+                self._set(slot, mentioned[0])
+                self.words |= stems(mentioned[0])
+        for kind in _KINDS:
+            self._assign([slot for slot in self._open(kind) if slot.required], self._free(kind))
+        for value in self._free("number"):
+            self._limit(value)
+        if len(slots := self._open("path")) == len(paths := self._free("path")) == 1:
+            self._set(slots[0], paths[0].value, paths[0])
+
+    @property
+    def calls(self) -> list[JsonObject]:
+        several = self.given[self.spread] if self.spread else ()
+        return [{**self.given, self.spread: value} for value in several] or [dict(self.given)]
+
+    def leftover(self) -> list[str]:
+        """Return the words and values that neither tool nor arguments account for, in order."""
+        left = [value for value in values_of(self.task) if value not in self.used]
+        left = [value for value in left if value.kind not in ("number", "zone")]
+        spans = [(value.start, value.end) for value in (*self.used, *left)]
+        asked = {match.start(1) for match in _ASKED_FOR.finditer(self.task)}
+        found = [(value.start, value.text) for value in left]
+        for word in words_of(self.task):
+            described = self.about.head if word.start in asked else self.about.about - RESTRICTING
+            known = word.stem in self.about.name | self.words | described
+            if not known and not any(start <= word.start < end for start, end in spans):
+                found.append((word.start, word.text))
+        return [text for _, text in sorted(found)]
+
+    def _open(self, kind: Kind) -> list[Slot]:
+        return [slot for slot in self.slots if slot.kind == kind and slot.name not in self.given and not slot.choices]
+
+    def _free(self, kind: Kind) -> list[Value]:
+        return [value for value in values_of(self.task) if value.kind == kind and value not in self.used]
+
+    def _set(self, slot: Slot, argument: object, *used: Value) -> None:
+        self.given[slot.name] = argument
+        self.used += used
+        self.words |= slot.words
+
+    def _assign(self, slots: list[Slot], values: list[Value]) -> None:
+        """Fill required arguments of one kind, if it is clear which value belongs to which."""
+        gaps = [self.task[one.end : other.start] for one, other in pairwise(values)]
+        joined = all(_JOINED.fullmatch(gap) for gap in gaps)
+        for value in values:
+            side = next((words for name, words in _SIDES.items() if self.task[: value.start].endswith(f" {name} ")), ())
+            if len(fitting := [slot for slot in slots if stems(slot.name).union({slot.name}).intersection(side)]) == 1:
+                self._set(fitting[0], value.value, value)
+        slots = [slot for slot in slots if slot.name not in self.given]
+        values = [value for value in values if value not in self.used]
+        if len(slots) == len(values) == 1 or (joined and len(slots) == len(values)):
+            for slot, value in zip(slots, values, strict=True):
+                self._set(slot, [value.value] if slot.many else value.value, value)
+        elif len(slots) == 1 and values and joined and (slots[0].many or (slots[0].kind != "text" and self.about.reads)):
+            self._set(slots[0], [value.value for value in values], *values)
+            self.spread = "" if slots[0].many else slots[0].name
+
+    def _limit(self, value: Value) -> None:
+        """Fill the optional number whose words stand beside a value, or which limits how many results there are."""
+        before = stems("".join(re.findall(r"\w+\s*$", self.task[: value.start])))
+        after = stems("".join(re.findall(r"^\s*\w+", self.task[value.end :])))
+        described, slots = self.about.name | self.about.about, self._open("number")
+        limits = [bool(slot.words & _LIMITS and after & described) for slot in slots]
+        beside = [2 * len(slot.words & before) + len(slot.words & after) for slot in slots]
+        scores = [sum(both) for both in zip(limits, beside, strict=True)]
+        best = [slot for slot, score in zip(slots, scores, strict=True) if score == max(scores) > 0]
+        if len(best) == 1:
+            self._set(best[0], value.value, value)
+            self.words |= _NEWEST if best[0].words & _LIMITS and described & _IN_ORDER else frozenset()

@@ -1,0 +1,78 @@
+"""`offline:rules` over real servers: requests in its reach are answered, all others are never answered wrongly."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.http.conftest import LiveApi, running_api
+from tests.support.reference_servers import ReferenceServers
+
+_FILE = Path(__file__).parents[2] / "data/offline_requests/requests.jsonl"
+_AT_ONCE = 8
+_SHARE_ANSWERED = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    row: Mapping[str, Any]
+    status: str
+    reply: str
+    tools: frozenset[str]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the request was answered by the right tools with what a right answer contains."""
+        return self.status == "succeeded" and self.is_correct and "Not answered" not in self.reply
+
+    @property
+    def is_correct(self) -> bool:
+        called_others = self.tools - set(self.row["tools"])
+        return not called_others and all(text in self.reply for text in self.row["contains"])
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the part out of reach was refused by name, and nothing was called for it."""
+        refused = "Not answered" in self.reply if self.row["contains"] else self.status == "failed"
+        return refused and self.is_correct and self.row["names"].casefold() in self.reply.casefold()
+
+    def __str__(self) -> str:
+        return f"{self.row['id']} {self.row['request']!r}: {self.status}, {sorted(self.tools)}\n  {self.reply}"
+
+
+async def _ask(api: LiveApi, row: Mapping[str, Any], places: Mapping[str, str], slots: asyncio.Semaphore) -> _Answer:
+    request, contains = row["request"], row["contains"]
+    for name, place in places.items():
+        request = request.replace(f"{{{name}}}", place)
+        contains = [text.replace(f"{{{name}}}", place) for text in contains]
+    async with slots:
+        events = await api.ask(request)
+    done = events[-1].data
+    tools = frozenset(event.data["name"] for event in events if event.type == "tool_start")
+    return _Answer({**row, "contains": contains}, done["status"], done["reply"], tools)
+
+
+async def _answers(api: LiveApi, places: Mapping[str, str]) -> Sequence[_Answer]:
+    rows = [row for line in _FILE.read_text("utf-8").splitlines() if not (row := json.loads(line))["held_out"]]
+    slots = asyncio.Semaphore(_AT_ONCE)
+    return await asyncio.gather(*(_ask(api, row, places, slots) for row in rows))
+
+
+async def test_requests_in_reach_are_answered_and_others_are_refused_by_name(database_url: str, tmp_path: Path) -> None:
+    servers = ReferenceServers(tmp_path)
+    servers.create()
+
+    async with running_api(database_url, tmp_path, servers.configuration()) as api:
+        answers = await _answers(api, servers.places)
+
+    in_reach = [answer for answer in answers if answer.row["in_reach"]]
+    answered = [answer for answer in in_reach if answer.is_complete]
+    wrong = [answer for answer in in_reach if answer.status == "succeeded" and not answer.is_complete]
+    wrong += [answer for answer in answers if not answer.row["in_reach"] and not answer.is_refusal]
+    Path("/tmp/off_answered.txt").write_text("\n".join(map(str, [len(answered), *(a for a in in_reach if not a.is_complete)])))
+    assert wrong == [], "\n".join(map(str, wrong))
+    assert len(answered) >= _SHARE_ANSWERED * len(in_reach)
