@@ -18,6 +18,7 @@ quick: environment ## unit and contract tests, in less than a minute
 	$(bin)/python -m pytest -n auto tests/unit tests/contract
 
 test: servers ## all tests, but for soak tests and long chaos rounds
+	@scripts/server-env sqlite
 	@scripts/node-servers
 	$(bin)/python -m pytest -n auto --dist worksteal
 

@@ -20,7 +20,7 @@ from starling.core.errors import StarlingError
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 CACHE = Path(os.environ.get("STARLING_DEMO_CACHE") or ROOT / ".cache/demo")
-REQUEST = f"What time is it in Lima, how full is this disk, and what were the last 3 commits of {ROOT}?"
+REQUEST = f"What time is it in Lima, how full is this disk, and list the last 3 commits of {ROOT}."
 STOP_SECONDS = 60
 NOT_OURS = ("DATABASE_URL", "DATABASE_DIRECT_URL", "STARLING_DATA_DIR", "STARLING_HOST", "STARLING_MCP_CONFIG")
 PR_SET_PDEATHSIG = 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.gateway_harness import TOOLS, foreign
+from tests.support.gateway_harness import TOOLS
 
 _NODE = TOOLS.parent / "bin/node"
 _GRAPH = (
@@ -21,7 +21,7 @@ _GRAPH = (
     {"type": "relation", "from": "Alice", "to": "Acme", "relationType": "works at"},
 )
 _FILES = {
-    "notes.txt": "alpha\nbravo\ncharlie\ndelta\necho\n",
+    "notes.txt": "alpha\nbravo\ncharlie\ndelta\necho",
     "orders.csv": "item,amount\ncoffee,12\ntea,7\n",
     "old.txt": "An old text.\n",
     "drafts/plan.md": "# Plan\nThree milestones.\n",
@@ -61,9 +61,9 @@ class ReferenceServers:
         reads = {"effect": "read"}
         return {
             "system_health": _server(sys.executable, "-m", "mcp_gateway.servers.system_health", **reads),
-            "time": _server(foreign("time").command, **reads),
-            "git": _server(foreign("git").command, "--repository", self.places["repo"]),
-            "sqlite": _server(foreign("sqlite").command, "--db-path", str(self.folder / "shop.db")),
+            "time": _foreign("time", **reads),
+            "git": _foreign("git", "--repository", self.places["repo"]),
+            "sqlite": _foreign("sqlite", "--db-path", str(self.folder / "shop.db")),
             "everything": _npm("everything"),
             "filesystem": _npm("filesystem", self.places["files"]),
             "memory": _npm("memory") | {"env": {"MEMORY_FILE_PATH": str(self.folder / "graph.jsonl")}},
@@ -93,7 +93,14 @@ def _git(repo: Path, *arguments: str) -> None:
     subprocess.run(["git", *arguments], cwd=repo, env={**os.environ, **name, **committer}, check=True)
 
 
-def _server(command: str | None, *arguments: str, **options: str) -> dict[str, Any]:
+def _foreign(name: str, *arguments: str, **options: str) -> dict[str, Any]:
+    command = TOOLS / name / "bin" / f"mcp-server-{name}"
+    if not command.exists():
+        pytest.skip(f"no {command}: run scripts/server-env {name}")
+    return _server(str(command), *arguments, **options)
+
+
+def _server(command: str, *arguments: str, **options: str) -> dict[str, Any]:
     return {"command": command, "args": list(arguments), "x-starling": options}
 
 

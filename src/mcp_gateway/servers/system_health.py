@@ -86,7 +86,7 @@ class Processes(BaseModel):
 
 @server.tool(title="Processor use", annotations=_READ_ONLY)
 async def cpu() -> Cpu:
-    """How busy the processor (CPU) is right now: use in percent, all together and each, number of cores, clock."""
+    """How busy the machine's processor (CPU) is right now: use in percent, together and each, cores, clock."""
     psutil.cpu_percent(percpu=True)  # a first reading, for the second to compare with
     await anyio.sleep(_SAMPLE_SECONDS)
     each = psutil.cpu_percent(percpu=True)
@@ -102,7 +102,7 @@ async def cpu() -> Cpu:
 
 @server.tool(title="Memory use", annotations=_READ_ONLY)
 def memory() -> Memory:
-    """How much memory (RAM) and swap the machine has, and how much of it is used and available, in bytes."""
+    """How much memory (RAM) and swap the machine has, and how much of it is used and available (free), in bytes."""
     ram, swap = psutil.virtual_memory(), psutil.swap_memory()
     return Memory(
         total_bytes=ram.total,
@@ -128,7 +128,7 @@ def disk(
 
 @server.tool(title="Load average and uptime", annotations=_READ_ONLY)
 def load() -> Load:
-    """The load average of the last 1, 5 and 15 minutes (how many processes want to run), and the time since start."""
+    """The load average of the machine, last 1, 5 and 15 minutes (processes that want to run); time since start."""
     one, five, fifteen = os.getloadavg()
     return Load(
         one_minute=one,

@@ -15,10 +15,7 @@ from starling.infra.llm.offline.supervisor import decide
 
 _DOCUMENTS = {"supervisor_decision": decide, "verdict": review}
 _WORD_GROUP = re.compile(r"\s*(?:\S+\s*){1,4}")
-_NO_MODEL = (
-    "I can't do this: no language model is configured, and offline:rules only matches requests to tools. "
-    "Set OPENAI_API_KEY or STARLING_MODEL, or start Ollama."
-)
+_NO_MODEL = "I can't do this: no language model is configured, and offline:rules only matches requests to tools."
 
 
 class OfflineModel:

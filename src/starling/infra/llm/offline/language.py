@@ -12,7 +12,7 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _CONTRACTIONS = {"t": "not", "ll": "will", "d": "would"}
 _ENDINGS = (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"), ("zes", "z"))
 _POLITE = re.compile(
-    r"\W*(?:(?:and|then|also|but|so|please|kindly|finally|next|first|now)\b[\s,]*)*"
+    r"\W*(?:(?:and|then|also|but|so|please|kindly)\b[\s,]*)*"
     r"(?:(?:(?:can|could|would|will) you|i(?: want|['’]d like| would like| need)(?: you)? to|let me)\b\s*)?"
     r"(?:please\b\s*)?(?:(?:in|on|at|to|from|of)\s+(?=which|what|how))?",
     re.IGNORECASE,
@@ -30,32 +30,7 @@ _VALUE = re.compile(
 )
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _AREAS = ("Africa", "America", "Antarctica", "Arctic", "Asia", "Atlantic", "Australia", "Europe", "Indian", "Pacific")
-_READ_CHARS = 20_000
-_MOST_VALUES = 100
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-QUESTION_WORDS = _words("what which how who whom whose when where why is are do does did was were will has")
-DO_VERBS = _words("run call use execute")
-READ_VERBS = _words(
-    """show tell giv get print display see know list read return retriev search find look open describ count fetch query
-    check comput convert calculat report view explain"""
-)
-GREETINGS = _words("hello hi hey thank bye ok okay good morn even there who")
-_FREE = DO_VERBS | _words(
-    """show tell giv get print display see know list a an the this of in on at to from by for with into onto and or as
-    that is are am be do does has have it i me my we us our you your pleas kindly can what which how much now current
-    currently call nam also execut"""
-)
-# What these words say about a request is said by no description of a tool.
-RESTRICTING = _words(
-    """not no never none nor neither without except unles only if than instead again was were did had been will would
-    should may might yesterday tomorrow today tonight ago later earlier before after until during many who whom whos
-    when wher why its there them they thos thes sam"""
-)
+_READ_CHARS, _MOST_VALUES = 20_000, 100
 
 
 class Word(NamedTuple):
@@ -91,11 +66,36 @@ def stem(word: str) -> str:
     return cut[:-1] if cut.endswith("e") and len(cut) > 2 else cut
 
 
+def _stemmed(words: str) -> frozenset[str]:
+    return frozenset(map(stem, words.split()))
+
+
+READ_VERBS = _stemmed(
+    """show tell give get print display see know list read return retrieve search find look open describe count fetch
+    query check compute convert calculate report view explain"""
+)
+_ASKING = READ_VERBS | _stemmed(
+    "run call use execute what which how who whom whose when where why is are do does did was were will has"
+)
+GREETINGS = _stemmed("hello hi hey thanks thank bye ok okay good morning evening there who")
+_FREE = _stemmed(
+    """run call use execute show tell give get print display see know list a an the this of in on at to from by for with
+    into onto and or as that is are am be do does has have it i me my we us our you your please kindly can what which
+    how much now current currently called named also"""
+)
+# What these words say about a request is said by no description of a tool.
+RESTRICTING = _stemmed(
+    """not no never none nor neither without except unless only if than instead again was were did had been will would
+    should may might yesterday tomorrow today tonight ago later earlier before after until during many who whom whose
+    when where why its there them they those these same"""
+)
+
+
 @lru_cache(maxsize=1_024)
 def words_of(text: str) -> tuple[Word, ...]:
     """Return the words that not every request may contain; camelCase, snake_case and contractions are split."""
     found: list[Word] = []
-    for match in _WORD.finditer(text):
+    for match in _WORD.finditer(text, len(text) - len(_POLITE.sub("", text, count=1))):
         base, _, short = match[0].replace("’", "'").partition("'")
         base = base.removesuffix("n") if short == "t" else base
         pieces = [*_CAMEL.split(base), _CONTRACTIONS.get(short.casefold(), "")]
@@ -111,14 +111,13 @@ def stems(text: str) -> frozenset[str]:
 
 def only_asks(text: str) -> bool:
     """Return whether a request begins as a question or with a verb that changes nothing."""
-    return opening(text) in QUESTION_WORDS | DO_VERBS | READ_VERBS
+    return opening(text) in _ASKING
 
 
 def opening(text: str) -> str:
     """Return the stem of the first word of a request, after words of politeness and connection."""
-    polite = _POLITE.match(text)
-    match = re.match(r"[^\W_]+", text[polite.end() :] if polite else text)
-    return stem(match[0]) if match else ""
+    first = re.match(r"[^\W_]+", _POLITE.sub("", text, count=1))
+    return stem(first[0]) if first else ""
 
 
 @cache

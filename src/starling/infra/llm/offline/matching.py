@@ -26,9 +26,8 @@ from starling.infra.llm.offline.language import (
 )
 from starling.infra.llm.offline.prompt_parsing import Element
 
-_BUILT_IN = ("continue", READ_ARTIFACT)
 _KINDS: tuple[Kind, ...] = ("zone", "path", "time", "text", "number")
-_NO_VERB = ("", "a", "an", "th", "how", "what", "which")
+_NO_VERB = {"", *map(stem, ("a", "an", "the", "how", "what", "which"))}
 _NOT_PART = re.compile(r"\([^)]*\)|(?<!\w)['\"`][^'\"`]*['\"`]")
 _AFTER_HEAD = re.compile(r"[:(,;]| (?:that|which|with|using|from|by|when|if) ")
 _JOINED = re.compile(r"[\s,]*(?:and|&)?\s*")
@@ -60,6 +59,7 @@ class Definition(NamedTuple):
     about: frozenset[str]
     verbs: frozenset[str]
     reads: bool
+    lists: bool
 
 
 @lru_cache(maxsize=4_096)
@@ -71,7 +71,8 @@ def definition(name: str, description: str) -> Definition:
     first = next((stem(word) for word in re.findall(r"[^\W_]+", sentences[0]) if not word.endswith("ly")), "")
     reads = first in _NO_VERB or named[0] in READ_VERBS or first in READ_VERBS
     head = _AFTER_HEAD.split(sentences[0], maxsplit=1)[0]
-    return Definition(stems(name), stems(head), stems(about), frozenset({*named, first}), reads)
+    lists = "list" in named or bool(re.search(r"\s\w+[^su]s\b", head))
+    return Definition(stems(name), stems(head), stems(about), frozenset({*named, first}), reads, lists)
 
 
 def _slots(parameters: JsonObject) -> list[Slot]:
@@ -84,19 +85,17 @@ def _slots(parameters: JsonObject) -> list[Slot]:
 def _slot(name: str, required: bool, schema: Mapping[str, Any]) -> Slot:
     description = str(schema.get("description") or "")
     item = _mapping(schema.get("items")) if (many := schema.get("type") == "array") else schema
-    kind = _slot_kind(stems(name), description, item.get("type"))
+    kind = _kind(stems(name), item.get("type"))
     listed: Sequence[Any] = re.findall(r"['\"`]([\w-]+)['\"`]", description) if "e.g" not in description else ()
     listed = item["enum"] if isinstance(item.get("enum"), list) else listed
     choices = [str(choice) for choice in listed] if len(listed) > 1 and kind == "text" and not many else ()
     return Slot(name, kind, required, many, choices, stems(f"{name} {_NOT_PART.sub(' ', description)}"))
 
 
-def _slot_kind(words: frozenset[str], description: str, of_type: object) -> Kind | None:
+def _kind(words: frozenset[str], of_type: object) -> Kind | None:
     if of_type != "string":
         return "number" if of_type in ("integer", "number") else None
-    if words & _ZONE or "IANA" in description:
-        return "zone"
-    return "path" if words & _PATH else "time" if stem("time") in words else "text"
+    return "zone" if words & _ZONE else "path" if words & _PATH else "time" if stem("time") in words else "text"
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -104,12 +103,12 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 class _Fit(NamedTuple):
-    """How a tool fits a task: the calls, and why they can't be made."""
+    """How a tool fits a task: the arguments, and why it can't be called with them."""
 
     tool: ToolSpec
     reads: bool
     score: float
-    calls: list[JsonObject]
+    arguments: JsonObject
     faults: list[str]
 
 
@@ -118,7 +117,7 @@ def select_calls(prompt: Element, messages: Sequence[Message], tools: Sequence[T
     task = prompt.child("task").text
     if any(message.tool_calls for message in messages):
         return ModelReply("There is no other way to do this task.")
-    found = [fit for tool in tools if tool.name not in _BUILT_IN and (fit := _fit(task, tool))]
+    found = [fit for tool in tools if tool.name not in ("continue", READ_ARTIFACT) and (fit := _fit(task, tool))]
     best = max(found, key=lambda fit: (not fit.faults, fit.reads, fit.score), default=None)
     if best is None:
         return ModelReply(f"No tool here does what “{task}” asks for.")
@@ -127,32 +126,31 @@ def select_calls(prompt: Element, messages: Sequence[Message], tools: Sequence[T
         return ModelReply(f"{nearest.tool.name} was not called: {'; '.join(nearest.faults)}.")
     if not best.reads and sum(not fit.faults for fit in found) > 1:
         return ModelReply(f"More than one tool does what “{task}” asks for.")
-    texts = [canonical(arguments) for arguments in best.calls]
-    ids = [f"call_{at}_{digest([best.tool.name, text])[:12]}" for at, text in enumerate(texts)]
-    made = zip(ids, best.calls, texts, strict=True)
-    return ModelReply("", tuple(ModelToolCall(key, best.tool.name, arguments, text) for key, arguments, text in made))
+    raw = canonical(best.arguments)
+    call = ModelToolCall(f"call_{digest([best.tool.name, raw])[:12]}", best.tool.name, best.arguments, raw)
+    return ModelReply("", (call,))
 
 
 def _fit(task: str, tool: ToolSpec) -> _Fit | None:
-    """Return how a tool fits a task; None if it shares no word and no value with it, or the task orders another verb."""
+    """Return how a tool fits a task; None if they share no word and no value, or the task orders another verb."""
     about, slots, wanted = definition(tool.name, tool.description), _slots(tool.parameters), stems(masked(task))
     filled = _Arguments(task, about, slots)
     topic = wanted & (about.name | about.head)
     if not _may_call(task, about) or not (topic or any(slot.required and slot.name in filled.given for slot in slots)):
         return None
     needed = [slot for slot in slots if slot.required] if about.reads or filled.given else slots[:1]
-    faults = [f"nothing accounts for “{word}”" for word in filled.leftover()]
+    faults = [f"nothing accounts for “{word}”" for word in dict.fromkeys(filled.leftover())]
     faults += [f"the task does not name `{slot.name}`" for slot in needed if slot.name not in filled.given]
-    score = len(topic) + len((wanted | implied(task)) & about.name) - len(about.name - wanted) / 100
+    score = len(topic) + len(wanted & about.name) + 3 * len(implied(task) & about.name) - len(about.name - wanted) / 9
     score -= "deprecated" in tool.description.casefold()
-    return _Fit(tool, about.reads, score, filled.calls, faults)
+    return _Fit(tool, about.reads, score, filled.given, faults)
 
 
 def _may_call(task: str, about: Definition) -> bool:
     """Return whether the verb of a task permits a tool: one that changes something has to be ordered by its name."""
     verb = opening(task)
     orders = bool(re.search(rf"\b{verb}[a-z]*\s+(?:the|a|an|all|my|this|its|\ufffc)", masked(task), re.IGNORECASE))
-    return verb in about.verbs or (about.reads and (only_asks(task) or not orders))
+    return verb in about.verbs or (about.reads and (only_asks(task) or not orders) and (verb != "list" or about.lists))
 
 
 @dataclass(slots=True)
@@ -165,7 +163,6 @@ class _Arguments:
     given: dict[str, Any] = field(default_factory=dict[str, Any])
     used: list[Value] = field(default_factory=list[Value])
     words: frozenset[str] = frozenset()
-    spread: str = ""  # the argument that has another value in each call
 
     def __post_init__(self) -> None:
         for slot in self.slots:
@@ -179,11 +176,6 @@ class _Arguments:
             self._limit(value)
         if len(slots := self._open("path")) == len(paths := self._free("path")) == 1:
             self._set(slots[0], paths[0].value, paths[0])
-
-    @property
-    def calls(self) -> list[JsonObject]:
-        several = self.given[self.spread] if self.spread else ()
-        return [{**self.given, self.spread: value} for value in several] or [dict(self.given)]
 
     def leftover(self) -> list[str]:
         """Return the words and values that neither tool nor arguments account for, in order."""
@@ -223,18 +215,16 @@ class _Arguments:
         if len(slots) == len(values) == 1 or (joined and len(slots) == len(values)):
             for slot, value in zip(slots, values, strict=True):
                 self._set(slot, [value.value] if slot.many else value.value, value)
-        elif len(slots) == 1 and values and joined and (slots[0].many or (slots[0].kind != "text" and self.about.reads)):
+        elif values and joined and [slot.many for slot in slots] == [True]:
             self._set(slots[0], [value.value for value in values], *values)
-            self.spread = "" if slots[0].many else slots[0].name
 
     def _limit(self, value: Value) -> None:
         """Fill the optional number whose words stand beside a value, or which limits how many results there are."""
-        before = stems("".join(re.findall(r"\w+\s*$", self.task[: value.start])))
-        after = stems("".join(re.findall(r"^\s*\w+", self.task[value.end :])))
+        before = set(map(stem, re.findall(r"\w+(?=\s*$)", self.task[: value.start])))
+        after = set(map(stem, re.findall(r"^\s*(\w+)", self.task[value.end :])))
         described, slots = self.about.name | self.about.about, self._open("number")
-        limits = [bool(slot.words & _LIMITS and after & described) for slot in slots]
         beside = [2 * len(slot.words & before) + len(slot.words & after) for slot in slots]
-        scores = [sum(both) for both in zip(limits, beside, strict=True)]
+        scores = [at + bool(s.words & _LIMITS and after & described) for at, s in zip(beside, slots, strict=True)]
         best = [slot for slot, score in zip(slots, scores, strict=True) if score == max(scores) > 0]
         if len(best) == 1:
             self._set(best[0], value.value, value)

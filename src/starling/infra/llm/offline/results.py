@@ -4,16 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from starling.infra.llm.offline.language import (
-    RESTRICTING,
-    masked,
-    only_asks,
-    opening,
-    stems,
-    values_of,
-    words_of,
-    zones,
-)
+from starling.infra.llm.offline.language import RESTRICTING, masked, only_asks, opening, stems, values_of, words_of
 from starling.infra.llm.offline.prompt_parsing import Element, leaves, parse_json
 
 _ERROR = re.compile(
@@ -22,7 +13,7 @@ _ERROR = re.compile(
     re.IGNORECASE,
 )
 _ERROR_KEY = re.compile(r"(?:is)?(?:error|exception)s?\b", re.IGNORECASE)
-_CALL = re.compile(r"^[\w./-]+ \{[^\n]*\}:\n", re.MULTILINE)
+_ZONE = re.compile(r"[A-Z]\w+/[A-Z][\w+/-]+|\bUTC\b")
 _JSON_WORDS = {"True": "yes", "False": "no", "None": "none"}
 _SHOWN_CHARS = 200
 _ANSWER_CHARS = 1_200
@@ -34,10 +25,8 @@ def review(prompt: Element) -> dict[str, Any]:
     objections = list(_objections(prompt.child("task").text, prompt.child("tool_calls").children("call"), output))
     return {
         "status": "REJECTED" if objections else "APPROVED",
-        "refined_output": "",
         "reasons": objections or ["The calls are about all that the task names."],
         "evidence": [line[:_SHOWN_CHARS] for line in output.splitlines()[:1] if line],
-        "changed": [],
     }
 
 
@@ -50,9 +39,9 @@ def _objections(task: str, calls: Sequence[Element], output: str) -> Iterator[st
     given = [leaf for call in calls for leaf in leaves(parse_json(call.child("arguments").text))]
     returned = "\n".join(result for _, _, result in results)
     known = "\n".join([*(name for name, _, _ in results), *(f"{key} {leaf}" for key, leaf in given), returned])
-    places = [name for name in re.findall(r"[A-Z]\w+/[A-Z][\w+/-]+", returned) if name in zones()]
+    named = {value.value for name in _ZONE.findall(returned) for value in values_of(name) if value.kind == "zone"}
     for value in values_of(task):
-        another = value.kind == "zone" and places and value.value not in places
+        another = value.kind == "zone" and named and value.value not in named
         if another or not any(form in known for form in (str(value.value), value.text)):
             yield f"No call is about {value.text}."
     words, text = stems(re.sub(r"[._-]", " ", known)), masked(task)
@@ -63,10 +52,10 @@ def _objections(task: str, calls: Sequence[Element], output: str) -> Iterator[st
 
 def _fault(text: str) -> str:
     """Return why a text is no result: it is empty or an error."""
-    data = parse_json(text)
+    data, line = parse_json(text), text[:_SHOWN_CHARS].partition("\n")[0]
     if text.casefold() in ("", "null", "none") or (data is not None and not any(leaves(data))):
         return "The output is empty."
-    failed = any(leaf and _ERROR_KEY.match(key) for key, leaf in leaves(data)) if data else _ERROR.match(text)
+    failed = any(leaf and _ERROR_KEY.match(key) for key, leaf in leaves(data)) if data else _ERROR.match(line)
     return f"This is an error: {text[:_SHOWN_CHARS]}" if failed else ""
 
 
@@ -83,13 +72,8 @@ def compose_answer(prompt: Element) -> str:
 
 
 def _readable(text: str) -> str:
-    """Return a result as text: JSON as `name: value`, shortened, and several results one under another."""
-    full = "\n  ".join(_flat(part.strip()) for part in _CALL.split(text) if part.strip())
-    return full if len(full) <= _ANSWER_CHARS else f"{full[:_ANSWER_CHARS].rstrip()} … (shortened)"
-
-
-def _flat(text: str) -> str:
-    if (data := parse_json(text)) is None:
-        return text
+    """Return a result as text: JSON as `name: value`, shortened."""
+    data = parse_json(text)
     pairs = [(key.replace("_", " "), _JSON_WORDS.get(str(leaf), str(leaf))) for key, leaf in leaves(data)]
-    return "; ".join(f"{key}: {leaf}" if key else leaf for key, leaf in pairs) or "nothing"
+    full = text if data is None else "; ".join(f"{key}: {leaf}" if key else leaf for key, leaf in pairs)
+    return full if len(full) <= _ANSWER_CHARS else f"{full[:_ANSWER_CHARS].rstrip()} … (shortened)"

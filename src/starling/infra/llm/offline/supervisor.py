@@ -11,6 +11,7 @@ from starling.infra.llm.offline.prompt_parsing import Element, parse_json
 _BOUNDARY = re.compile(r"[.!?;](?=\s|$)|\n|(?P<join>,\s+(?:and|then)\s+|\s+(?:and|then)\s+|,\s+)", re.IGNORECASE)
 _TOOL = re.compile(r"([\w./:-]+)(?:\s\((.*?)\))?(?=,\s|\.?\s*$)", re.DOTALL)
 _NO_MODEL = "offline:rules matches tools to requests and knows nothing else; no language model is configured"
+_HELLO = "Hello. I am Starling, running on offline:rules, which only matches requests to tools."
 _MOST_CUTS = 60
 
 
@@ -30,8 +31,7 @@ def decide(prompt: Element) -> dict[str, Any]:
             continue
         tasks.append({"task_id": f"t{len(tasks) + 1}", "agent": agent, "task": part, "depends_on": [*changes]})
         changes += [] if only_asks(part) else [f"t{len(tasks)}"]
-    names = ", ".join(agent.get("name") for agent in agents) or "none yet"
-    hello = f"Hello. I am Starling, running on offline:rules, which only matches requests to tools. Agents: {names}."
+    hello = f"{_HELLO} Agents: {', '.join(agent.get('name') for agent in agents) or 'none yet'}."
     return _decision(tasks, unserved, "" if parts else hello)
 
 
@@ -58,8 +58,7 @@ def _agent_for(text: str, agents: Sequence[Element]) -> tuple[str, str]:
     best = max(agents, key=lambda agent: (_score(text, agent), agent.get("state") == "ready"), default=None)
     if best is None or _score(text, best) < 1:
         return "", f"No agent here has a tool for this ({_NO_MODEL})."
-    ready = best.get("state") == "ready"
-    return best.get("name"), "" if ready else f"{best.get('name')} is {best.get('state')}: {best.text}"
+    return best.get("name"), f"{best.get('name')} is degraded: {best.text}" * (best.get("state") != "ready")
 
 
 def _score(text: str, agent: Element) -> float:
@@ -74,7 +73,8 @@ def _score(text: str, agent: Element) -> float:
 
 def _replan(planned: Sequence[Element], state: Any) -> dict[str, Any]:
     """Return the decision for an existing plan: what failed, and what needs it, is not answered."""
-    reasons = {result.get("task_id"): result.get("reason") for result in (state or {}).get("results", ())}
+    results: list[dict[str, str]] = state["results"] if state and "results" in state else []
+    reasons = {result["task_id"]: result["reason"] for result in results}
     tasks, unserved = list[dict[str, Any]](), list[dict[str, str]]()
     dropped = set[str]()
     for task in planned:
@@ -94,9 +94,6 @@ def _decision(tasks: list[dict[str, Any]], unserved: list[dict[str, str]], reply
         "plan": [task["task"] for task in tasks],
         "selected_agents": tasks,
         "reply": reply,
-        "assumptions": [],
         "unserved": unserved,
         "is_request_satisfied": not tasks and not unserved,
-        "is_in_loop": False,
-        "is_progress_being_made": True,
     }
