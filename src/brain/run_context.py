@@ -1,5 +1,6 @@
 """What belongs to one run and is handed to every node by the graph's runtime."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from brain.durability.journal import Journal
@@ -10,17 +11,23 @@ from brain.interrupts.requests import Interrupts
 from brain.journaled_model import JournaledModel
 from brain.recorder import RunRecorder
 from brain.registry.cards import Roster
+from brain.retrieval.search import AgentSearch
 from brain.state import ConversationMessage
 from starling.core.runs import Run
 
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """One execution of a run. What is the same for all runs is a field of the node that needs it."""
+    """One execution of a run. What is the same for all runs is a field of the node that needs it.
+
+    `search` finds agents of `roster`; `recent_agents` are those of the thread's last turn.
+    """
 
     run: Run
     allowance: Allowance
     roster: Roster
+    search: AgentSearch
+    recent_agents: Collection[str]
     history: tuple[ConversationMessage, ...]
     recorder: RunRecorder
     journal: Journal

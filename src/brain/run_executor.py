@@ -1,6 +1,7 @@
 """The execution of claimed runs: to their end, or to the step at which they wait or their worker stops."""
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -30,10 +31,12 @@ from brain.lifecycle.finalization import RunFinalizer
 from brain.lifecycle.termination import RunTerminator, count_usage
 from brain.nodes.qa import Qa
 from brain.nodes.supervisor import Supervisor
+from brain.planning.shortlist import Shortlister
 from brain.prompts import prompt
 from brain.recorder import RunRecorder
 from brain.registry.cards import Roster
 from brain.registry.service import Registry
+from brain.retrieval.search import AgentRanker, AgentSearch
 from brain.run_context import RunContext
 from brain.state import ConversationMessage, GraphState, initial_state
 from brain.tracing import TracedGateway, TracedModels
@@ -81,6 +84,7 @@ class Collaborators:
     governance: Governance
     models: ModelClient
     gateway: ToolGateway
+    agent_ranker: AgentRanker
     clock: Clock
     limits: Limits
     tracer: Tracer = NOOP_TRACER
@@ -178,13 +182,16 @@ class Brain:
         interrupts = await self._interrupts(run, writer)
         ledger = await self._ledger(run, writer, interrupts)
         count_usage(meter, entries, ledger.settled)
+        usable = self._usable(run, roster, allowance.effects)
         recorder, journal = RunRecorder(writer), Journal(writer, entries)
         tokens = tightest_budget(self._parts.limits.run_tokens, run.config.limits.tokens)
         budget = RunBudget(deadline, meter, interrupts, tokens)
         return RunContext(
             run=run,
             allowance=allowance,
-            roster=self._usable(run, roster, allowance.effects),
+            roster=usable,
+            search=AgentSearch(run.tenant, roster, usable),
+            recent_agents=await self._recent_agents(run, usable),
             history=history,
             recorder=recorder,
             journal=journal,
@@ -215,6 +222,12 @@ class Brain:
 
     async def _history(self, run: Run) -> tuple[ConversationMessage, ...]:
         return render(await self._parts.conversations.last(run, SHOWN, self._parts.limits.max_history))
+
+    async def _recent_agents(self, run: Run, roster: Roster) -> Collection[str]:
+        """Return the agents of the thread's last turn, where not all agents are shown."""
+        if len(roster.cards) <= self._parts.limits.shortlist:
+            return ()
+        return await self._parts.conversations.last_agents(run)
 
     async def _run_star(self, context: RunContext, writer: RunWriter) -> GraphState:
         """Run the star from its start or from the last checkpoint. Raises SuspendedError while it waits for answers."""
@@ -253,7 +266,9 @@ def _star(parts: Collaborators) -> Star:
         tracer=tracer,
         history_messages=limits.worker_context_messages,
     )
-    return build_star(Supervisor(prompt("supervisor"), limits, parts.gateway, tracer), pipeline, Qa(prompt("qa")))
+    shortlister = Shortlister(parts.agent_ranker, limits.shortlist, tracer)
+    supervisor = Supervisor(prompt("supervisor"), limits, shortlister, parts.gateway, tracer)
+    return build_star(supervisor, pipeline, Qa(prompt("qa")))
 
 
 def _traced(parts: Collaborators) -> Collaborators:

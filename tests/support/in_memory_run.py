@@ -3,7 +3,7 @@
 Journal, interrupts, ledger and budget are the real ones; they write to a `MemorySink`.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -16,6 +16,7 @@ from brain.interrupts.requests import Interrupts
 from brain.journaled_model import JournaledModel
 from brain.recorder import RunRecorder
 from brain.registry.cards import BUILTINS, AgentCard, Roster
+from brain.retrieval.search import AgentSearch
 from brain.run_context import RunContext
 from brain.state import ConversationMessage
 from starling.core.clock import Deadline, SystemClock
@@ -161,6 +162,7 @@ def make_execution(
     interrupts: Sequence[StoredInterrupt] = (),
     after: Execution | None = None,
     rows: Sequence[LedgerRow] = (),
+    recent_agents: Collection[str] = (),
 ) -> Execution:
     """Begin an execution in which the model gives these answers; `after` an earlier one, whose journal it knows.
 
@@ -171,10 +173,13 @@ def make_execution(
     recorder, journal = RunRecorder(sink), Journal(sink, after.sink.entries if after else ())
     questions = Interrupts(sink, clock, 60.0, interrupts)
     budget = RunBudget(Deadline(clock, seconds), Meter(), questions, run.config.limits.tokens)
+    roster = Roster({card.name: card for card in (*BUILTINS, *agents)})
     context = RunContext(
         run=run,
         allowance=allowance(run, limits),
-        roster=Roster({card.name: card for card in (*BUILTINS, *agents)}),
+        roster=roster,
+        search=AgentSearch(run.tenant, roster, roster),
+        recent_agents=recent_agents,
         history=tuple(history),
         recorder=recorder,
         journal=journal,

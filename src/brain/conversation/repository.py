@@ -12,6 +12,7 @@ from starling.infra.postgres.runs.writer import Clause
 _PUSH = """
 moved AS (
     UPDATE branches SET tip = tip + %(pushed)s, last_agent = coalesce(%(last_agent)s, last_agent),
+        last_agents = coalesce(%(last_agents)s::text[], last_agents),
         clarifications = CASE WHEN %(unasked)s THEN 0 ELSE clarifications END
     FROM fenced
     WHERE branches.tenant = fenced.tenant AND branches.thread_id = %(thread_id)s AND branches.id = %(branch_id)s
@@ -25,14 +26,18 @@ pushed AS (
 
 
 def push_states(
-    run: Run, envelopes: Sequence[Envelope], *, last_agent: str | None = None, unasked: bool = False
+    run: Run, envelopes: Sequence[Envelope], *, agents: Sequence[str] = (), unasked: bool = False
 ) -> Clause:
-    """Return what appends states to the run's branch, as a part of a flush; where `unasked`, questions count anew."""
+    """Return what appends states to the run's branch, as a part of a flush; where `unasked`, questions count anew.
+
+    `agents` are those of the run's tasks, in order; without any, the branch keeps those of its turn before.
+    """
     values = {
         "thread_id": run.thread_id,
         "branch_id": run.branch_id,
         "pushed": len(envelopes),
-        "last_agent": last_agent,
+        "last_agent": agents[-1] if agents else None,
+        "last_agents": list(dict.fromkeys(agents)) or None,
         "unasked": unasked,
         "v": [item.v for item in envelopes],
         "t": [item.t for item in envelopes],
@@ -43,6 +48,9 @@ def push_states(
     return Clause(_PUSH, values)
 
 
+_LAST_AGENTS = """
+SELECT coalesce(last_agents, array_remove(ARRAY[last_agent], NULL)) FROM branches
+WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND id = %(branch_id)s"""
 _LAST = """
 SELECT v, t, ts, data, compressed FROM states
 WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s AND branch_id = %(branch_id)s AND t = ANY(%(kinds)s)
@@ -67,3 +75,10 @@ class ConversationRepository:
         with translated():
             rows = await fetch_autocommit(self._engine, _LAST, values)
         return [decode(Envelope(*row)) for row in reversed(rows)]
+
+    async def last_agents(self, run: Run) -> list[str]:
+        """Return the agents of the last turn with tasks on the run's branch."""
+        values = {"tenant": run.tenant, "thread_id": run.thread_id, "branch_id": run.branch_id}
+        with translated():
+            rows = await fetch_autocommit(self._engine, _LAST_AGENTS, values)
+        return list(rows[0][0]) if rows else []

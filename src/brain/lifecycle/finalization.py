@@ -75,7 +75,7 @@ def _result(state: GraphState, failure: Failure | None, meter: Meter, status: Fi
 def _clause(run: Run, state: GraphState, result: RunResult, states: Sequence[Envelope]) -> Clause:
     """Store states on the branch. A run that succeeds without a clarification resets the count of clarifications."""
     unasked = result.status == "succeeded" and not state.get("clarifications")
-    return push_states(run, states, last_agent=state["tasks"][-1]["agent"] if state["tasks"] else None, unasked=unasked)
+    return push_states(run, states, agents=[task["agent"] for task in state["tasks"]], unasked=unasked)
 
 
 def _status(state: GraphState, broken: str) -> FinalStatus:

@@ -1,7 +1,7 @@
 """The supervisor node: plans, dispatches ready tasks, and asks a model only where there is something to decide."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from langgraph.runtime import Runtime
@@ -27,6 +27,7 @@ from brain.planning.plan_validation import (
     degraded_parts,
     is_empty,
 )
+from brain.planning.shortlist import Shortlister
 from brain.prompts import Prompt, Xml
 from brain.run_context import RunContext
 from brain.state import (
@@ -57,6 +58,8 @@ _NOTHING_PLANNED = (
     "The request couldn't be planned. The model was asked twice, and named no task, gave no reply and said of no part "
     "that it can't be served."
 )
+_FIRST, _AFTER_LOOKING = 0, 2  # positions in the journal; the next one of each is for a repaired answer
+_TEXTS_LOOKED_FOR = 8
 _LAST_TURN = 1  # step of the graph, besides two for each round
 
 
@@ -72,6 +75,7 @@ class Supervisor:
 
     prompt: Prompt
     limits: Limits
+    shortlister: Shortlister
     sessions: SessionWarmer
     tracer: Tracer
 
@@ -106,15 +110,9 @@ class Supervisor:
     async def _decide(self, context: RunContext, state: GraphState) -> Update:
         number = state["routing"]["decisions"] + 1
         path = f"supervisor/{number}"
-        inputs = self._inputs(context, state, path)
-        request = decision_request(self.prompt, state, context.allowance, inputs)
-        document = OpenDecision if inputs.may_ask else Decision
-        planning = self._planning_context(context, state)
         with self.tracer.span("supervisor", SpanKind.AGENT, lambda: _request_attributes(state, number)) as span:
             try:
-                decision = await ask_for_document(
-                    context.model, path, 0, request, document, lambda answer: decision_errors(answer, planning)
-                )
+                decision = await self._decision(context, state, path)
             except (ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError) as error:
                 span.fail(str(error))
                 context.recorder.warn(error.code, str(error))
@@ -124,14 +122,45 @@ class Supervisor:
             return await self._ask_user(context, state, decision, path)
         return self._apply(context, state, decision, path)
 
-    def _inputs(self, context: RunContext, state: GraphState, path: str) -> DecisionInputs:
-        recorded = context.journal.find(path, "context")
+    async def _decision(self, context: RunContext, state: GraphState, path: str) -> Decision:
+        """Return the model's decision; where it looks for other agents, the one that it makes once it sees them."""
+        inputs = await self._inputs(context, state, path, _FIRST, [state["input_request"]])
+        decision = await self._asked(context, state, path, _FIRST, inputs)
+        if not (inputs.may_look and decision.look_for):
+            return decision
+        texts = [*decision.look_for, *decision.plan, state["input_request"]][:_TEXTS_LOOKED_FOR]
+        inputs = await self._inputs(context, state, path, _AFTER_LOOKING, texts)
+        return await self._asked(context, state, path, _AFTER_LOOKING, inputs)
+
+    async def _asked(
+        self, context: RunContext, state: GraphState, path: str, position: int, inputs: DecisionInputs
+    ) -> Decision:
+        request = decision_request(self.prompt, state, context.allowance, inputs)
+        document = OpenDecision if inputs.may_ask else Decision
+        planning = replace(self._planning_context(context, state), may_look=inputs.may_look)
+        return await ask_for_document(
+            context.model, path, position, request, document, lambda answer: decision_errors(answer, planning)
+        )
+
+    async def _inputs(
+        self, context: RunContext, state: GraphState, path: str, position: int, texts: Sequence[str]
+    ) -> DecisionInputs:
+        """Return the agents that fit the texts and whether the user may be asked, as the journal has it if it has."""
+        recorded = context.journal.find(path, "context", position)
         if recorded is not None:
-            return DecisionInputs(Xml(recorded["agents"]), recorded.get("may_ask", False))
+            asking, looking = recorded.get("may_ask", False), recorded.get("may_look", False)
+            return DecisionInputs(Xml(recorded["agents"]), asking, looking)
         decisions = context.allowance.supervisor_calls
         asking = may_ask(context.run, state, limit=self.limits.max_clarifications, decisions=decisions)
-        inputs = DecisionInputs(context.roster.elements(), asking)
-        context.journal.record(path, "context", {"agents": inputs.agents} | ({"may_ask": True} if asking else {}))
+        used = {*context.recent_agents, *(task["agent"] for task in state["tasks"])}
+        shortlist = await self.shortlister.choose(context.search, texts, used)
+        if shortlist.warning:
+            context.recorder.warn("embeddings_unavailable", shortlist.warning)
+        looking = shortlist.is_partial and position == _FIRST
+        inputs = DecisionInputs(shortlist.elements(), asking, looking)
+        flags = {"may_ask": asking, "may_look": looking}
+        data = {"agents": inputs.agents} | {name: True for name, given in flags.items() if given}
+        context.journal.record(path, "context", data, position)
         return inputs
 
     async def _ask_user(self, context: RunContext, state: GraphState, decision: OpenDecision, path: str) -> Update:

@@ -58,6 +58,7 @@ class Decision(_Document):
     reply: str = ""
     assumptions: list[str] = []
     unserved: list[Unserved] = []
+    look_for: list[str] = []
     is_request_satisfied: bool = False
     is_in_loop: bool = False
     is_progress_being_made: bool = True
@@ -94,12 +95,17 @@ class Verdict(_Document):
     changed: list[str] = []
 
 
-def _asked(name: str, document: type[BaseModel], *, optional: Sequence[str] = ()) -> ResponseSchema:
+def _asked(
+    name: str, document: type[BaseModel], *, optional: Sequence[str] = (), without: Sequence[str] = ()
+) -> ResponseSchema:
     """Return the schema as models are asked for it: they write every member, so that strict decoding can be used.
 
-    Only `optional` members keep their defaults. Recorded answers are found by the digest of this schema too.
+    Only `optional` members keep their defaults, and members of `without` aren't asked for. Recorded answers are found
+    by the digest of this schema too.
     """
     schema = document.model_json_schema()
+    for member in without:
+        del schema["properties"][member]
     for described in (schema, *schema.get("$defs", {}).values()):
         described["required"] = [member for member in described["properties"] if member not in optional]
         for member in described["required"]:
@@ -107,6 +113,17 @@ def _asked(name: str, document: type[BaseModel], *, optional: Sequence[str] = ()
     return ResponseSchema(name, schema)
 
 
-DECISION = _asked("supervisor_decision", Decision)
-OPEN_DECISION = _asked("supervisor_decision", OpenDecision, optional=("question", "options"))
+def decision_schema(*, may_ask: bool, may_look: bool) -> ResponseSchema:
+    """Return the schema of a decision that may ask the user, and may look for agents that it isn't shown."""
+    if may_look:
+        return _OPEN_LOOKING_DECISION if may_ask else _LOOKING_DECISION
+    return OPEN_DECISION if may_ask else DECISION
+
+
+_NAME = "supervisor_decision"
+_QUESTION, _LOOKING = ("question", "options"), ("look_for",)
+DECISION = _asked(_NAME, Decision, without=_LOOKING)
+OPEN_DECISION = _asked(_NAME, OpenDecision, optional=_QUESTION, without=_LOOKING)
+_LOOKING_DECISION = _asked(_NAME, Decision)
+_OPEN_LOOKING_DECISION = _asked(_NAME, OpenDecision, optional=_QUESTION)
 VERDICT = _asked("verdict", Verdict)

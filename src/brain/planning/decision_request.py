@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from brain.conversation.rendering import history_lines
 from brain.governance import Allowance
-from brain.planning.decision import DECISION, OPEN_DECISION
+from brain.planning.decision import decision_schema
 from brain.prompts import Prompt, Xml, element, lines
 from brain.state import ClarificationRecord, GraphState, TaskRecord
 from starling.core.llm import ModelRequest, ModelRole
@@ -21,16 +21,24 @@ MAY_ASK: Final = Xml(
     "- `options`: the likeliest answers to the question, at most five; otherwise an empty list."
 )
 
+MAY_LOOK: Final = Xml(
+    "\n- `look_for`: only some of the agents are shown. For each part that none of them can serve, a short phrase that "
+    "says what an agent for it would do; you are then shown agents that fit and decide again. Otherwise an empty list."
+)
+NOTHING_TO_LOOK_FOR: Final = Xml("")
+
 
 @dataclass(frozen=True, slots=True)
 class DecisionInputs:
     """What a resumed run must show the model again, whatever has changed since: it is journalled.
 
-    `agents` is the roster as XML; with `may_ask` the decision may be a question to the user.
+    `agents` are the agents as XML; with `may_ask` the decision may be a question to the user, with `may_look` it may
+    name what to look for among the agents that aren't shown.
     """
 
     agents: Xml
     may_ask: bool
+    may_look: bool = False
 
 
 def decision_request(prompt: Prompt, state: GraphState, allowance: Allowance, inputs: DecisionInputs) -> ModelRequest:
@@ -39,6 +47,7 @@ def decision_request(prompt: Prompt, state: GraphState, allowance: Allowance, in
         user_request=state["input_request"],
         session_history=history_lines(state["messages"]),
         asking=MAY_ASK if inputs.may_ask else MUST_ASSUME,
+        looking=MAY_LOOK if inputs.may_look else NOTHING_TO_LOOK_FOR,
         clarifications=_clarification_lines(state.get("clarifications", [])),
         agents=inputs.agents,
         current_plan=lines(map(_task_element, state["tasks"])),
@@ -47,7 +56,7 @@ def decision_request(prompt: Prompt, state: GraphState, allowance: Allowance, in
     return ModelRequest(
         role=allowance.role(ModelRole.REASONING),
         messages=messages,
-        response=OPEN_DECISION if inputs.may_ask else DECISION,
+        response=decision_schema(may_ask=inputs.may_ask, may_look=inputs.may_look),
         temperature=allowance.supervisor_temperature,
         max_tokens=allowance.max_tokens,
         prompt=prompt.used,

@@ -14,6 +14,7 @@ _EMPTY = (
     "The decision is empty. Give the request to agents in `selected_agents`, or answer it in `reply` if no agent is "
     "needed, or name in `unserved` each part that no agent can serve."
 )
+_AGENTS_NAMED = 24  # in an error; of more agents only near matches are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class PlanningContext:
     """Inputs that a supervisor decision is validated against.
 
     `rounds` is how many more rounds of tasks can run, each with at most `at_once` tasks in parallel; the whole plan may
-    have `most_tasks`.
+    have `most_tasks`. With `may_look` a decision may only name what to look for.
     """
 
     roster: Roster
@@ -30,6 +31,7 @@ class PlanningContext:
     rounds: int = 100
     at_once: int = 8
     most_tasks: int = 24
+    may_look: bool = False
 
     @property
     def settled(self) -> set[str]:
@@ -91,7 +93,7 @@ def decision_errors(decision: Decision, planning: PlanningContext) -> list[str]:
 
     An empty decision where nothing is planned, unknown agents or dependencies, and more tasks or rounds than can run.
     """
-    if not planning.tasks and is_empty(decision):
+    if not planning.tasks and is_empty(decision) and not (planning.may_look and decision.look_for):
         return [_EMPTY]
     wanted = planning.wanted(decision)
     wrong: list[str] = []
@@ -100,6 +102,8 @@ def decision_errors(decision: Decision, planning: PlanningContext) -> list[str]:
             wrong.append(
                 f"{item.task_id}: {planning.roster.unknown(item.agent)} "
                 f"The agents are: {', '.join(sorted(planning.roster.cards))}."
+                if len(planning.roster.cards) <= _AGENTS_NAMED
+                else f"{item.task_id}: {planning.roster.unknown(item.agent)}"
             )
         wrong += [
             f"{item.task_id}: depends_on names {task_id}, {_ABSENT}." for task_id in planning.missing(item, wanted)

@@ -215,7 +215,7 @@ class Crowd:
 
     async def finish(self, writer: RunWriter) -> None:
         done = Done(usage=Usage(), status="succeeded", reply="Done.")
-        push = push_states(writer.run, [], last_agent="somebody", unasked=True)
+        push = push_states(writer.run, [], agents=["somebody"], unasked=True)
         await writer.end(RunResult(status="succeeded", reply="Done."), done, self.runs, [push])
         self.done["ended"] += 1
 

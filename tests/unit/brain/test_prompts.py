@@ -13,11 +13,12 @@ CASES = [
     json.loads(line)
     for line in (Path(__file__).parents[2] / "data/security/tag_breakout.jsonl").read_text("utf-8").splitlines()
 ]
-OF_THE_AGENT = ("server", "about", "name", "behaviour", "asking")  # in the system message
+OF_THE_AGENT = ("server", "about", "name", "behaviour", "asking", "looking")  # in the system message
 TASK = ("user_request", "task_id", "task", "state_context")
 SECTIONS = {
     "supervisor": (
         "asking",
+        "looking",
         "user_request",
         "session_history",
         "clarifications",

@@ -85,6 +85,7 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
                 governance=TableGovernance(settings.limits),
                 models=MeasuredModels(models, metrics),
                 gateway=MeasuredTools(gateway, metrics),
+                agent_ranker=services.agent_ranker,
                 clock=SystemClock(),
                 limits=settings.limits,
                 tracer=await stack.enter_async_context(open_tracer(settings)),

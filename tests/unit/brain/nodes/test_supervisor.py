@@ -1,5 +1,7 @@
 """The supervisor node: what it decides without a model, what it asks one, and when it stops asking."""
 
+import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +12,13 @@ from langgraph.runtime import Runtime
 from brain.interrupts.budget import OUT_OF_TIME, OUT_OF_TOKENS
 from brain.nodes.supervisor import Supervisor
 from brain.planning.plan_validation import UNREACHED
+from brain.planning.shortlist import Shortlister
 from brain.prompts import prompt
 from brain.registry.cards import AgentCard
+from brain.retrieval.agent_finder import AgentFinder
 from brain.run_context import RunContext
 from brain.state import GraphState, TaskOutcome, TaskRecord, Update, after, initial_state
+from starling.core.clock import SystemClock
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse
 from starling.core.settings import Limits
 from starling.core.tracing import NOOP_TRACER
@@ -37,7 +42,9 @@ class Sessions:
 
 
 def supervisor(sessions: Sessions | None = None, **limits: Any) -> Supervisor:
-    return Supervisor(prompt("supervisor"), Limits(**limits), sessions or Sessions(), NOOP_TRACER)
+    given = Limits(**limits)
+    shortlister = Shortlister(AgentFinder(None, SystemClock()), given.shortlist, NOOP_TRACER)
+    return Supervisor(prompt("supervisor"), given, shortlister, sessions or Sessions(), NOOP_TRACER)
 
 
 async def step(node: Supervisor, state: GraphState, execution: Execution) -> Update:
@@ -433,3 +440,83 @@ async def test_limit_warning_is_not_repeated_by_the_next_execution() -> None:
     await step(supervisor(graph_steps=5), state, second)
 
     assert (first.warnings, second.warnings) == (["limit_reached"], [])
+
+
+WEATHER = ("snow", "rain", "wind", "storms", "fog", "hail", "frost", "clouds")
+MANY = [AgentCard(f"mcp_agent_{topic}", "specialist", f"Forecasts of {topic}", topic) for topic in WEATHER]
+
+
+def shown(prompt_text: str) -> list[str]:
+    """The specialists that a prompt of the supervisor shows, in order."""
+    return re.findall(r'<agent name="mcp_agent_(\w+)"', prompt_text)
+
+
+async def test_decision_sees_the_agents_that_fit_and_how_many_there_are() -> None:
+    execution = make_execution(decision_json(reply="Hello."), agents=MANY)
+
+    await step(supervisor(shortlist=2), initial_state("Forecasts of rain and wind, please."), execution)
+
+    seen = execution.model.prompts[0]
+    assert set(shown(seen)) == {"rain", "wind"}
+    assert "4 of 10 agents" in seen
+    assert 'name="generalist"' in seen
+    assert "look_for" in execution.model.requests[0].messages[0].content
+
+
+async def test_named_agents_and_those_of_the_last_turn_are_seen_too() -> None:
+    execution = make_execution(decision_json(reply="Hello."), agents=MANY, recent_agents=["mcp_agent_fog", "gone"])
+
+    await step(
+        supervisor(shortlist=1), initial_state("Ask mcp_agent_hail and frost about rain and more rain."), execution
+    )
+
+    assert set(shown(execution.model.prompts[0])) == {"rain", "hail", "frost", "fog"}
+
+
+async def test_small_roster_is_seen_whole_and_nothing_is_looked_for() -> None:
+    execution = make_execution(decision_json(reply="Hello."), agents=MANY)
+
+    await step(supervisor(), initial_state("Forecasts of rain, please."), execution)
+
+    assert shown(execution.model.prompts[0]) == list(WEATHER)
+    assert " agents\n" not in execution.model.prompts[0]
+    assert "look_for" not in json.dumps(
+        execution.model.requests[0].response and execution.model.requests[0].response.schema
+    )
+
+
+async def test_what_is_looked_for_is_found_and_the_supervisor_asked_once_more() -> None:
+    looking = decision_json(look_for=["storms at sea"], plan=["watch the frost"])
+    again = decision_json(task("t1", "mcp_agent_storms"), look_for=["more of it"])
+    execution = make_execution(looking, again, agents=MANY)
+
+    update = await step(supervisor(shortlist=2), initial_state("Is it safe to sail?"), execution)
+
+    assert update["next_step"] == ["t1"]
+    assert {"storms", "frost"} <= set(shown(execution.model.prompts[1]))
+    assert len(execution.model.requests) == 2
+
+
+async def test_resumed_decision_sees_the_same_agents_without_a_search() -> None:
+    state = initial_state("Is it safe to sail in the rain?")
+    first = make_execution(
+        decision_json(look_for=["storms"]), decision_json(task("t1", "mcp_agent_storms")), agents=MANY
+    )
+    await step(supervisor(shortlist=2), state, first)
+    resumed = make_execution(agents=MANY[::-1], after=first)
+
+    update = await step(supervisor(shortlist=1), state, resumed)
+
+    assert (update["next_step"], resumed.model.requests, resumed.warnings) == (["t1"], [], [])
+
+
+async def test_unknown_agent_of_many_names_near_matches_only() -> None:
+    many = [replace(MANY[0], name=f"mcp_agent_snow_{number}", server=f"snow_{number}") for number in range(40)]
+    wrong = decision_json(task("t1", "mcp_agent_snw_12"))
+    execution = make_execution(wrong, wrong, agents=many)
+
+    await step(supervisor(), initial_state("Snow?"), execution)
+
+    told = execution.model.prompts[1]
+    assert "Did you mean mcp_agent_snow_12" in told
+    assert told.count("mcp_agent_snow_") <= 3

@@ -1,0 +1,71 @@
+"""The agents that a decision is shown: all of a small roster; else those that fit, are named or were used."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from brain.prompts import Xml, lines
+from brain.registry.cards import AgentCard, Roster
+from brain.retrieval.search import AgentRanker, AgentSearch, RankedAgent
+from starling.core.model_output.names import plain_name
+from starling.core.tracing import SpanKind, Tracer
+
+_MOST_NAMED = 12  # servers may be named by common words
+
+
+@dataclass(frozen=True, slots=True)
+class Shortlist:
+    """The agents that a decision is shown, out of `total`; `warning` says why they were found by words alone."""
+
+    cards: Sequence[AgentCard]
+    total: int
+    warning: str = ""
+
+    @property
+    def is_partial(self) -> bool:
+        return len(self.cards) < self.total
+
+    def elements(self) -> Xml:
+        """Return the cards, one a line, after a line that says how many are missing."""
+        cards = lines(card.element() for card in self.cards)
+        return Xml(f"{len(self.cards)} of {self.total} agents\n{cards}") if self.is_partial else cards
+
+
+@dataclass(frozen=True, slots=True)
+class Shortlister:
+    """Chooses up to `size` agents for each decision, besides those that are shown in any case."""
+
+    ranker: AgentRanker
+    size: int
+    tracer: Tracer
+
+    async def choose(self, search: AgentSearch, texts: Sequence[str], kept: Collection[str]) -> Shortlist:
+        """Return the agents that fit the texts, each text in turn, with built-in agents and those of `kept`.
+
+        Agents that the first text names are kept too. A roster of not more than `size` agents is returned whole.
+        """
+        cards = search.candidates.cards
+        always = {card.name for card in cards.values() if card.kind == "builtin"}
+        if len(cards) - len(always) <= self.size:
+            return Shortlist(list(cards.values()), len(cards))
+        always |= {name for name in kept if name in cards} | _named(search.candidates, texts[0])
+        with self.tracer.span("find_agents", SpanKind.RETRIEVER, lambda: {"input": list(texts)}) as span:
+            rankings = [await self.ranker.rank(search, text, self.size) for text in texts]
+            found = _in_turn([ranking.agents for ranking in rankings], self.size)
+            span.set(lambda: {"output": found, "starling.agents_total": len(cards)})
+        chosen = [cards[name] for name in dict.fromkeys((*found, *sorted(always)))]
+        return Shortlist(chosen, len(cards), next((one.warning for one in rankings if one.warning), ""))
+
+
+def _in_turn(rankings: Sequence[Sequence[RankedAgent]], size: int) -> list[str]:
+    """Return the best of each ranking, then the second of each, and so on."""
+    rows: Iterable[tuple[RankedAgent | None, ...]] = zip_longest(*rankings)
+    names = dict.fromkeys(agent.name for row in rows for agent in row if agent)
+    return list(names)[:size]
+
+
+def _named(roster: Roster, text: str) -> set[str]:
+    """Return the agents that a text names, by their own name or by that of their server."""
+    words = {plain_name(word) for word in text.split()}
+    named = [name for name, card in roster.cards.items() if {plain_name(name), plain_name(card.server or name)} & words]
+    return set(named[:_MOST_NAMED])
