@@ -308,17 +308,18 @@ async def test_each_call_of_a_fan_out_goes_its_own_way(
     assert stream.done["usage"]["tool_calls"] == 3
 
 
-async def test_two_equal_calls_of_one_answer_are_two(
+async def test_equal_calls_of_one_answer_have_one_row_and_those_of_two_answers_have_two(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    one_task(script, calls(("charge", {"what": "a"}), ("charge", {"what": "a"})))
+    charge = ("charge", {"what": "a"})
+    one_task(script, calls(charge, charge, ("continue", {})), calls(charge))
 
     stream = await platform.ask("Charge twice.")
 
     found = await rows(platform, stream.key)
     assert stream.status == "succeeded"
     assert effects.done() == ["charge a", "charge a"]
-    assert [row.index for row in found] == [0, 1]
+    assert [(row.position, row.index) for row in found] == [(0, 0), (1, 0)]
     assert len({row.key for row in found}) == 2
 
 
