@@ -15,7 +15,7 @@ from bench.harness import BenchSetup
 from bench.line_process import python, running
 from bench.platform_process import Place, answered, free_port, up
 
-NAMES = ("cli.help_ms", "cli.list_cpu_ms", "up.ready_ms")
+NAMES = ("cli.help_ms", "cli.list_cpu_ms", "up.ready_ms", "up.first_ready_ms")
 
 _HELP = python("-c", "from starling.app.cli import main; main()", "--help")
 _TYPER = python("-c", "import typer; typer.Typer()")
@@ -35,12 +35,17 @@ async def measure(setup: BenchSetup) -> list[Figure]:
     ours, bare = await _help_times()
     figure = Figure("cli.help_ms", ours, "ms", bare, "python -c 'import typer'")
     place = setup.place("starts")
-    async with up(place) as (platform, _):  # makes the data
+    async with up(place) as (platform, first):  # makes the data
         await platform.run()
         ours, bare = await asyncio.to_thread(_list_cpu, {"STARLING_DATA_DIR": str(place.data)})
     listing = Figure("cli.list_cpu_ms", ours, "ms", bare, "python -c 'import typer', processor time")
     ours, bare = await _ready_times(place)
-    return [figure, listing, Figure("up.ready_ms", ours, "ms", bare, "a bare FastAPI; data is there already")]
+    return [
+        figure,
+        listing,
+        Figure("up.ready_ms", ours, "ms", bare, "a bare FastAPI; data is there already"),
+        Figure("up.first_ready_ms", first, "ms", bare, "a bare FastAPI; initdb, migrations, listing of servers"),
+    ]
 
 
 async def _help_times(repetitions: int = 7) -> tuple[float, float]:

@@ -41,7 +41,10 @@ fill() { # environment lock
 		python=$(scripts/find-python)
 		scripts/uv venv --quiet --allow-existing --python "$python" "$1"
 	fi
+	echo "  installing $(grep -c '==' "$2") packages of $2 ..." >&2
+	begun=$(date +%s)
 	scripts/uv pip sync --quiet --python "$1/bin/python" --require-hashes --compile-bytecode "$2"
+	echo "  installed in $(($(date +%s) - begun)) s" >&2
 }
 
 finish() { # environment fingerprint

@@ -13,7 +13,7 @@ from typing import Any
 
 from starling.app.cli.api_client import ApiClient
 from starling.app.cli.signals import StoppedBySignal, install_signal_handlers
-from starling.app.cli.terminal.output import print_line, progress, results
+from starling.app.cli.terminal.output import diagnostics, print_line, progress, results, write
 from starling.app.cli.terminal.run_display import RunDisplay
 from starling.core.errors import StarlingError
 
@@ -40,6 +40,8 @@ def platform() -> Generator[dict[str, Any]]:
         preexec_fn=die_with_parent,  # noqa: PLW1509 - there are no threads yet
     ) as process:
         try:
+            if not diagnostics().is_terminal:
+                write(diagnostics(), "Starting the platform ...\n")
             with progress("Starting the platform …"):
                 started = ready(process)
             yield started

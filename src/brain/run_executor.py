@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import cast
 
 from langchain_core.runnables import RunnableConfig
@@ -15,19 +15,17 @@ from brain.agents.pipeline import Pipeline
 from brain.agents.reflection import Reviewer
 from brain.agents.text_runtime import TextRuntime
 from brain.agents.tool_calling import ToolAccess
+from brain.collaborators import Collaborators
 from brain.conversation.rendering import SHOWN, render
-from brain.conversation.repository import ConversationRepository
 from brain.durability.checkpointer import FencedSaver
 from brain.durability.journal import Journal
 from brain.durability.ledger import Ledger
-from brain.governance import Governance
 from brain.graph import Star, build_star
 from brain.interrupts.budget import Meter, RunBudget, tightest_budget
 from brain.interrupts.requests import Interrupts
 from brain.journaled_model import JournaledModel
-from brain.lifecycle.active_runs import ActiveRun, ActiveRuns
+from brain.lifecycle.active_runs import ActiveRun
 from brain.lifecycle.fallback_answer import state_at_timeout
-from brain.lifecycle.finalization import RunFinalizer
 from brain.lifecycle.termination import RunTerminator, count_usage
 from brain.nodes.qa import Qa
 from brain.nodes.supervisor import Supervisor
@@ -35,13 +33,11 @@ from brain.planning.shortlist import Shortlister
 from brain.prompts import prompt
 from brain.recorder import RunRecorder
 from brain.registry.cards import Roster
-from brain.registry.service import Registry
-from brain.retrieval.search import AgentRanker, AgentSearch
+from brain.retrieval.search import AgentSearch
 from brain.run_context import RunContext
 from brain.state import ConversationMessage, GraphState, initial_state
 from brain.tracing import TracedGateway, TracedModels
-from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
-from starling.core.clock import Clock, Deadline
+from starling.core.clock import Deadline
 from starling.core.errors import (
     DatabaseUnavailableError,
     DeadlineExceededError,
@@ -51,46 +47,17 @@ from starling.core.errors import (
     SuspendedError,
 )
 from starling.core.events import Failure, Warn
-from starling.core.llm import ModelClient
 from starling.core.runs import Run, RunResult
-from starling.core.settings import Limits
 from starling.core.tool_calls import Effect
-from starling.core.tools import NO_HALTS, Halts, ToolGateway
-from starling.core.tracing import NOOP_TRACER, Span, Tracer
-from starling.infra.postgres.engine import Engine
+from starling.core.tools import ToolGateway
+from starling.core.tracing import NOOP_TRACER, Span
 from starling.infra.postgres.runs.acceptance import Claim, Connection, RunKey
-from starling.infra.postgres.runs.broadcast import Broadcast
-from starling.infra.postgres.runs.interrupts import InterruptRepository
 from starling.infra.postgres.runs.ledger import LedgerReader
-from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.writer import RunWriter
 
 _ANSWER_SHARE, _ANSWER_SECONDS = 0.1, 5.0  # of a run's time, kept for its answer
 _LEFT = "Its task failed before this call was resumed."
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Collaborators:
-    """What every run is executed with; the same for all runs of a process."""
-
-    engine: Engine
-    broadcast: Broadcast
-    finalizer: RunFinalizer
-    reader: RunReader
-    conversations: ConversationRepository
-    interrupts: InterruptRepository
-    registry: Registry
-    governance: Governance
-    models: ModelClient
-    gateway: ToolGateway
-    agent_ranker: AgentRanker
-    clock: Clock
-    limits: Limits
-    tracer: Tracer = NOOP_TRACER
-    halts: Halts = NO_HALTS
-    active_runs: ActiveRuns = field(default_factory=ActiveRuns)
-    artifacts: ArtifactStore = DISABLED_ARTIFACT_STORE
 
 
 class Brain:

@@ -63,6 +63,7 @@ def test_up_reports_servers_models_and_epoch(platform: Service) -> None:
 
     assert set(platform.said["models"].values()) == {"offline:rules"}
     assert platform.said["epoch"] == 1
+    assert platform.said["seconds"].keys() == {"imports", "database", "schema", "servers", "API"}
     assert servers["system_health"]["state"] == "ready"
     assert servers["broken"]["state"] == "degraded"
     assert "no-such-command" in servers["broken"]["error"]

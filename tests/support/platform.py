@@ -246,4 +246,4 @@ async def open_platform(
         open_services(settings, Database(database_url, database_url)) as services,
         open_worker_runtime(settings, services) as worker_runtime,
     ):
-        yield Platform(settings, services, worker_runtime, worker_runtime.brain, model)
+        yield Platform(settings, services, worker_runtime, await worker_runtime.brain.loaded(), model)

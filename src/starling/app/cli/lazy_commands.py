@@ -1,5 +1,6 @@
 """Commands that are imported when they are chosen, so that `--help` is quick."""
 
+import gc
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -37,6 +38,16 @@ def lazy_group(commands: Mapping[str, Lazy]) -> type[TyperGroup]:
 
 
 def _load(name: str, lazy: Lazy) -> Any:
-    app: typer.Typer = import_module(lazy.module).app
+    app: typer.Typer = _imported(lazy.module).app
     loaded: Any = get_command(app)
     return loaded.commands.get(name, loaded) if isinstance(loaded, TyperGroup) else loaded
+
+
+def _imported(module: str) -> Any:
+    """Import a module without garbage collection, which would walk through the growing modules again and again."""
+    gc.disable()
+    try:
+        return import_module(module)
+    finally:
+        gc.freeze()
+        gc.enable()

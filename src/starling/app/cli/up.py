@@ -2,12 +2,14 @@
 
 import asyncio
 import socket
+import time
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
+import psutil
 import typer
 from uvicorn.loops.auto import auto_loop_factory
 
@@ -22,6 +24,7 @@ from starling.app.http.authentication import open_access_control
 from starling.app.http.dependencies import drain
 from starling.app.http.published_address import published_address
 from starling.app.http.uvicorn_server import bind, serving
+from starling.app.runtime.background_tasks import in_background
 from starling.app.runtime.configuration_check import check_configuration
 from starling.app.runtime.database import Database, keep_embedded_running, open_database, wait_for_database
 from starling.app.runtime.gc_tuning import freeze_startup_objects
@@ -30,6 +33,20 @@ from starling.core.llm import ModelRole
 from starling.core.settings import Settings
 
 app = typer.Typer(add_completion=False)
+
+
+class StartTimes:
+    """Measures the parts of a start, one after another, from the start of the process on; the first is imports."""
+
+    def __init__(self) -> None:
+        self._last = time.time()
+        self.seconds: dict[str, float] = {"imports": self._last - psutil.Process().create_time()}
+
+    def end(self, part: str) -> None:
+        """End a part; the next one begins."""
+        now = time.time()
+        self.seconds[part] = now - self._last
+        self._last = now
 
 
 @app.command()
@@ -53,6 +70,7 @@ def up(
     next start. Uses the database of DATABASE_URL, else an embedded Postgres that ends with the process.
     """
     given = {"mcp_config": mcp_config, "host": host, "port": port, "watch_mcp_config": watch}
+    times = StartTimes()
     settings = with_servers_found_here(service_settings_of(context, **given))
     check_configuration(settings)
     patience = settings.limits.stream_write_seconds
@@ -61,10 +79,13 @@ def up(
         bind(settings.host, settings.port, write_seconds=patience) as listener,
         open_database(settings) as database,
     ):
-        run_until_stopped(_run(settings, database, listener, as_json=as_json), auto_loop_factory())
+        times.end("database")
+        run_until_stopped(_run(settings, database, listener, times, as_json=as_json), auto_loop_factory())
 
 
-async def _run(settings: Settings, database: Database, listener: socket.socket, *, as_json: bool) -> None:
+async def _run(
+    settings: Settings, database: Database, listener: socket.socket, times: StartTimes, *, as_json: bool
+) -> None:
     """Run until cancelled; then stop in reverse order: API, worker, sessions, connections."""
     async with AsyncExitStack() as stack:
         keeper = await stack.enter_async_context(keep_embedded_running(database))
@@ -72,19 +93,23 @@ async def _run(settings: Settings, database: Database, listener: socket.socket, 
             await wait_for_database(database, settings.limits.database_seconds)
             services = await stack.enter_async_context(open_services(settings, database, migrate=True))
             access = await stack.enter_async_context(open_access_control(settings, services.keys))
+            times.end("schema")
             now("Registering MCP servers …")
             runtime = await stack.enter_async_context(open_worker_runtime(settings, services))
+            times.end("servers")
             worker = await stack.enter_async_context(running_worker(runtime.worker))
             api = make_app(services, version("starling-swarm"), access)
             address = await stack.enter_async_context(serving(api, listener))
             stack.enter_context(published_address(settings, address))
         freeze_startup_objects()
-        report(_started(address, runtime), as_json=as_json)
+        times.end("API")
+        report(_started(address, runtime, times), as_json=as_json)
+        await stack.enter_async_context(in_background(runtime.brain.load(), "load-brain"))
         with drain_on_sigterm(partial(drain, api), runtime.worker.drain):
             ended, _ = await asyncio.wait({worker, *filter(None, [keeper])}, return_when=asyncio.FIRST_COMPLETED)
         ended.pop().result()  # neither ends but with an error, or drained
 
 
-def _started(address: str, runtime: WorkerRuntime) -> Started:
+def _started(address: str, runtime: WorkerRuntime, times: StartTimes) -> Started:
     models = {role.value: runtime.models.describe(role) for role in ModelRole}
-    return Started(version("starling-swarm"), address, models, runtime.epoch, runtime.listings)
+    return Started(version("starling-swarm"), address, models, runtime.epoch, runtime.listings, times.seconds)

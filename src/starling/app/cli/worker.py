@@ -12,6 +12,7 @@ from starling.app.cli.terminal.output import print_json, print_line, progress
 from starling.app.container.services import open_services
 from starling.app.container.worker_runtime import open_worker_runtime
 from starling.app.http.worker_health import serve_worker_health
+from starling.app.runtime.background_tasks import in_background
 from starling.app.runtime.configuration_check import check_configuration
 from starling.app.runtime.database import Database, find_database, wait_for_database
 from starling.app.runtime.gc_tuning import freeze_startup_objects
@@ -51,5 +52,6 @@ async def _run(settings: Settings, database: Database, *, as_json: bool) -> None
         else:
             model = runtime.models.describe(ModelRole.REASONING)
             print_line(f"Worker {runtime.worker.name} works with {model}. Ctrl-C stops it.")
+        await stack.enter_async_context(in_background(runtime.brain.load(), "load-brain"))
         with drain_on_sigterm(shown.drain, runtime.worker.drain):
             await runtime.worker.work()

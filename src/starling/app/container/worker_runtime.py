@@ -4,16 +4,17 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from brain.collaborators import Collaborators
 from brain.conversation.repository import ConversationRepository
 from brain.governance import TableGovernance
 from brain.lifecycle.active_runs import ActiveRuns
 from brain.lifecycle.finalization import RunFinalizer
 from brain.registry.service import Registry
-from brain.run_executor import Brain, Collaborators
 from mcp_gateway.config import read_config
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.repository import ServerRepository
 from starling.app.access.kill_switches import KillSwitchCache
+from starling.app.container.deferred_brain import DeferredBrain
 from starling.app.container.services import Services
 from starling.app.registry.epoch_follower import EpochFollower
 from starling.app.registry.epoch_publisher import EpochPublisher
@@ -40,7 +41,7 @@ class WorkerRuntime:
     gateway: Gateway
     registry: Registry
     epoch_follower: EpochFollower
-    brain: Brain
+    brain: DeferredBrain
     worker: Worker
     models: FallbackModelClient
     listings: tuple[ServerListing, ...]
@@ -73,7 +74,7 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
         active = ActiveRuns()
         cancelling = CancellationListener(services.cancellation.repository, active)
         await stack.enter_async_context(cancelling.listening(services.hub))
-        brain = Brain(
+        brain = DeferredBrain(
             Collaborators(
                 engine=services.engine,
                 broadcast=services.broadcast,

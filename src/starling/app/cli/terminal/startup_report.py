@@ -1,7 +1,7 @@
 """The report that `starling up` prints once everything runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starling.app.cli.terminal.output import print_json, print_line
 from starling.core.tools import ServerListing
@@ -20,6 +20,7 @@ class Started:
     models: Mapping[str, str]
     epoch: int
     servers: Sequence[ServerListing]
+    seconds: Mapping[str, float] = field(default_factory=dict[str, float])  # that each part of the start took
 
 
 def report(started: Started, *, as_json: bool) -> None:
@@ -32,6 +33,9 @@ def report(started: Started, *, as_json: bool) -> None:
     print_line(f"  epoch    {started.epoch}")
     for label, line in zip(_labels("servers"), _servers(started.servers), strict=False):
         print_line(f"  {label:<8} {line}")
+    if started.seconds:
+        parts = ", ".join(f"{part} {seconds:.1f} s" for part, seconds in started.seconds.items())
+        print_line(f"  start    {sum(started.seconds.values()):.1f} s: {parts}")
     print_line("Try:")
     print_line(f"  starling ask {_url_option(started.address)}{_EXAMPLE!r}")
     print_line(f"  curl -N {started.address}/v1/agent/run -H 'content-type: application/json' \\")
@@ -50,6 +54,7 @@ def _document(started: Started) -> dict[str, object]:
         "models": dict(started.models),
         "epoch": started.epoch,
         "servers": servers,
+        "seconds": {part: round(seconds, 3) for part, seconds in started.seconds.items()},
     }
 
 

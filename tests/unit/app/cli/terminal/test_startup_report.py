@@ -1,5 +1,7 @@
 """What `starling up` says."""
 
+from dataclasses import replace
+
 import pytest
 
 from starling.app.cli.terminal.startup_report import Started, report
@@ -18,6 +20,14 @@ def test_it_names_degraded_servers_with_reason_and_remedy(capsys: pytest.Capture
     said = capsys.readouterr().out
     assert "servers  time: degraded, 0 tools\n" in said
     assert "it ended. Start it by hand." in said
+
+
+def test_it_says_what_the_start_took_by_cause(capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = {"imports": 1.25, "database": 0.5, "schema": 0.25, "servers": 1.0}
+
+    report(replace(_started(), seconds=seconds), as_json=False)
+
+    assert "  start    3.0 s: imports 1.2 s, database 0.5 s, schema 0.2 s, servers 1.0 s\n" in capsys.readouterr().out
 
 
 def test_its_next_steps_lead_to_where_it_listens(capsys: pytest.CaptureFixture[str]) -> None:
