@@ -54,6 +54,7 @@ def decide(
         user_request=request,
         session_history=history,
         asking=MAY_ASK,
+        looking="",
         clarifications="",
         agents=lines(one.element() for one in (*cards, *BUILTINS)),
         current_plan=lines(plan),

@@ -8,7 +8,7 @@ from psycopg import AsyncConnection
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, Platform, ScriptedModel, calls, decision, task, verdict
 
-TASKS = 50
+TASKS = 24
 # of each value: its channel, and whether the newest checkpoint refers to it
 _VALUES = """
 SELECT value.channel, newest.checkpoint -> 'channel_versions' ->> value.channel = value.version
