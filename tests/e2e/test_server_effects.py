@@ -74,3 +74,13 @@ def test_effects_of_a_server_of_a_file_are_shown_as_its_configuration(workspace:
     said = {"timeout": 9, "tools": {"record": {"approval": "always"}, "pid": {"effect": "read"}}}
     assert json.loads(text) == said
     assert effects(workspace, "recorder")["pid"] == "unsafe"
+
+
+def test_options_of_add_are_in_the_stored_configuration(workspace: CliWorkspace) -> None:
+    options = ("--description", "Keeps a record.", "--approval", "always", "--timeout", "7", "--effect", "read")
+
+    workspace.json("server", "add", "recorder", *options, "--", *recorder(workspace))
+
+    shown = workspace.json("server", "show", "recorder")
+    stored = shown["config"]["x-starling"]
+    assert (stored["description"], stored["approval"], stored["timeout"]) == ("Keeps a record.", "always", 7)
