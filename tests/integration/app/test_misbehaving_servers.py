@@ -98,7 +98,7 @@ async def test_everybody_is_told_which_servers_are_broken_and_why(database_url: 
     script.reviewer(verdict("APPROVED"))
     script.qa(Answer("Half of it is done [1]."))
 
-    async with platform(database_url, tmp_path, script) as opened:
+    async with platform(database_url, tmp_path, script, shortlist=30) as opened:
         stream = await opened.ask("Do both.")
         result = await opened.result(stream.key)
         planner = opened.requests_containing("You are the supervisor")[0]["messages"][1]["content"]
