@@ -62,7 +62,7 @@ async def say(platform: Platform, key: RunKey, question: StoredInterrupt, payloa
     await platform.services.interrupts.answer(key, [InterruptAnswer(question.id, state, payload or {})], "me")
 
 
-async def test_an_approved_call_is_made_once_with_what_was_shown(
+async def test_approved_call_is_made_once_with_the_arguments_that_were_shown(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, CHARGE)
@@ -84,7 +84,7 @@ async def test_an_approved_call_is_made_once_with_what_was_shown(
 
 
 @pytest.mark.parametrize("answer", [{"approved": False, "note": "too much"}, None], ids=["refused", "cancelled"])
-async def test_what_is_not_approved_is_not_made_and_the_agent_goes_another_way(
+async def test_refused_call_is_not_made_and_the_agent_continues(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder, answer: dict[str, Any] | None
 ) -> None:
     one_task(script, CHARGE, calls(("read_it", {"what": "a"})))
@@ -101,7 +101,7 @@ async def test_what_is_not_approved_is_not_made_and_the_agent_goes_another_way(
     assert ("too much" if answer else "withdrawn") in refused["result"]
 
 
-async def test_what_was_refused_is_not_asked_for_again(
+async def test_refused_call_is_not_submitted_for_approval_again(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, CHARGE)
@@ -117,7 +117,7 @@ async def test_what_was_refused_is_not_asked_for_again(
 
 
 @pytest.mark.parametrize("renewed", [False, True], ids=["in one task", "in a task that is given anew"])
-async def test_why_somebody_refused_is_told_although_the_agent_failed_at_something_else_afterwards(
+async def test_reason_of_a_refusal_is_in_the_reply_when_the_agent_fails_at_a_later_call(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder, renewed: bool
 ) -> None:
     given = decision(task("t1", AGENT))
@@ -138,7 +138,7 @@ async def test_why_somebody_refused_is_told_although_the_agent_failed_at_somethi
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-async def test_several_calls_of_one_answer_are_approved_one_by_one_in_any_order(
+async def test_calls_of_one_answer_are_approved_separately_in_any_order(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder, order: tuple[int, int]
 ) -> None:
     one_task(script, calls(("charge", {"what": "a"}), ("charge", {"what": "b"}), ("put", {"what": "c"})))
@@ -158,7 +158,7 @@ async def test_several_calls_of_one_answer_are_approved_one_by_one_in_any_order(
     assert len(stream.of("approval_required")) == 2
 
 
-async def test_two_tasks_of_a_round_are_approved_together(
+async def test_calls_of_concurrent_tasks_are_approved_together(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     script.supervisor(decision(task("t1", AGENT), task("t2", AGENT), task("t3", AGENT)))
@@ -186,7 +186,7 @@ async def told_so_far(platform: Platform, key: RunKey) -> list[dict[str, Any]]:
     return [{"type": event.type, **event.data} for event in await platform.services.reader.events(key)]
 
 
-async def test_an_answer_that_comes_before_the_run_waits_is_not_missed(
+async def test_answer_given_before_the_run_is_suspended_is_applied(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, calls(("charge", {"what": "a"}), ("read_it", {"what": "b", "stall": "before", "gate": "gate"})))
@@ -207,7 +207,7 @@ async def test_an_answer_that_comes_before_the_run_waits_is_not_missed(
     assert sorted(effects.done()) == ["charge a", "read_it b"]
 
 
-async def test_a_crash_right_after_the_answer_makes_the_call_once(
+async def test_approved_call_is_made_once_after_a_crash_that_follows_the_approval(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, calls(("put", {"what": "x"}), ("charge", {"what": "a"})))
@@ -228,7 +228,7 @@ async def test_a_crash_right_after_the_answer_makes_the_call_once(
     assert effects.done() == ["put x", "charge a"]
 
 
-async def test_approval_is_asked_for_by_the_configuration_as_it_is_now(
+async def test_call_approved_under_a_former_policy_is_made(
     opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, calls(("read_it", {"what": "a"})))
@@ -246,7 +246,7 @@ async def test_approval_is_asked_for_by_the_configuration_as_it_is_now(
     assert effects.done() == ["read_it a"]
 
 
-async def test_a_task_that_has_begun_answers_its_calls_although_its_server_was_switched_off(
+async def test_resumed_task_fails_its_approved_call_when_the_server_is_switched_off(
     opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, calls(("put", {"what": "x"}), ("charge", {"what": "a"})))
@@ -267,7 +267,7 @@ async def test_a_task_that_has_begun_answers_its_calls_although_its_server_was_s
     assert {row.state for row in rows} == {"succeeded", "failed"}
 
 
-async def test_a_run_that_waited_for_a_year_goes_on_although_all_that_is_old_was_pruned(
+async def test_run_that_waited_for_a_year_continues_after_old_data_was_pruned(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder, database_url: str
 ) -> None:
     one_task(script, calls(("read_it", {"what": "a"}), ("charge", {"what": "a"})))
@@ -293,7 +293,7 @@ async def test_a_run_that_waited_for_a_year_goes_on_although_all_that_is_old_was
 
 
 @rounds(5, soak=50)
-async def test_each_approval_given_three_times_at_once_is_one_effect(
+async def test_approval_given_three_times_concurrently_has_one_effect(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder, rounds: int
 ) -> None:
     script.supervisor(decision(task("t1", AGENT)))

@@ -61,9 +61,7 @@ def results(stream: RunStream, name: str) -> list[str]:
     return [result["result"] for result in found if result["name"] == name]
 
 
-async def test_the_stream_names_the_artifact_of_a_call_and_of_its_task(
-    platform: Platform, script: ScriptedModel
-) -> None:
+async def test_events_of_call_and_task_name_the_artifact(platform: Platform, script: ScriptedModel) -> None:
     one_task(script, calls(RECITE, ("recite", {"lines": 2})))
 
     stream = await platform.ask("Recite.")
@@ -76,7 +74,9 @@ async def test_the_stream_names_the_artifact_of_a_call_and_of_its_task(
     assert content.text == poem(LINES)
 
 
-async def test_a_run_without_long_results_hears_nothing_of_artifacts(platform: Platform, script: ScriptedModel) -> None:
+async def test_run_without_long_results_has_no_artifact_and_no_artifact_tool(
+    platform: Platform, script: ScriptedModel
+) -> None:
     one_task(script, calls(("recite", {"lines": 2})))
 
     stream = await platform.ask("Recite.")
@@ -86,7 +86,7 @@ async def test_a_run_without_long_results_hears_nothing_of_artifacts(platform: P
     assert await platform.services.artifacts.of_run(stream.key.tenant, stream.key.id) == []
 
 
-async def test_an_agent_reads_on_and_finds_in_what_was_cut(
+async def test_agent_reads_and_searches_the_rest_of_a_cut_result(
     platform: Platform, script: ScriptedModel, said: Path
 ) -> None:
     middle = {"artifact": WHOLE, "offset": 5_500, "length": 40}
@@ -115,7 +115,9 @@ async def test_an_agent_reads_on_and_finds_in_what_was_cut(
     assert "read_artifact" in offered(second) & offered(third)
 
 
-async def test_a_part_is_never_longer_than_a_result_may_be(platform: Platform, script: ScriptedModel) -> None:
+async def test_read_part_of_an_artifact_is_at_most_as_long_as_a_result_may_be(
+    platform: Platform, script: ScriptedModel
+) -> None:
     one_task(
         script, calls(RECITE, AGAIN), calls(("read_artifact", {"length": 10**9}), ("read_artifact", {"find": "n"}))
     )
@@ -140,7 +142,7 @@ async def test_a_part_is_never_longer_than_a_result_may_be(platform: Platform, s
         ({"find": "no such line"}, "isn't in artifact"),
     ],
 )
-async def test_what_cant_be_read_is_said_so(
+async def test_invalid_read_of_an_artifact_fails_with_the_reason(
     platform: Platform, script: ScriptedModel, arguments: dict[str, Any], code: str
 ) -> None:
     one_task(script, calls(RECITE, AGAIN), calls(("read_artifact", arguments)))
@@ -150,7 +152,7 @@ async def test_what_cant_be_read_is_said_so(
     assert code in results(stream, "read_artifact")[0]
 
 
-async def test_nobody_reads_what_is_another_runs(platform: Platform, script: ScriptedModel) -> None:
+async def test_artifact_of_another_run_cannot_be_read(platform: Platform, script: ScriptedModel) -> None:
     one_task(script, calls(RECITE))
     await platform.ask("Recite.")
     script.rules.clear()
@@ -161,7 +163,7 @@ async def test_nobody_reads_what_is_another_runs(platform: Platform, script: Scr
     assert "names none of the artifacts here" in results(stream, "read_artifact")[0]
 
 
-async def test_who_builds_on_a_result_is_told_of_its_artifact_and_reads_in_it(
+async def test_dependent_task_is_given_the_artifact_of_the_result_and_reads_it(
     platform: Platform, script: ScriptedModel, said: Path
 ) -> None:
     script.supervisor(
@@ -190,7 +192,7 @@ async def test_who_builds_on_a_result_is_told_of_its_artifact_and_reads_in_it(
     }
 
 
-async def test_a_rejected_agent_reads_on_in_the_next_attempt(platform: Platform, script: ScriptedModel) -> None:
+async def test_agent_reads_the_artifact_of_its_rejected_attempt(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", POET)))
     script.agent("t1", calls(RECITE), calls(("read_artifact", {"offset": 10_000})))
     script.reviewer(verdict("REJECTED", "The end is missing."), verdict("APPROVED"))
@@ -202,7 +204,7 @@ async def test_a_rejected_agent_reads_on_in_the_next_attempt(platform: Platform,
     assert stream.of("task_result")[0]["artifacts"] == [WHOLE]
 
 
-async def test_a_life_that_ends_between_keeping_and_recording_doubles_nothing(
+async def test_crash_after_storing_an_artifact_and_before_recording_its_call_stores_it_once(
     platform: Platform, script: ScriptedModel, said: Path, database_url: str
 ) -> None:
     one_task(script, calls(("recite", {"lines": LINES, "gate": "gate"})))
@@ -225,7 +227,7 @@ async def test_a_life_that_ends_between_keeping_and_recording_doubles_nothing(
     assert [result["artifact"] for result in stream.of("tool_result")] == [WHOLE]
 
 
-async def test_a_change_whose_result_was_kept_is_replayed_with_it_and_asks_nobody(
+async def test_recorded_unsafe_call_is_replayed_with_its_artifact_without_an_approval(
     platform: Platform, script: ScriptedModel, said: Path
 ) -> None:
     one_task(
@@ -248,7 +250,7 @@ async def test_a_change_whose_result_was_kept_is_replayed_with_it_and_asks_nobod
     assert len(asked) - len(set(asked)) <= 1  # what was being asked when the execution ended
 
 
-async def test_a_change_whose_result_cant_be_kept_is_made_once_and_succeeds(
+async def test_unsafe_call_whose_result_cannot_be_stored_succeeds_and_is_made_once(
     opened: Open, script: ScriptedModel, said: Path
 ) -> None:
     one_task(script, calls(("write", {"lines": LINES})))
@@ -263,7 +265,7 @@ async def test_a_change_whose_result_cant_be_kept_is_made_once_and_succeeds(
     assert said.read_text().splitlines() == [f"write {LINES}"]
 
 
-async def test_the_reviewer_is_told_that_there_is_more(platform: Platform, script: ScriptedModel) -> None:
+async def test_review_prompt_marks_a_cut_result_with_its_length(platform: Platform, script: ScriptedModel) -> None:
     one_task(script, calls(RECITE, ("recite", {"lines": 2})))
 
     await platform.ask("Recite.")

@@ -73,7 +73,7 @@ async def goes_on(platform: Platform, script: ScriptedModel) -> bool:
     return stream.reply == "Here I am." and "The run was cancelled." in str(platform.model.bodies[asked])
 
 
-async def test_a_queued_run_ends_at_once(platform: Platform, script: ScriptedModel) -> None:
+async def test_cancelled_queued_run_ends_at_once(platform: Platform, script: ScriptedModel) -> None:
     key = await platform.accept("Hi.")
 
     status = await platform.services.cancellation.cancel(key)
@@ -85,7 +85,9 @@ async def test_a_queued_run_ends_at_once(platform: Platform, script: ScriptedMod
     assert await goes_on(platform, script)
 
 
-async def test_a_run_behind_others_ends_before_them(platform: Platform, script: ScriptedModel) -> None:
+async def test_cancelled_run_in_the_middle_of_a_thread_leaves_the_others(
+    platform: Platform, script: ScriptedModel
+) -> None:
     script.supervisor(decision(reply="Hello."))
     first, second, third = [await platform.accept("Hi.") for _ in range(3)]
 
@@ -94,7 +96,7 @@ async def test_a_run_behind_others_ends_before_them(platform: Platform, script: 
     assert [(await platform.finish(key)).status for key in (first, third)] == ["succeeded", "succeeded"]
 
 
-async def test_a_model_call_is_cut_off(platform: Platform, script: ScriptedModel) -> None:
+async def test_cancellation_interrupts_a_model_call(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(Answer("", hold="for ever"))
     key = await platform.accept("Hi.")
     async with platform.executing(key) as life:
@@ -105,7 +107,7 @@ async def test_a_model_call_is_cut_off(platform: Platform, script: ScriptedModel
     assert await goes_on(platform, script)
 
 
-async def test_a_read_that_is_cut_off_is_answered(platform: Platform, script: ScriptedModel) -> None:
+async def test_cancellation_ends_a_read_call_as_failed(platform: Platform, script: ScriptedModel) -> None:
     place = new_id()
     script.supervisor(decision(task("t1", BENCH)))
     script.agent("t1", calls(("look", {"thing": "disk"}), ("wait", {"place": place})))
@@ -122,7 +124,7 @@ async def test_a_read_that_is_cut_off_is_answered(platform: Platform, script: Sc
     assert await goes_on(platform, script)
 
 
-async def test_a_change_that_is_cut_off_is_of_unknown_outcome(
+async def test_cancellation_leaves_an_interrupted_unsafe_call_in_doubt(
     platform: Platform, script: ScriptedModel, workbench: Workbench, database_url: str
 ) -> None:
     place = new_id()
@@ -146,7 +148,9 @@ async def test_a_change_that_is_cut_off_is_of_unknown_outcome(
     assert await goes_on(platform, script)
 
 
-async def test_what_one_task_found_stays_when_another_one_is_cut_off(platform: Platform, script: ScriptedModel) -> None:
+async def test_result_of_an_approved_task_is_in_the_reply_of_a_cancelled_run(
+    platform: Platform, script: ScriptedModel
+) -> None:
     script.supervisor(decision(task("t1", BENCH), task("t2", BENCH)))
     script.agent("t1", calls(("look", {"thing": "disk"})))
     script.agent("t2", Answer("", hold="for ever"))
@@ -166,7 +170,7 @@ async def test_what_one_task_found_stays_when_another_one_is_cut_off(platform: P
     assert await goes_on(platform, script)
 
 
-async def test_a_change_of_a_task_that_had_not_ended_is_told(
+async def test_completed_change_of_an_unfinished_task_is_in_the_reply_of_a_cancelled_run(
     platform: Platform, script: ScriptedModel, workbench: Workbench
 ) -> None:
     place = new_id()
@@ -186,7 +190,7 @@ async def test_a_change_of_a_task_that_had_not_ended_is_told(
     assert await goes_on(platform, script)
 
 
-async def test_an_answer_that_is_being_written_ends_in_the_middle(platform: Platform, script: ScriptedModel) -> None:
+async def test_cancellation_interrupts_a_streamed_answer(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", BENCH)))
     script.agent("t1", calls(("look", {"thing": "disk"})))
     script.reviewer(verdict("APPROVED"))
@@ -202,7 +206,9 @@ async def test_an_answer_that_is_being_written_ends_in_the_middle(platform: Plat
     assert await goes_on(platform, script)
 
 
-async def test_what_a_run_waited_for_is_closed(platform: Platform, script: ScriptedModel, database_url: str) -> None:
+async def test_cancellation_closes_the_open_interrupts_of_a_run(
+    platform: Platform, script: ScriptedModel, database_url: str
+) -> None:
     script.supervisor(QUESTION)
     key = await platform.accept("Is the disk fine?")
     await platform.brain.execute(await platform.claim(key))
@@ -220,7 +226,7 @@ async def test_what_a_run_waited_for_is_closed(platform: Platform, script: Scrip
     assert await goes_on(platform, script)
 
 
-async def test_a_call_that_waited_for_approval_was_not_made(
+async def test_cancelled_run_does_not_make_a_call_that_waited_for_approval(
     opened: Open, script: ScriptedModel, workbench: Workbench, database_url: str
 ) -> None:
     shop = workbench.as_server("unsafe")
@@ -241,7 +247,7 @@ async def test_a_call_that_waited_for_approval_was_not_made(
     assert await rows(database_url, "SELECT state FROM interrupts") == [("cancelled",)]
 
 
-async def test_an_ended_run_stays_as_it_is(platform: Platform, script: ScriptedModel) -> None:
+async def test_cancelling_an_ended_run_changes_nothing(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(reply="Hello."))
     stream = await platform.ask("Hi.")
 
@@ -251,7 +257,7 @@ async def test_an_ended_run_stays_as_it_is(platform: Platform, script: ScriptedM
     assert await platform.stream(stream.key) == stream
 
 
-async def test_another_tenants_run_is_not_there(platform: Platform) -> None:
+async def test_cancelling_a_run_of_another_tenant_is_not_found(platform: Platform) -> None:
     key = await platform.accept("Hi.")
 
     with pytest.raises(NotFoundError):
@@ -260,7 +266,7 @@ async def test_another_tenants_run_is_not_there(platform: Platform) -> None:
     assert await platform.services.cancellation.cancel(key) is CANCELLED
 
 
-async def test_a_run_whose_worker_died_ends_at_once_and_the_dead_one_can_write_nothing(
+async def test_cancelled_run_of_a_dead_worker_ends_at_once_and_rejects_its_writes(
     platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
     script.supervisor(Answer("", hold="for ever"))
@@ -278,7 +284,7 @@ async def test_a_run_whose_worker_died_ends_at_once_and_the_dead_one_can_write_n
     assert await platform.stream(key) == stream
 
 
-async def test_a_flag_between_two_lives_is_heeded_before_anything_else(
+async def test_cancellation_requested_between_two_executions_ends_the_run_without_a_model_call(
     platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
     script.supervisor(Answer("", hold="for ever"))
@@ -292,7 +298,7 @@ async def test_a_flag_between_two_lives_is_heeded_before_anything_else(
     assert (stream.status, len(platform.model.requests)) == ("cancelled", 1)
 
 
-async def test_a_flag_that_nobody_was_told_of_is_seen_with_the_next_heartbeat(
+async def test_cancellation_without_a_notification_is_applied_at_the_next_heartbeat(
     opened: Open, script: ScriptedModel, database_url: str
 ) -> None:
     script.supervisor(Answer("", hold="for ever"))
@@ -306,7 +312,7 @@ async def test_a_flag_that_nobody_was_told_of_is_seen_with_the_next_heartbeat(
     assert (stream.status, len(platform.model.requests)) == ("cancelled", 1)
 
 
-async def test_a_run_that_was_claimed_and_does_not_live_yet_ends_before_it_does(
+async def test_cancelled_run_that_is_claimed_but_not_executing_ends_without_a_model_call(
     platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
     script.supervisor(Answer("", hold="for ever"))
@@ -321,7 +327,7 @@ async def test_a_run_that_was_claimed_and_does_not_live_yet_ends_before_it_does(
     assert await rows(database_url, "SELECT status FROM runs") == [("cancelled",)]
 
 
-async def test_many_who_cancel_one_run_end_it_once(platform: Platform) -> None:
+async def test_concurrent_cancellations_end_a_run_once(platform: Platform) -> None:
     key = await platform.accept("Hi.")
 
     statuses = await asyncio.gather(*(platform.services.cancellation.cancel(key) for _ in range(6)))
@@ -331,7 +337,7 @@ async def test_many_who_cancel_one_run_end_it_once(platform: Platform) -> None:
 
 
 @rounds(20, soak=200)
-async def test_cancelling_races_with_the_end_in_every_way(
+async def test_cancellation_concurrent_with_the_end_of_a_run_is_consistent(
     platform: Platform, script: ScriptedModel, workbench: Workbench, database_url: str, rounds: int
 ) -> None:
     dice = random.Random(7)
@@ -369,7 +375,7 @@ async def test_cancelling_races_with_the_end_in_every_way(
 
 
 @rounds(10, soak=60)
-async def test_cancelling_races_with_a_question_and_with_its_answer(
+async def test_cancellation_concurrent_with_a_question_and_its_answer_is_consistent(
     platform: Platform, script: ScriptedModel, database_url: str, rounds: int
 ) -> None:
     dice = random.Random(7)

@@ -32,7 +32,7 @@ def says_many_tasks(script: ScriptedModel, *answers: Answer) -> None:
     script.qa(*answers)
 
 
-async def test_what_a_newer_checkpoint_replaced_goes_while_the_run_goes_on(
+async def test_replaced_checkpoints_and_values_are_deleted_during_the_run(
     platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
     says_many_tasks(script, Answer("Fine [1].", hold="for ever"))
@@ -48,7 +48,7 @@ async def test_what_a_newer_checkpoint_replaced_goes_while_the_run_goes_on(
     assert len(checkpoints) == 1
 
 
-async def test_an_interrupted_run_goes_on_from_the_checkpoint_that_is_left(
+async def test_interrupted_run_continues_from_its_last_checkpoint(
     platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
     says_many_tasks(script, Answer("Half an answer", hold="for ever", hold_after=2), Answer("A whole answer [1]."))

@@ -23,7 +23,7 @@ from tests.support.platform import BENCH, Platform, ScriptedModel, calls, decisi
 EVERY_KIND = tuple(KINDS.values())
 
 
-async def test_the_second_turn_sees_the_first(platform: Platform, script: ScriptedModel) -> None:
+async def test_prompt_of_the_second_turn_holds_the_first_turn(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(reply="I am <Starling>."), decision(reply="As I said."))
 
     await platform.ask("Who are you?")
@@ -34,7 +34,7 @@ async def test_the_second_turn_sees_the_first(platform: Platform, script: Script
     assert '<message role="assistant">I am &lt;Starling&gt;.</message>' in history
 
 
-async def test_another_thread_sees_nothing_of_it(platform: Platform, script: ScriptedModel) -> None:
+async def test_prompt_holds_no_messages_of_another_thread(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(reply="Hello."))
 
     await platform.ask("Who are you?", thread="one")
@@ -43,7 +43,9 @@ async def test_another_thread_sees_nothing_of_it(platform: Platform, script: Scr
     assert "Who are you?" not in platform.model.bodies[1]["messages"][1]["content"]
 
 
-async def test_a_planner_sees_ten_messages_and_an_agent_five(platform: Platform, script: ScriptedModel) -> None:
+async def test_planner_prompt_holds_ten_messages_and_agent_prompt_five(
+    platform: Platform, script: ScriptedModel
+) -> None:
     script.supervisor(*(decision(reply=f"reply {turn}.") for turn in range(6)), decision(task("t1", "generalist")))
     script.agent("t1", Answer("Done."))
     script.reviewer(verdict("APPROVED"))
@@ -58,7 +60,9 @@ async def test_a_planner_sees_ten_messages_and_an_agent_five(platform: Platform,
     assert [text for text in said if text in worker] == said[-5:]
 
 
-async def test_a_turn_leaves_its_states_on_the_branch(platform: Platform, script: ScriptedModel) -> None:
+async def test_completed_run_stores_its_conversation_states_on_the_branch(
+    platform: Platform, script: ScriptedModel
+) -> None:
     script.supervisor(decision(task("t1", BENCH, "look")))
     script.agent("t1", calls(("look", {"thing": "disk"})))
     script.reviewer(verdict("APPROVED"))
@@ -78,7 +82,9 @@ async def test_a_turn_leaves_its_states_on_the_branch(platform: Platform, script
     ]
 
 
-async def test_states_are_read_back_in_order_by_kind_and_number(platform: Platform, database_url: str) -> None:
+async def test_states_are_read_in_order_filtered_by_kind_and_limited_in_number(
+    platform: Platform, database_url: str
+) -> None:
     claim = await platform.claim(await platform.accept("Hi."))
     said = [UserMessageState(text=f"text {number} {'x' * 5_000}") for number in range(3)]
     writer = RunWriter(platform.services.engine, claim, platform.services.broadcast)
@@ -95,7 +101,7 @@ async def test_states_are_read_back_in_order_by_kind_and_number(platform: Platfo
 
 
 @pytest.mark.parametrize("change", [b"t = 'FutureState'", b"v = 2"], ids=["kind", "version"])
-async def test_a_state_of_a_newer_version_is_refused(
+async def test_state_of_a_newer_version_is_refused(
     platform: Platform, script: ScriptedModel, database_url: str, change: bytes
 ) -> None:
     script.supervisor(decision(reply="Hello."))
@@ -112,7 +118,7 @@ def _anything() -> list[type]:
     return [*EVERY_KIND, type("FutureState", (UserMessageState,), {})]
 
 
-async def test_two_turns_at_once_are_answered_in_order(platform: Platform, script: ScriptedModel) -> None:
+async def test_concurrent_runs_of_a_thread_are_answered_in_order(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(reply="One."), decision(reply="Two."))
     first = await platform.accept("First.")
     second = await platform.accept("Second.")

@@ -64,7 +64,7 @@ async def api(platform: Platform) -> AsyncGenerator[Api]:
         yield Api(platform, client)
 
 
-async def test_a_run_gives_its_task_to_an_agent_that_was_just_made(api: Api, script: ScriptedModel) -> None:
+async def test_run_uses_a_custom_agent_right_after_its_creation(api: Api, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", "poet")))
     script.agent("t1", Answer("Masts in morning mist."))
     script.reviewer(verdict("APPROVED"))
@@ -83,7 +83,7 @@ async def test_a_run_gives_its_task_to_an_agent_that_was_just_made(api: Api, scr
     )
 
 
-async def test_an_agent_with_tools_calls_the_ones_that_the_epoch_pins(
+async def test_custom_agent_calls_the_tools_that_the_epoch_pins(
     api: Api, script: ScriptedModel, workbench: Workbench
 ) -> None:
     script.supervisor(decision(task("t1", "caller")))
@@ -99,7 +99,7 @@ async def test_an_agent_with_tools_calls_the_ones_that_the_epoch_pins(
     assert [tool["function"]["name"] for tool in asked["tools"]] == ["look", "change", "continue"]
 
 
-async def test_a_new_version_is_for_runs_that_are_accepted_later(api: Api, script: ScriptedModel) -> None:
+async def test_new_version_of_an_agent_is_used_by_later_runs_only(api: Api, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", "poet")))
     script.agent("t1", Answer("A poem."))
     script.reviewer(verdict("APPROVED"))
@@ -118,7 +118,7 @@ async def test_a_new_version_is_for_runs_that_are_accepted_later(api: Api, scrip
     assert ["sonnets" in text for text in stream] == [False, True]
 
 
-async def test_an_archived_agent_is_gone_for_later_runs_and_keeps_its_versions(api: Api) -> None:
+async def test_archived_agent_is_unavailable_to_later_runs_and_keeps_its_versions(api: Api) -> None:
     first = await api.create(POET)
     second = await api.create(POET | {"render_policy": "none"})
 
@@ -133,7 +133,7 @@ async def test_an_archived_agent_is_gone_for_later_runs_and_keeps_its_versions(a
     assert (await api.send("DELETE", "/v1/agents/poet"))[0] == 404
 
 
-async def test_the_same_configuration_is_the_same_version_in_the_same_epoch(api: Api) -> None:
+async def test_same_configuration_keeps_version_and_epoch(api: Api) -> None:
     first = await api.create(POET)
 
     assert await api.create(POET) == first
@@ -141,7 +141,7 @@ async def test_the_same_configuration_is_the_same_version_in_the_same_epoch(api:
     assert [version["active"] for version in shown["versions"]] == [True]
 
 
-async def test_agents_are_their_tenants_own(api: Api) -> None:
+async def test_custom_agent_is_visible_to_its_tenant_only(api: Api) -> None:
     ours, theirs = await api.key("ours"), await api.key("theirs")
     await api.create(POET, ours)
     await api.create(POET | {"behavior_template": "You write limericks."}, theirs)
@@ -155,7 +155,7 @@ async def test_agents_are_their_tenants_own(api: Api) -> None:
     assert (await api.send("GET", "/v1/agents/poet"))[0] == 404
 
 
-async def test_an_agent_gets_no_tool_that_its_maker_may_not_call(api: Api) -> None:
+async def test_created_agent_gets_only_tools_that_the_key_is_granted(api: Api) -> None:
     narrow = await api.key("ours", Grant(tools=frozenset({"bench.look"})))
 
     made = await api.create(CALLER | {"tools": ["bench.*"]}, narrow)
@@ -167,7 +167,7 @@ async def test_an_agent_gets_no_tool_that_its_maker_may_not_call(api: Api) -> No
 
 
 @pytest.mark.parametrize("tool", ["nowhere.*", "bench.nothing"])
-async def test_who_may_call_little_is_told_of_little(api: Api, tool: str) -> None:
+async def test_refusal_names_only_tools_that_the_key_is_granted(api: Api, tool: str) -> None:
     narrow = await api.key("ours", Grant(tools=frozenset({"bench.look"})))
 
     status, problem = await api.send("POST", "/v1/agents", CALLER | {"tools": [tool]}, narrow)
@@ -176,7 +176,7 @@ async def test_who_may_call_little_is_told_of_little(api: Api, tool: str) -> Non
     assert problem["remedy"] in ("There are: bench.", "There are: bench.look.")
 
 
-async def test_a_caller_who_may_call_less_gets_less_of_an_agent(api: Api) -> None:
+async def test_listed_agent_has_only_the_tools_that_the_key_is_granted(api: Api) -> None:
     await api.create(CALLER, await api.key("ours"))
 
     one = await api.listed(await api.key("ours", Grant(tools=frozenset({"bench.look"}))))
@@ -186,7 +186,7 @@ async def test_a_caller_who_may_call_less_gets_less_of_an_agent(api: Api) -> Non
     assert "caller" not in other
 
 
-async def test_an_agent_without_its_server_says_why_it_cant_work(api: Api, script: ScriptedModel) -> None:
+async def test_agent_whose_server_is_removed_is_degraded_with_the_reason(api: Api, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", "caller")), decision(reply="No."))
     await api.create(CALLER)
     await api.platform.services.registry.remove("bench", Actor.local("test"))
@@ -203,7 +203,7 @@ async def test_an_agent_without_its_server_says_why_it_cant_work(api: Api, scrip
     )
 
 
-async def test_the_results_are_reviewed_as_the_reviewer_is_told(api: Api, script: ScriptedModel) -> None:
+async def test_review_uses_instruction_and_model_of_the_reviewing_agent(api: Api, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", "poet")))
     script.agent("t1", Answer("Masts in morning mist."))
     script.reviewer(verdict("APPROVED"))
@@ -220,7 +220,7 @@ async def test_the_results_are_reviewed_as_the_reviewer_is_told(api: Api, script
 
 
 @pytest.mark.parametrize(("policy", "shown"), [("last_messages", 5), ("none", 0), ("summary", 7)])
-async def test_a_render_policy_says_what_is_shown_of_the_conversation(
+async def test_render_policy_sets_how_many_messages_the_prompt_shows(
     opened: Open, script: ScriptedModel, policy: str, shown: int
 ) -> None:
     script.supervisor(*[decision(reply="Noted.")] * 4, decision(task("t1", "poet")))
@@ -256,7 +256,9 @@ async def test_a_render_policy_says_what_is_shown_of_the_conversation(
         ({"llm_model": "nobody:small"}, "nobody"),
     ],
 )
-async def test_what_isnt_there_is_refused_with_what_is(api: Api, wrong: Mapping[str, Any], named: str) -> None:
+async def test_invalid_agent_is_refused_with_the_possible_values(
+    api: Api, wrong: Mapping[str, Any], named: str
+) -> None:
     before = await api.listed()
 
     status, problem = await api.send("POST", "/v1/agents", {**POET, **wrong})
@@ -266,14 +268,14 @@ async def test_what_isnt_there_is_refused_with_what_is(api: Api, wrong: Mapping[
     assert await api.listed() == before
 
 
-async def test_agents_that_are_made_at_once_are_all_there(api: Api) -> None:
+async def test_concurrently_created_agents_are_all_stored_in_one_epoch_each(api: Api) -> None:
     made = await asyncio.gather(*(api.create(POET | {"id": f"poet-{number}"}) for number in range(6)))
 
     assert {agent["epoch"] for agent in made} == set(range(2, 8))
     assert {f"poet-{number}" for number in range(6)} <= (await api.listed()).keys()
 
 
-async def test_who_made_what_is_written_down(api: Api) -> None:
+async def test_creation_and_archiving_of_an_agent_are_audited(api: Api) -> None:
     made = await api.create(POET)
     await api.create(POET)
     await api.send("DELETE", "/v1/agents/poet")
@@ -288,7 +290,7 @@ async def test_who_made_what_is_written_down(api: Api) -> None:
     assert entries[0].actor.origin == "127.0.0.1"
 
 
-async def test_agents_are_put_together_once_for_a_tenant_and_an_epoch(api: Api) -> None:
+async def test_roster_is_built_once_per_tenant_and_epoch(api: Api) -> None:
     for number in range(3):
         await api.create(POET | {"id": f"poet-{number}"})
     registry = api.platform.worker_runtime.registry

@@ -41,7 +41,7 @@ def specialists(platform: Platform) -> set[str]:
     return {name for name in names if platform.worker_runtime.gateway.listing(name) is not None}
 
 
-async def test_a_file_that_changes_is_reloaded(
+async def test_changed_file_is_reloaded(
     platform: Platform, file: Path, workbench: Workbench, engine: AsyncEngine
 ) -> None:
     write(file, extra=workbench.as_server("read"))
@@ -55,7 +55,7 @@ async def test_a_file_that_changes_is_reloaded(
 @pytest.mark.parametrize(
     "broken", ['{"mcpServers": {', "[" * 100_000, r'{"mcpServers": {"a": {"command": "x", "args": ["\u0000"]}}}']
 )
-async def test_a_broken_file_keeps_what_there_is_until_it_is_mended(
+async def test_invalid_file_keeps_the_servers_until_it_is_corrected(
     platform: Platform, file: Path, workbench: Workbench, caplog: pytest.LogCaptureFixture, broken: str
 ) -> None:
     file.write_text(broken)
@@ -68,7 +68,7 @@ async def test_a_broken_file_keeps_what_there_is_until_it_is_mended(
     await wait_for(lambda: specialists(platform) == {"extra"})
 
 
-async def test_a_file_that_changes_while_postgres_is_away_is_reloaded_when_it_is_back(
+async def test_file_changed_during_a_postgres_outage_is_reloaded_afterwards(
     platform: Platform, database_url: str, workbench: Workbench, caplog: pytest.LogCaptureFixture
 ) -> None:
     file, settings = platform.settings.mcp_config, platform.settings.model_copy(update={"watch_mcp_config": True})
@@ -85,7 +85,7 @@ async def test_a_file_that_changes_while_postgres_is_away_is_reloaded_when_it_is
         await engine.dispose()
 
 
-async def test_a_file_that_changes_during_the_start_is_reloaded_after_it(
+async def test_file_changed_during_startup_is_reloaded_afterwards(
     database_url: str, model: ModelServer, workbench: Workbench, tmp_path: Path
 ) -> None:
     follower, config = str(SERVERS / "misbehaving.py"), tmp_path / "mcp.json"

@@ -22,7 +22,7 @@ def plan_one_look(script: ScriptedModel) -> None:
     script.reviewer(verdict("APPROVED"))
 
 
-async def test_qa_streams_while_it_writes(platform: Platform, script: ScriptedModel) -> None:
+async def test_qa_answer_is_streamed_while_the_model_writes(platform: Platform, script: ScriptedModel) -> None:
     plan_one_look(script)
     script.qa(Answer("The disk is fine [1].", hold="rest", hold_after=2))
     key = await platform.accept("How is the disk?")
@@ -93,7 +93,7 @@ async def test_single_text_task_streams_and_skips_qa(platform: Platform, script:
     assert platform.requests_containing("You write the final answer") == []
 
 
-async def test_done_says_what_the_answer_rests_on(platform: Platform, script: ScriptedModel) -> None:
+async def test_done_event_names_the_sources_of_the_answer(platform: Platform, script: ScriptedModel) -> None:
     flight = {"part": "book a flight", "reason": "no agent books flights"}
     script.supervisor(decision(task("t1", BENCH), assumptions=["the first disk"], unserved=[flight]))
     script.agent("t1", LOOK)

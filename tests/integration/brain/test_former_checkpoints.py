@@ -40,7 +40,7 @@ async def put(database_url: str, key: RunKey, stored: Mapping[str, Any]) -> None
 
 
 @pytest.mark.parametrize(("stored", "asked"), list(zip(CHECKPOINTS, ASKED, strict=True)), ids=NEXT)
-async def test_run_continues_from_the_former_graphs_checkpoint(
+async def test_run_continues_from_a_checkpoint_of_the_former_graph(
     platform: Platform, script: ScriptedModel, database_url: str, stored: Mapping[str, Any], asked: int
 ) -> None:
     script.supervisor(decision(reply="Hello yourself."), decision(task("t1", BENCH)))

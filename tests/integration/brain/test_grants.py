@@ -30,7 +30,7 @@ async def ask_with(platform: Platform, grant: Grant) -> RunStream:
     return await platform.finish(accepted.key)
 
 
-async def test_a_run_sees_only_the_specialists_that_its_key_reaches(platform: Platform, script: ScriptedModel) -> None:
+async def test_run_sees_only_the_specialists_that_its_key_is_granted(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(reply="Nothing to do.", is_request_satisfied=True))
 
     await ask_with(platform, Grant(servers=frozenset({"bench"})))
@@ -40,7 +40,7 @@ async def test_a_run_sees_only_the_specialists_that_its_key_reaches(platform: Pl
     assert SHOP not in str(asked)
 
 
-async def test_a_single_tool_can_be_granted(platform: Platform, script: ScriptedModel) -> None:
+async def test_grant_of_a_single_tool_allows_that_tool_only(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", SHOP), plan=["look"]))
     script.agent("t1", calls(("look", {"thing": "disk"})))
     script.reviewer(verdict("APPROVED"))
@@ -53,7 +53,7 @@ async def test_a_single_tool_can_be_granted(platform: Platform, script: Scripted
     assert stream.status == "succeeded"
 
 
-async def test_a_call_outside_the_grant_doesnt_leave(platform: Platform, workbench: Workbench) -> None:
+async def test_call_outside_the_grant_is_not_dispatched(platform: Platform, workbench: Workbench) -> None:
     listing = platform.worker_runtime.gateway.listing("bench")
     assert listing
     look = next(tool for tool in listing.tools if tool.name == "look")

@@ -66,7 +66,7 @@ async def clarifications(database_url: str) -> int:
         return row[0]
 
 
-async def test_a_question_waits_and_its_answer_reaches_the_supervisor_and_the_branch(
+async def test_answer_to_a_question_reaches_the_supervisor_and_the_branch(
     platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
     script.supervisor(QUESTION, decision(reply="The second one is fine."))
@@ -93,7 +93,9 @@ async def test_a_question_waits_and_its_answer_reaches_the_supervisor_and_the_br
     assert await clarifications(database_url) == 0
 
 
-async def test_nothing_is_held_while_a_run_waits(platform: Platform, script: ScriptedModel, database_url: str) -> None:
+async def test_suspended_run_holds_no_lease_worker_or_job(
+    platform: Platform, script: ScriptedModel, database_url: str
+) -> None:
     script.supervisor(QUESTION, decision(reply="Fine."))
 
     key = await begun(platform, "Is the disk fine?")
@@ -107,7 +109,7 @@ async def test_nothing_is_held_while_a_run_waits(platform: Platform, script: Scr
     assert (await platform.finish(key)).status == "succeeded"
 
 
-async def test_a_waiting_run_does_not_count_against_its_tenants_cap(opened: Open, script: ScriptedModel) -> None:
+async def test_suspended_run_does_not_count_in_the_limit_of_its_tenant(opened: Open, script: ScriptedModel) -> None:
     script.supervisor(QUESTION, decision(reply="Fine."))
     async with opened(runs_per_tenant=1) as platform:
         waits = await begun(platform, "Is the disk fine?", thread="a")
@@ -122,7 +124,7 @@ async def test_a_waiting_run_does_not_count_against_its_tenants_cap(opened: Open
         assert (await platform.finish(waits)).status == "succeeded"
 
 
-async def test_after_two_questions_a_branch_has_to_do_without_until_a_run_did(
+async def test_third_run_after_two_that_asked_may_not_ask(
     platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
     script.supervisor(QUESTION, decision(reply="1"), QUESTION, decision(reply="2"), decision(reply="3"), QUESTION)
@@ -141,7 +143,7 @@ async def test_after_two_questions_a_branch_has_to_do_without_until_a_run_did(
 
 
 @pytest.mark.parametrize("expires", [False, True])
-async def test_a_question_that_nobody_answers_becomes_an_assumption(
+async def test_expired_question_becomes_an_assumption(
     platform: Platform, script: ScriptedModel, database_url: str, *, expires: bool
 ) -> None:
     script.supervisor(QUESTION, decision(reply="Fine, if you mean the first."))
@@ -155,7 +157,7 @@ async def test_a_question_that_nobody_answers_becomes_an_assumption(
     assert "Which disk?" in assumed
 
 
-async def test_a_plain_message_is_the_answer_and_of_two_at_once_one_is(
+async def test_first_message_on_the_thread_answers_the_question_and_the_second_does_not(
     platform: Platform, script: ScriptedModel
 ) -> None:
     script.supervisor(QUESTION, decision(reply="Fine."))
@@ -169,9 +171,7 @@ async def test_a_plain_message_is_the_answer_and_of_two_at_once_one_is(
     assert "the first" in str(platform.model.bodies[-1]["messages"])
 
 
-async def test_a_budget_is_asked_for_and_a_run_that_gets_more_goes_on(
-    platform: Platform, script: ScriptedModel
-) -> None:
+async def test_run_continues_after_it_is_given_more_budget(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", BENCH)))
     script.agent("t1", LOOK)
     script.reviewer(verdict("APPROVED"))
@@ -190,7 +190,7 @@ async def test_a_budget_is_asked_for_and_a_run_that_gets_more_goes_on(
     assert len(platform.model.requests) == 4
 
 
-async def test_tasks_side_by_side_ask_for_one_budget(platform: Platform, script: ScriptedModel) -> None:
+async def test_concurrent_tasks_ask_for_budget_once(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", BENCH), task("t2", BENCH), task("t3", BENCH)))
     for number in (1, 2, 3):
         script.agent(f"t{number}", LOOK)
@@ -207,7 +207,7 @@ async def test_tasks_side_by_side_ask_for_one_budget(platform: Platform, script:
 
 
 @pytest.mark.parametrize("expires", [False, True])
-async def test_without_more_budget_a_run_answers_with_what_there_is(
+async def test_run_that_is_refused_more_budget_answers_with_its_results(
     platform: Platform, script: ScriptedModel, database_url: str, *, expires: bool
 ) -> None:
     script.supervisor(decision(task("t1", BENCH), task("t2", BENCH)))
@@ -225,7 +225,7 @@ async def test_without_more_budget_a_run_answers_with_what_there_is(
     assert ended.codes == ["budget_exhausted"]
 
 
-async def test_what_is_wrong_with_an_answer_is_said(
+async def test_repeated_answer_is_accepted_and_a_contradicting_one_refused(
     platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
     script.supervisor(QUESTION, decision(reply="Fine."))
@@ -249,7 +249,7 @@ async def test_what_is_wrong_with_an_answer_is_said(
     assert await waiting(platform, key) == []
 
 
-async def test_a_late_answer_does_not_count(platform: Platform, script: ScriptedModel, database_url: str) -> None:
+async def test_answer_after_the_expiry_is_refused(platform: Platform, script: ScriptedModel, database_url: str) -> None:
     script.supervisor(QUESTION, decision(reply="Fine."))
     key = await begun(platform, "Is the disk fine?")
     [asked] = await waiting(platform, key)

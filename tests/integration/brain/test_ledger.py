@@ -87,7 +87,7 @@ def results(stream: RunStream) -> list[str]:
     return [result["result"] for result in stream.of("tool_result")]
 
 
-async def test_a_read_has_no_row_and_is_made_again(
+async def test_interrupted_read_has_no_ledger_row_and_is_repeated(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, stalled("read_it"))
@@ -101,7 +101,7 @@ async def test_a_read_has_no_row_and_is_made_again(
     assert await rows(platform, key) == []
 
 
-async def test_an_idempotent_call_is_repeated_under_its_key(
+async def test_interrupted_idempotent_call_is_repeated_under_its_key(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, stalled("put"))
@@ -116,7 +116,7 @@ async def test_an_idempotent_call_is_repeated_under_its_key(
     assert (row.tool, row.effect, row.state, row.settled_by) == ("effects.put", "idempotent", "succeeded", None)
 
 
-async def test_an_unsafe_call_is_in_doubt_and_says_what_is_known(
+async def test_interrupted_unsafe_call_is_in_doubt_and_its_question_shows_the_call(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, stalled("charge"))
@@ -134,7 +134,7 @@ async def test_an_unsafe_call_is_in_doubt_and_says_what_is_known(
     assert effects.done() == ["charge a"]
 
 
-async def test_a_call_that_was_done_has_the_result_that_a_person_gives(
+async def test_call_in_doubt_that_a_person_found_done_has_the_given_result(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, stalled("charge"))
@@ -151,7 +151,7 @@ async def test_a_call_that_was_done_has_the_result_that_a_person_gives(
     assert effects.done() == ["charge a"]
 
 
-async def test_a_call_that_was_not_done_is_made_under_the_same_key(
+async def test_call_in_doubt_that_a_person_found_not_done_is_made_under_the_same_key(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, stalled("charge", "before"))
@@ -168,7 +168,7 @@ async def test_a_call_that_was_not_done_is_made_under_the_same_key(
     assert (row.state, row.settled_by) == ("succeeded", None)
 
 
-async def test_a_call_that_is_given_up_fails_its_task_and_stays_in_doubt(
+async def test_call_in_doubt_that_is_given_up_fails_its_task_and_stays_in_doubt(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, stalled("charge"))
@@ -184,7 +184,7 @@ async def test_a_call_that_is_given_up_fails_its_task_and_stays_in_doubt(
     assert effects.done() == ["charge a"]
 
 
-async def test_a_call_that_is_cut_off_again_is_asked_about_again(
+async def test_call_that_is_interrupted_a_second_time_is_asked_about_again(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, stalled("charge", "before"))
@@ -205,7 +205,7 @@ async def test_a_call_that_is_cut_off_again_is_asked_about_again(
     assert len(effects.lines("arrived")) == 2
 
 
-async def test_a_reconcile_tool_that_says_that_a_call_was_done_has_its_result(
+async def test_call_that_the_reconcile_tool_found_done_has_its_result(
     opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, stalled("charge"))
@@ -221,7 +221,7 @@ async def test_a_reconcile_tool_that_says_that_a_call_was_done_has_its_result(
     assert effects.done() == ["charge a"]
 
 
-async def test_a_reconcile_tool_that_says_that_a_call_was_not_done_has_it_made(
+async def test_call_that_the_reconcile_tool_found_not_done_is_made(
     opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, stalled("charge", "before"))
@@ -244,7 +244,7 @@ async def test_a_reconcile_tool_that_says_that_a_call_was_not_done_has_it_made(
 
 
 @pytest.mark.parametrize("spoilt", ["garbage", "fail"])
-async def test_a_reconcile_tool_that_does_not_know_leaves_it_to_a_person(
+async def test_call_that_the_reconcile_tool_cannot_decide_is_asked_about(
     opened: Open, script: ScriptedModel, effects: EffectRecorder, spoilt: str
 ) -> None:
     one_task(script, stalled("charge", found=spoilt))
@@ -257,7 +257,7 @@ async def test_a_reconcile_tool_that_does_not_know_leaves_it_to_a_person(
     assert effects.done() == ["charge a"]
 
 
-async def test_a_call_that_was_only_intended_is_made_once(
+async def test_intended_call_that_was_not_dispatched_is_made_once(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder, database_url: str
 ) -> None:
     one_task(script, calls(("charge", {"what": "a"})))
@@ -276,7 +276,7 @@ async def test_a_call_that_was_only_intended_is_made_once(
     assert [line["key"] for line in effects.lines("arrived")] == [row.key]
 
 
-async def test_each_call_of_a_fan_out_goes_its_own_way(
+async def test_interrupted_concurrent_calls_are_recovered_each_by_its_state(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     three: list[tuple[str, dict[str, Any] | str]] = [
@@ -308,7 +308,7 @@ async def test_each_call_of_a_fan_out_goes_its_own_way(
     assert stream.done["usage"]["tool_calls"] == 3
 
 
-async def test_equal_calls_of_one_answer_have_one_row_and_those_of_two_answers_have_two(
+async def test_equal_calls_of_one_answer_have_one_ledger_row_and_those_of_two_answers_two(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     charge = ("charge", {"what": "a"})
@@ -323,7 +323,7 @@ async def test_equal_calls_of_one_answer_have_one_row_and_those_of_two_answers_h
     assert len({row.key for row in found}) == 2
 
 
-async def test_a_call_that_took_too_long_is_in_doubt_at_once(
+async def test_unsafe_call_that_times_out_is_in_doubt(
     opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, stalled("charge"))
@@ -340,7 +340,7 @@ async def test_a_call_that_took_too_long_is_in_doubt_at_once(
     assert len(effects.lines("arrived")) == 1
 
 
-async def test_a_reconcile_tool_is_asked_of_a_call_that_took_too_long(
+async def test_reconcile_tool_is_called_after_a_call_that_timed_out(
     opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, stalled("charge"))
@@ -352,7 +352,7 @@ async def test_a_reconcile_tool_is_asked_of_a_call_that_took_too_long(
     assert stream.of("in_doubt") == []
 
 
-async def test_a_call_that_took_too_long_and_was_not_done_has_failed(
+async def test_timed_out_call_that_the_reconcile_tool_found_not_done_fails(
     opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, stalled("charge", "before"), calls(("charge", {"what": "b"})))
@@ -366,7 +366,7 @@ async def test_a_call_that_took_too_long_and_was_not_done_has_failed(
     assert effects.done() == ["charge b"]
 
 
-async def test_an_idempotent_call_that_took_too_long_may_be_tried_again(
+async def test_idempotent_call_that_timed_out_may_be_repeated(
     opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, stalled("put"), calls(("put", {"what": "a"})))
@@ -379,7 +379,7 @@ async def test_an_idempotent_call_that_took_too_long_may_be_tried_again(
 
 
 @pytest.mark.parametrize("tool", ["read_it", "put", "charge"])
-async def test_what_a_database_cannot_hold_is_stored_and_replayed(
+async def test_result_with_values_that_postgres_cannot_store_is_stored_replaced_and_replayed(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder, tool: str
 ) -> None:
     script.supervisor(decision(task("t1", AGENT)))
@@ -401,7 +401,7 @@ async def test_what_a_database_cannot_hold_is_stored_and_replayed(
     assert outcomes == ([] if tool == "read_it" else [odd])
 
 
-async def test_large_numbers_are_no_other_call_after_a_crash(
+async def test_call_with_large_numbers_is_recognized_after_a_crash(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     script.supervisor(decision(task("t1", AGENT)))
@@ -418,7 +418,7 @@ async def test_large_numbers_are_no_other_call_after_a_crash(
     assert effects.done() == ["put a", "put b"]
 
 
-async def test_a_call_that_does_not_fit_never_leaves(
+async def test_call_with_invalid_arguments_is_not_dispatched(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, calls(("charge", {"who": "a"})), calls(("charge", {"what": "a"})))
@@ -434,7 +434,7 @@ async def test_a_call_that_does_not_fit_never_leaves(
     assert effects.done() == ["charge a"]
 
 
-async def test_a_server_that_is_gone_says_nothing_of_what_it_did_before(
+async def test_call_in_doubt_stays_in_doubt_when_its_server_was_removed(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, stalled("charge"))
@@ -448,7 +448,7 @@ async def test_a_server_that_is_gone_says_nothing_of_what_it_did_before(
     assert "It had been called before that" in question.message
 
 
-async def test_a_worker_that_lost_the_run_on_the_way_to_the_server_makes_no_call(
+async def test_worker_that_loses_the_run_before_dispatch_makes_no_call(
     opened: Open, script: ScriptedModel, effects: EffectRecorder, database_url: str
 ) -> None:
     one_task(script, calls(("charge", {"what": "a"})))
@@ -484,7 +484,7 @@ async def counting(database_url: str) -> AsyncGenerator[list[int]]:
 
 
 @pytest.mark.parametrize(("tool", "most"), [("read_it", 14), ("put", 14 + 2 * 2), ("charge", 14 + 2 * 2)])
-async def test_an_effect_costs_two_transactions_at_most(
+async def test_unsafe_call_takes_at_most_two_transactions(
     opened: Open, script: ScriptedModel, effects: EffectRecorder, database_url: str, tool: str, most: int
 ) -> None:
     script.supervisor(decision(task("t1", "mcp_agent_one"), task("t2", "mcp_agent_two")))
@@ -504,7 +504,7 @@ async def test_an_effect_costs_two_transactions_at_most(
     assert min(written) <= most  # whatever else goes on only adds to it
 
 
-async def test_a_task_that_cannot_go_on_leaves_nothing_open_and_is_no_reason_to_do_it_again(
+async def test_call_in_doubt_of_a_diverged_task_is_settled_and_not_repeated(
     platform: Platform, script: ScriptedModel, effects: EffectRecorder, database_url: str
 ) -> None:
     one_task(script, stalled("charge"))
@@ -521,7 +521,7 @@ async def test_a_task_that_cannot_go_on_leaves_nothing_open_and_is_no_reason_to_
     assert effects.done() == ["charge a"]
 
 
-async def test_a_server_that_was_switched_off_is_not_even_asked_what_became_of_a_call(
+async def test_reconcile_tool_of_a_switched_off_server_is_not_called(
     opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
     one_task(script, stalled("charge"))

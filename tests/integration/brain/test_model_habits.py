@@ -38,7 +38,7 @@ async def test_run_of_a_model_with_habits_succeeds_and_shows_no_reasoning(
     assert THOUGHT not in json.dumps(platform.model.bodies)
 
 
-async def test_reasoning_is_returned_within_the_tool_loop_only(platform: Platform, script: ScriptedModel) -> None:
+async def test_reasoning_is_sent_back_within_the_tool_loop_only(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(Answer(DECISION))
     script.agent(
         "t1",

@@ -50,7 +50,7 @@ def distinct(bodies: list[Body]) -> int:
     return len({json.dumps(body["messages"]) for body in bodies})
 
 
-async def test_nothing_is_asked_again_after_a_crash_in_qa(
+async def test_crash_in_qa_repeats_only_the_qa_model_call(
     platform: Platform, script: ScriptedModel, workbench: Workbench
 ) -> None:
     script.supervisor(decision(task("t1", SHOP)))
@@ -70,7 +70,7 @@ async def test_nothing_is_asked_again_after_a_crash_in_qa(
     assert len({part["message_id"] for part in stream.of("thinking")}) == 2
 
 
-async def test_a_crash_between_the_last_node_and_the_end_asks_for_no_more_than_the_last_answer_again(
+async def test_crash_after_the_last_node_repeats_at_most_the_last_model_call(
     platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
     script.supervisor(decision(task("t1", BENCH)))
@@ -89,7 +89,9 @@ async def test_a_crash_between_the_last_node_and_the_end_asks_for_no_more_than_t
     assert told_once(stream)
 
 
-async def test_a_crash_before_the_first_checkpoint_starts_over(platform: Platform, script: ScriptedModel) -> None:
+async def test_crash_before_the_first_checkpoint_starts_the_run_again(
+    platform: Platform, script: ScriptedModel
+) -> None:
     script.supervisor(Answer("", hold="for ever"), decision(reply="Hello."))
     key = await platform.accept("Hi.")
     async with platform.executing(key):
@@ -101,7 +103,7 @@ async def test_a_crash_before_the_first_checkpoint_starts_over(platform: Platfor
     assert told_once(stream)
 
 
-async def test_a_crash_in_the_review_asks_only_the_review_again(
+async def test_crash_in_the_review_repeats_only_the_review(
     platform: Platform, script: ScriptedModel, workbench: Workbench
 ) -> None:
     script.supervisor(decision(task("t1", SHOP)))
@@ -120,7 +122,7 @@ async def test_a_crash_in_the_review_asks_only_the_review_again(
     assert told_once(stream)
 
 
-async def test_a_second_attempt_that_was_begun_is_told_once(platform: Platform, script: ScriptedModel) -> None:
+async def test_interrupted_second_attempt_is_reported_once(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", BENCH)))
     script.agent("t1", LOOK, Answer("", hold="for ever"), LOOK)
     script.reviewer(verdict("REJECTED", "Look again."), verdict("APPROVED"))
@@ -135,7 +137,7 @@ async def test_a_second_attempt_that_was_begun_is_told_once(platform: Platform, 
     assert told_once(stream)
 
 
-async def test_a_repaired_decision_is_not_warned_of_again(platform: Platform, script: ScriptedModel) -> None:
+async def test_repaired_decision_is_reported_once_after_a_crash(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(Answer("garbage"), Answer("", hold="for ever"), decision(reply="Hello."))
     key = await platform.accept("Hi.")
     async with platform.executing(key):
@@ -146,7 +148,7 @@ async def test_a_repaired_decision_is_not_warned_of_again(platform: Platform, sc
     assert (stream.reply, stream.codes) == ("Hello.", ["llm_invalid_response"])
 
 
-async def test_a_decision_that_could_not_be_read_is_not_asked_for_again(
+async def test_unreadable_decision_is_not_requested_again_after_a_crash(
     platform: Platform, script: ScriptedModel
 ) -> None:
     script.supervisor(Answer(""), Answer("", hold="for ever"), decision(reply="Hello."))
@@ -161,7 +163,7 @@ async def test_a_decision_that_could_not_be_read_is_not_asked_for_again(
     assert len(platform.model.requests) == 3
 
 
-async def test_a_finished_task_is_not_run_again_because_its_sibling_was_not_finished(
+async def test_finished_task_is_not_repeated_when_a_concurrent_task_was_interrupted(
     platform: Platform, script: ScriptedModel, workbench: Workbench
 ) -> None:
     script.supervisor(decision(task("t1", SHOP), task("t2", BENCH)))
@@ -181,9 +183,7 @@ async def test_a_finished_task_is_not_run_again_because_its_sibling_was_not_fini
     assert told_once(stream)
 
 
-async def test_a_read_that_was_interrupted_is_made_again(
-    platform: Platform, script: ScriptedModel, workbench: Workbench
-) -> None:
+async def test_interrupted_read_is_repeated(platform: Platform, script: ScriptedModel, workbench: Workbench) -> None:
     script.supervisor(decision(task("t1", BENCH)))
     script.agent("t1", calls(("look", {"thing": "disk"}), ("wait", {"place": "interrupted read"})))
     script.reviewer(verdict("APPROVED"))
@@ -201,7 +201,7 @@ async def test_a_read_that_was_interrupted_is_made_again(
     assert told_once(stream)
 
 
-async def test_a_change_that_was_interrupted_is_never_made_again(
+async def test_interrupted_unsafe_call_is_not_repeated(
     platform: Platform, script: ScriptedModel, workbench: Workbench
 ) -> None:
     script.supervisor(decision(task("t1", SHOP)), decision())
@@ -224,9 +224,7 @@ async def test_a_change_that_was_interrupted_is_never_made_again(
     assert told_once(stream)
 
 
-async def test_a_task_that_would_ask_something_else_now_stops(
-    platform: Platform, script: ScriptedModel, database_url: str
-) -> None:
+async def test_task_whose_journal_diverged_fails(platform: Platform, script: ScriptedModel, database_url: str) -> None:
     script.supervisor(decision(task("t1", SHOP)), decision())
     script.agent("t1", calls(("change", {"thing": "door"})))  # its answer is stored before the call
     script.reviewer(Answer("", hold="for ever"), verdict("APPROVED"))
@@ -244,7 +242,7 @@ async def test_a_task_that_would_ask_something_else_now_stops(
     assert len(platform.requests_containing('<task id="t1">')) == 1
 
 
-async def test_a_worker_that_lost_the_run_stops_and_the_other_one_answers(
+async def test_worker_that_lost_the_run_stops_and_its_successor_answers(
     platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
     script.supervisor(Answer("", hold="first"), decision(reply="The second one's."))
@@ -262,7 +260,7 @@ async def test_a_worker_that_lost_the_run_stops_and_the_other_one_answers(
     assert await platform.stream(key) == stream
 
 
-async def test_usage_is_counted_over_all_lives(platform: Platform, script: ScriptedModel) -> None:
+async def test_usage_is_summed_over_all_executions(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", BENCH)))
     script.agent("t1", LOOK)
     script.reviewer(Answer("", hold="for ever"), verdict("APPROVED"))
@@ -281,7 +279,7 @@ async def test_usage_is_counted_over_all_lives(platform: Platform, script: Scrip
 @pytest.mark.parametrize(
     ("requests", "asked_again"), [(1, {1}), (2, {1}), (3, {1}), (4, {1}), (5, {1, 2}), (6, {1})], ids=range(1, 7)
 )
-async def test_a_run_survives_a_crash_at_every_model_call(
+async def test_run_survives_a_crash_at_each_model_call(
     platform: Platform, script: ScriptedModel, workbench: Workbench, requests: int, asked_again: set[int]
 ) -> None:
     script.held = True

@@ -56,7 +56,7 @@ def as_unsafe(row: ServerRow) -> ServerRow:
     return replace(row, config=config.document, config_hash=config.hash)
 
 
-async def test_the_same_content_keeps_its_number(engine: AsyncEngine, bench: ServerRow) -> None:
+async def test_publishing_the_same_content_keeps_the_epoch_number(engine: AsyncEngine, bench: ServerRow) -> None:
     first = await publish(engine, bench)
     second = await publish(engine, bench)
 
@@ -65,7 +65,7 @@ async def test_the_same_content_keeps_its_number(engine: AsyncEngine, bench: Ser
 
 
 @pytest.mark.parametrize("what", ["definition", "effect"])
-async def test_a_changed_tool_makes_a_new_epoch(engine: AsyncEngine, bench: ServerRow, what: str) -> None:
+async def test_changed_tool_creates_a_new_epoch(engine: AsyncEngine, bench: ServerRow, what: str) -> None:
     changed = repinned(bench, "0") if what == "definition" else as_unsafe(bench)
 
     numbers = [(await publish(engine, row)).number for row in (bench, changed, bench)]
@@ -73,13 +73,15 @@ async def test_a_changed_tool_makes_a_new_epoch(engine: AsyncEngine, bench: Serv
     assert numbers == [1, 2, 3]
 
 
-async def test_many_publishers_make_one_epoch_of_one_content(engine: AsyncEngine, bench: ServerRow) -> None:
+async def test_concurrent_publishers_of_one_content_create_one_epoch(engine: AsyncEngine, bench: ServerRow) -> None:
     published = await asyncio.gather(*(publish(engine, bench) for _ in range(6)))
 
     assert {epoch.number for epoch in published} == {1}
 
 
-async def test_many_publishers_of_different_contents_leave_one_active(engine: AsyncEngine, bench: ServerRow) -> None:
+async def test_concurrent_publishers_of_different_contents_leave_one_active_epoch(
+    engine: AsyncEngine, bench: ServerRow
+) -> None:
     published = await asyncio.gather(*(publish(engine, repinned(bench, str(pin))) for pin in range(6)))
 
     assert sorted(epoch.number for epoch in published) == [1, 2, 3, 4, 5, 6]
@@ -89,7 +91,9 @@ async def test_many_publishers_of_different_contents_leave_one_active(engine: As
     assert active.manifest.servers["bench"].tools["look"].hash == row.tools["look"]
 
 
-async def test_a_change_that_cant_become_an_epoch_isnt_made(engine: AsyncEngine, bench: ServerRow) -> None:
+async def test_server_change_is_rolled_back_when_publishing_its_epoch_fails(
+    engine: AsyncEngine, bench: ServerRow
+) -> None:
     async def refuse(*_: object) -> None:
         raise RuntimeError("no")
 
@@ -99,7 +103,7 @@ async def test_a_change_that_cant_become_an_epoch_isnt_made(engine: AsyncEngine,
     assert await ServerRepository(engine).servers() == [bench]
 
 
-async def test_a_change_of_servers_that_changed_meanwhile_is_not_made(engine: AsyncEngine, bench: ServerRow) -> None:
+async def test_server_change_is_refused_after_a_concurrent_change(engine: AsyncEngine, bench: ServerRow) -> None:
     servers = ServerRepository(engine)
     await publish(engine, repinned(bench, "1"))
 
@@ -107,7 +111,7 @@ async def test_a_change_of_servers_that_changed_meanwhile_is_not_made(engine: As
     assert await servers.servers() == [repinned(bench, "1")]
 
 
-async def test_a_roster_has_one_specialist_for_each_server_and_the_builtins(
+async def test_roster_has_one_specialist_per_server_and_the_built_in_agents(
     engine: AsyncEngine, registry: Registry, bench: ServerRow
 ) -> None:
     epoch = await publish(engine, bench)
@@ -122,7 +126,9 @@ async def test_a_roster_has_one_specialist_for_each_server_and_the_builtins(
     assert {tool.effect for tool in card.tools} == {Effect.READ}
 
 
-async def test_only_the_named_tenants_see_a_server(engine: AsyncEngine, registry: Registry, bench: ServerRow) -> None:
+async def test_server_is_visible_to_its_named_tenants_only(
+    engine: AsyncEngine, registry: Registry, bench: ServerRow
+) -> None:
     options: dict[str, Any] = {"effect": "read", "tenants": ["red"]}
     config = server_of(dict(bench.config) | {"x-starling": options})
     epoch = await publish(engine, replace(bench, config=config.document, config_hash=config.hash))
@@ -134,19 +140,21 @@ async def test_only_the_named_tenants_see_a_server(engine: AsyncEngine, registry
     assert "generalist" in blue.cards
 
 
-async def test_an_old_epoch_keeps_its_roster(engine: AsyncEngine, registry: Registry, bench: ServerRow) -> None:
+async def test_roster_of_an_old_epoch_keeps_a_removed_server(
+    engine: AsyncEngine, registry: Registry, bench: ServerRow
+) -> None:
     first = await publish(engine, bench)
     await publish(engine, gone=["bench"])
 
     assert "mcp_agent_bench" in (await registry.roster(first.number, "default")).cards
 
 
-async def test_an_epoch_that_never_was_is_not_found(registry: Registry) -> None:
+async def test_unknown_epoch_is_not_found(registry: Registry) -> None:
     with pytest.raises(NotFoundError, match="There is no epoch '7'"):
         await registry.roster(7, "default")
 
 
-async def test_an_epoch_that_nobody_holds_is_closed(engine: AsyncEngine, bench: ServerRow) -> None:
+async def test_epoch_without_runs_is_closed(engine: AsyncEngine, bench: ServerRow) -> None:
     epochs = EpochRepository(engine)
     await publish(engine, bench)
     await publish(engine, gone=["bench"])

@@ -71,7 +71,9 @@ def any_config(workbench: Workbench, dice: random.Random) -> McpConfig:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_a_reload_does_what_was_planned(platform: Platform, workbench: Workbench, seed: int) -> None:
+async def test_reload_makes_the_changes_that_the_plan_lists(
+    platform: Platform, workbench: Workbench, seed: int
+) -> None:
     registry, dice = platform.services.registry, random.Random(seed)
 
     for _ in range(6):
@@ -85,7 +87,7 @@ async def test_a_reload_does_what_was_planned(platform: Platform, workbench: Wor
         assert not (await registry.plan(config)).changes
 
 
-async def test_a_plan_names_servers_tools_and_agents_and_changes_nothing(
+async def test_plan_names_servers_tools_and_agents_and_changes_nothing(
     platform: Platform, engine: AsyncEngine, make: Callable[..., McpConfig]
 ) -> None:
     before = await stored(engine)
@@ -101,7 +103,7 @@ async def test_a_plan_names_servers_tools_and_agents_and_changes_nothing(
     assert await stored(engine) == before
 
 
-async def test_a_name_of_a_server_that_was_added_by_hand_refuses_the_whole_reload(
+async def test_reload_that_names_a_separately_added_server_is_refused_as_a_whole(
     platform: Platform, engine: AsyncEngine, make: Callable[..., McpConfig]
 ) -> None:
     registry = platform.services.registry
@@ -115,7 +117,7 @@ async def test_a_name_of_a_server_that_was_added_by_hand_refuses_the_whole_reloa
     assert await stored(engine) == before
 
 
-async def test_a_server_that_cant_be_listed_is_warned_of(platform: Platform) -> None:
+async def test_reload_warns_of_a_server_that_cannot_be_listed(platform: Platform) -> None:
     config = {"dead": server_of({"command": "no-such-command-anywhere"})}
 
     planned = await platform.services.registry.plan(config)
@@ -125,7 +127,7 @@ async def test_a_server_that_cant_be_listed_is_warned_of(platform: Platform) -> 
     assert "no-such-command-anywhere" in done.warnings["dead"]
 
 
-async def test_a_plan_names_agents_of_tenants_that_would_be_left_without_their_tools(
+async def test_plan_names_custom_agents_that_would_lose_their_tools(
     platform: Platform, make: Callable[..., McpConfig]
 ) -> None:
     registry = platform.services.registry
@@ -151,9 +153,7 @@ async def test_a_plan_names_agents_of_tenants_that_would_be_left_without_their_t
     assert done.broken_agents == {"red/looker": red}
 
 
-async def test_a_server_that_changed_by_itself_is_noticed_when_it_is_listed_again(
-    platform: Platform, tmp_path: Path
-) -> None:
+async def test_new_listing_finds_the_tools_that_a_server_changed(platform: Platform, tmp_path: Path) -> None:
     registry, words = platform.services.registry, tmp_path / "words"
     config = {"a": python(SERVERS / "misbehaving.py", "changing", str(words))}
     words.write_text("Does it.")
@@ -168,7 +168,7 @@ async def test_a_server_that_changed_by_itself_is_noticed_when_it_is_listed_agai
     assert done.changes == noticed.changes
 
 
-async def test_a_rollback_makes_an_earlier_epoch_anew(
+async def test_rollback_creates_a_new_epoch_with_the_content_of_an_earlier_one(
     platform: Platform, engine: AsyncEngine, make: Callable[..., McpConfig]
 ) -> None:
     registry = platform.services.registry
@@ -187,7 +187,7 @@ async def test_a_rollback_makes_an_earlier_epoch_anew(
     assert (stream.epoch, stream.changes.servers.removed) == (5, ("bench", "shop"))
 
 
-async def test_a_rollback_keeps_what_is_known_to_be_wrong_with_servers_that_stay(
+async def test_rollback_keeps_the_warnings_of_servers_that_stay(
     platform: Platform, make: Callable[..., McpConfig]
 ) -> None:
     registry, dead = platform.services.registry, {"dead": server_of({"command": "no-such-command-anywhere"})}
@@ -203,7 +203,9 @@ async def test_a_rollback_keeps_what_is_known_to_be_wrong_with_servers_that_stay
     assert "registry reload" in came_back.warnings["dead"]
 
 
-async def test_a_rollback_takes_no_agent_from_a_tenant(platform: Platform, make: Callable[..., McpConfig]) -> None:
+async def test_rollback_keeps_custom_agents_and_names_those_it_breaks(
+    platform: Platform, make: Callable[..., McpConfig]
+) -> None:
     registry, agents = platform.services.registry, platform.services.agents
     tenant = Principal("red", "", frozenset(Scope))
     await registry.reload(make(bench={}, extra={}), ADMIN)
@@ -219,14 +221,14 @@ async def test_a_rollback_takes_no_agent_from_a_tenant(platform: Platform, make:
     assert {agent.name for agent in (await agents.list(tenant)).agents} >= {"poet", "looker"}
 
 
-async def test_there_is_nothing_before_the_first_epoch(platform: Platform) -> None:
+async def test_rollback_to_an_epoch_that_does_not_exist_is_refused(platform: Platform) -> None:
     with pytest.raises(InvalidRequestError, match="no earlier epoch"):
         await platform.services.registry.rollback(None, ADMIN)
     with pytest.raises(NotFoundError, match="no epoch '9'"):
         await platform.services.registry.rollback(9, ADMIN)
 
 
-async def test_every_change_says_who_made_it_and_from_where(
+async def test_audit_entry_of_each_change_names_actor_and_origin(
     platform: Platform, engine: AsyncEngine, make: Callable[..., McpConfig]
 ) -> None:
     registry = platform.services.registry
@@ -252,7 +254,7 @@ async def test_every_change_says_who_made_it_and_from_where(
     ]
 
 
-async def test_runs_go_on_while_servers_are_reloaded(
+async def test_runs_continue_during_reloads(
     platform: Platform, script: ScriptedModel, workbench: Workbench, make: Callable[..., McpConfig]
 ) -> None:
     place = new_id()
@@ -283,7 +285,7 @@ async def test_runs_go_on_while_servers_are_reloaded(
 
 
 @pytest.mark.parametrize("changed_before", [False, True])
-async def test_a_call_in_flight_hears_that_its_server_was_removed(
+async def test_call_in_flight_fails_when_its_server_is_removed(
     platform: Platform, workbench: Workbench, make: Callable[..., McpConfig], changed_before: bool
 ) -> None:
     place = new_id()
@@ -305,7 +307,7 @@ async def test_a_call_in_flight_hears_that_its_server_was_removed(
     )
 
 
-async def test_all_processes_agree_long_before_they_look_by_themselves(
+async def test_every_process_applies_a_reload_before_its_polling_interval_ends(
     platform: Platform, database_url: str, model: ModelServer, tmp_path: Path, make: Callable[..., McpConfig]
 ) -> None:
     folder = tmp_path / "second"
@@ -324,7 +326,7 @@ async def test_all_processes_agree_long_before_they_look_by_themselves(
     assert runtimes[0].gateway.listing("shop") is None
 
 
-async def test_a_process_that_cant_follow_the_registry_any_more_says_so(
+async def test_failure_to_follow_the_registry_is_logged_and_keeps_the_servers(
     platform: Platform, engine: AsyncEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
     newer = {"type": "stdio", "command": "x", "x-starling": {"what_a_later_version_knows": 1}}
@@ -337,7 +339,7 @@ async def test_a_process_that_cant_follow_the_registry_any_more_says_so(
     assert platform.worker_runtime.gateway.listing("shop") is not None
 
 
-async def test_epochs_that_runs_hold_stay_open(
+async def test_epochs_of_unfinished_runs_stay_open(
     opened: Open, script: ScriptedModel, make: Callable[..., McpConfig]
 ) -> None:
     script.supervisor(decision(reply="Hello."))

@@ -8,7 +8,7 @@ from tests.support.model_script import Answer
 from tests.support.platform import BENCH, ScriptedModel, calls, decision, task, verdict
 
 
-async def test_run_over_its_tokens_asks_a_person_for_more(opened: Open, script: ScriptedModel) -> None:
+async def test_run_that_exceeds_its_tokens_asks_for_more(opened: Open, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", BENCH)))
     script.agent("t1", calls(("look", {"thing": "disk"})))
     script.reviewer(verdict("APPROVED"))

@@ -42,7 +42,7 @@ async def reasons(platform: Platform, stream: RunStream) -> dict[str, str]:
     return {part.part: part.reason for part in (await platform.result(stream.key)).degraded}
 
 
-async def test_a_long_chain_of_tasks_runs_to_its_end(platform: Platform, script: ScriptedModel) -> None:
+async def test_long_chain_of_tasks_completes(platform: Platform, script: ScriptedModel) -> None:
     plan_chain(script, 20)
 
     stream = await platform.ask("Go on and on.", limits={"supervisor_calls": 1})
@@ -50,7 +50,7 @@ async def test_a_long_chain_of_tasks_runs_to_its_end(platform: Platform, script:
     assert (stream.status, stream.reply, len(stream.of("task_result"))) == ("succeeded", "All done.", 20)
 
 
-async def test_chain_that_needs_exactly_the_allowed_steps_runs(opened: Open, script: ScriptedModel) -> None:
+async def test_chain_that_needs_exactly_the_allowed_steps_completes(opened: Open, script: ScriptedModel) -> None:
     plan_chain(script, 3)
 
     async with opened(graph_steps=7) as platform:
@@ -59,7 +59,7 @@ async def test_chain_that_needs_exactly_the_allowed_steps_runs(opened: Open, scr
     assert (stream.status, stream.codes, len(stream.of("task_result"))) == ("succeeded", [], 3)
 
 
-async def test_a_run_ends_at_its_deadline(platform: Platform, script: ScriptedModel) -> None:
+async def test_run_ends_at_its_deadline(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(NEVER)
 
     stream = await platform.ask("Take your time.", limits={"run_seconds": 0.3})
@@ -68,7 +68,7 @@ async def test_a_run_ends_at_its_deadline(platform: Platform, script: ScriptedMo
     assert stream.codes[-1] in ("deadline_exceeded", "llm_timeout")
 
 
-async def test_results_before_the_deadline_are_the_answer(platform: Platform, script: ScriptedModel) -> None:
+async def test_results_from_before_the_deadline_are_the_answer(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(task("t1", BENCH), task("t2", BENCH, after=["t1"]), task("t3", BENCH, after=["t2"])))
     script.agent("t1", LOOK)
     script.agent("t2", NEVER)
@@ -119,7 +119,7 @@ async def test_run_without_results_fails_at_the_deadline(platform: Platform, scr
     assert (await reasons(platform, stream))["do t1"].startswith("The run's time ran out.")
 
 
-async def test_unsafe_call_cut_off_by_the_deadline_waits_for_a_person(
+async def test_unsafe_call_interrupted_by_the_deadline_suspends_the_run(
     platform: Platform, script: ScriptedModel, workbench: Workbench
 ) -> None:
     script.supervisor(decision(task("t1", SHOP), task("t2", BENCH)))

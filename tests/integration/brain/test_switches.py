@@ -47,7 +47,7 @@ async def accept(platform: Platform, key_id: str) -> RunKey:
     return (await platform.services.acceptance.accept(caller, RunRequest(input="How is the disk?", thread_id="t"))).key
 
 
-async def test_a_server_that_is_switched_off_is_called_by_no_worker(opened: Open) -> None:
+async def test_switched_off_server_is_called_by_no_worker(opened: Open) -> None:
     async with opened() as one, opened() as other:
         await one.services.switches.off(SERVER, "It lies.", ADMIN)
         refused = [await answers(platform, "switched_off") for platform in (one, other)]
@@ -60,7 +60,7 @@ async def test_a_server_that_is_switched_off_is_called_by_no_worker(opened: Open
     assert [outcome.status for outcome in (elsewhere, *allowed)] == ["succeeded"] * 3
 
 
-async def test_an_agent_or_a_server_is_switched_off_for_one_tenant(platform: Platform) -> None:
+async def test_agent_or_server_is_switched_off_for_one_tenant_only(platform: Platform) -> None:
     await platform.services.switches.off(Target("agent", "clerk", "bank"), "It steals.", ADMIN)
     await platform.services.switches.off(Target("server", "bench", "mill"), "It burns.", ADMIN)
 
@@ -72,7 +72,7 @@ async def test_an_agent_or_a_server_is_switched_off_for_one_tenant(platform: Pla
     assert [outcome.status for outcome in others] == ["succeeded"] * 2
 
 
-async def test_a_tenant_is_switched_off_and_everybody_too(platform: Platform) -> None:
+async def test_one_tenant_or_all_tenants_are_switched_off(platform: Platform) -> None:
     await platform.services.switches.off(Target("tenant", "bank"), "Closed.", ADMIN)
     one = await answers(platform, "switched_off", tenant="bank")
     other = await looked(platform, tenant="shop")
@@ -83,7 +83,7 @@ async def test_a_tenant_is_switched_off_and_everybody_too(platform: Platform) ->
     assert (other.status, every.text[:38]) == ("succeeded", "Everything is switched off: Fire. The ")
 
 
-async def test_a_begun_run_is_stopped_before_its_next_call(
+async def test_running_run_makes_no_further_call_to_a_switched_off_server(
     platform: Platform, script: ScriptedModel, workbench: Workbench
 ) -> None:
     script.supervisor(decision(task("t1", BENCH)), decision())
@@ -106,7 +106,7 @@ async def test_a_begun_run_is_stopped_before_its_next_call(
     assert "look disk" not in workbench.done()
 
 
-async def test_the_supervisor_sees_what_is_switched_off(platform: Platform, script: ScriptedModel) -> None:
+async def test_supervisor_prompt_marks_what_is_switched_off(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(reply="I can't."))
     await platform.services.switches.off(SERVER, "It lies.", ADMIN)
     await platform.services.switches.off(Target("agent", "coder"), "It guesses.", ADMIN)
@@ -120,7 +120,7 @@ async def test_the_supervisor_sees_what_is_switched_off(platform: Platform, scri
     assert "Can't work now: The agent coder is switched off: It guesses" in seen
 
 
-async def test_a_revoked_key_stops_the_calls_of_the_runs_that_it_asked_for(
+async def test_revoked_key_stops_the_calls_of_its_runs(
     platform: Platform, script: ScriptedModel, workbench: Workbench
 ) -> None:
     script.supervisor(decision(task("t1", BENCH)), decision())
@@ -142,7 +142,7 @@ async def test_a_revoked_key_stops_the_calls_of_the_runs_that_it_asked_for(
     assert (await looked(platform)).status == "succeeded"
 
 
-async def test_each_change_is_recorded_and_others_are_told(platform: Platform) -> None:
+async def test_each_switch_writes_an_audit_entry_and_an_audit_event(platform: Platform) -> None:
     await platform.services.switches.off(SERVER, "It lies.", ADMIN)
     await platform.services.switches.on(SERVER, ADMIN)
 

@@ -26,7 +26,7 @@ async def statuses(url: str) -> list[str]:
         return [status for (status,) in await cursor.fetchall()]
 
 
-async def test_without_a_word_runs_of_a_thread_wait_for_each_other(platform: Platform, script: ScriptedModel) -> None:
+async def test_runs_of_a_thread_are_queued_by_default(platform: Platform, script: ScriptedModel) -> None:
     script.supervisor(decision(reply="Hello."))
     keys = [await platform.accept("Hi.") for _ in range(3)]
 
@@ -35,7 +35,7 @@ async def test_without_a_word_runs_of_a_thread_wait_for_each_other(platform: Pla
     assert [item.status for item in streams] == ["succeeded"] * 3
 
 
-async def test_a_run_is_rejected_beside_an_unfinished_one(
+async def test_run_with_policy_reject_is_refused_while_another_is_unfinished(
     platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
     script.supervisor(decision(reply="Hello."))
@@ -51,14 +51,14 @@ async def test_a_run_is_rejected_beside_an_unfinished_one(
     assert await statuses(database_url) == ["succeeded"] * 3
 
 
-async def test_of_many_at_once_all_but_one_are_rejected(platform: Platform, database_url: str) -> None:
+async def test_concurrent_runs_with_policy_reject_are_refused_but_one(platform: Platform, database_url: str) -> None:
     outcomes = await asyncio.gather(*(accept(platform, "reject") for _ in range(8)), return_exceptions=True)
 
     assert sorted(isinstance(outcome, ConflictError) for outcome in outcomes) == [False] + [True] * 7
     assert await statuses(database_url) == ["queued"]
 
 
-async def test_a_run_interrupts_what_runs_and_what_is_queued_and_goes_next(
+async def test_run_with_policy_interrupt_cancels_running_and_queued_runs_and_is_next(
     platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
     script.supervisor(Answer("", hold="for ever"), decision(reply="Hello."))
@@ -76,7 +76,9 @@ async def test_a_run_interrupts_what_runs_and_what_is_queued_and_goes_next(
     assert "The run was cancelled." in str(platform.model.bodies[-1])
 
 
-async def test_a_run_interrupts_one_that_waits(platform: Platform, script: ScriptedModel, database_url: str) -> None:
+async def test_run_with_policy_interrupt_cancels_a_suspended_run(
+    platform: Platform, script: ScriptedModel, database_url: str
+) -> None:
     script.supervisor(decision(reply="Hello."))
     await accept(platform, "enqueue")
     async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
@@ -88,7 +90,7 @@ async def test_a_run_interrupts_one_that_waits(platform: Platform, script: Scrip
     assert await statuses(database_url) == ["cancelled", "succeeded"]
 
 
-async def test_many_that_interrupt_each_other_all_end_and_the_last_one_is_answered(
+async def test_concurrent_interrupting_runs_all_end_and_the_last_one_is_answered(
     platform: Platform, script: ScriptedModel, database_url: str
 ) -> None:
     script.supervisor(decision(reply="Hello."))
