@@ -13,7 +13,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 QUESTION = "How full is this disk, and what is the load of this machine?"
 
 
-async def test_a_stream_tells_the_whole_run_in_the_published_shapes(api: LiveApi) -> None:
+async def test_stream_reports_the_whole_run_in_the_published_schemas(api: LiveApi) -> None:
     events = await api.ask(QUESTION, correlation_id="c-1")
 
     assert [event.id for event in events] == list(range(1, len(events) + 1))
@@ -28,14 +28,14 @@ async def test_a_stream_tells_the_whole_run_in_the_published_shapes(api: LiveApi
     assert "[1]" in events[-1].data["reply"]
 
 
-async def test_the_answer_that_was_typed_out_is_the_reply(api: LiveApi) -> None:
+async def test_streamed_answer_equals_the_final_reply(api: LiveApi) -> None:
     events = await api.ask(QUESTION)
 
     typed = "".join(event.data["content"] for event in events if event.type == "thinking")
     assert typed.strip() == events[-1].data["reply"]
 
 
-async def test_process_returns_the_whole_result_and_takes_the_other_names(api: LiveApi) -> None:
+async def test_process_returns_the_whole_result_and_accepts_the_alternative_field_names(api: LiveApi) -> None:
     body = {"message": QUESTION, "session_id": "s-1"}
 
     async with api.client.post("/process", json=body) as response:
@@ -50,7 +50,7 @@ async def test_process_returns_the_whole_result_and_takes_the_other_names(api: L
     assert result["usage"]["model_calls"] == 6
 
 
-async def test_two_requests_on_one_thread_at_once_are_both_answered_in_order(api: LiveApi) -> None:
+async def test_concurrent_requests_on_one_thread_are_answered_in_order(api: LiveApi) -> None:
     first, second = await asyncio.gather(api.ask(QUESTION, "same"), api.ask("How much memory is free?", "same"))
 
     assert first[-1].data["status"] == second[-1].data["status"] == "succeeded"
@@ -58,7 +58,7 @@ async def test_two_requests_on_one_thread_at_once_are_both_answered_in_order(api
         assert (await response.json())["status"] == "succeeded"
 
 
-async def test_a_stream_goes_on_after_the_last_event_that_was_read(api: LiveApi) -> None:
+async def test_stream_continues_after_the_given_last_event_id(api: LiveApi) -> None:
     whole = await api.ask(QUESTION)
     url = f"/v1/runs/{whole[0].data['run_id']}/events"
 
@@ -68,7 +68,7 @@ async def test_a_stream_goes_on_after_the_last_event_that_was_read(api: LiveApi)
     assert rest == whole[4:]
 
 
-async def test_any_last_event_id_is_harmless(api: LiveApi) -> None:
+async def test_invalid_or_too_large_last_event_id_is_handled(api: LiveApi) -> None:
     whole = await api.ask("hello")
     url = f"/v1/runs/{whole[0].data['run_id']}/events"
 
@@ -81,7 +81,7 @@ async def test_any_last_event_id_is_harmless(api: LiveApi) -> None:
             assert [event async for event in read_events(response)] == expected
 
 
-async def test_a_run_goes_on_when_its_reader_leaves(api: LiveApi) -> None:
+async def test_run_continues_after_its_reader_disconnects(api: LiveApi) -> None:
     async with api.client.post("/v1/agent/run", json={"input": QUESTION, "thread_id": "t"}) as response:
         started = await anext(read_events(response))
 
@@ -91,7 +91,7 @@ async def test_a_run_goes_on_when_its_reader_leaves(api: LiveApi) -> None:
     assert events[-1].data["status"] == "succeeded"
 
 
-async def test_a_part_that_needs_a_broken_server_is_named_in_the_answer(api: LiveApi) -> None:
+async def test_ready_route_names_a_degraded_server_with_error_and_remedy(api: LiveApi) -> None:
     async with api.client.get("/ready") as response:
         ready = await response.json()
 
@@ -110,7 +110,7 @@ async def test_a_part_that_needs_a_broken_server_is_named_in_the_answer(api: Liv
         ("*/*", "application/json", '"state":"ready"'),
     ],
 )
-async def test_start_page_says_what_answers_and_where_to_go(api: LiveApi, accept: str, kind: str, words: str) -> None:
+async def test_start_page_names_state_and_documentation(api: LiveApi, accept: str, kind: str, words: str) -> None:
     async with api.client.get("/", headers={"Accept": accept}) as response:
         text = await response.text()
 
@@ -121,6 +121,6 @@ async def test_start_page_says_what_answers_and_where_to_go(api: LiveApi, accept
     assert "epoch" not in text
 
 
-async def test_health_answers(api: LiveApi) -> None:
+async def test_health_route_answers(api: LiveApi) -> None:
     async with api.client.get("/health") as response:
         assert await response.json() == {"status": "ok"}

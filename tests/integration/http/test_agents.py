@@ -7,7 +7,7 @@ from tests.integration.http.conftest import LiveApi
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def test_query_lists_the_agents_that_fit_best_with_their_scores(api: LiveApi) -> None:
+async def test_query_lists_the_best_matching_agents_with_their_scores(api: LiveApi) -> None:
     async with api.client.get("/v1/agents", params={"query": "How full is the disk?", "limit": "2"}) as response:
         found = await response.json()
 

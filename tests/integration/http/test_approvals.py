@@ -120,7 +120,7 @@ def reply(interrupt: Mapping[str, Any], payload: Body | None) -> Body:
     return {"interruptId": interrupt["id"], "status": state, "payload": payload or {}}
 
 
-async def test_a_question_is_listed_answered_and_its_run_goes_on(desk: Desk, script: ScriptedModel) -> None:
+async def test_run_continues_after_its_listed_question_is_answered(desk: Desk, script: ScriptedModel) -> None:
     script.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
     [asked] = await desk.waiting(run_id=run_id, kind="clarification")
@@ -136,7 +136,7 @@ async def test_a_question_is_listed_answered_and_its_run_goes_on(desk: Desk, scr
     assert (entry.change.action, entry.change.detail["payload"]) == ("interrupt.answer", {"answer": "the first"})
 
 
-async def test_a_run_is_answered_after_everything_was_started_anew(
+async def test_question_is_answered_after_a_restart_of_the_platform(
     database_url: str, model: ModelServer, script: ScriptedModel, tmp_path: Path
 ) -> None:
     script.supervisor(QUESTION, decision(reply="Fine."))
@@ -154,7 +154,9 @@ async def test_a_run_is_answered_after_everything_was_started_anew(
     assert len(model.requests) == 2
 
 
-async def test_what_is_wrong_with_an_answer_is_told(desk: Desk, script: ScriptedModel) -> None:
+async def test_invalid_or_contradicting_answer_is_refused_and_a_repeated_one_accepted(
+    desk: Desk, script: ScriptedModel
+) -> None:
     script.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
     [asked] = await desk.waiting()
@@ -180,7 +182,7 @@ async def test_what_is_wrong_with_an_answer_is_told(desk: Desk, script: Scripted
     await desk.call("POST", path, [reply(asked, None)], status=409)
 
 
-async def test_a_late_answer_is_refused(
+async def test_answer_after_the_expiry_is_refused(
     database_url: str, model: ModelServer, script: ScriptedModel, tmp_path: Path
 ) -> None:
     script.supervisor(QUESTION, decision(reply="Fine, if you mean the first."))
@@ -195,7 +197,7 @@ async def test_a_late_answer_is_refused(
     assert (run["status"], "wasn't answered" in run["result"]["assumptions"][0]) == ("succeeded", True)
 
 
-async def test_what_waits_is_listed_page_by_page(desk: Desk, script: ScriptedModel) -> None:
+async def test_open_interrupts_are_listed_in_pages(desk: Desk, script: ScriptedModel) -> None:
     script.supervisor(QUESTION)
     for number in range(5):
         await desk.begin(thread=f"t{number}")
@@ -213,7 +215,7 @@ async def test_what_waits_is_listed_page_by_page(desk: Desk, script: ScriptedMod
         await desk.call("GET", "/v1/approvals", status=422, params=wrong)
 
 
-async def test_another_tenant_neither_sees_nor_answers_it(desk: Desk, script: ScriptedModel) -> None:
+async def test_question_of_another_tenant_is_neither_listed_nor_answered(desk: Desk, script: ScriptedModel) -> None:
     script.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
     [asked] = await desk.waiting()
@@ -239,7 +241,7 @@ async def limited(desk: Desk, grant: Grant) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-async def test_nobody_decides_on_a_call_that_is_out_of_reach(
+async def test_approval_of_a_call_outside_the_grant_is_refused(
     database_url: str, model: ModelServer, script: ScriptedModel, tmp_path: Path
 ) -> None:
     effects = EffectRecorder(tmp_path / "effects")
@@ -266,7 +268,7 @@ async def test_nobody_decides_on_a_call_that_is_out_of_reach(
     assert effects.done() == ["charge a"]
 
 
-async def test_who_reaches_less_than_a_run_tells_it_nothing(desk: Desk, script: ScriptedModel) -> None:
+async def test_answer_with_a_narrower_grant_than_the_run_is_refused(desk: Desk, script: ScriptedModel) -> None:
     script.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
     [asked] = await desk.waiting()
@@ -281,7 +283,7 @@ async def test_who_reaches_less_than_a_run_tells_it_nothing(desk: Desk, script: 
     assert await desk.waiting() == [asked]
 
 
-async def test_a_run_that_stands_behind_one_that_waits_names_it(desk: Desk, script: ScriptedModel) -> None:
+async def test_run_queued_behind_a_waiting_run_names_it(desk: Desk, script: ScriptedModel) -> None:
     script.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
     narrow = await limited(desk, Grant(servers=frozenset({"time"})))
@@ -298,7 +300,9 @@ async def test_a_run_that_stands_behind_one_that_waits_names_it(desk: Desk, scri
 
 
 @rounds(5, soak=50)
-async def test_of_many_different_answers_at_once_one_counts(desk: Desk, script: ScriptedModel, rounds: int) -> None:
+async def test_first_of_concurrent_different_answers_is_accepted(
+    desk: Desk, script: ScriptedModel, rounds: int
+) -> None:
     script.supervisor(*[QUESTION, decision(reply="Fine.")] * rounds)
 
     for number in range(rounds):
@@ -315,7 +319,7 @@ async def test_of_many_different_answers_at_once_one_counts(desk: Desk, script: 
 
 @rounds(5, soak=50)
 @pytest.mark.parametrize("way", ["resume", "message"])
-async def test_answers_that_race_with_the_run_becoming_idle_are_taken(
+async def test_answer_concurrent_with_the_suspension_of_the_run_is_applied(
     desk: Desk, script: ScriptedModel, way: str, rounds: int
 ) -> None:
     script.supervisor(*[QUESTION, decision(reply="Fine.")] * rounds)
@@ -336,7 +340,9 @@ async def test_answers_that_race_with_the_run_becoming_idle_are_taken(
         assert rest == ["plan", "thinking", "done"]
 
 
-async def test_a_plain_message_answers_and_is_no_run_of_its_own(desk: Desk, script: ScriptedModel) -> None:
+async def test_message_on_a_waiting_thread_answers_the_question_without_a_new_run(
+    desk: Desk, script: ScriptedModel
+) -> None:
     script.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
 
@@ -347,7 +353,7 @@ async def test_a_plain_message_answers_and_is_no_run_of_its_own(desk: Desk, scri
     assert [run["run_id"] for run in page["runs"]] == [run_id]
 
 
-async def test_of_two_messages_at_once_one_answers_and_the_other_is_the_next_run(
+async def test_second_of_two_concurrent_messages_on_a_waiting_thread_is_a_new_run(
     desk: Desk, script: ScriptedModel
 ) -> None:
     script.supervisor(QUESTION, decision(reply="Fine."))
@@ -361,9 +367,7 @@ async def test_of_two_messages_at_once_one_answers_and_the_other_is_the_next_run
     assert run_id in [run["run_id"] for run in page["runs"]]
 
 
-async def test_an_answer_that_is_sent_again_under_its_idempotency_key_is_the_same_one(
-    desk: Desk, script: ScriptedModel
-) -> None:
+async def test_answer_repeated_under_its_idempotency_key_is_accepted_once(desk: Desk, script: ScriptedModel) -> None:
     script.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
     body, headers = {"input": "the first", "thread_id": "t"}, {"Idempotency-Key": "k"}
@@ -375,7 +379,7 @@ async def test_an_answer_that_is_sent_again_under_its_idempotency_key_is_the_sam
     assert first["run_id"] == again["run_id"] == run_id
 
 
-async def test_a_policy_does_not_keep_an_answer_away(desk: Desk, script: ScriptedModel) -> None:
+async def test_message_with_policy_reject_still_answers_the_question(desk: Desk, script: ScriptedModel) -> None:
     script.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()
     body = {"input": "the first", "thread_id": "t", "multitask_strategy": "reject"}
@@ -386,7 +390,7 @@ async def test_a_policy_does_not_keep_an_answer_away(desk: Desk, script: Scripte
     await desk.reached(run_id, "succeeded")
 
 
-async def test_a_process_request_that_has_to_wait_says_so(desk: Desk, script: ScriptedModel) -> None:
+async def test_process_request_returns_status_waiting_when_the_run_asks(desk: Desk, script: ScriptedModel) -> None:
     script.supervisor(QUESTION, decision(reply="Fine."))
 
     stream = await desk.call("POST", "/process", {"message": "Is the disk fine?", "session_id": "t"})

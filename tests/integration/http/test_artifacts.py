@@ -35,7 +35,7 @@ async def get(api: LiveApi, path: str, **headers: str) -> tuple[aiohttp.ClientRe
         return response, await response.read()
 
 
-async def test_a_runs_artifacts_are_listed_with_the_calls_that_they_come_from(api: LiveApi) -> None:
+async def test_artifacts_of_a_run_are_listed_with_their_calls(api: LiveApi) -> None:
     run, (poem, _, table) = await run_with(
         api, (POEM, "text/plain"), (POEM, "text/plain"), ('{"rows":[1]}', "application/json")
     )
@@ -53,7 +53,7 @@ async def test_a_runs_artifacts_are_listed_with_the_calls_that_they_come_from(ap
     assert (first["characters"], last["media_type"]) == (len(POEM), "application/json")
 
 
-async def test_content_comes_whole_and_is_only_to_be_saved(api: LiveApi) -> None:
+async def test_artifact_is_returned_unchanged_as_an_attachment(api: LiveApi) -> None:
     run, (poem, table) = await run_with(api, (POEM, "text/plain"), ('{"rows":[1]}', "application/json"))
 
     response, body = await get(api, f"/v1/runs/{run}/artifacts/{poem}")
@@ -73,7 +73,7 @@ async def test_content_comes_whole_and_is_only_to_be_saved(api: LiveApi) -> None
 @pytest.mark.parametrize(
     ("written", "status"), [('"{}"', 304), ('W/"{}"', 304), ('"x", "{}"', 304), ("*", 304), ('"x"', 200)]
 )
-async def test_what_the_caller_has_is_not_sent_again(api: LiveApi, written: str, status: int) -> None:
+async def test_artifact_with_a_matching_etag_is_not_sent_again(api: LiveApi, written: str, status: int) -> None:
     run, (poem,) = await run_with(api, (POEM, "text/plain"))
 
     response, body = await get(api, f"/v1/runs/{run}/artifacts/{poem}", **{"If-None-Match": written.format(poem)})
@@ -82,7 +82,7 @@ async def test_what_the_caller_has_is_not_sent_again(api: LiveApi, written: str,
     assert response.headers["ETag"] == f'"{poem}"'
 
 
-async def test_an_artifact_is_reached_through_its_own_run_only(api: LiveApi) -> None:
+async def test_artifact_is_found_through_its_own_run_only(api: LiveApi) -> None:
     run, (poem,) = await run_with(api, (POEM, "text/plain"))
     other, _ = await run_with(api)
 
@@ -104,7 +104,7 @@ async def test_an_artifact_is_reached_through_its_own_run_only(api: LiveApi) -> 
     assert listed == b'{"artifacts":[]}'
 
 
-async def test_what_was_pruned_is_not_there_any_more(api: LiveApi, module_database_url: str) -> None:
+async def test_pruned_artifact_is_not_found(api: LiveApi, module_database_url: str) -> None:
     run, (poem,) = await run_with(api, ("pruned " * 3_000, "text/plain"))
     async with await AsyncConnection.connect(module_database_url) as connection:
         await connection.execute("DELETE FROM run_artifacts WHERE run_id = %s", [run])

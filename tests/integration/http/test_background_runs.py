@@ -67,7 +67,7 @@ async def sent(api: LiveApi, path: str, body: dict[str, Any], key: str) -> tuple
         return response.status, await response.json()
 
 
-async def test_a_run_goes_on_in_the_background_and_says_where_it_stands(api: LiveApi) -> None:
+async def test_background_run_completes_and_reports_its_status(api: LiveApi) -> None:
     body = request(correlation_id="c-1")
 
     async with api.client.post("/v1/runs", json=body) as response:
@@ -86,7 +86,7 @@ async def test_a_run_goes_on_in_the_background_and_says_where_it_stands(api: Liv
     assert (state["why"], state["behind"], state["interrupts"]) == (None, None, [])
 
 
-async def test_a_run_can_be_read_at_another_process(api: LiveApi, second_url: str) -> None:
+async def test_run_is_readable_at_another_process(api: LiveApi, second_url: str) -> None:
     begun = await begin(api, request(), url=second_url)
 
     here, there = await asyncio.gather(stream_of(api, begun["run_id"]), stream_of(api, begun["run_id"], url=second_url))
@@ -95,7 +95,7 @@ async def test_a_run_can_be_read_at_another_process(api: LiveApi, second_url: st
     assert here[-1].data["status"] == "succeeded"
 
 
-async def test_runs_are_listed_newest_first_page_by_page(api: LiveApi) -> None:
+async def test_runs_are_listed_newest_first_in_pages(api: LiveApi) -> None:
     thread = new_id()
     made = [(await begin(api, request(thread_id=thread)))["run_id"] for _ in range(5)]
     await begin(api, request())
@@ -131,7 +131,7 @@ async def test_document_of_a_run_holds_its_plan_steps_and_result(api: LiveApi) -
     assert document["result"]["reply"]
 
 
-async def test_runs_are_listed_by_where_they_stand(api: LiveApi) -> None:
+async def test_runs_are_listed_by_status(api: LiveApi) -> None:
     thread = new_id()
     run = (await begin(api, request(thread_id=thread)))["run_id"]
     await stream_of(api, run)
@@ -160,13 +160,13 @@ async def test_runs_are_listed_by_where_they_stand(api: LiveApi) -> None:
         ("/v1/approvals?run=01a1f94a-ae93-72f0-90c0-62dd857f9816", 422),
     ],
 )
-async def test_what_there_is_not_is_told_so(api: LiveApi, path: str, status: int) -> None:
+async def test_unknown_resource_or_invalid_parameter_is_a_problem(api: LiveApi, path: str, status: int) -> None:
     async with api.client.get(path) as response:
         assert response.status == status
         assert response.content_type == "application/problem+json"
 
 
-async def test_the_same_request_with_the_same_key_is_one_run_wherever_it_is_sent(api: LiveApi, second_url: str) -> None:
+async def test_repeated_idempotency_key_is_one_run_across_routes_and_processes(api: LiveApi, second_url: str) -> None:
     body, key = request(), new_id()
 
     first = await begin(api, body, key)
@@ -184,7 +184,7 @@ async def test_the_same_request_with_the_same_key_is_one_run_wherever_it_is_sent
     assert len((await get(api, "/v1/runs", thread_id=body["thread_id"]))["runs"]) == 1
 
 
-async def test_a_stream_that_is_asked_for_again_is_told_from_the_start(api: LiveApi) -> None:
+async def test_repeated_stream_request_is_streamed_from_the_start(api: LiveApi) -> None:
     body, headers = request(), {"Idempotency-Key": new_id()}
 
     streams: list[list[Event]] = []
@@ -197,7 +197,7 @@ async def test_a_stream_that_is_asked_for_again_is_told_from_the_start(api: Live
     assert streams[0][-1].type == "done"
 
 
-async def test_requests_with_one_key_at_once_are_one_run(api: LiveApi, second_url: str) -> None:
+async def test_concurrent_requests_with_one_idempotency_key_are_one_run(api: LiveApi, second_url: str) -> None:
     body, key = request(), new_id()
 
     waiting = asyncio.get_running_loop().create_task(sent(api, "/process", body, key))
@@ -209,7 +209,7 @@ async def test_requests_with_one_key_at_once_are_one_run(api: LiveApi, second_ur
 
 
 @pytest.mark.parametrize("path", ASKING)
-async def test_a_key_doesnt_stand_for_another_request(api: LiveApi, path: str) -> None:
+async def test_idempotency_key_reused_for_another_request_is_refused(api: LiveApi, path: str) -> None:
     body, key = request(), new_id()
     await begin(api, body, key)
 
@@ -221,19 +221,19 @@ async def test_a_key_doesnt_stand_for_another_request(api: LiveApi, path: str) -
 
 @pytest.mark.parametrize("path", ASKING)
 @pytest.mark.parametrize("key", ["", "x" * 256, "schlüssel", "a\tb"])
-async def test_a_key_that_is_none_is_refused(api: LiveApi, path: str, key: str) -> None:
+async def test_invalid_idempotency_key_is_refused(api: LiveApi, path: str, key: str) -> None:
     status, problem = await sent(api, path, request(), key)
 
     assert (status, problem["code"]) == (422, "invalid_request")
 
 
-async def test_a_key_of_255_characters_is_one(api: LiveApi) -> None:
+async def test_idempotency_key_of_255_characters_is_accepted(api: LiveApi) -> None:
     key = "~" + " k" * 127
 
     assert (await begin(api, body := request(), key))["run_id"] == (await begin(api, body, key))["run_id"]
 
 
-async def test_a_run_goes_on_when_whoever_waits_for_its_result_leaves(api: LiveApi) -> None:
+async def test_run_continues_after_the_waiting_client_disconnects(api: LiveApi) -> None:
     body = request()
     waiting = asyncio.get_running_loop().create_task(sent(api, "/process", body, new_id()))
     runs: list[dict[str, Any]] = []

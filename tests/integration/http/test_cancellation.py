@@ -8,7 +8,7 @@ from tests.integration.http.conftest import LiveApi
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def test_an_ended_run_stays_as_it_is(api: LiveApi) -> None:
+async def test_cancelling_an_ended_run_changes_nothing(api: LiveApi) -> None:
     events = await api.ask("How full is this disk?")
     run_id = events[0].data["run_id"]
 
@@ -19,7 +19,7 @@ async def test_an_ended_run_stays_as_it_is(api: LiveApi) -> None:
         assert answer == (200, {"run_id": run_id, "status": "succeeded"})
 
 
-async def test_a_run_of_this_moment_ends_as_cancelled_or_as_what_it_came_to(api: LiveApi) -> None:
+async def test_cancelling_a_run_right_after_its_acceptance_ends_it_once(api: LiveApi) -> None:
     body = {"input": "How full is this disk?", "thread_id": new_id()}
     async with api.client.post("/v1/runs", json=body) as response:
         run_id = (await response.json())["run_id"]
@@ -33,12 +33,12 @@ async def test_a_run_of_this_moment_ends_as_cancelled_or_as_what_it_came_to(api:
     assert text.count("event: done") == 1
 
 
-async def test_a_run_that_is_not_there_cannot_be_cancelled(api: LiveApi) -> None:
+async def test_cancelling_an_unknown_run_is_not_found(api: LiveApi) -> None:
     async with api.client.post(f"/v1/runs/{new_id()}/cancel") as response:
         assert (response.status, (await response.json())["code"]) == (404, "not_found")
 
 
-async def test_a_rejected_request_is_a_conflict(api: LiveApi) -> None:
+async def test_request_refused_by_policy_reject_is_a_conflict(api: LiveApi) -> None:
     body = {"input": "How full is this disk?", "thread_id": new_id(), "multitask_strategy": "reject"}
     answers: list[tuple[int, str]] = []
     for _ in range(10):

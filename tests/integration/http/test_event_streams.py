@@ -112,7 +112,7 @@ def what_is_left(reader: socket.socket) -> bytes:
     return bytes(taken)
 
 
-async def test_a_stream_in_which_nothing_happens_gives_signs_of_life(quiet: Quiet) -> None:
+async def test_idle_stream_sends_keep_alive_comments(quiet: Quiet) -> None:
     key = await quiet.accept()
     lines: list[str] = []
 
@@ -124,7 +124,7 @@ async def test_a_stream_in_which_nothing_happens_gives_signs_of_life(quiet: Quie
     assert of_events == ["id: 1\n", "event: run_started\n"]
 
 
-async def test_a_reader_that_takes_nothing_is_cut_off_and_others_read_on(quiet: Quiet) -> None:
+async def test_reader_that_reads_nothing_is_disconnected_and_others_continue(quiet: Quiet) -> None:
     key = await quiet.accept()
     path = f"/v1/runs/{key.id}/events"
     with a_reader_that_takes_nothing(quiet.url, path) as sleeper:
@@ -168,7 +168,7 @@ async def _write_much(quiet: Quiet, key: RunKey) -> None:
 
 
 @rounds([0], soak=[1, 2], name="seed")
-async def test_pieces_read_at_two_apis_are_the_whole_stream_once(quiet: Quiet, seed: int) -> None:
+async def test_stream_read_in_parts_at_two_apis_is_complete_and_without_repetition(quiet: Quiet, seed: int) -> None:
     """One API shares the process of the writer, the other one only hears NOTIFY; connections break at any event."""
     chance = random.Random(seed)
     key = await quiet.accept()
@@ -209,7 +209,7 @@ async def _write_slowly(quiet: Quiet, key: RunKey, chance: random.Random) -> Non
         await quiet.end(writer)
 
 
-async def test_a_run_that_failed_says_why(quiet: Quiet) -> None:
+async def test_failed_run_names_its_failure(quiet: Quiet) -> None:
     key = await quiet.accept()
     failure = Failure(code="deadline_exceeded", message="The run's time is used up.")
     writer = await quiet.writer(key)
@@ -223,7 +223,7 @@ async def test_a_run_that_failed_says_why(quiet: Quiet) -> None:
     assert state["why"] == {"code": failure.code, "message": failure.message}
 
 
-async def test_a_run_says_what_it_waits_for(quiet: Quiet) -> None:
+async def test_waiting_run_lists_its_open_interrupts(quiet: Quiet) -> None:
     key = await quiet.accept()
     interrupt = new_id()
     schema = {"type": "object", "properties": {"answer": {"type": "string"}}}

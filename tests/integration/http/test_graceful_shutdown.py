@@ -48,7 +48,7 @@ async def opened(database_url: str) -> AsyncGenerator[Opened]:
             yield Opened(app, services, client, closing)
 
 
-async def test_a_live_stream_ends_between_two_events(database_url: str) -> None:
+async def test_live_stream_ends_between_two_events_at_shutdown(database_url: str) -> None:
     body = {"input": "Nobody works on this.", "thread_id": "t"}
     async with opened(database_url) as api, api.client.post("/v1/agent/run", json=body) as response:
         events = read_events(response)
@@ -61,7 +61,7 @@ async def test_a_live_stream_ends_between_two_events(database_url: str) -> None:
     assert (first.type, rest) == ("run_started", [])
 
 
-async def test_from_when_it_drains_on_it_is_not_ready_but_alive_and_takes_runs(database_url: str) -> None:
+async def test_draining_server_is_alive_and_accepts_runs_but_is_not_ready(database_url: str) -> None:
     async with opened(database_url) as api:
         async with api.client.get("/ready") as response:
             before = response.status
@@ -77,7 +77,7 @@ async def test_from_when_it_drains_on_it_is_not_ready_but_alive_and_takes_runs(d
     assert said["code"] == "draining"
 
 
-async def test_a_request_that_waits_for_a_frozen_postgres_is_answered_before_the_end(database_url: str) -> None:
+async def test_request_waiting_for_a_stopped_postgres_is_answered_before_shutdown_ends(database_url: str) -> None:
     async with proxied(database_url) as database, opened(database.url) as api, asyncio.timeout(60):
         await answered(api.client)  # over a connection that stays
         database.proxy.freeze()
@@ -91,7 +91,7 @@ async def test_a_request_that_waits_for_a_frozen_postgres_is_answered_before_the
     assert (status, said["code"]) == (503, "draining")
 
 
-async def test_a_server_that_ends_is_not_ready(database_url: str) -> None:
+async def test_stopping_server_is_not_ready(database_url: str) -> None:
     async with opened(database_url) as api:
         await api.closing.aclose()
         past_the_socket = httpx.ASGITransport(api.app)  # which nobody reaches any more, but for who was connected

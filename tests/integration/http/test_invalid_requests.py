@@ -34,7 +34,7 @@ GOOD = {"input": "hello", "thread_id": "t"}
         (GOOD | {"config": {"limits": {"run_seconds": 0}}}, "body.config.limits.run_seconds"),
     ],
 )
-async def test_a_wrong_request_is_told_which_field_is_wrong(api: LiveApi, body: dict[str, Any], where: str) -> None:
+async def test_refusal_of_an_invalid_request_names_the_field(api: LiveApi, body: dict[str, Any], where: str) -> None:
     async with api.client.post("/v1/agent/run", json=body) as response:
         problem = await response.json()
 
@@ -43,7 +43,7 @@ async def test_a_wrong_request_is_told_which_field_is_wrong(api: LiveApi, body: 
     assert where in [error["where"] for error in problem["errors"]]
 
 
-async def test_what_is_wrong_is_said_in_plain_words(api: LiveApi) -> None:
+async def test_refusal_lists_each_wrong_field_with_its_reason(api: LiveApi) -> None:
     body = {"input": "", "nonsense": 1, "config": {"limits": {"tool_iterations": "many", "run_seconds": 0}}}
     async with api.client.post("/v1/agent/run", json=body) as response:
         problem = await response.json()
@@ -69,7 +69,7 @@ async def test_what_is_wrong_is_said_in_plain_words(api: LiveApi) -> None:
         ("/health", "GET"),
     ],
 )
-async def test_another_method_is_told_which_ones_there_are(api: LiveApi, path: str, methods: str) -> None:
+async def test_unsupported_method_is_refused_with_the_allowed_methods(api: LiveApi, path: str, methods: str) -> None:
     async with api.client.request("PATCH", path) as response:
         problem = await response.json()
 
@@ -86,7 +86,7 @@ async def test_another_method_is_told_which_ones_there_are(api: LiveApi, path: s
         (b"[" * 100_000, "is not JSON: "),
     ],
 )
-async def test_a_body_that_is_no_json_is_told_why(api: LiveApi, body: bytes, what: str) -> None:
+async def test_body_that_is_not_json_is_refused_with_the_reason(api: LiveApi, body: bytes, what: str) -> None:
     async with api.client.post("/v1/runs", data=body, headers={"content-type": "application/json"}) as response:
         problem = await response.json()
 
@@ -95,7 +95,7 @@ async def test_a_body_that_is_no_json_is_told_why(api: LiveApi, body: bytes, wha
     assert problem["errors"][0]["what"].startswith(what)
 
 
-async def test_json_that_says_it_is_a_form_is_told_what_to_say(api: LiveApi) -> None:
+async def test_json_sent_as_a_form_is_refused_with_the_content_type_to_send(api: LiveApi) -> None:
     form = {"content-type": "application/x-www-form-urlencoded"}  # what curl -d says of itself
     async with api.client.post("/v1/runs", data=json.dumps(GOOD).encode(), headers=form) as response:
         problem = await response.json()
@@ -106,7 +106,7 @@ async def test_json_that_says_it_is_a_form_is_told_what_to_say(api: LiveApi) -> 
 
 
 @pytest.mark.parametrize("announced", [True, False])
-async def test_a_body_that_is_far_too_large_is_not_read_to_its_end(api: LiveApi, *, announced: bool) -> None:
+async def test_body_over_the_limit_is_refused_before_it_is_read_completely(api: LiveApi, *, announced: bool) -> None:
     body = b'{"input": "' + b"x" * 9_000_000 + b'"}'
 
     async def in_pieces() -> AsyncGenerator[bytes]:
@@ -124,19 +124,19 @@ async def test_a_body_that_is_far_too_large_is_not_read_to_its_end(api: LiveApi,
     assert "limits.input_chars" in problem["remedy"]
 
 
-async def test_a_blank_request_is_refused(api: LiveApi) -> None:
+async def test_blank_input_is_refused(api: LiveApi) -> None:
     async with api.client.post("/v1/agent/run", json=GOOD | {"input": " \n "}) as response:
         assert response.status == 422
         assert (await response.json())["code"] == "invalid_request"
 
 
-async def test_a_request_that_is_too_long_is_refused(api: LiveApi) -> None:
+async def test_input_over_the_maximum_length_is_refused(api: LiveApi) -> None:
     async with api.client.post("/process", json=GOOD | {"input": "x" * 100_001}) as response:
         assert response.status == 422
         assert "100000" in (await response.json())["detail"]
 
 
-async def test_an_unknown_run_is_not_found(api: LiveApi) -> None:
+async def test_unknown_run_is_not_found(api: LiveApi) -> None:
     async with api.client.get("/v1/runs/01a1f879-6f4e-7816-b2b9-746eb484f8a0/events") as response:
         assert response.status == 404
         problem = await response.json()
@@ -144,12 +144,12 @@ async def test_an_unknown_run_is_not_found(api: LiveApi) -> None:
         assert "GET /v1/runs" in problem["remedy"]
 
 
-async def test_a_run_id_that_is_none_is_refused(api: LiveApi) -> None:
+async def test_invalid_run_id_is_refused(api: LiveApi) -> None:
     async with api.client.get("/v1/runs/not-a-run/events") as response:
         assert response.status == 422
 
 
-async def test_an_unknown_path_is_a_problem_too(api: LiveApi) -> None:
+async def test_unknown_path_is_answered_with_a_problem_document(api: LiveApi) -> None:
     async with api.client.get("/v2/nothing") as response:
         assert response.status == 404
         assert response.content_type == "application/problem+json"
@@ -170,25 +170,27 @@ async def test_an_unknown_path_is_a_problem_too(api: LiveApi) -> None:
         {"Forwarded": "for=203.0.113.7"},
     ],
 )
-async def test_without_a_key_only_this_machine_is_served(api: LiveApi, headers: dict[str, str]) -> None:
+async def test_request_without_a_key_that_is_not_from_this_machine_is_refused(
+    api: LiveApi, headers: dict[str, str]
+) -> None:
     async with api.client.post("/v1/agent/run", json=GOOD, headers=headers) as response:
         assert response.status == 401
         assert response.headers["WWW-Authenticate"].startswith("Bearer")
         assert (await response.json())["code"] == "unauthorized"
 
 
-async def test_a_forwarded_request_is_seen_as_what_it_is(api: LiveApi) -> None:
+async def test_refusal_of_a_forwarded_request_names_the_proxy(api: LiveApi) -> None:
     async with api.client.post("/process", json=GOOD, headers={"X-Forwarded-For": "203.0.113.7"}) as response:
         assert "the request came through a proxy" in (await response.json())["detail"]
 
 
 @pytest.mark.parametrize("headers", [{"Host": "localhost:1"}, {"Host": "[::1]"}, {"Origin": "http://localhost:3000"}])
-async def test_names_of_this_machine_are_served(api: LiveApi, headers: dict[str, str]) -> None:
+async def test_request_to_a_name_of_this_machine_is_served_without_a_key(api: LiveApi, headers: dict[str, str]) -> None:
     async with api.client.get("/health", headers=headers) as response:
         assert response.status == 200
 
 
-async def test_what_a_plain_nginx_passes_on_needs_a_key(api: LiveApi) -> None:
+async def test_http_1_0_request_without_a_key_is_refused(api: LiveApi) -> None:
     """It puts our own address into `Host`, and no header of its own."""
     address = urlsplit(api.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)

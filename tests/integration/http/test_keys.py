@@ -92,7 +92,7 @@ async def calling(
         yield client
 
 
-async def test_a_key_opens_from_anywhere(door: Door) -> None:
+async def test_request_with_a_key_is_served_from_any_address_and_origin(door: Door) -> None:
     _, key = await door.key()
     headers = {"X-Forwarded-For": "198.51.100.1", "Origin": "https://shop.example"}
 
@@ -102,7 +102,7 @@ async def test_a_key_opens_from_anywhere(door: Door) -> None:
     assert response.json()["code"] == "not_found"
 
 
-async def test_a_run_belongs_to_the_tenant_of_its_key(door: Door) -> None:
+async def test_run_belongs_to_the_tenant_of_its_key(door: Door) -> None:
     _, key = await door.key(tenant="shop")
     _, other = await door.key(tenant="bank")
 
@@ -116,7 +116,7 @@ async def test_a_run_belongs_to_the_tenant_of_its_key(door: Door) -> None:
 
 
 @pytest.mark.parametrize("end", ["revoked", "expired"])
-async def test_a_key_that_ends_ends_its_stream_within_five_seconds(door: Door, end: str) -> None:
+async def test_revoked_or_expired_key_ends_its_stream_within_five_seconds(door: Door, end: str) -> None:
     key_id, key = await door.key()
     _, other = await door.key()
     body = {"input": "hello", "thread_id": end}
@@ -134,7 +134,7 @@ async def test_a_key_that_ends_ends_its_stream_within_five_seconds(door: Door, e
             following.cancel()
 
 
-async def test_revoking_a_key_ends_a_request_that_waits(door: Door) -> None:
+async def test_revoked_key_ends_its_waiting_request(door: Door) -> None:
     key_id, key = await door.key()
 
     async with door.client(key) as client:
@@ -148,7 +148,7 @@ async def test_revoking_a_key_ends_a_request_that_waits(door: Door) -> None:
             assert "`starling key create`" in (await response.json())["remedy"]
 
 
-async def test_a_revoked_key_is_refused_within_two_seconds(door: Door) -> None:
+async def test_revoked_key_is_refused_within_two_seconds(door: Door) -> None:
     key_id, key = await door.key()
 
     async with door.client(key) as client, asyncio.timeout(2.5):
@@ -163,7 +163,7 @@ async def test_a_revoked_key_is_refused_within_two_seconds(door: Door) -> None:
         assert "revoked" in refusal["detail"]
 
 
-async def test_an_expired_key_is_refused(door: Door) -> None:
+async def test_expired_key_is_refused(door: Door) -> None:
     _, key = await door.key(lifetime=timedelta(seconds=-1))
 
     async with door.client(key) as client, client.get("/health") as response:
@@ -171,7 +171,7 @@ async def test_an_expired_key_is_refused(door: Door) -> None:
         assert "expired" in (await response.json())["detail"]
 
 
-async def test_where_keys_are_required_this_machine_needs_one_too(door: Door) -> None:
+async def test_request_from_this_machine_needs_a_key_when_keys_are_required(door: Door) -> None:
     _, key = await door.key()
     here = ("127.0.0.1", 40_000)
     run = f"/v1/runs/{new_id()}/events"
@@ -185,7 +185,7 @@ async def test_where_keys_are_required_this_machine_needs_one_too(door: Door) ->
 
 
 @pytest.mark.parametrize("required", [False, True])
-async def test_the_description_says_whether_a_call_needs_a_key(door: Door, required: bool) -> None:
+async def test_openapi_states_whether_a_call_needs_a_key(door: Door, required: bool) -> None:
     with_a_key: dict[str, list[str]] = {"HTTPBearer": []}
 
     async with door.app(require_keys=required) as app:
@@ -196,7 +196,7 @@ async def test_the_description_says_whether_a_call_needs_a_key(door: Door, requi
         assert "security" not in paths["/health"]["get"]
 
 
-async def test_a_key_that_is_used_too_often_is_told_when_to_come_back(door: Door) -> None:
+async def test_key_over_its_rate_limit_is_refused_with_retry_after(door: Door) -> None:
     (_, key), (_, other) = await door.key(), await door.key()
 
     async with door.app(rate_per_minute=2) as app, calling(app, key) as client, calling(app, other) as patient:
@@ -208,7 +208,7 @@ async def test_a_key_that_is_used_too_often_is_told_when_to_come_back(door: Door
         assert (await patient.get("/health")).status_code == 200
 
 
-async def test_only_who_looks_after_servers_is_told_their_names(door: Door) -> None:
+async def test_ready_route_names_servers_to_administrators_and_keys_with_scope_servers_only(door: Door) -> None:
     everybodys = {"command": "no-such-command"}
     config = {"common": everybodys, "vault": everybodys | {"x-starling": {"tenants": ["bank"]}}}
     await door.services.registry.reload({name: server_of(each) for name, each in config.items()}, ADMIN)
@@ -232,7 +232,7 @@ async def test_only_who_looks_after_servers_is_told_their_names(door: Door) -> N
     }
 
 
-async def test_other_machines_are_listened_to_once_there_is_a_key(empty_of_keys: Services) -> None:
+async def test_open_address_is_refused_without_a_usable_key(empty_of_keys: Services) -> None:
     keys_ = empty_of_keys.keys
     with pytest.raises(ConfigurationError, match="there is no key"):
         await refuse_open_binding("0.0.0.0", keys_)  # noqa: S104 - what it is about
@@ -259,7 +259,7 @@ async def test_other_machines_are_listened_to_once_there_is_a_key(empty_of_keys:
         KeySpec("x", "shop", frozenset({Scope.RUN}), Grant(tools=frozenset({"git.*"}))),
     ],
 )
-async def test_what_can_be_no_key_is_not_made(door: Door, wish: KeySpec) -> None:
+async def test_invalid_key_specification_is_refused(door: Door, wish: KeySpec) -> None:
     before = len(await door.services.keys.every())
 
     with pytest.raises(InvalidRequestError):
@@ -268,13 +268,13 @@ async def test_what_can_be_no_key_is_not_made(door: Door, wish: KeySpec) -> None
     assert len(await door.services.keys.every()) == before
 
 
-async def test_only_a_key_that_there_is_can_be_revoked(door: Door) -> None:
+async def test_revoking_an_unknown_key_is_not_found(door: Door) -> None:
     for key_id in ("nonsense", new_id()):
         with pytest.raises(NotFoundError):
             await door.services.keys.revoke(key_id, ADMIN)
 
 
-async def test_the_database_holds_no_key(door: Door) -> None:
+async def test_database_stores_no_key_in_clear_text(door: Door) -> None:
     key_id, key = await door.key()
 
     async with door.services.engine.connect() as connection:
@@ -284,7 +284,7 @@ async def test_the_database_holds_no_key(door: Door) -> None:
     assert len(row.hash) == 32
 
 
-async def test_making_and_revoking_a_key_is_written_down(door: Door) -> None:
+async def test_creating_and_revoking_a_key_is_audited(door: Door) -> None:
     key_id, _ = await door.key(Scope.ADMIN, tenant="shop")
     await door.services.keys.revoke(key_id, ADMIN)
     await door.services.keys.revoke(key_id, ADMIN)
@@ -298,7 +298,7 @@ async def test_making_and_revoking_a_key_is_written_down(door: Door) -> None:
     assert entries[0].actor == ADMIN
 
 
-async def test_that_a_key_is_used_is_noted_every_five_minutes(door: Door) -> None:
+async def test_last_use_of_a_key_is_updated_at_most_every_five_minutes(door: Door) -> None:
     key_id, _ = await door.key()
     repository = KeyRepository(door.services.engine)
 

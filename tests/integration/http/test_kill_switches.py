@@ -20,7 +20,7 @@ async def names(api: LiveApi) -> list[tuple[str, str, str, str]]:
     return [(item["kind"], item["name"], item["tenant"], item["reason"]) for item in found]
 
 
-async def test_something_is_switched_off_and_on_again(api: LiveApi) -> None:
+async def test_switch_is_set_updated_and_removed(api: LiveApi) -> None:
     async with api.client.put("/v1/switches", json=TIME) as response:
         made = response.status, (await response.json())["actor"]
     async with api.client.put("/v1/switches", json=TIME | {"reason": "It still does."}):
@@ -32,14 +32,14 @@ async def test_something_is_switched_off_and_on_again(api: LiveApi) -> None:
     assert await names(api) == []
 
 
-async def test_a_tenants_own_switch_is_that_tenants(api: LiveApi) -> None:
+async def test_tenant_of_a_switch_of_kind_tenant_is_its_name(api: LiveApi) -> None:
     async with api.client.put("/v1/switches", json={"kind": "tenant", "name": "mill", "reason": "Closed."}):
         assert await names(api) == [("tenant", "mill", "mill", "Closed.")]
     async with api.client.delete("/v1/switches", params={"kind": "tenant", "name": "mill"}) as response:
         assert response.status == 204
 
 
-async def test_what_is_not_off_cannot_be_switched_on(api: LiveApi) -> None:
+async def test_removing_a_switch_that_is_not_set_is_not_found(api: LiveApi) -> None:
     async with api.client.delete("/v1/switches", params={"kind": "agent", "name": "nobody"}) as response:
         assert (response.status, (await response.json())["code"]) == (404, "not_found")
     async with api.client.put("/v1/switches", json={**TIME, "kind": "tool"}) as response:
@@ -77,7 +77,7 @@ async def residents(api: LiveApi) -> None:
         ("tenant", "nobody", "*", False),
     ],
 )
-async def test_whether_there_is_what_is_switched_off_is_told(
+async def test_set_switch_reports_whether_its_target_is_known(
     api: LiveApi, kind: str, name: str, tenant: str, known: bool
 ) -> None:
     target = {"kind": kind, "name": name, "tenant": tenant}

@@ -30,7 +30,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
     return sum(number for (found, having), number in samples.items() if found == name and wanted <= having)
 
 
-async def test_a_run_is_counted_with_its_calls_tokens_and_flushes(api: LiveApi) -> None:
+async def test_run_is_counted_with_its_calls_tokens_and_flushes(api: LiveApi) -> None:
     before = await collected(api)
     await api.ask("How full is the disk?")
     after = await collected(api)
@@ -49,7 +49,7 @@ async def test_a_run_is_counted_with_its_calls_tokens_and_flushes(api: LiveApi) 
     assert value(after, "starling_streams_open") == 0
 
 
-async def test_runs_that_the_api_itself_ends_are_counted(database_url: str) -> None:
+async def test_runs_cancelled_or_replaced_by_the_api_are_counted(database_url: str) -> None:
     newer = RunRequest(input="Hi.", thread_id="interrupted", policy="interrupt")
     async with a_quiet_api(database_url) as api:
         key = await api.accept()
@@ -63,7 +63,7 @@ async def test_runs_that_the_api_itself_ends_are_counted(database_url: str) -> N
     assert (by_hand, after) == (1, 3)  # each request that interrupts ends the one before it
 
 
-async def test_the_database_is_looked_at(api: LiveApi) -> None:
+async def test_database_metrics_show_connection_epoch_and_runs_by_status(api: LiveApi) -> None:
     samples = await collected(api)
 
     assert value(samples, "starling_database_up") == 1
@@ -75,7 +75,7 @@ async def test_the_database_is_looked_at(api: LiveApi) -> None:
     }
 
 
-async def test_no_label_holds_an_id_or_what_a_caller_made_up(api: LiveApi) -> None:
+async def test_metric_labels_hold_no_id_and_no_text_of_a_caller(api: LiveApi) -> None:
     await api.ask("Hello", thread_id="thread-canary")
     async with api.client.get("/canary/path") as response:
         assert response.status == 404

@@ -61,7 +61,9 @@ async def _answers(api: LiveApi, places: Mapping[str, str]) -> Sequence[_Answer]
     return await asyncio.gather(*(_ask(api, row, places, slots) for row in rows))
 
 
-async def test_requests_in_reach_are_answered_and_others_are_refused_by_name(database_url: str, tmp_path: Path) -> None:
+async def test_offline_model_answers_supported_requests_and_names_the_unsupported_parts(
+    database_url: str, tmp_path: Path
+) -> None:
     servers = ReferenceServers(tmp_path)
     servers.create()
 

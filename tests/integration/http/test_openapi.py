@@ -42,7 +42,7 @@ def keeps_its_promise(operation: Any, mode: GenerationMode) -> None:
 # Runs that were begun in the background take random numbers in this process while Hypothesis makes its own.
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module:hypothesis.errors.HypothesisDeprecationWarning")
 @pytest.mark.parametrize("mode", list(GenerationMode))
-async def test_answers_are_what_the_description_says(api: LiveApi, mode: GenerationMode) -> None:
+async def test_responses_conform_to_the_openapi_document(api: LiveApi, mode: GenerationMode) -> None:
     schema: Any = await asyncio.to_thread(openapi.from_url, f"{api.url}/openapi.json")
     every = [found.ok() for found in schema.get_all_operations() if found.ok().path not in STARTING]
     chosen = [operation for operation in every if mode is GenerationMode.POSITIVE or operation.body]
@@ -91,7 +91,7 @@ def described_content(described: dict[str, Any]) -> Iterator[tuple[str, dict[str
                         yield f"{method} {path} {where}", content["schema"] | {"components": described["components"]}
 
 
-async def test_every_body_and_every_answer_has_an_example_that_fits_it(api: LiveApi) -> None:
+async def test_every_request_and_response_body_has_a_valid_example(api: LiveApi) -> None:
     async with api.client.get("/openapi.json") as response:
         described = await response.json()
 
@@ -109,7 +109,7 @@ async def test_every_body_and_every_answer_has_an_example_that_fits_it(api: Live
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready"])
-async def test_open_paths_promise_no_refusal_for_want_of_a_scope(api: LiveApi, path: str) -> None:
+async def test_open_paths_describe_no_status_403(api: LiveApi, path: str) -> None:
     async with api.client.get("/openapi.json") as response:
         described = await response.json()
 
@@ -120,7 +120,7 @@ async def test_open_paths_promise_no_refusal_for_want_of_a_scope(api: LiveApi, p
 
 
 @pytest.mark.parametrize("page", ["/docs", "/redoc"])
-async def test_pages_load_nothing_from_elsewhere(api: LiveApi, page: str) -> None:
+async def test_documentation_pages_load_nothing_from_other_hosts(api: LiveApi, page: str) -> None:
     async with api.client.get(page) as response:
         html = await response.text()
     loaded = [link for link in re.findall(r"""(?:src|href)=["']([^"']+)""", html) if not link.startswith("data:")]

@@ -184,7 +184,7 @@ async def _answer(watcher: AsyncConnection[Any], query: bytes) -> bool:
     return row[0]
 
 
-async def test_while_all_connections_are_in_use_requests_are_refused_and_streams_go_on(town: Town) -> None:
+async def test_requests_are_refused_and_streams_continue_while_all_connections_are_in_use(town: Town) -> None:
     run_id = await town.begin()
     async with town.reading(run_id) as stream:
         async with all_in_use(town.services.engine):
@@ -201,9 +201,7 @@ async def test_while_all_connections_are_in_use_requests_are_refused_and_streams
     assert (await town.client.get(f"/v1/runs/{after}")).status == 200
 
 
-async def test_requests_that_hold_all_connections_make_others_wait_until_they_are_done(
-    town: Town, database_url: str
-) -> None:
+async def test_requests_wait_for_connections_that_other_requests_hold(town: Town, database_url: str) -> None:
     _, key = await town.services.keys.create(KeySpec("test", "default", frozenset(Scope)), Actor.local("test"))
     pool = pool_of(town.services.engine)
     shown = {"Authorization": f"Bearer {key}"}
@@ -218,7 +216,7 @@ async def test_requests_that_hold_all_connections_make_others_wait_until_they_ar
     assert health == (200, "", False, "")
 
 
-async def test_while_postgres_takes_no_more_clients_requests_are_refused(open_folder: Path, tmp_path: Path) -> None:
+async def test_requests_are_refused_while_postgres_accepts_no_more_clients(open_folder: Path, tmp_path: Path) -> None:
     with EmbeddedPostgres(open_folder, durable=False) as postgres:
         await upgrade(postgres.url)
         async with open_town(postgres.url, tmp_path) as town:

@@ -37,7 +37,7 @@ async def names(api: LiveApi) -> set[str]:
         return set(await connection.scalars(select(servers.c.name)))
 
 
-async def test_a_plan_says_what_a_reload_then_does_and_a_rollback_undoes(api: LiveApi) -> None:
+async def test_reload_makes_the_planned_changes_and_rollback_reverts_them(api: LiveApi) -> None:
     first = await epoch_of(api)
 
     planned = await send(api, "plan", WITHOUT_BROKEN)
@@ -66,7 +66,7 @@ async def test_a_plan_says_what_a_reload_then_does_and_a_rollback_undoes(api: Li
     assert actions == ["registry.rollback", "registry.reload"]
 
 
-async def test_new_servers_serve_runs_at_once(api: LiveApi) -> None:
+async def test_run_uses_a_server_right_after_the_reload_that_adds_it(api: LiveApi) -> None:
     named = {"mcpServers": {"disks": SERVERS["system_health"] | {"x-starling": {"effect": "read", "description": "?"}}}}
 
     done = await send(api, "reload", named)
@@ -87,7 +87,7 @@ async def test_new_servers_serve_runs_at_once(api: LiveApi) -> None:
     ],
 )
 @pytest.mark.parametrize("path", ["plan", "reload"])
-async def test_a_bad_document_is_refused_with_nothing_changed(
+async def test_invalid_document_is_refused_and_changes_nothing(
     api: LiveApi, path: str, body: dict[str, Any], said: str
 ) -> None:
     before = await epoch_of(api), await names(api)
@@ -99,7 +99,7 @@ async def test_a_bad_document_is_refused_with_nothing_changed(
 
 
 @pytest.mark.parametrize("path", ["plan", "reload"])
-async def test_a_name_that_is_used_twice_is_refused_as_in_a_file(api: LiveApi, path: str) -> None:
+async def test_document_with_a_repeated_name_is_refused_in_every_encoding(api: LiveApi, path: str) -> None:
     body = '{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}'
     headers = {"content-type": "application/json"}
 
@@ -109,14 +109,14 @@ async def test_a_name_that_is_used_twice_is_refused_as_in_a_file(api: LiveApi, p
             assert "'a' is used twice" in (await response.json())["detail"]
 
 
-async def test_a_misspelt_parameter_is_refused(api: LiveApi) -> None:
+async def test_misspelt_parameter_is_refused(api: LiveApi) -> None:
     for path in ("plan", "reload"):
         assert "relst" in (await send(api, f"{path}?relst=true", WITHOUT_BROKEN, status=422))["detail"]
     async with api.client.get("/v1/registry", params={"limt": 1}) as response:
         assert response.status == 422
 
 
-async def test_an_epoch_is_a_number_and_nothing_like_one(api: LiveApi) -> None:
+async def test_epoch_number_of_another_json_type_is_refused(api: LiveApi) -> None:
     before = await epoch_of(api)
 
     for number in (True, "1", 1.0, 0):
@@ -126,7 +126,7 @@ async def test_an_epoch_is_a_number_and_nothing_like_one(api: LiveApi) -> None:
 
 
 @pytest.mark.parametrize("path", ["plan", "reload"])
-async def test_a_name_that_was_added_by_hand_is_the_documents_fault(api: LiveApi, path: str) -> None:
+async def test_document_that_names_a_separately_added_server_is_refused(api: LiveApi, path: str) -> None:
     if "mine" not in await names(api):
         config = server_of(SERVERS["system_health"])
         await api.services.registry.add("mine", config, Actor.local("test"))
@@ -136,10 +136,10 @@ async def test_a_name_that_was_added_by_hand_is_the_documents_fault(api: LiveApi
     assert "mine belong" in problem["detail"]
 
 
-async def test_an_epoch_that_never_was_is_not_found(api: LiveApi) -> None:
+async def test_unknown_epoch_is_not_found(api: LiveApi) -> None:
     assert "epoch '77'" in (await send(api, "rollback", {"number": 77}, status=404))["detail"]
 
 
-async def test_a_list_is_as_long_as_it_was_asked_for(api: LiveApi) -> None:
+async def test_limit_sets_the_length_of_the_epoch_list(api: LiveApi) -> None:
     async with api.client.get("/v1/registry", params={"limit": 1}) as response:
         assert len((await response.json())["epochs"]) == 1

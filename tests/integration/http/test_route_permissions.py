@@ -167,7 +167,7 @@ async def ask(client: httpx.AsyncClient, call: Call, town: Town, **more: Any) ->
     return await client.request(call.method, path, **request)
 
 
-async def test_every_route_says_who_may_call_it(town: Town) -> None:
+async def test_every_route_declares_its_required_scope(town: Town) -> None:
     silent = [call for call in town.calls if not call.declared]
     open_ones = {call.path for call in town.calls if call.declared and call.scope is None}
     unknown = [call for call in town.calls if call.method in ("POST", "PUT", "PATCH") and call.body is None]
@@ -177,7 +177,7 @@ async def test_every_route_says_who_may_call_it(town: Town) -> None:
     assert unknown == [], "give BODIES a good body of it"
 
 
-async def test_a_route_that_says_nothing_would_be_noticed(town: Town) -> None:
+async def test_route_without_a_declared_scope_is_found(town: Town) -> None:
     app = FastAPI()
 
     @app.get("/leak")
@@ -187,7 +187,7 @@ async def test_a_route_that_says_nothing_would_be_noticed(town: Town) -> None:
     assert [call.path for call in calls_of(app) if not call.declared] == ["/leak"]
 
 
-async def test_nobody_is_let_in_from_elsewhere_without_a_key(town: Town) -> None:
+async def test_remote_request_without_a_key_is_refused(town: Town) -> None:
     before = await town.checksum()
 
     async with client_of(town) as client:
@@ -198,7 +198,7 @@ async def test_nobody_is_let_in_from_elsewhere_without_a_key(town: Town) -> None
     assert await town.checksum() == before
 
 
-async def test_a_key_that_is_none_is_let_in_nowhere(town: Town) -> None:
+async def test_invalid_key_is_refused_on_every_route(town: Town) -> None:
     every = frozenset(Scope)
     good = await town.key(every)
     row, revoked = await town.services.keys.create(KeySpec("test", SHOP, every), ADMIN)
@@ -220,7 +220,7 @@ async def test_a_key_that_is_none_is_let_in_nowhere(town: Town) -> None:
     assert await town.checksum() == before
 
 
-async def test_a_key_without_the_scope_is_refused(town: Town) -> None:
+async def test_key_without_the_required_scope_is_refused(town: Town) -> None:
     scoped = [call for call in town.calls if call.scope]
     others = {call: await town.key(frozenset(Scope) - {call.scope}) for call in scoped}
     before = await town.checksum()
@@ -236,7 +236,7 @@ async def test_a_key_without_the_scope_is_refused(town: Town) -> None:
     assert await town.checksum() == before
 
 
-async def test_ids_of_another_tenant_in_the_path_lead_nowhere(town: Town) -> None:
+async def test_path_with_an_id_of_another_tenant_is_not_found(town: Town) -> None:
     key = await town.key(frozenset(Scope))
     before = await town.checksum()
 
@@ -248,7 +248,7 @@ async def test_ids_of_another_tenant_in_the_path_lead_nowhere(town: Town) -> Non
     assert await town.checksum() == before
 
 
-async def test_another_tenant_in_body_query_or_header_reaches_nothing_of_it(town: Town) -> None:
+async def test_tenant_named_in_body_query_or_header_is_ignored(town: Town) -> None:
     key = await town.key(frozenset(Scope))
     foreign = {"tenant": BANK, "run_id": town.run.id, "thread_id": "vault", "key_id": town.run.id}
     headers = {"X-Tenant": BANK, "Tenant": BANK, "X-Tenant-Id": BANK, "Last-Event-ID": "0", "X-Run-Id": town.run.id}
@@ -265,7 +265,7 @@ async def test_another_tenant_in_body_query_or_header_reaches_nothing_of_it(town
     assert await town.checksum(BANK) == before
 
 
-async def test_what_lists_may_be_asked_for_leads_to_nothing_of_another_tenant(town: Town) -> None:
+async def test_list_filtered_by_an_id_of_another_tenant_omits_its_runs(town: Town) -> None:
     key = await town.key(frozenset(Scope))
     banks = {"run_id": town.run.id, "thread_id": "vault", "before": f"f{town.run.id[1:]}", "status": "queued"}
     lists = {
@@ -286,7 +286,7 @@ async def test_what_lists_may_be_asked_for_leads_to_nothing_of_another_tenant(to
     assert [asked for asked, found in answers.items() if town.run.id in found] == []
 
 
-async def test_an_idempotency_key_of_another_tenant_stands_for_nothing(town: Town) -> None:
+async def test_idempotency_key_of_another_tenant_creates_a_run_of_its_own(town: Town) -> None:
     key = await town.key(frozenset(Scope))
     before = await town.checksum(BANK)
 
@@ -301,7 +301,7 @@ async def test_an_idempotency_key_of_another_tenant_stands_for_nothing(town: Tow
     assert await town.checksum(BANK) == before
 
 
-async def test_a_thread_of_the_same_name_is_another_one(town: Town) -> None:
+async def test_thread_of_the_same_name_is_separate_per_tenant(town: Town) -> None:
     before = await town.checksum(BANK)
     principal = Principal(SHOP, "", frozenset(Scope))
 
