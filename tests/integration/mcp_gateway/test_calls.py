@@ -14,7 +14,7 @@ from starling.infra.postgres.tables import servers
 from tests.support.gateway_harness import GatewayHarness, call, foreign, listed, module, named, wait_for
 
 
-async def test_a_call_returns_text_and_data(harness: GatewayHarness) -> None:
+async def test_call_returns_text_and_structured_data(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.recording())
         outcome = await call(gateway, listing, "add", first=2, second=3)
@@ -25,7 +25,7 @@ async def test_a_call_returns_text_and_data(harness: GatewayHarness) -> None:
     assert outcome.duration_ms > 0
 
 
-async def test_calls_over_http_are_the_same(harness: GatewayHarness, http_recording: ServerConfig) -> None:
+async def test_concurrent_calls_over_http_succeed(harness: GatewayHarness, http_recording: ServerConfig) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, http_recording)
         outcomes = await asyncio.gather(*(call(gateway, listing, "meet", others=3) for _ in range(3)))
@@ -33,7 +33,7 @@ async def test_calls_over_http_are_the_same(harness: GatewayHarness, http_record
     assert [(outcome.status, outcome.text) for outcome in outcomes] == [("succeeded", "met")] * 3
 
 
-async def test_arguments_that_dont_fit_never_leave(harness: GatewayHarness) -> None:
+async def test_call_with_invalid_arguments_is_not_sent(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.recording())
         outcome = await call(gateway, listing, "record", words="x")
@@ -44,7 +44,7 @@ async def test_arguments_that_dont_fit_never_leave(harness: GatewayHarness) -> N
     assert harness.recorded() == ["started"]
 
 
-async def test_arguments_that_cant_be_sent_as_they_are_are_made_sendable(harness: GatewayHarness) -> None:
+async def test_arguments_with_characters_that_json_cannot_carry_are_sent_replaced(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.recording())
         outcome = await call(gateway, listing, "record", text="a\ud800b\0c")
@@ -62,7 +62,7 @@ async def test_arguments_that_cant_be_sent_as_they_are_are_made_sendable(harness
         ("dying", "server_unavailable", "connection_lost", "exit code 7; its last line on stderr: out of luck"),
     ],
 )
-async def test_a_failed_call_returns_what_was_observed_and_why(
+async def test_failed_call_returns_code_observation_and_reason(
     harness: GatewayHarness, how: str, code: str, observation: str, text: str
 ) -> None:
     async with harness.gateway() as gateway:
@@ -73,7 +73,7 @@ async def test_a_failed_call_returns_what_was_observed_and_why(
     assert text in outcome.text
 
 
-async def test_a_result_without_the_promised_content_is_invalid(harness: GatewayHarness) -> None:
+async def test_result_that_violates_the_output_schema_is_invalid(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.misbehaving("promising"))
         kept = await call(gateway, listing, "act")
@@ -85,7 +85,7 @@ async def test_a_result_without_the_promised_content_is_invalid(harness: Gateway
     assert broken.code == "invalid_result"
 
 
-async def test_parts_that_are_not_text_are_shown_by_kind_and_size(harness: GatewayHarness) -> None:
+async def test_content_parts_other_than_text_are_shown_by_kind_and_size(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.misbehaving("contents"))
         outcome = await call(gateway, listing, "act")
@@ -100,7 +100,7 @@ async def test_parts_that_are_not_text_are_shown_by_kind_and_size(harness: Gatew
     ]
 
 
-async def test_what_postgres_cant_hold_is_replaced(harness: GatewayHarness) -> None:
+async def test_characters_that_postgres_cannot_store_are_replaced_in_a_result(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.misbehaving("unstorable"))
         outcome = await call(gateway, listing, "act")
@@ -110,7 +110,7 @@ async def test_what_postgres_cant_hold_is_replaced(harness: GatewayHarness) -> N
     assert canonical(outcome.data)
 
 
-async def test_a_long_result_is_cut_and_says_so(harness: GatewayHarness) -> None:
+async def test_long_result_is_cut_and_marked(harness: GatewayHarness) -> None:
     async with harness.gateway(tool_result_chars=1_000) as gateway:
         listing = await listed(gateway, harness.misbehaving("long"))
         outcome = await call(gateway, listing, "act")
@@ -129,7 +129,7 @@ async def test_a_long_result_is_cut_and_says_so(harness: GatewayHarness) -> None
         ({}, {}, 0.3),
     ],
 )
-async def test_a_call_of_a_silent_tool_times_out_and_is_cancelled(
+async def test_call_of_a_tool_that_does_not_answer_times_out_and_is_cancelled(
     harness: GatewayHarness, limits: dict[str, Any], options: dict[str, Any], seconds: float
 ) -> None:
     async with harness.gateway(**limits) as gateway:
@@ -145,7 +145,7 @@ async def test_a_call_of_a_silent_tool_times_out_and_is_cancelled(
     assert outcome.observation is Observation.TIMED_OUT
 
 
-async def test_without_time_left_nothing_is_called(harness: GatewayHarness) -> None:
+async def test_call_without_time_left_is_not_made(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.recording())
         outcome = await call(gateway, listing, "pid", seconds=0)
@@ -154,7 +154,7 @@ async def test_without_time_left_nothing_is_called(harness: GatewayHarness) -> N
     assert "The tool was not called." in outcome.text
 
 
-async def test_a_tool_that_changed_since_it_was_granted_isnt_called(harness: GatewayHarness) -> None:
+async def test_tool_changed_since_it_was_pinned_is_not_called(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         granted = await listed(gateway, harness.misbehaving("promising"))
         await listed(gateway, harness.misbehaving("well"))
@@ -164,7 +164,7 @@ async def test_a_tool_that_changed_since_it_was_granted_isnt_called(harness: Gat
     assert "was changed by its server" in outcome.text
 
 
-async def test_a_tool_that_is_gone_isnt_called(harness: GatewayHarness) -> None:
+async def test_removed_tool_is_not_called(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         granted = await listed(gateway, harness.recording())
         async with harness.engine.begin() as connection:
@@ -176,7 +176,7 @@ async def test_a_tool_that_is_gone_isnt_called(harness: GatewayHarness) -> None:
     assert "a.pid was removed" in outcome.text
 
 
-async def test_a_server_that_cant_be_started_any_more_is_unavailable(harness: GatewayHarness) -> None:
+async def test_server_that_no_longer_starts_is_unavailable(harness: GatewayHarness) -> None:
     harness.environment["SCRIPT"] = "well"
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.misbehaving("${SCRIPT}"))
@@ -188,7 +188,7 @@ async def test_a_server_that_cant_be_started_any_more_is_unavailable(harness: Ga
     assert "SCRIPT is not set" in outcome.text
 
 
-async def test_foreign_servers_do_real_work(harness: GatewayHarness) -> None:
+async def test_third_party_server_answers_calls(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = named(await gateway.sync({"time": foreign("time")}), "time")
         good = await call(gateway, listing, "get_current_time", timezone="America/Lima")

@@ -22,7 +22,7 @@ class Switch(NoHalts):
 
 @rounds(20, soak=150)
 @pytest.mark.parametrize("over", ["stdio", "http"])
-async def test_calls_cancelled_while_they_are_answered_do_not_end_the_session(
+async def test_calls_cancelled_during_their_response_do_not_end_the_session(
     harness: GatewayHarness, http_recording: ServerConfig, over: str, rounds: int
 ) -> None:
     dice = random.Random(7)
@@ -46,7 +46,7 @@ async def test_calls_cancelled_while_they_are_answered_do_not_end_the_session(
     assert (before.text, harness.recorded().count("started")) == (after.text, sessions)
 
 
-async def test_a_tool_switched_off_while_its_server_starts_is_not_called(harness: GatewayHarness) -> None:
+async def test_tool_switched_off_while_its_server_starts_is_not_called(harness: GatewayHarness) -> None:
     switch = Switch()
     async with harness.gateway(switch) as gateway:
         harness.record.touch()

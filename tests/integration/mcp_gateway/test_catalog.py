@@ -29,7 +29,7 @@ from tests.support.gateway_harness import (
 WELL = SERVERS / "misbehaving.py"
 
 
-async def test_a_server_is_listed_once_and_known_afterwards(harness: GatewayHarness) -> None:
+async def test_server_is_listed_once_and_stored(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         first = await gateway.sync({"a": harness.recording()})
         second = await gateway.sync({"a": harness.recording()})
@@ -40,7 +40,7 @@ async def test_a_server_is_listed_once_and_known_afterwards(harness: GatewayHarn
     assert harness.recorded() == ["started"]
 
 
-async def test_a_listing_says_what_a_server_is_and_can(harness: GatewayHarness) -> None:
+async def test_listing_holds_description_tools_schemas_and_effects(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.recording(tools={"pid": {"side_effect_free": True}}))
 
@@ -55,12 +55,12 @@ async def test_a_listing_says_what_a_server_is_and_can(harness: GatewayHarness) 
     }
 
 
-async def test_the_admins_description_goes_before_the_servers(harness: GatewayHarness) -> None:
+async def test_configured_description_overrides_that_of_the_server(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         assert (await listed(gateway, harness.recording(description="Ours"))).description == "Ours"
 
 
-async def test_a_changed_configuration_is_listed_again(harness: GatewayHarness) -> None:
+async def test_server_with_a_changed_configuration_is_listed_again(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         before = await listed(gateway, harness.misbehaving("promising"))
         after = await listed(gateway, harness.misbehaving("well"))
@@ -69,7 +69,7 @@ async def test_a_changed_configuration_is_listed_again(harness: GatewayHarness) 
     assert after.tools[0].output_schema is None
 
 
-async def test_the_pin_covers_the_whole_definition(harness: GatewayHarness) -> None:
+async def test_tool_hash_changes_with_its_definition(harness: GatewayHarness) -> None:
     pins: set[str] = set()
     async with harness.gateway() as gateway:
         for number, words in enumerate(("Does it.", "Does it, says the new version.")):
@@ -83,7 +83,7 @@ async def test_the_pin_covers_the_whole_definition(harness: GatewayHarness) -> N
     assert set(kept) == pins
 
 
-async def test_a_server_removed_from_the_file_is_removed_at_once(harness: GatewayHarness) -> None:
+async def test_server_removed_from_the_file_is_removed(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.recording())
         await gateway.sync({})
@@ -93,7 +93,7 @@ async def test_a_server_removed_from_the_file_is_removed_at_once(harness: Gatewa
     assert outcome.code == "removed"
 
 
-async def test_a_server_that_was_added_another_way_stays_and_keeps_its_name(harness: GatewayHarness) -> None:
+async def test_separately_added_server_is_neither_removed_nor_replaced_by_a_file(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         await gateway.sync({"a": harness.recording()})
         async with harness.engine.begin() as connection:
@@ -117,7 +117,7 @@ BROKEN: dict[str, tuple[ServerConfig, str]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-async def test_a_server_that_cant_be_started_is_degraded_and_says_why(harness: GatewayHarness, name: str) -> None:
+async def test_server_that_cannot_be_started_is_degraded_with_the_reason(harness: GatewayHarness, name: str) -> None:
     config, said = BROKEN[name]
     async with harness.gateway() as gateway:
         listing = await listed(gateway, config)
@@ -141,7 +141,7 @@ async def test_a_server_that_cant_be_started_is_degraded_and_says_why(harness: G
         ("long-line", "a message longer than 16 MiB"),
     ],
 )
-async def test_a_server_that_misbehaves_is_degraded_and_says_why(harness: GatewayHarness, how: str, said: str) -> None:
+async def test_misbehaving_server_is_degraded_with_the_reason(harness: GatewayHarness, how: str, said: str) -> None:
     seconds = 1 if "1 s" in said else 10
     async with harness.gateway(server_start_seconds=seconds) as gateway:
         listing = await listed(gateway, harness.misbehaving(how))
@@ -151,12 +151,12 @@ async def test_a_server_that_misbehaves_is_degraded_and_says_why(harness: Gatewa
     assert listing.remedy
 
 
-async def test_a_server_that_writes_other_text_to_stdout_is_usable(harness: GatewayHarness) -> None:
+async def test_server_that_writes_other_text_to_stdout_is_usable(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         assert (await listed(gateway, harness.misbehaving("chatty"))).state == "ready"
 
 
-async def test_a_tool_without_a_usable_schema_is_left_out(harness: GatewayHarness) -> None:
+async def test_tool_without_a_usable_schema_is_omitted(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.misbehaving("one-bad-schema"))
 
@@ -165,7 +165,7 @@ async def test_a_tool_without_a_usable_schema_is_left_out(harness: GatewayHarnes
     assert "'worse': its inputSchema is no object" in listing.error
 
 
-async def test_a_configured_tool_that_the_server_lacks_is_reported(harness: GatewayHarness) -> None:
+async def test_configured_tool_that_the_server_lacks_is_reported(harness: GatewayHarness) -> None:
     asked = {"act": {"reconcile": "look_up"}, "atc": {"approval": "always"}}
     async with harness.gateway() as gateway:
         misnamed = await listed(gateway, harness.misbehaving("well", tools=asked))
@@ -178,7 +178,7 @@ async def test_a_configured_tool_that_the_server_lacks_is_reported(harness: Gate
     assert both.error.endswith(said)
 
 
-async def test_broken_servers_do_not_delay_the_others(harness: GatewayHarness) -> None:
+async def test_degraded_servers_do_not_delay_the_others(harness: GatewayHarness) -> None:
     silent = {f"silent{number}": harness.misbehaving("silent") for number in range(3)}
     begun = monotonic()
     async with harness.gateway(server_start_seconds=2) as gateway:
@@ -195,7 +195,7 @@ async def test_broken_servers_do_not_delay_the_others(harness: GatewayHarness) -
     assert elapsed < len(silent) * 2  # what they would take one after another
 
 
-async def test_a_degraded_server_is_tried_again(harness: GatewayHarness, tmp_path: Path) -> None:
+async def test_degraded_server_is_listed_again(harness: GatewayHarness, tmp_path: Path) -> None:
     script = tmp_path / "later.py"
     async with harness.gateway() as gateway:
         before = await listed(gateway, python(script))
@@ -219,9 +219,7 @@ class Meddled(ServerRepository):
         return rows
 
 
-async def test_a_server_that_answers_late_stays_removed_if_it_was_meanwhile(
-    harness: GatewayHarness, tmp_path: Path
-) -> None:
+async def test_server_removed_while_it_is_being_listed_stays_removed(harness: GatewayHarness, tmp_path: Path) -> None:
     repository, permission, told = Meddled(harness.engine), tmp_path / "go", asyncio.Event()
 
     async def late() -> None:
@@ -241,7 +239,7 @@ async def test_a_server_that_answers_late_stays_removed_if_it_was_meanwhile(
     assert not told.is_set()
 
 
-async def test_two_processes_may_list_at_once(harness: GatewayHarness) -> None:
+async def test_concurrent_listings_of_two_processes_succeed(harness: GatewayHarness) -> None:
     config = {name: harness.recording() for name in ("a", "b", "c")}
     async with harness.gateway() as one, harness.gateway() as other:
         found = await asyncio.gather(one.sync(config), other.sync(config))
@@ -250,14 +248,14 @@ async def test_two_processes_may_list_at_once(harness: GatewayHarness) -> None:
 
 
 @pytest.mark.parametrize(("name", "tool"), [("time", "get_current_time"), ("git", "git_log")])
-async def test_foreign_servers_are_listed(harness: GatewayHarness, name: str, tool: str) -> None:
+async def test_third_party_servers_are_listed(harness: GatewayHarness, name: str, tool: str) -> None:
     async with harness.gateway() as gateway:
         listing = named(await gateway.sync({name: foreign(name)}), name)
 
     assert tool in {found.name for found in listing.tools}
 
 
-async def test_system_health_is_listed(harness: GatewayHarness) -> None:
+async def test_system_health_server_is_listed(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, module("mcp_gateway.servers.system_health", effect="read"))
 

@@ -10,7 +10,7 @@ from starling.core.tool_calls import Effect
 from tests.support.gateway_harness import GatewayHarness
 
 
-async def test_an_added_server_stays_when_a_file_is_read(harness: GatewayHarness) -> None:
+async def test_added_server_stays_when_a_file_is_loaded(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         await gateway.add("recorder", harness.recording())
         listings = await gateway.sync({})
@@ -18,7 +18,7 @@ async def test_an_added_server_stays_when_a_file_is_read(harness: GatewayHarness
     assert [(listing.name, listing.state) for listing in listings] == [("recorder", "ready")]
 
 
-async def test_a_name_that_exists_is_refused(harness: GatewayHarness) -> None:
+async def test_adding_an_existing_name_is_refused(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         await gateway.add("recorder", harness.recording())
 
@@ -26,7 +26,7 @@ async def test_a_name_that_exists_is_refused(harness: GatewayHarness) -> None:
             await gateway.add("recorder", harness.recording())
 
 
-async def test_of_two_concurrent_additions_of_a_name_one_is_refused(harness: GatewayHarness) -> None:
+async def test_second_of_two_concurrent_additions_of_a_name_is_refused(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway, harness.gateway() as other:
         come_to = await asyncio.gather(
             gateway.add("recorder", harness.recording(description="One.")),
@@ -41,7 +41,7 @@ async def test_of_two_concurrent_additions_of_a_name_one_is_refused(harness: Gat
     assert added == stored
 
 
-async def test_a_server_that_cannot_be_listed_is_not_added(harness: GatewayHarness) -> None:
+async def test_server_that_cannot_be_listed_is_not_added(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         with pytest.raises(ServerUnavailableError):
             await gateway.add("nothing", server_of({"command": "no-such-command"}))
@@ -49,7 +49,7 @@ async def test_a_server_that_cannot_be_listed_is_not_added(harness: GatewayHarne
         assert await gateway.refresh() == ()
 
 
-async def test_a_removed_server_is_unknown(harness: GatewayHarness) -> None:
+async def test_removed_server_is_unknown(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         await gateway.add("recorder", harness.recording())
         assert await gateway.remove("recorder") == ()
@@ -69,7 +69,7 @@ async def test_reconfigured_server_keeps_its_tools_and_has_the_new_effects(harne
     assert (effects["pid"], effects["record"]) == (Effect.READ, Effect.UNSAFE)
 
 
-async def test_server_of_a_file_is_not_reconfigured_elsewhere(harness: GatewayHarness) -> None:
+async def test_reconfiguring_a_server_of_a_file_is_refused(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         await gateway.sync({"recorder": harness.recording()})
 
@@ -77,7 +77,7 @@ async def test_server_of_a_file_is_not_reconfigured_elsewhere(harness: GatewayHa
             await gateway.reconfigure("recorder", harness.recording(effect="read"))
 
 
-async def test_trying_a_server_changes_nothing_and_returns_its_listing(harness: GatewayHarness) -> None:
+async def test_probing_a_server_returns_its_listing_and_changes_nothing(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         (before,) = await gateway.add("recorder", harness.recording())
         trial = await gateway.try_out("recorder")

@@ -20,7 +20,7 @@ from tests.support.gateway_harness import (
 )
 
 
-async def test_calls_share_one_session_and_run_side_by_side(harness: GatewayHarness) -> None:
+async def test_concurrent_calls_share_one_session(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.recording())
         outcomes = await asyncio.gather(*(call(gateway, listing, "meet", others=4) for _ in range(4)))
@@ -29,7 +29,7 @@ async def test_calls_share_one_session_and_run_side_by_side(harness: GatewayHarn
     assert harness.recorded() == ["started"] * 2  # once to be listed, once for all calls
 
 
-async def test_more_sessions_open_only_when_all_are_busy_and_up_to_the_cap(harness: GatewayHarness) -> None:
+async def test_sessions_open_only_when_all_are_busy_and_up_to_the_limit(harness: GatewayHarness) -> None:
     async with harness.gateway(sessions_per_server=2) as gateway:
         listing = await listed(gateway, harness.recording(max_sessions=3))
         for _ in range(3):
@@ -41,7 +41,7 @@ async def test_more_sessions_open_only_when_all_are_busy_and_up_to_the_cap(harne
     assert len({outcome.text for outcome in pids}) == 2
 
 
-async def test_a_listed_server_runs_no_more_until_it_is_used(harness: GatewayHarness) -> None:
+async def test_listed_server_is_stopped_until_its_next_use(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         await listed(gateway, harness.recording())
         await wait_for(lambda: not running_shims())
@@ -50,7 +50,7 @@ async def test_a_listed_server_runs_no_more_until_it_is_used(harness: GatewayHar
         await wait_for(lambda: len(harness.recorded()) == 2)
 
 
-async def test_an_idle_session_closes_and_a_new_one_opens(harness: GatewayHarness) -> None:
+async def test_idle_session_closes_and_the_next_call_opens_a_new_one(harness: GatewayHarness) -> None:
     async with harness.gateway(session_idle_seconds=0.2) as gateway:
         listing = await listed(gateway, harness.recording())
         first = await call(gateway, listing, "pid")
@@ -61,7 +61,7 @@ async def test_an_idle_session_closes_and_a_new_one_opens(harness: GatewayHarnes
     assert first.text != second.text
 
 
-async def test_a_server_that_died_is_replaced_and_no_call_is_repeated(harness: GatewayHarness) -> None:
+async def test_server_that_exited_is_restarted_and_its_call_not_repeated(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.misbehaving("dying"))
         first = await call(gateway, listing, "act")
@@ -72,7 +72,7 @@ async def test_a_server_that_died_is_replaced_and_no_call_is_repeated(harness: G
     assert harness.recorded() == ["called", "called"]
 
 
-async def test_a_server_that_was_killed_while_idle_is_replaced(harness: GatewayHarness) -> None:
+async def test_server_killed_while_idle_is_restarted(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.recording())
         first = await call(gateway, listing, "pid")
@@ -97,7 +97,7 @@ async def test_all_waiting_callers_get_the_exit_code_of_a_server_that_died(harne
     assert "exit code 137" in outcomes[0].text
 
 
-async def test_an_http_server_that_went_away_is_unavailable_until_it_is_back(harness: GatewayHarness) -> None:
+async def test_stopped_http_server_is_unavailable_until_it_runs_again(harness: GatewayHarness) -> None:
     port = free_port()
     async with harness.gateway() as gateway:
         with running_http(harness.record, port) as config:
@@ -111,7 +111,7 @@ async def test_an_http_server_that_went_away_is_unavailable_until_it_is_back(har
     assert gone.code == "server_unavailable"
 
 
-async def test_an_http_server_that_restarted_gets_a_new_session(harness: GatewayHarness) -> None:
+async def test_restarted_http_server_gets_a_new_session(harness: GatewayHarness) -> None:
     port = free_port()
     async with harness.gateway() as gateway:
         with running_http(harness.record, port) as config:
@@ -125,7 +125,7 @@ async def test_an_http_server_that_restarted_gets_a_new_session(harness: Gateway
     assert harness.recorded().count("once") == 1
 
 
-async def test_a_removed_server_is_stopped(harness: GatewayHarness) -> None:
+async def test_removed_server_is_stopped(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.recording())
         await call(gateway, listing, "pid")
@@ -133,7 +133,7 @@ async def test_a_removed_server_is_stopped(harness: GatewayHarness) -> None:
         await wait_for(lambda: not running_shims())
 
 
-async def test_closing_ends_every_process_in_bounded_time(harness: GatewayHarness) -> None:
+async def test_closing_the_gateway_ends_every_server_process_in_time(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.misbehaving("deaf"))
         gateway.warm("a")
@@ -145,7 +145,7 @@ async def test_closing_ends_every_process_in_bounded_time(harness: GatewayHarnes
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
 
 
-async def test_a_caller_that_is_cancelled_leaves_the_session_in_order(harness: GatewayHarness) -> None:
+async def test_session_stays_usable_after_a_caller_is_cancelled(harness: GatewayHarness) -> None:
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.recording())
         pid = await call(gateway, listing, "pid")
@@ -159,7 +159,7 @@ async def test_a_caller_that_is_cancelled_leaves_the_session_in_order(harness: G
     assert after.text == pid.text
 
 
-async def test_a_server_gets_no_secret_of_ours(harness: GatewayHarness) -> None:
+async def test_server_environment_holds_no_secret_of_the_platform(harness: GatewayHarness) -> None:
     harness.environment |= {"DATABASE_URL": "postgresql://u:p@h", "OPENAI_API_KEY": "sk-1", "TOKEN": "t"}
     async with harness.gateway() as gateway:
         listing = await listed(gateway, harness.recording())
@@ -169,7 +169,7 @@ async def test_a_server_gets_no_secret_of_ours(harness: GatewayHarness) -> None:
     assert not {"DATABASE_URL", "OPENAI_API_KEY", "TOKEN"} & seen.data.keys()
 
 
-async def test_last_output_of_a_server_is_shown_without_secrets(harness: GatewayHarness) -> None:
+async def test_reported_stderr_line_of_a_server_is_shown_without_secrets(harness: GatewayHarness) -> None:
     harness.environment["TOKEN"] = "such database: prod"
     async with harness.gateway() as gateway:
         listing = await listed(gateway, python(SERVERS / "misbehaving.py", "crashing", env={"TOKEN": "${TOKEN}"}))

@@ -48,30 +48,30 @@ def deaf(record: Path) -> tuple[str, ...]:
     return (sys.executable, str(SERVERS / "misbehaving.py"), "deaf", str(record))
 
 
-def test_the_streams_are_the_servers_own() -> None:
+def test_server_uses_stdin_stdout_and_stderr_of_the_shim() -> None:
     done = run("sh", "-c", "cat; echo oh >&2", given="hello")
 
     assert (done.stdout, done.stderr, done.returncode) == ("hello", "oh\n", 0)
 
 
 @pytest.mark.parametrize(("ending", "code"), [("exit 3", 3), ("kill -9 $$", 137)])
-def test_the_exit_code_is_the_servers_own(ending: str, code: int) -> None:
+def test_shim_exits_with_the_exit_code_of_the_server(ending: str, code: int) -> None:
     assert run("sh", "-c", ending).returncode == code
 
 
-def test_a_command_that_isnt_there_says_so() -> None:
+def test_missing_command_is_named() -> None:
     done = run("no-such-program")
 
     assert (done.returncode, done.stderr) == (127, "no-such-program: No such file or directory\n")
 
 
-def test_a_server_is_in_a_session_of_its_own() -> None:
+def test_server_runs_in_a_process_session_of_its_own() -> None:
     done = run(sys.executable, "-c", "import os; print(os.getsid(0) == os.getpid() == os.getpgid(0))")
 
     assert done.stdout == "True\n"
 
 
-def test_children_that_a_server_leaves_behind_end_with_it(record: Path) -> None:
+def test_children_that_outlive_their_server_are_killed(record: Path) -> None:
     done = run("sh", "-c", f"sleep 99 & echo $! >> {record}; (setsid sleep 99 & echo $! >> {record}) ; exit 5")
 
     assert done.returncode == 5
@@ -79,7 +79,7 @@ def test_children_that_a_server_leaves_behind_end_with_it(record: Path) -> None:
     assert not executing(record)
 
 
-async def test_the_end_of_stdin_ends_all_of_it(record: Path) -> None:
+async def test_end_of_stdin_kills_a_server_that_ignores_it_and_its_children(record: Path) -> None:
     with subprocess.Popen([*SHIM, str(os.getpid()), *deaf(record)], stdin=subprocess.PIPE) as process:
         await wait_for(pids_in(record, 2))
         assert process.stdin is not None
@@ -90,14 +90,14 @@ async def test_the_end_of_stdin_ends_all_of_it(record: Path) -> None:
     assert not executing(record)
 
 
-async def test_a_server_that_ends_with_its_stdin_isnt_killed(record: Path) -> None:
+async def test_server_that_exits_at_the_end_of_stdin_is_not_killed(record: Path) -> None:
     script = f"cat; echo bye >> {record}"
 
     assert run("sh", "-c", script).returncode == 0
     assert record.read_text() == "bye\n"
 
 
-async def test_sigterm_ends_all_of_it(record: Path) -> None:
+async def test_sigterm_ends_the_server_and_its_children(record: Path) -> None:
     with subprocess.Popen([*SHIM, str(os.getpid()), *deaf(record)], stdin=subprocess.PIPE) as process:
         await wait_for(pids_in(record, 2))
         process.terminate()
@@ -107,7 +107,7 @@ async def test_sigterm_ends_all_of_it(record: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the death signal")
-async def test_kill_9_of_the_platform_leaves_nothing(record: Path) -> None:
+async def test_sigkill_of_the_platform_leaves_no_process(record: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PLATFORM, *SHIM, *deaf(record)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as platform:
@@ -119,7 +119,7 @@ async def test_kill_9_of_the_platform_leaves_nothing(record: Path) -> None:
     await wait_for(lambda: not executing(record) and not any(process.is_running() for process in below))
 
 
-async def test_kill_9_of_the_platform_is_noticed_without_the_end_of_stdin(record: Path) -> None:
+async def test_sigkill_of_the_platform_is_detected_while_stdin_stays_open(record: Path) -> None:
     """Somebody else holds the other end of the pipe."""
     reader, writer = os.pipe()
     with subprocess.Popen(
@@ -136,7 +136,7 @@ async def test_kill_9_of_the_platform_is_noticed_without_the_end_of_stdin(record
     os.close(writer)
 
 
-async def test_kill_9_of_the_shim_takes_the_server_along(record: Path) -> None:
+async def test_sigkill_of_the_shim_ends_the_server(record: Path) -> None:
     with subprocess.Popen(
         [*SHIM, str(os.getpid()), "sh", "-c", f"echo $$ >> {record}; exec sleep 99"], stdin=subprocess.PIPE
     ) as process:
@@ -146,14 +146,14 @@ async def test_kill_9_of_the_shim_takes_the_server_along(record: Path) -> None:
     await wait_for(lambda: not executing(record))
 
 
-def test_a_shim_whose_platform_is_gone_already_starts_nothing(record: Path) -> None:
+def test_shim_starts_nothing_when_the_platform_has_already_ended(record: Path) -> None:
     done = subprocess.run([*SHIM, "1", "sh", "-c", f"echo x > {record}"], check=False, stdin=subprocess.DEVNULL)
 
     assert done.returncode == 1
     assert not record.exists()
 
 
-async def test_the_end_of_the_thread_that_started_it_is_no_reason_to_end(record: Path) -> None:
+async def test_shim_survives_the_end_of_the_thread_that_started_it(record: Path) -> None:
     with subprocess.Popen(
         [*SHIM, str(os.getpid()), "sh", "-c", f"echo $$ >> {record}; cat"], stdin=subprocess.PIPE
     ) as process:

@@ -60,7 +60,7 @@ async def talk(harness: GatewayHarness, engine: AsyncEngine) -> AsyncGenerator[T
         yield talk
 
 
-async def test_a_long_text_is_cut_where_its_artifact_reads_on(talk: Talk) -> None:
+async def test_long_text_is_cut_at_the_offset_where_its_artifact_continues(talk: Talk) -> None:
     outcome = await talk("recite", 500)
 
     end = outcome.text.index("\n[cut off")
@@ -76,7 +76,7 @@ async def test_a_long_text_is_cut_where_its_artifact_reads_on(talk: Talk) -> Non
     assert (listed.id, listed.name, listed.call_id) == (outcome.artifact, "a.recite", "t1.0.500")
 
 
-async def test_what_fits_is_left_alone_and_nothing_is_kept(talk: Talk) -> None:
+async def test_result_within_the_limit_is_unchanged_and_has_no_artifact(talk: Talk) -> None:
     outcomes = [await talk("recite", 3), await talk("tabulate", 3), await talk("repeat", 3)]
 
     assert [(outcome.truncated, outcome.artifact) for outcome in outcomes] == [(False, "")] * 3
@@ -93,7 +93,7 @@ async def test_long_structured_content_is_kept_as_canonical_json(talk: Talk) -> 
     assert await talk.whole(outcome) == ("application/json", canonical(rows(200)))
 
 
-async def test_data_that_the_text_says_over_again_is_kept_once(talk: Talk) -> None:
+async def test_data_repeated_in_the_text_is_stored_once(talk: Talk) -> None:
     repeated, rendered = await talk("repeat", 500), await talk("render", 200)
 
     assert await talk.whole(repeated) == ("text/plain", poem(500))
@@ -101,7 +101,7 @@ async def test_data_that_the_text_says_over_again_is_kept_once(talk: Talk) -> No
     assert repeated.data is rendered.data is None
 
 
-async def test_data_that_is_too_long_beside_a_text_that_says_it_needs_no_artifact(talk: Talk) -> None:
+async def test_too_long_data_that_the_text_repeats_needs_no_artifact(talk: Talk) -> None:
     lines = 44
     assert len(poem(lines)) <= LIMIT < len(canonical({"result": poem(lines)}))
 
@@ -110,26 +110,26 @@ async def test_data_that_is_too_long_beside_a_text_that_says_it_needs_no_artifac
     assert (outcome.text, outcome.data, outcome.truncated, outcome.artifact) == (poem(lines), None, True, "")
 
 
-async def test_of_a_text_and_other_data_nothing_is_lost(talk: Talk) -> None:
+async def test_artifact_of_text_and_different_data_holds_both(talk: Talk) -> None:
     outcome = await talk("mix", 300)
 
     assert await talk.whole(outcome) == ("text/plain", f"{poem(300)}\n\n{canonical(rows(300))}")
 
 
-async def test_what_postgres_cant_hold_is_replaced_in_the_artifact_too(talk: Talk) -> None:
+async def test_characters_that_postgres_cannot_store_are_replaced_in_the_artifact(talk: Talk) -> None:
     outcome = await talk("garble", 300)
 
     assert await talk.whole(outcome) == ("text/plain", "a\N{REPLACEMENT CHARACTER}b \N{REPLACEMENT CHARACTER} " * 300)
 
 
-async def test_a_long_error_text_is_kept_as_an_artifact(talk: Talk) -> None:
+async def test_long_error_text_is_stored_as_an_artifact(talk: Talk) -> None:
     outcome = await talk("fail", 500)
 
     assert (outcome.status, outcome.code) == ("failed", "tool_error")
     assert await talk.whole(outcome) == ("text/plain", poem(500))
 
 
-async def test_a_call_that_belongs_to_no_run_keeps_nothing(talk: Talk, engine: AsyncEngine) -> None:
+async def test_call_outside_a_run_stores_no_artifact(talk: Talk, engine: AsyncEngine) -> None:
     definition = next(found for found in talk.listing.tools if found.name == "recite")
     call = ToolCall("x", talk.run, "t1", definition, {"lines": 500})
 
@@ -146,7 +146,7 @@ async def test_a_call_that_belongs_to_no_run_keeps_nothing(talk: Talk, engine: A
         (replace(PLENTY, tenant=5_000), "the tenant's quota is used up, limits.tenant_artifact_bytes"),
     ],
 )
-async def test_beyond_a_bound_the_call_succeeds_and_says_so(
+async def test_result_over_the_artifact_quota_is_cut_with_the_reason(
     harness: GatewayHarness, engine: AsyncEngine, quota: Quota, reason: str
 ) -> None:
     async for talk in talk_of(harness, PostgresArtifacts(engine, quota)):
@@ -157,9 +157,7 @@ async def test_beyond_a_bound_the_call_succeeds_and_says_so(
         assert len(outcome.text) <= LIMIT
 
 
-async def test_with_postgres_away_the_call_succeeds_and_is_made_once(
-    harness: GatewayHarness, database_url: str
-) -> None:
+async def test_call_succeeds_once_while_postgres_is_unavailable(harness: GatewayHarness, database_url: str) -> None:
     away = open_engine(f"{database_url.rpartition('@')[0]}@127.0.0.1:1/nowhere")
     async for talk in talk_of(harness, PostgresArtifacts(away, PLENTY, retry_seconds=0.1)):
         outcome = await talk("recite", 500)
@@ -170,7 +168,7 @@ async def test_with_postgres_away_the_call_succeeds_and_is_made_once(
     await away.dispose()
 
 
-async def test_a_store_that_says_nothing_is_not_waited_for_beyond_the_deadline(
+async def test_call_does_not_wait_for_a_blocked_artifact_store_beyond_its_deadline(
     harness: GatewayHarness, engine: AsyncEngine, database_url: str
 ) -> None:
     async with engine.connect() as blocker:
