@@ -25,7 +25,7 @@ class Terminal:
 
     process: subprocess.Popen[bytes]
     descriptor: int
-    raw: str = ""
+    raw: bytes = b""
 
     @classmethod
     @contextmanager
@@ -55,14 +55,13 @@ class Terminal:
 
     @property
     def shown(self) -> str:
-        return _CODES.sub("", self.raw).replace("\r\n", "\n")
+        return _CODES.sub("", self.raw.decode(errors="replace")).replace("\r\n", "\n")
 
     def until(self, text: str) -> str:
         """Wait until the text was shown; return all that was shown."""
         deadline = time.monotonic() + _SECONDS
         while text not in self.shown:
-            assert time.monotonic() < deadline, f"{text!r} wasn't shown:\n{self.shown}"
-            assert self._read(), f"it ended before it showed {text!r}:\n{self.shown}"
+            assert self._read(deadline), f"it ended before it showed {text!r}:\n{self.shown}"
         return self.shown
 
     def type(self, text: str) -> None:
@@ -70,17 +69,18 @@ class Terminal:
 
     def end(self) -> int:
         """Wait for the end of the process and return its exit code."""
-        while self._read():
+        deadline = time.monotonic() + _SECONDS
+        while self._read(deadline):
             pass
         return self.process.wait(_SECONDS)
 
-    def _read(self) -> bool:
+    def _read(self, deadline: float) -> bool:
         """Read what there is; return False at the end."""
-        if not select.select([self.descriptor], [], [], _SECONDS)[0]:
-            return False
+        ready = select.select([self.descriptor], [], [], max(0, deadline - time.monotonic()))[0]
+        assert ready, f"it neither ended nor showed more within {_SECONDS} s:\n{self.shown}"
         try:
             content = os.read(self.descriptor, 65536)
         except OSError:  # the process has closed the terminal
             return False
-        self.raw += content.decode(errors="replace")
+        self.raw += content
         return bool(content)

@@ -9,7 +9,6 @@ import typer
 
 from starling.app.cli import deferred
 from starling.app.cli.lazy_commands import Lazy, lazy_group
-from starling.app.cli.stop_signals import StoppedBySignal, install_signal_handlers
 from starling.core.errors import StarlingError
 
 FAILED, USAGE, UNAVAILABLE = 1, 2, 3
@@ -68,16 +67,10 @@ def root(
     context.obj = settings
 
 
-def main() -> None:
-    """Run the command line and exit with 0 (done), 1 (failed), 2 (wrong usage or settings), 3 (database or API away).
-
-    130 after Ctrl-C; 143 after SIGTERM, except for services, which exit with 0.
-    """
-    install_signal_handlers()
+def run() -> None:
+    """Run the command line and exit with its code. Raises StoppedBySignal."""
     try:
         app()
-    except StoppedBySignal as stopped:
-        sys.exit(stopped.exit_code)
     except StarlingError as error:
         sys.exit(_explained(error))
     except Exception as error:  # noqa: BLE001 - the edge: one line for the user, the traceback for the log

@@ -43,6 +43,24 @@ def exit_on_second_interrupt(number: int, _: FrameType | None) -> None:
 
 
 @contextmanager
+def finish_before_stop() -> Generator[None]:
+    """Handle signals that come during the block when it ends: what it draws stays whole. For the main thread.
+
+    An event loop calls its own handlers, which don't interrupt what runs: they are left alone.
+    """
+    received: list[int] = []
+    raising = [number for number in SIGNALS if signal.getsignal(number) in (stop, exit_on_second_interrupt)]
+    handlers = {number: signal.signal(number, lambda number, _: received.append(number)) for number in raising}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in received:
+            signal.raise_signal(number)
+
+
+@contextmanager
 def treat_sigterm_as_success() -> Generator[None]:
     """Treat SIGTERM as the regular end of a service; Ctrl-C stays StoppedBySignal."""
     try:

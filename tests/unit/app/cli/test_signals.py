@@ -15,6 +15,7 @@ from starling.app.cli.signals import (
     run_until_stopped,
     treat_sigterm_as_success,
 )
+from starling.app.cli.stop_signals import finish_before_stop
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -123,3 +124,31 @@ def test_what_runs_to_its_end_gives_its_result() -> None:
         return 7
 
     assert run_until_stopped(work()) == 7
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_a_block_that_has_to_finish_stops_after_it(number: int) -> None:
+    done: list[str] = []
+
+    def work() -> None:
+        with finish_before_stop():
+            os.kill(os.getpid(), number)
+            done.append("whole")
+
+    with pytest.raises(StoppedBySignal) as stopped:
+        work()
+
+    assert done == ["whole"]
+    assert stopped.value.signal == number
+
+
+def test_a_block_that_has_to_finish_inside_a_loop_counts_a_signal_once() -> None:
+    async def work() -> None:
+        with finish_before_stop():
+            os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(StoppedBySignal) as stopped:
+        run_until_stopped(work())
+
+    assert stopped.value.signal == signal.SIGINT

@@ -11,8 +11,9 @@ import typer
 
 from starling.app.cli.api_source import ApiSource
 from starling.app.cli.run_source import RunSource, StreamedEvent
-from starling.app.cli.stop_signals import StoppedBySignal
+from starling.app.cli.stop_signals import StoppedBySignal, finish_before_stop
 from starling.app.cli.terminal.interrupt_text import run_reference
+from starling.app.cli.terminal.line_input import read_line
 from starling.app.cli.terminal.output import print_json, print_line, results
 from starling.app.cli.terminal.prompts import KINDS, FixedAnswers, Prompts
 from starling.app.cli.terminal.run_display import RunDisplay
@@ -48,7 +49,8 @@ class Conversation:
         if self.as_json:
             print_json({"seq": event.seq, **event.data})
         else:
-            self.display.feed(event.seq, event.type, event.data)
+            with finish_before_stop():
+                self.display.feed(event.seq, event.type, event.data)
         if event.type == "done" and event.seq > self.after:
             self.status = str(event.data["status"])
         if event.type in KINDS and self.answers is not None:
@@ -121,9 +123,12 @@ def follow(talk: Conversation, read: Callable[[], None]) -> None:
         read()
     except StoppedBySignal as stopped:
         if isinstance(talk.display, TaskTree):
-            talk.display.freeze()
+            with finish_before_stop():
+                talk.display.freeze()
         if talk.run_id:
             _leave(talk, ask=stopped.signal == SIGINT and not talk.as_json and has_person())
+        else:
+            typer.echo("\nNo answer of the API yet: `starling run list` shows whether it took the request.", err=True)
         raise
 
 
@@ -131,7 +136,7 @@ def _leave(talk: Conversation, *, ask: bool) -> None:
     """Say how to read on; cancel the run if the person wants that. A second Ctrl-C ends the command at once."""
     run = run_reference(talk.run_id, talk.tenant)
     try:
-        choice = input("\nLeave the run working (Enter), or cancel it (c)? ").strip().lower() if ask else ""
+        choice = read_line("\nLeave the run working (Enter), or cancel it (c)? ").strip().lower() if ask else ""
     except EOFError:
         choice = ""
     if choice in ("c", "cancel"):

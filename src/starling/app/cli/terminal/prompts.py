@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from starling.app.cli.terminal.line_input import read_line
 from starling.app.cli.terminal.output import print_line
 
 RESOLUTIONS: Final = ("done", "not_done", "give_up")
@@ -32,7 +33,7 @@ class FixedAnswers:
 class Prompts:
     """Asks the person at the terminal. `read` shows a prompt and returns a line; it raises EOFError for Ctrl-D."""
 
-    read: Callable[[str], str] = input
+    read: Callable[[str], str] = read_line
 
     def answer(self, kind: str, data: Mapping[str, Any]) -> Answer | None:
         """Return the answer to an interrupt, None where the person leaves it open with Ctrl-D."""
