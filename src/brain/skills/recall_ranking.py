@@ -1,5 +1,6 @@
 """Ranks recalled skills and decides whether the best one fits at all. Pure: candidates come from the repository."""
 
+import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,17 +55,31 @@ def recall(text: str, vector: Vector | None, examples: Sequence[SkillExample]) -
     The best skill stands out if its similarity plus its distance to the next one reaches a cut. The others returned
     have at least half of the cut.
     """
-    ranked = sorted(_similarities(text, vector, examples).items(), key=lambda item: (-item[1], item[0]))
-    if not ranked:
+    skills = ranked(text, vector, examples)
+    calibration = _calibration(vector)
+    if certainty(skills, vector) < calibration.cut:
         return []
-    best = ranked[0][1]
-    calibration = _WITHOUT_VECTORS if vector is None else _WITH_VECTORS
-    following = max(ranked[1][1] if len(ranked) > 1 else 0.0, calibration.unrelated)
-    if best + (best - following) < calibration.cut:
-        return []
-    return [
-        RecalledSkill(skill_id, round(score, 4)) for skill_id, score in ranked[:_MOST] if score >= calibration.cut / 2
-    ]
+    fitting = [skill for skill in skills[:_MOST] if skill.similarity >= calibration.cut / 2]
+    return [RecalledSkill(skill.skill_id, round(skill.similarity, 4)) for skill in fitting]
+
+
+def ranked(text: str, vector: Vector | None, examples: Sequence[SkillExample]) -> list[RecalledSkill]:
+    """Return all skills that have examples, best first, whether they fit or not."""
+    found = sorted(_similarities(text, vector, examples).items(), key=lambda item: (-item[1], item[0]))
+    return [RecalledSkill(skill_id, score) for skill_id, score in found]
+
+
+def certainty(skills: Sequence[RecalledSkill], vector: Vector | None) -> float:
+    """Return how much the best of ranked skills stands out: what is compared with the cut. Minus infinity for none."""
+    if not skills:
+        return -math.inf
+    best = skills[0].similarity
+    following = max(skills[1].similarity if len(skills) > 1 else 0.0, _calibration(vector).unrelated)
+    return best + (best - following)
+
+
+def _calibration(vector: Vector | None) -> _Calibration:
+    return _WITHOUT_VECTORS if vector is None else _WITH_VECTORS
 
 
 def _similarities(text: str, vector: Vector | None, examples: Sequence[SkillExample]) -> Mapping[str, float]:
