@@ -80,6 +80,20 @@ MARKS: Mapping[str, Mark] = {
     "cli.list_cpu_ms": _times_at_most(4),
     "up.ready_ms": _times_at_most(3),
     "tracing.overhead_ratio": _at_most(1.05),
+    "retrieval.stabletoolbench_811.recall_at_5_off": _at_least(0.82),
+    "retrieval.stabletoolbench_811.recall_at_5": _at_least(0.83),
+    "retrieval.stabletoolbench_811.recall_at_5_minilm": _at_least(0.84),
+    "retrieval.metatool_199.recall_at_5_off": _at_least(0.62),
+    "retrieval.metatool_199.recall_at_5": _at_least(0.75),
+    "retrieval.metatool_199.recall_at_5_minilm": _at_least(0.77),
+    "retrieval.query_ms_1600": _at_most(20),
+    "retrieval.query_ms_1600_off": _at_most(20),
+    "skills.clinc.recall_at_1_off": _at_least(0.71),
+    "skills.clinc.recall_at_1": _at_least(0.82),
+    "skills.clinc.recall_at_1_minilm": _at_least(0.9),
+    "skills.clinc.recall_at_5pct_false_off": _at_least(0.38),
+    "skills.clinc.recall_at_5pct_false": _at_least(0.65),
+    "skills.clinc.recall_at_5pct_false_minilm": _at_least(0.84),
 }
 
 
@@ -116,6 +130,7 @@ def write(figures: Sequence[Figure], file: Path) -> None:
 
 def show(figures: Sequence[Figure], console: Console) -> None:
     table = Table("figure", "value", "reference", "ratio", "mark", "which reference", box=None, pad_edge=False)
+    table.columns[0].no_wrap = True
     for column in table.columns[1:4]:
         column.justify = "right"
     for figure in figures:

@@ -17,6 +17,8 @@ from bench import (
     figures,
     many_servers,
     request,
+    retrieval,
+    skill_recall,
     streams,
     thread_growth,
     tracing_overhead,
@@ -48,6 +50,10 @@ PARTS = (
     Part(command_startup.NAMES, command_startup.measure),
     Part(many_servers.NAMES, many_servers.measure),
     Part(tracing_overhead.NAMES, tracing_overhead.measure),
+    Part(retrieval.NAMES, retrieval.measure),
+    Part(retrieval.MINILM_NAMES, retrieval.measure_minilm),
+    Part(skill_recall.NAMES, skill_recall.measure),
+    Part(skill_recall.MINILM_NAMES, skill_recall.measure_minilm),
 )
 
 
@@ -66,7 +72,7 @@ async def _measure(parts: Sequence[Part], folder: Path, console: Console) -> lis
 
 def main() -> None:
     console = Console()
-    console.width = max(console.width, 110)
+    console.width = max(console.width, 140)
     parts = chosen(sys.argv[1:])
     with tempfile.TemporaryDirectory(prefix="starling-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)

@@ -51,3 +51,17 @@ finish() { # environment fingerprint
 	echo "$2" >"$1/.finished"
 	rm -f "$1/.unfinished"
 }
+
+# Makes an environment of its own from a lock file, unless it was made from exactly this file.
+locked_environment() { # lock environment
+	[ -f "$1" ] || {
+		echo "There is no $1; there are: $(cd "$(dirname "$1")" && ls -- *.lock)" >&2
+		exit 1
+	}
+	wanted=$(fingerprint "$1" scripts/uv.lock)
+	if ! finished "$2" "$wanted"; then
+		echo "Making the environment $2 ..." >&2
+		fill "$2" "$1"
+		finish "$2" "$wanted"
+	fi
+}

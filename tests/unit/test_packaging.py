@@ -13,6 +13,7 @@ LOCKS = [
     ROOT / "requirements.lock",
     ROOT / "scripts/uv.lock",
     *sorted((ROOT / "examples/servers").glob("*.lock")),
+    *sorted((ROOT / "bench/environments").glob("*.lock")),
 ]
 
 

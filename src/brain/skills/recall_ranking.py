@@ -4,6 +4,7 @@ import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -55,12 +56,19 @@ def recall(text: str, vector: Vector | None, examples: Sequence[SkillExample]) -
     The best skill stands out if its similarity plus its distance to the next one reaches a cut. The others returned
     have at least half of the cut.
     """
-    skills = ranked(text, vector, examples)
-    calibration = _calibration(vector)
-    if certainty(skills, vector) < calibration.cut:
+    return fitting(ranked(text, vector, examples), vector)
+
+
+def fitting(skills: Sequence[RecalledSkill], vector: Vector | None) -> list[RecalledSkill]:
+    """Return those of ranked skills that `recall` returns; `vector` is that of the text that they were ranked by."""
+    cut = _calibration(vector).cut
+    if certainty(skills, vector) < cut:
         return []
-    fitting = [skill for skill in skills[:_MOST] if skill.similarity >= calibration.cut / 2]
-    return [RecalledSkill(skill.skill_id, round(skill.similarity, 4)) for skill in fitting]
+    return [
+        RecalledSkill(skill.skill_id, round(skill.similarity, 4))
+        for skill in skills[:_MOST]
+        if skill.similarity >= cut / 2
+    ]
 
 
 def ranked(text: str, vector: Vector | None, examples: Sequence[SkillExample]) -> list[RecalledSkill]:
@@ -83,8 +91,7 @@ def _calibration(vector: Vector | None) -> _Calibration:
 
 
 def _similarities(text: str, vector: Vector | None, examples: Sequence[SkillExample]) -> Mapping[str, float]:
-    counts = [FeatureCounts.of(_features(example.text)) for example in examples]
-    scores = SparseIndex(counts).similarities(FeatureCounts.of(_features(text)))
+    scores = SparseIndex([_counts(example.text) for example in examples]).similarities(_counts(text))
     if vector is not None:
         own = np.asarray(vector, dtype=np.float32)
         scores = scores + np.array([_cosine(own, example.vector) for example in examples], dtype=np.float32)
@@ -101,6 +108,11 @@ def _cosine(one: np.ndarray[tuple[int], np.dtype[np.float32]], other: array[floa
 def _mean_of_best(scores: list[float]) -> float:
     best = sorted(scores, reverse=True)[:_BEST_EXAMPLES]
     return sum(best) / len(best)
+
+
+@lru_cache(maxsize=4096)  # some 4 MB: examples of skills come again
+def _counts(text: str) -> FeatureCounts:
+    return FeatureCounts.of(_features(text))
 
 
 def _features(text: str) -> Iterator[str]:

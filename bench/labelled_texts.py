@@ -1,0 +1,83 @@
+"""Texts with what should be found for them: requests with their servers, utterances with their skills."""
+
+import json
+import lzma
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bench.line_process import HERE
+from brain.registry.cards import AgentCard, Roster
+from starling.core.tool_calls import Effect
+from starling.core.tools import ToolDefinition
+
+_DATA: Final = HERE / "data"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a user wrote, and the names of the agents that it needs."""
+
+    text: str
+    agents: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSet:
+    """Requests that the agents of `roster` can serve; further agents are distractors."""
+
+    name: str
+    roster: Roster
+    requests: Sequence[Request]
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """A text, and the skill that it is an example of; None where no skill fits."""
+
+    text: str
+    skill: str | None
+
+
+def stabletoolbench(servers: int) -> RequestSet:
+    """Return the first servers with the requests that they can serve; those beyond 811 are distractors of Toucan."""
+    return _request_set("stabletoolbench", servers)
+
+
+def metatool(servers: int) -> RequestSet:
+    """Return the 199 servers with all their requests; further servers are distractors of Toucan."""
+    return _request_set("metatool", servers)
+
+
+def clinc() -> tuple[Sequence[Utterance], Sequence[Utterance]]:
+    """Return the examples of skills, ten of each, and the utterances that are to recall them or nothing."""
+    rows = _rows("clinc_utterances")
+    stored, asked = ([row for row in rows if row["role"] == role] for role in ("stored", "probe"))
+    return [_utterance(row) for row in stored], [_utterance(row) for row in asked]
+
+
+def _request_set(name: str, servers: int) -> RequestSet:
+    listed = [*_rows(f"{name}_servers"), *_rows("toucan_servers")][:servers]
+    cards = {row["server"]: _card(row) for row in listed}
+    if len(cards) != servers:
+        raise ValueError(f"{name} has {len(cards)} servers with the distractors, not {servers}")
+    requests = [Request(row["query"], frozenset(row["servers"])) for row in _rows(f"{name}_requests")]
+    return RequestSet(f"{name}_{servers}", Roster(cards), [one for one in requests if one.agents <= cards.keys()])
+
+
+def _card(row: Mapping[str, Any]) -> AgentCard:
+    server = row["server"]
+    tools = tuple(
+        ToolDefinition(server, tool["name"], tool["description"], {"type": "object"}, None, Effect.READ, "")
+        for tool in row["tools"]
+    )
+    return AgentCard(server, "specialist", row["description"], server, tools)
+
+
+def _utterance(row: Mapping[str, Any]) -> Utterance:
+    return Utterance(row["query"], row["skill"])
+
+
+def _rows(name: str) -> list[dict[str, Any]]:
+    with lzma.open(_DATA / f"{name}.jsonl.xz", "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]

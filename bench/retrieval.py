@@ -1,0 +1,115 @@
+"""How many of the agents that a request needs are among the first ones found, and how long a search takes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from time import perf_counter
+from typing import Final
+
+from bench.embedders import minilm_embedder, static_embedder
+from bench.figures import Figure
+from bench.harness import BenchSetup
+from bench.labelled_texts import Request, RequestSet, metatool, stabletoolbench
+from brain.retrieval.agent_finder import AgentFinder
+from brain.retrieval.search import AgentRanker, AgentSearch
+from starling.core.clock import SystemClock
+from starling.core.embeddings import CachingEmbedder
+
+_DEPTHS: Final = (5, 12)  # the mark's, and the length of a shortlist
+_SETS: Final[Mapping[str, Callable[[], RequestSet]]] = {
+    "stabletoolbench_50": lambda: stabletoolbench(50),
+    "stabletoolbench_300": lambda: stabletoolbench(300),
+    "stabletoolbench_811": lambda: stabletoolbench(811),
+    "stabletoolbench_1600": lambda: stabletoolbench(1600),
+    "metatool_199": lambda: metatool(199),
+    "metatool_1065": lambda: metatool(1065),
+}
+_TIMED: Final = ("stabletoolbench_50", "stabletoolbench_300", "stabletoolbench_811", "stabletoolbench_1600")
+_MINILM_SETS: Final = ("stabletoolbench_811", "metatool_199")  # the distractors would take it six minutes
+
+
+def _names(sets: Sequence[str], suffix: str) -> tuple[str, ...]:
+    return tuple(f"retrieval.{name}.recall_at_{depth}{suffix}" for name in sets for depth in _DEPTHS)
+
+
+NAMES: Final = (
+    *_names(tuple(_SETS), ""),
+    *_names(tuple(_SETS), "_off"),
+    *(f"retrieval.query_ms_{name.rpartition('_')[2]}{suffix}" for name in _TIMED for suffix in ("", "_off")),
+)
+MINILM_NAMES: Final = _names(_MINILM_SETS, "_minilm")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What searching a set's agents for all its requests gave."""
+
+    recall: Mapping[int, float]
+    milliseconds: float  # of a search, median
+
+
+async def measure(setup: BenchSetup) -> list[Figure]:
+    """Measure all sets by words only and with the built-in vectors."""
+    figures = list[Figure]()
+    first: dict[str, Measured] = {}
+    for name, load in _SETS.items():
+        setup.say(f"Searches for agents, {name}")
+        requests = load()
+        off, static = await _measured(requests, None), await _measured(requests, static_embedder())
+        for depth in _DEPTHS:
+            chance = depth / len(requests.roster.cards)
+            figures += [
+                _recall(name, depth, "", static, off.recall[depth], "words only"),
+                _recall(name, depth, "_off", off, chance, f"{depth} agents picked at random"),
+            ]
+        if name in _TIMED:
+            servers = name.rpartition("_")[2]
+            for suffix, found in (("", static), ("_off", off)):
+                few = first.setdefault(suffix, found).milliseconds
+                figures.append(
+                    Figure(f"retrieval.query_ms_{servers}{suffix}", found.milliseconds, "ms", few, "among 50 servers")
+                )
+    return figures
+
+
+async def measure_minilm(setup: BenchSetup) -> list[Figure]:
+    """Measure the sets that have marks, with MiniLM."""
+    figures = list[Figure]()
+    async with minilm_embedder() as embedder:
+        for name in _MINILM_SETS:
+            setup.say(f"Searches for agents with MiniLM, {name}")
+            requests = _SETS[name]()
+            off, found = await _measured(requests, None), await _measured(requests, embedder)
+            figures += [_recall(name, k, "_minilm", found, off.recall[k], "words only") for k in _DEPTHS]
+    return figures
+
+
+def _recall(name: str, depth: int, suffix: str, found: Measured, reference: float, against: str) -> Figure:
+    return Figure(f"retrieval.{name}.recall_at_{depth}{suffix}", found.recall[depth], "", reference, against)
+
+
+async def _measured(requests: RequestSet, embedder: CachingEmbedder | None) -> Measured:
+    """Search for each request. The first search, which builds the index, is not timed. Raises RuntimeError."""
+    finder = AgentFinder(embedder, SystemClock())
+    search = AgentSearch("bench", requests.roster, requests.roster)
+    await _found(finder, search, requests.requests[0])
+    seconds, found = list[float](), list[list[str]]()
+    for request in requests.requests:
+        begun = perf_counter()
+        found.append(await _found(finder, search, request))
+        seconds.append(perf_counter() - begun)
+    shown = list(zip(requests.requests, found, strict=True))
+    recall = {depth: fmean(share_found(request.agents, names, depth) for request, names in shown) for depth in _DEPTHS}
+    return Measured(recall, median(seconds) * 1000)
+
+
+async def _found(ranker: AgentRanker, search: AgentSearch, request: Request) -> list[str]:
+    ranking = await ranker.rank(search, request.text, max(_DEPTHS))
+    if ranking.warning:
+        raise RuntimeError(ranking.warning)
+    return [agent.name for agent in ranking.agents]
+
+
+def share_found(needed: frozenset[str], found: Sequence[str], depth: int) -> float:
+    """Return the share of the needed agents among the first `depth` ones found."""
+    return len(needed & set(found[:depth])) / len(needed)

@@ -1,0 +1,49 @@
+"""The texts that retrieval is measured on, and how recall is computed from what was found."""
+
+import pytest
+
+from bench.labelled_texts import clinc, metatool, stabletoolbench
+from bench.retrieval import share_found
+from bench.skill_recall import Outcome, recall_at_false_reuse
+
+
+@pytest.mark.parametrize("servers", [50, 811, 1600])
+def test_requests_of_a_set_need_only_its_own_servers(servers: int) -> None:
+    found = stabletoolbench(servers)
+
+    assert len(found.roster.cards) == servers
+    assert found.requests
+    assert all(request.agents <= found.roster.cards.keys() for request in found.requests)
+
+
+def test_distractors_add_no_requests() -> None:
+    assert metatool(1065).requests == metatool(199).requests
+
+
+def test_more_servers_than_there_are_is_an_error() -> None:
+    with pytest.raises(ValueError, match="metatool has 1065 servers"):
+        metatool(1066)
+
+
+def test_each_skill_that_is_asked_for_has_ten_examples() -> None:
+    stored, asked = clinc()
+
+    counts = {skill: sum(one.skill == skill for one in stored) for skill in {one.skill for one in asked} - {None}}
+    assert set(counts.values()) == {10}
+
+
+@pytest.mark.parametrize(
+    ("depth", "share"),
+    [pytest.param(1, 0.5, id="one of two"), pytest.param(2, 0.5, id="a wrong one"), pytest.param(3, 1.0, id="both")],
+)
+def test_share_found_counts_the_needed_agents_among_the_first_ones(depth: int, share: float) -> None:
+    assert share_found(frozenset({"a", "b"}), ["a", "c", "b"], depth) == share
+
+
+def test_recall_at_false_reuse_takes_the_lowest_cut_that_is_false_rarely_enough() -> None:
+    others = [Outcome(False, False, certainty, False) for certainty in (0.1, 0.2, 0.3, 0.9)]
+    fitting = [Outcome(True, right, certainty, False) for right, certainty in ((True, 0.3), (True, 0.4), (False, 1.0))]
+
+    assert recall_at_false_reuse([*others, *fitting], 0.25) == pytest.approx(1 / 3)  # above 0.3
+    assert recall_at_false_reuse([*others, *fitting], 0.5) == pytest.approx(2 / 3)  # above 0.2
+    assert recall_at_false_reuse(fitting, 0.05) == pytest.approx(2 / 3)
