@@ -1,26 +1,67 @@
 """`starling ask` and `starling run tail` on a terminal: prompts, the tree of tasks, Ctrl-C."""
 
+import json
+import re
+import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
 from tests.support.command_line import STARLING, SYSTEM_HEALTH, CliWorkspace, Service, new_workspace, server_file
+from tests.support.effect_recorder import AGENT, EffectRecorder
+from tests.support.model_script import Answer, Rule, When
+from tests.support.platform import calls, decision, task, verdict
 from tests.support.terminal import Terminal
 
 QUESTION = "How full is this disk?"
-SERVERS = {"system_health": SYSTEM_HEALTH | {"x-starling": {"effect": "read", "approval": "always"}}}
+LARGE_USAGE = (250_000, 10)  # more than the tokens that a run has
+TASKS = {"costly": ("read_it", {"what": "it"}), "late": ("charge", {"what": "a", "stall": "before", "gate": "never"})}
+RULES = (
+    Rule(decision(reply="The second one is fine."), When(schema="supervisor_decision", contains="the second")),
+    Rule(
+        decision(question="Which disk?", options=["the first", "the second"]),
+        When(schema="supervisor_decision", contains="Is the disk fine?"),
+    ),
+    *(Rule(calls(call), When(contains=f'<task id="{name}">', tool="charge")) for name, call in TASKS.items()),
+    Rule(
+        replace(decision(task("costly", AGENT)), usage=LARGE_USAGE),
+        When(schema="supervisor_decision", contains="Read it at any price."),
+    ),
+    Rule(decision(task("late", AGENT)), When(schema="supervisor_decision", contains="Charge a.")),
+    *(Rule(verdict("APPROVED"), When(schema="verdict", contains=f'<task id="{name}"')) for name in TASKS),
+    *(Rule(Answer("It is done [1]."), When(contains=text)) for text in ("Read it at any price.", "Charge a.")),
+)
 
 
 @pytest.fixture(scope="module")
-def workspace() -> Generator[CliWorkspace]:
-    with new_workspace() as workspace:
+def model_url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """A model that follows RULES, and else answers as offline:rules."""
+    script = tmp_path_factory.mktemp("model") / "script.json"
+    script.write_text(json.dumps([{"answer": asdict(rule.answer), "when": asdict(rule.when)} for rule in RULES]))
+    command = [sys.executable, "-m", "tests.support.model_server", "--script", script, "--rules"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.terminate()
+
+
+@pytest.fixture(scope="module")
+def workspace(model_url: str) -> Generator[CliWorkspace]:
+    with new_workspace(STARLING_MODEL="openai:scripted", OPENAI_BASE_URL=model_url, OPENAI_API_KEY="none") as workspace:
         yield workspace
 
 
 @pytest.fixture(scope="module", autouse=True)
 def platform(workspace: CliWorkspace) -> Generator[Service]:
-    with workspace.running("up", "--port", "0", "--mcp-config", server_file(workspace, **SERVERS)) as service:
+    servers = {
+        "system_health": SYSTEM_HEALTH | {"x-starling": {"effect": "read", "approval": "always"}},
+        "effects": EffectRecorder(workspace.folder / "effects").as_server(timeout=1),
+    }
+    with workspace.running("up", "--port", "0", "--mcp-config", server_file(workspace, **servers)) as service:
         yield service
 
 
@@ -60,10 +101,11 @@ def test_ctrl_c_offers_to_cancel_the_run(workspace: CliWorkspace) -> None:
         terminal.until("or cancel it (c)? ")
         terminal.type("c\n")
         code = terminal.end()
+    ended = workspace.starling("run", "tail", "last")
 
     assert code == 130
-    assert "is cancelled: cancelled." in terminal.shown
-    assert workspace.json("run", "list")[0]["status"] == "cancelled"
+    assert re.search(r"Run \S+ (has ended: cancelled|is running; its worker will end it)\.", terminal.shown)
+    assert "Cancelled: " in ended.stdout
 
 
 def test_tail_prompts_where_ask_was_left(workspace: CliWorkspace) -> None:
@@ -80,6 +122,27 @@ def test_tail_prompts_where_ask_was_left(workspace: CliWorkspace) -> None:
 
     assert (left, code) == (130, 0)
     assert "The run continues: `starling run tail" in terminal.shown
+
+
+@pytest.mark.parametrize(
+    ("request_text", "prompt", "typed", "reply"),
+    [
+        ("Is the disk fine?", "Your answer (its number, or Enter to let the run assume one): ", "2", "The second one"),
+        ("Read it at any price.", "How many more tokens? [number/N] ", "1,000,000", "It is done [1]."),
+        ("Charge a.", "Was the call made? [done/not_done/give_up, Enter: decide later] ", "done", "It is done [1]."),
+    ],
+)
+def test_ask_prompts_for_an_answer_and_the_run_goes_on_with_it(
+    workspace: CliWorkspace, request_text: str, prompt: str, typed: str, reply: str
+) -> None:
+    with on_terminal(workspace, "ask", request_text) as terminal:
+        terminal.until(prompt)
+        terminal.type(f"{typed}\n")
+        code = terminal.end()
+
+    assert code == 0, terminal.shown
+    assert reply in terminal.shown
+    assert terminal.shown.count(prompt) == 1
 
 
 @pytest.mark.parametrize(("option", "code", "words"), [("--yes", 0, "Succeeded"), ("--no", 1, "Not answered")])

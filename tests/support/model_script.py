@@ -62,17 +62,24 @@ class Rule:
     when: When = When()
 
 
-class Script:
-    """Answers each request by the first rule that fits."""
+async def no_rule(_: Body) -> Answer:
+    """Answer with an error."""
+    return Answer(status=404, body='{"error": {"message": "no rule of the script fits this request"}}')
 
-    def __init__(self, *rules: Rule) -> None:
-        self._rules = rules
+
+class Script:
+    """Answers each request by the first rule that fits, or else as `otherwise` does."""
+
+    def __init__(self, *rules: Rule, otherwise: Responder = no_rule) -> None:
+        self._rules, self._otherwise = rules, otherwise
         self._fitted = [0] * len(rules)
 
     @classmethod
-    def read(cls, file: Path) -> Self:
+    def read(cls, file: Path, otherwise: Responder = no_rule) -> Self:
         rules: list[dict[str, Any]] = json.loads(file.read_text("utf-8"))
-        return cls(*(Rule(Answer(**rule["answer"]), When(**rule.get("when", {}))) for rule in rules))
+        return cls(
+            *(Rule(Answer(**rule["answer"]), When(**rule.get("when", {}))) for rule in rules), otherwise=otherwise
+        )
 
     async def __call__(self, body: Body) -> Answer:
         for index, rule in enumerate(self._rules):
@@ -81,7 +88,7 @@ class Script:
             self._fitted[index] += 1
             if rule.when.nth in (None, self._fitted[index]):
                 return rule.answer
-        return Answer(status=404, body='{"error": {"message": "no rule of the script fits this request"}}')
+        return await self._otherwise(body)
 
 
 def schema_name(body: Body) -> str:

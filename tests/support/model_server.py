@@ -3,7 +3,7 @@
 It speaks chat completions and responses; scripts see both kinds of requests as chat completions.
 
 In a test:        async with ModelServer(Script(Rule(Answer("hello")))) as server: ... server.url, server.requests
-As a process:     python -m tests.support.model_server --script file.json   (or --rules; prints its URL)
+As a process:     python -m tests.support.model_server --script file.json   (or --rules, or both; prints its URL)
 
 A script file is a list of rules: [{"when": {"schema": "verdict", "nth": 2}, "answer": {"status": 503}}, ...]
 with the fields of `When` and `Answer` in `model_script`. GET /requests gives what was asked, POST /release/<gate>
@@ -24,7 +24,7 @@ from aiohttp import web
 
 from starling.core.llm import Message, ModelRequest, ModelRole, ModelToolCall, ResponseSchema, ToolSpec
 from tests.support import http_server, responses_api
-from tests.support.model_script import Answer, Body, Responder, Script, completion, parts
+from tests.support.model_script import Answer, Body, Responder, Script, completion, no_rule, parts
 
 
 async def offline_rules(body: Body) -> Answer:
@@ -209,7 +209,8 @@ def _message(message: Body) -> Message:
 
 
 async def _serve(options: argparse.Namespace) -> None:
-    responder = Script.read(options.script) if options.script else offline_rules
+    otherwise = offline_rules if options.rules else no_rule
+    responder = Script.read(options.script, otherwise) if options.script else otherwise
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
@@ -220,9 +221,8 @@ async def _serve(options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Serve chat completions for tests.")
-    answers = parser.add_mutually_exclusive_group(required=True)
-    answers.add_argument("--script", type=Path, help="a JSON file with the rules")
-    answers.add_argument("--rules", action="store_true", help="answer everything as offline:rules does")
+    parser.add_argument("--script", type=Path, help="a JSON file with the rules")
+    parser.add_argument("--rules", action="store_true", help="answer what no rule fits as offline:rules does")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--latency-ms", type=float, default=0.0, help="before each answer")
     asyncio.run(_serve(parser.parse_args()))

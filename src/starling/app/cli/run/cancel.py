@@ -26,7 +26,12 @@ def cancel(
     status = RunStatus(source.cancel(run_id))
     if as_json:
         print_json({"run_id": run_id, "status": status.value})
-    elif status.terminal:
-        print_line(f"Run {run_id} has ended: {status.value}.")
     else:
-        print_line(f"Run {run_id} is {status.value}; its worker will end it.")
+        print_line(cancellation_text(run_id, status))
+
+
+def cancellation_text(run_id: str, status: RunStatus) -> str:
+    """Return what a cancellation came to, by the status that it returned."""
+    if status.terminal:
+        return f"Run {run_id} has ended: {status.value}."
+    return f"Run {run_id} is {status.value}; its worker will end it."

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from starling.app.cli.api_source import ApiSource
+from starling.app.cli.run.cancel import cancellation_text
 from starling.app.cli.run_source import RunSource, StreamedEvent
 from starling.app.cli.stop_signals import StoppedBySignal, finish_before_stop
 from starling.app.cli.terminal.interrupt_text import run_reference
@@ -20,6 +21,7 @@ from starling.app.cli.terminal.run_display import RunDisplay
 from starling.app.cli.terminal.task_tree import TaskTree
 from starling.core.errors import ConflictError, InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
+from starling.core.run_status import RunStatus
 
 
 @dataclass(slots=True)
@@ -140,6 +142,6 @@ def _leave(talk: Conversation, *, ask: bool) -> None:
     except EOFError:
         choice = ""
     if choice in ("c", "cancel"):
-        print_line(f"Run {talk.run_id} is cancelled: {talk.source.cancel(talk.run_id)}.")
+        print_line(cancellation_text(talk.run_id, RunStatus(talk.source.cancel(talk.run_id))))
     else:
         typer.echo(f"\nThe run continues: `starling run tail {run}` follows it.", err=True)
