@@ -16,6 +16,7 @@ from starling.core.embeddings import Vector
 _BEST_EXAMPLES: Final = 3  # of a skill, whose mean similarity counts
 _GRAMS: Final = (3, 4, 5)  # characters
 _MOST: Final = 3
+_SPARSE_WEIGHT: Final = 0.75  # of characters beside vectors; with 1, false reuse is as rare only at a lower recall
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class _Calibration:
     cut: float
 
 
-_WITH_VECTORS: Final = _Calibration(unrelated=0.35, cut=0.9)
+_WITH_VECTORS: Final = _Calibration(unrelated=0.35, cut=0.8)
 _WITHOUT_VECTORS: Final = _Calibration(unrelated=0.25, cut=0.4)
 
 
@@ -44,7 +45,7 @@ class SkillExample:
 
 @dataclass(frozen=True, slots=True)
 class RecalledSkill:
-    """A skill that fits: `similarity` is the mean of its best examples; 0 to 1, or to 2 with vectors."""
+    """A skill that fits: `similarity` is the mean of its best examples; 0 to 1, or to 1.75 with vectors."""
 
     skill_id: str
     similarity: float
@@ -94,7 +95,9 @@ def _similarities(text: str, vector: Vector | None, examples: Sequence[SkillExam
     scores = SparseIndex([_counts(example.text) for example in examples]).similarities(_counts(text))
     if vector is not None:
         own = np.asarray(vector, dtype=np.float32)
-        scores = scores + np.array([_cosine(own, example.vector) for example in examples], dtype=np.float32)
+        scores = _SPARSE_WEIGHT * scores + np.array(
+            [_cosine(own, example.vector) for example in examples], dtype=np.float32
+        )
     by_skill: dict[str, list[float]] = {}
     for example, score in zip(examples, scores, strict=True):
         by_skill.setdefault(example.skill_id, []).append(float(score))
