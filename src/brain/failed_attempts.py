@@ -14,7 +14,7 @@ from starling.core.runs import Step
 
 @dataclass(slots=True)
 class FailedAttempts:
-    """Observes one model call. `count` is how many of its attempts failed, `announced` what the user was told."""
+    """Observes one model call. `count` is the number of failed attempts, `announced` the warnings that the user got."""
 
     path: str
     role: ModelRole
@@ -24,7 +24,7 @@ class FailedAttempts:
     announced: list[str] = field(default_factory=list[str])
 
     def add(self, attempt: FailedAttempt) -> None:
-        """Count and record an attempt, and tell the user at once what the next one waits for."""
+        """Count and record an attempt, and warn the user at once if the next one has to wait."""
         self.count += 1
         self.meter.model_calls += 1
         self.recorder.step(

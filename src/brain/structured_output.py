@@ -24,7 +24,7 @@ def _nothing_wrong(document: BaseModel) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class RefusedOutput:
-    """What is said of an answer that can't be used: to the user, and to the model that is to correct it."""
+    """The report about an unusable answer: for the user, and for the model that is to correct it."""
 
     excerpt: str  # at most 300 characters of what the model wrote
     expected: str
@@ -91,7 +91,7 @@ def _warn(model: JournaledModel, answer: ModelAnswer, refused: RefusedOutput) ->
 
 
 def _read[D: BaseModel](answer: ModelAnswer, document: type[D], check: Check[D]) -> tuple[D | None, RefusedOutput]:
-    """Return the document, None if it can't be read, and what is to be said of the answer; no errors if it is fine."""
+    """Return the document, None if it can't be read, and the report about the answer, without errors if it is valid."""
     if answer.fault:
         read, errors = None, [answer.fault]
     else:
@@ -109,6 +109,6 @@ def excerpt(text: str) -> str:
 
 
 def expectation(document: type[BaseModel]) -> str:
-    """Return in words what an answer has to be: as the document says itself, or by its members."""
+    """Describe the required answer in words: by the docstring of the document, or by its members."""
     own = getattr(document, "EXPECTED", "")
     return own or f"one JSON object with {', '.join(document.model_fields)}"

@@ -57,7 +57,7 @@ class ServerOptions(BaseModel):
     @classmethod
     def _another_tool_reconciles(cls, tools: dict[str, ToolOptions]) -> dict[str, ToolOptions]:
         if itself := [name for name, options in tools.items() if options.reconcile == name]:
-            raise ValueError(f"{itself[0]} can't say itself whether it was called: reconcile names another tool")
+            raise ValueError(f"{itself[0]} can't reconcile itself: `reconcile` has to name another tool")
         return tools
 
     @property

@@ -26,7 +26,7 @@ _REMEDY = "Report it to the server's author, or take the server out of the confi
 class Listed:
     """A server's description of itself, and its usable tools: name to whole definition.
 
-    `left_out` says which tools aren't usable and why.
+    `left_out` names the unusable tools with the reasons.
     """
 
     description: str
@@ -40,7 +40,7 @@ class Listed:
             found.append((f"Left out: {'; '.join(self.left_out)}.", "Report it to the server's author."))
         if misnamed := sorted(options.named_tools - self.tools.keys()):
             said = f"Its configuration names tools that it doesn't have: {', '.join(misnamed)}."
-            found.append((said, "Correct them under `x-starling`: what is said of them holds for no tool."))
+            found.append((said, "Correct the names under `x-starling`: their settings apply to no tool."))
         return found
 
 

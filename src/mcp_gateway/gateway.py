@@ -123,9 +123,9 @@ async def open_gateway(
     artifacts: ArtifactStore = DISABLED_ARTIFACT_STORE,
     approval: ApprovalPolicy = "never",
 ) -> AsyncGenerator[Gateway]:
-    """Yield a gateway that knows what the database knows; at the end no session and no process is left.
+    """Yield a gateway with the servers of the database; at the end it closes all sessions and processes.
 
-    `environment` is what `${VAR}` in configurations refers to; `halts` says what is called no more; what is too long
+    `environment` is what `${VAR}` in configurations refers to; `halts` lists what is switched off; what is too long
     goes to `artifacts`; `approval` is the policy of servers without one.
     """
     directory = Directory()

@@ -85,16 +85,16 @@ def faults(validator: Validator, value: Json, root: str) -> list[str]:
         found = sorted(validator.iter_errors(value), key=lambda error: len(error.absolute_path))
     except (Unresolvable, RecursionError):
         return ["the tool's schema refers to something that can't be resolved"]
-    return [_told(error, root) for error in found[:_SHOWN]]
+    return [_fault(error, root) for error in found[:_SHOWN]]
 
 
-def _told(error: ValidationError, root: str) -> str:
+def _fault(error: ValidationError, root: str) -> str:
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
     return f"{root}{''.join(parts)}: {_line(error)}{_expected(error)}"
 
 
 def _expected(error: ValidationError) -> str:
-    """Return what the schema says about what is missing or wrong."""
+    """Return the schema's type and description of the missing or wrong value."""
     schema: Any = error.schema
     if not isinstance(schema, dict):
         return ""

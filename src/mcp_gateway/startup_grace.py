@@ -10,7 +10,7 @@ async def wait_for_most[T](
     """Wait until all tasks are done, or no good answer has come for `grace` seconds, or for as long as the start took.
 
     The longer of the two counts: a slow machine delays working servers too. Without any good answer the wait goes on,
-    unless `others` says that there are servers to work with already.
+    unless `others` is set: then other servers are usable already.
     """
     loop = asyncio.get_running_loop()
     begun = loop.time()

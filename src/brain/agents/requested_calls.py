@@ -27,8 +27,8 @@ _TASK_TEXT = (
 class RequestedCall:
     """A call as the model asked for it. `call` is None where it isn't one of a server's tool.
 
-    Then `fault` says why it can't be made; without a fault it reads an artifact. `repeats` is the index of an equal
-    call of the same answer, which is made in place of this one.
+    Then `fault` is the reason why it can't be made; without a fault it reads an artifact. `repeats` is the index of an
+    equal call of the same answer, which is made in place of this one.
     """
 
     asked: ModelToolCall

@@ -16,7 +16,7 @@ from starling.core.tools import ToolOutcome
 class ToolUse:
     """A finished tool call and its outcome. `name` is the full name, or the one that the model made up.
 
-    `repeated`: an earlier one of the same answer says the same, so the result of the attempt leaves this one out.
+    `repeated`: equal to an earlier one of the same answer, so the result of the attempt omits it.
     """
 
     name: str
@@ -33,7 +33,7 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class AttemptOutput:
-    """The result of one attempt; with `unable` the agent says itself that it can't do the task."""
+    """The result of one attempt; `unable`: the agent itself reported that it can't do the task."""
 
     output: str
     uses: tuple[ToolUse, ...] = ()

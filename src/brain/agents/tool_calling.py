@@ -78,7 +78,7 @@ class ToolCallBatch:
 
         Returns what became of each that was asked for. One that repeats another of the answer gets the result of that.
         Raises what `use` raises, SuspendedError once all have gone as far as they can, and OutcomeUnknownError where
-        a call was given up while nobody knows whether it was done.
+        a call was given up while its outcome was unknown.
         """
         own = [item.index for item in self.requested if item.repeats is None]
         made = dict(zip(own, await run_concurrently(map(self.use, own)), strict=True))

@@ -162,7 +162,7 @@ class Ledger(CallRecord):
             await self._writer.flush()
 
     async def settle(self, call: ToolCall, outcome: ToolOutcome, find: Find) -> ToolOutcome:
-        """See CallRecord. A call in doubt whose tool or person says `not done` has failed: its agent decides."""
+        """See CallRecord. A call in doubt that a tool or a person found not done has failed: its agent decides."""
         row = self._rows[_place(call)]
         if row.state not in UNCERTAIN:  # else an earlier process observed it
             row = self._observe(row, outcome)
@@ -195,7 +195,7 @@ class Ledger(CallRecord):
         return self._settle(self._observe(row, outcome), outcome)
 
     async def _finding(self, call: ToolCall, row: LedgerRow, find: Find) -> Finding | None:
-        """Return what a tool says of an uncertain call, or a person where the run has to wait for one.
+        """Return the finding of a tool about an uncertain call, or of a person where the run has to wait for one.
 
         Raises SuspendedError until a person has answered. A tool is asked once for each time that the call left.
         """
@@ -331,7 +331,7 @@ def _refusal(row: LedgerRow, earlier: LedgerRow) -> ToolOutcome:
     known = (
         f"{earlier.settled_by} says that it was done"
         if earlier.state is CallState.SUCCEEDED
-        else "it may have been done, and nobody has said that it was not"
+        else "it may have been done, and no tool or person has found that it was not"
     )
     text = (
         f"{row.tool} was called with the same arguments before in this run (call {earlier.call_id}): {known}."
@@ -348,6 +348,6 @@ def _interrupt(call: ToolCall, row: LedgerRow) -> InterruptRequest:
         f" {_stored(row).text} Say `done`, with its result if you know it; `not_done`, and it is called with the same"
         " key; or `give_up`, and the task fails."
     )
-    reason = f"Nobody knows whether {call.tool.full_name} was done."
+    reason = f"It is unknown whether {call.tool.full_name} was done."
     key = f"in_doubt/{row.key}/{row.fence}"
     return InterruptRequest("in_doubt", key, call.path, reason, message, RESOLUTION, exact_call(call))

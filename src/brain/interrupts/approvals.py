@@ -70,4 +70,4 @@ def _refusal_text(outcome: InterruptOutcome, call: ToolCall) -> str:
         case "cancelled":
             return f"The call of {name} was not approved: the question was withdrawn."
         case "expired":
-            return f"The call of {name} was not approved: nobody answered in time."
+            return f"The call of {name} was not approved: there was no answer in time."

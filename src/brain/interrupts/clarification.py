@@ -46,7 +46,7 @@ def clarification_request(decision: OpenDecision, path: str, *, answer_chars: in
 
 
 def clarification_update(state: GraphState, decision: OpenDecision, answer: InterruptOutcome) -> Update:
-    """Return the update that carries a question and its answer, or an assumption where nobody answered."""
+    """Return the update that carries a question and its answer, or an assumption if it expired."""
     routing, question = state["routing"], question_in(decision)
     text = str(answer.payload["answer"]).strip() if answer.state == "resolved" else ""
     record = ClarificationRecord(

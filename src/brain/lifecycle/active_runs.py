@@ -34,7 +34,7 @@ class ActiveRun:
                     yield
                 finally:
                     self._limit = None
-        except (TimeoutError, SuspendedError):  # nobody waits for an answer to a cancelled run
+        except (TimeoutError, SuspendedError):  # a cancelled run needs no answer
             if self.cancelled:
                 raise RunCancelledError("The run was cancelled.") from None
             raise

@@ -119,9 +119,9 @@ def decision_errors(decision: Decision, planning: PlanningContext) -> list[str]:
 
 
 def is_empty(decision: Decision) -> bool:
-    """Whether a decision says nothing: no task, no reply, no question and no part that can't be served."""
-    says = decision.selected_agents or decision.reply.strip() or decision.unserved
-    return not says and not (isinstance(decision, OpenDecision) and decision.question.strip())
+    """Whether a decision is empty: no task, no reply, no question and no unserved part."""
+    content = decision.selected_agents or decision.reply.strip() or decision.unserved
+    return not content and not (isinstance(decision, OpenDecision) and decision.question.strip())
 
 
 def degraded_parts(state: GraphState, unreached: str = UNREACHED) -> list[DegradedPart]:

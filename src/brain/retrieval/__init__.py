@@ -1,1 +1,1 @@
-"""Finding agents, tools and skills by what a request says: sparse and dense similarity, combined."""
+"""Finding agents, tools and skills by the text of a request: sparse and dense similarity, combined."""

@@ -1,1 +1,1 @@
-"""Skills: tasks that were solved and approved, recalled by what a later task says."""
+"""Skills: tasks that were solved and approved, recalled by the text of a later task."""

@@ -83,7 +83,7 @@ class Dispatch:
 
 
 def _meta(call: ToolCall) -> dict[str, str]:
-    """Return what is sent beside the arguments: by the key the server can tell a repetition from another call."""
+    """Return what is sent beside the arguments: the key by which the server recognizes a repetition."""
     return (
         {IDEMPOTENCY_KEY: call.idempotency_key} if call.idempotency_key and call.tool.effect is not Effect.READ else {}
     )

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """All that a result says, in one text that begins like the result's; or only its structured content."""
+    """The whole content of a result as one text that begins like the result's; or only its structured content."""
 
     text: str
     media_type: MediaType = "text/plain"
@@ -31,7 +31,7 @@ class _Whole:
 class SizeLimit:
     """Bounds text and structured content to `characters` each, and keeps the whole of what was longer as an artifact.
 
-    Structured content isn't cut but left out. A whole that can't be kept is lost, and the result says so.
+    Structured content isn't cut but left out. If the whole can't be stored, the result notes that it is lost.
     """
 
     characters: int
@@ -54,7 +54,7 @@ class SizeLimit:
         return replace(bounded, text=text, truncated=True, artifact=artifact, characters=len(whole.text))
 
     def _whole(self, text: str, data: JsonObject | None, left_out: str) -> _Whole | None:
-        """Return what is to be kept, None where the text fits and says all that is left out."""
+        """Return what is to be stored; None if the text fits and repeats all structured content."""
         media_type = None if data is None else _said_by(text, data)
         if media_type is not None or not left_out:
             return _Whole(text, media_type or "text/plain") if len(text) > self.characters else None
@@ -87,7 +87,7 @@ def _where(kept: str | NotStored, offset: int) -> str:
 
 
 def _said_by(text: str, data: JsonObject) -> MediaType | None:
-    """Return what a text is that says all of the structured content over again, as servers like to; else None."""
+    """Return the text if it repeats all of the structured content, as many servers do; else None."""
     if list(data.values()) == [text]:
         return "text/plain"
     try:

@@ -29,6 +29,6 @@ def not_sent(code: str, text: str) -> ToolOutcome:
 
 
 def failed(call: ToolCall, observation: Observation, code: str, text: str) -> ToolOutcome:
-    """Return the outcome of a call that was made and has no usable result; its text says what is uncertain."""
+    """Return the outcome of a call that was made and has no usable result; its text states what is uncertain."""
     note = _NOTES.get(state_after_answer(observation, call.tool.effect), "")
     return ToolOutcome(observation, f"{text}{note}", code=code)

@@ -1,4 +1,4 @@
-"""An MCP server that tells how this machine is doing. Run it with `python -m mcp_gateway.servers.system_health`.
+"""An MCP server with measurements of this machine. Run it with `python -m mcp_gateway.servers.system_health`.
 
 It only reads. It is made with the SDK's own FastMCP, which starts in half the time of the fastmcp package.
 """

@@ -159,7 +159,7 @@ class Clarification(Interrupt):
 
 
 class ApprovalRequired(Interrupt):
-    """A call needs somebody's approval; it is made with exactly these arguments, or not at all."""
+    """A call needs the approval of a person; it is made with exactly these arguments, or not at all."""
 
     type: Literal["approval_required"] = "approval_required"
     call: ExactCall
@@ -172,7 +172,7 @@ class BudgetRequired(Interrupt):
 
 
 class InDoubt(Interrupt):
-    """Nobody knows whether a call was done; somebody has to say."""
+    """It is unknown whether a call was done; a person has to decide."""
 
     type: Literal["in_doubt"] = "in_doubt"
     call: ExactCall

@@ -78,7 +78,7 @@ class PromptVersion:
 class FailedAttempt:
     """A request that an endpoint failed or refused while its call may still be answered by a further attempt.
 
-    `code` and `reason` are those of its error. `warning` is set if the user is to be told at once, before a wait.
+    `code` and `reason` are those of its error. `warning` is set if the user is to be warned at once, before a wait.
     """
 
     model: str

@@ -57,9 +57,9 @@ class Observation(StrEnum):
     CONNECTION_LOST = "connection_lost"
     INTERRUPTED = "interrupted"  # the process that waited for the answer ended
     PLATFORM_ERROR = "platform_error"  # a fault of Starling's own, at whatever point
-    FOUND_DONE = "found_done"  # a reconcile tool or a person said so
+    FOUND_DONE = "found_done"  # by a reconcile tool or a person
     FOUND_NOT_DONE = "found_not_done"  # likewise; from here on the call counts as never sent
-    GIVEN_UP = "given_up"  # a person gave the call up, or nobody answered in time
+    GIVEN_UP = "given_up"  # a person gave the call up, or there was no answer in time
 
 
 class InvalidTransitionError(StarlingError):
@@ -151,7 +151,7 @@ def after_restart(effect: Effect) -> Observation:
 
 
 def needs_a_person(state: CallState, effect: Effect) -> bool:
-    """Whether the run waits until a tool or a person has said what became of the call."""
+    """Whether the run waits until a tool or a person has found whether the call was done."""
     return state is CallState.IN_DOUBT and effect is Effect.UNSAFE
 
 
@@ -159,7 +159,7 @@ def refuses_repeat(state: CallState, effect: Effect, *, found: bool, same_key: b
     """Whether a call in this state keeps its run from making another one of the same tool with the same arguments.
 
     `found`: a tool or a person, not the call's own answer, decided the state. `same_key`: the other call would carry
-    the same idempotency key, so that its server can tell the repetition.
+    the same idempotency key, so that its server can recognize the repetition.
     """
     match state:
         case CallState.UNUSABLE:

@@ -47,7 +47,7 @@ class ServerListing:
 class ToolCall:
     """One call: who makes it (`run_id`, `path` of the task), of what, with which arguments, under which grant.
 
-    `position` and `index` say which call of which answer of the task it is. `key` tells the call from every other one
+    `position` and `index` say which call of which answer of the task it is. `key` identifies the call among all calls
     and is the same each time that its run is resumed. `idempotency_key` is what the server is sent: repeats of an
     idempotent call of the same task share it.
     """
@@ -130,7 +130,7 @@ class Finding:
 
 
 type Find = Callable[[], Awaitable[Finding | None]]
-"""Asks the call's server whether the call was done; None where no tool of it can tell."""
+"""Asks the call's server whether the call was done; None if no tool of it can answer that."""
 
 
 class CallRecord(Protocol):
@@ -139,7 +139,7 @@ class CallRecord(Protocol):
     async def approve(self, call: ToolCall, reason: str) -> ToolOutcome | None:
         """Return None where a person approved exactly this call, else the outcome that says that it isn't made.
 
-        Raises SuspendedError while nobody has answered.
+        Raises SuspendedError while there is no answer.
         """
         ...
 
@@ -147,7 +147,7 @@ class CallRecord(Protocol):
         """Make durable that the call leaves now and return None, or return the outcome of a call that must not leave.
 
         That is one that has an outcome already, or that repeats a call which may have been done. Raises SuspendedError
-        where a person has to say what became of it, LeaseLostError, DatabaseUnavailableError: then it must not be made.
+        where a person has to decide whether it was done, LeaseLostError, DatabaseUnavailableError: then it isn't made.
         """
         ...
 
@@ -161,7 +161,7 @@ class CallRecord(Protocol):
     async def settle(self, call: ToolCall, outcome: ToolOutcome, find: Find) -> ToolOutcome:
         """Record what was observed of the call, with the next flush, and return the outcome that the run goes on with.
 
-        Its result isn't used before that flush. Raises SuspendedError where a person has to say what became of it.
+        Its result isn't used before that flush. Raises SuspendedError where a person has to decide whether it was done.
         """
         ...
 

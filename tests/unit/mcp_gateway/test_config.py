@@ -106,7 +106,7 @@ def test_effects_come_from_the_admin_and_default_to_unsafe() -> None:
         ),
         (
             document(a={"command": "x", "x-starling": {"tools": {"t": {"reconcile": "t"}}}}),
-            "t can't say itself whether it was called",
+            "t can't reconcile itself",
         ),
         ("[" * 100_000, "can't be read: maximum recursion depth"),
         (f'{{"mcpServers": {"9" * 5_000}}}', "can't be read: Exceeds the limit"),

@@ -63,7 +63,7 @@ def prune(
     else:
         print_line(f"Nothing to remove. {_why_nothing(forgotten)}")
     if forgotten.unsettled:
-        print_line(f"{forgotten.unsettled} calls stay: nobody knows yet whether they were made.")
+        print_line(f"{forgotten.unsettled} calls are kept: it is not known yet whether they were made.")
 
 
 async def _prune(settings: Settings, which: Selection, *, dry_run: bool) -> RetentionReport:

@@ -26,8 +26,8 @@ def _finding(name: str, options: ServerOptions, answer: Listed | ServerUnavailab
         return problem(subject, answer)
     said = f"It lists {len(answer.tools)} tools."
     if faults := answer.faults(options):
-        told, remedies = (" ".join(texts) for texts in zip(*faults, strict=True))
-        return Finding(subject, "warning", f"{said} {told}", remedies)
+        problems, remedies = (" ".join(texts) for texts in zip(*faults, strict=True))
+        return Finding(subject, "warning", f"{said} {problems}", remedies)
     return ok(subject, said)
 
 

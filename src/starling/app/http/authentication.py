@@ -100,7 +100,7 @@ class AuthenticationMiddleware:
 
 
 class _Answer:
-    """A response that may have to be cut short."""
+    """A response that may have to be ended early."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -112,7 +112,7 @@ class _Answer:
         await self._send(message)
 
     async def break_off(self, scope: Connection, receive: Receive, error: StarlingError) -> None:
-        """Answer with the error, or close a response that has begun; give up on a reader that takes nothing."""
+        """Answer with the error, or close a response that has begun; disconnect a client that reads nothing."""
         if not self._begun:
             await problem_of(error)(scope, receive, self._send)
         elif not self._ended:

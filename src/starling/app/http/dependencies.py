@@ -40,7 +40,7 @@ type IdempotencyKey = Annotated[
         min_length=1,
         max_length=255,
         pattern=r"^[ -~]+$",
-        description="Yours, printable ASCII. The same request with the same key leads to the same run, however often.",
+        description="Any printable ASCII. Repeating the request with the same key returns the same run.",
         examples=["order-4711"],
     ),
 ]

@@ -62,7 +62,7 @@ class _Request:
         self._scope, self._receive, self._send = scope, receive, send
 
     async def send(self, message: Message) -> None:
-        """Pass a message of the application's on; after `cut_off` nothing is sent any more."""
+        """Forward a message of the application; send nothing after `cut_off`."""
         if self.cut:
             return
         self.begun = True

@@ -34,7 +34,7 @@ def describe_problems(app: FastAPI) -> None:
     def openapi() -> dict[str, Any]:
         schema = described()
         for operation in _operations(schema):
-            if "security" not in operation:  # nobody needs a scope; who shows a key may still show a bad one
+            if "security" not in operation:  # open paths need no scope, but a wrong key is refused there too
                 operation["responses"].pop("403", None)
         for status, response in _responses(schema):
             if not status.startswith(("2", "3")):

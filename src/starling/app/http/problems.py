@@ -96,7 +96,7 @@ async def _ours(_: Request, error: Exception) -> JSONResponse:
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    if isinstance(error.body, bytes):  # FastAPI reads JSON only where the header says so
+    if isinstance(error.body, bytes):  # FastAPI parses JSON only if the content type is JSON
         return _unread(
             f"was sent as {request.headers.get('content-type') or 'an unnamed content type'}", "content_type"
         )
@@ -128,7 +128,7 @@ async def _plain(request: Request, error: Exception) -> JSONResponse:
 
 
 def _methods(request: Request) -> set[str]:
-    """Return what the path can be asked with. Each route knows only its own methods, so all are looked at."""
+    """Return the methods that the path supports. Each route knows only its own, so all routes are compared."""
     path = request.url.path
     routes = [route for route in iter_route_contexts(request.app.routes) if route.path and route.methods]
     return {

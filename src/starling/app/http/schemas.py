@@ -61,9 +61,9 @@ class RunRequest(BaseModel):
     )
 
     input: Annotated[str, Field(min_length=1, description="The request, in plain words.")]
-    thread_id: Annotated[Name, Field(description="The conversation; yours to choose, unique for your tenant.")]
+    thread_id: Annotated[Name, Field(description="The conversation: any name, unique within your tenant.")]
     correlation_id: Annotated[
-        Name | None, Field(description="Comes back in `run_started`, the result, logs and traces.")
+        Name | None, Field(description="Repeated in `run_started`, the result, logs and traces.")
     ] = None
     config: RunConfig = RunConfig()
     multitask_strategy: Annotated[
@@ -82,7 +82,7 @@ class RunRequest(BaseModel):
 
 
 class Reply(BaseModel):
-    """An answer to an interrupt; `payload` has to fit its `responseSchema`, and counts for nothing where cancelled."""
+    """An answer to an interrupt; `payload` has to fit its `responseSchema`, and is ignored with status `cancelled`."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -110,7 +110,7 @@ type Replies = Annotated[list[InterruptReply], Field(min_length=1, max_length=10
 
 
 class OpenInterrupt(BaseModel):
-    """What a run asks: `call` is the exact tool call that it is about, if any."""
+    """An open interrupt of a run; `call` is the exact tool call that it is about, if any."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
@@ -126,7 +126,7 @@ class OpenInterrupt(BaseModel):
 
     @classmethod
     def of(cls, found: StoredInterrupt) -> Self:
-        """Return an interrupt as it is sent."""
+        """Return the response body of an interrupt."""
         return cls(
             id=found.id,
             run_id=found.run_id,
@@ -141,7 +141,7 @@ class OpenInterrupt(BaseModel):
 
 
 class RunWaits(BaseModel):
-    """Where a run stands, and what it still waits for."""
+    """The status of a run, and its open interrupts."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"run_id": _RUN, "status": "queued", "interrupts": [EXAMPLE]}]}
@@ -153,5 +153,5 @@ class RunWaits(BaseModel):
 
     @classmethod
     def at(cls, run_id: str, status: RunStatus, waiting: Sequence[StoredInterrupt]) -> Self:
-        """Return a run as it is told of."""
+        """Return the response body of a waiting run."""
         return cls(run_id=run_id, status=status, interrupts=[OpenInterrupt.of(found) for found in waiting])

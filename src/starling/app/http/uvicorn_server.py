@@ -40,7 +40,7 @@ class _Server(uvicorn.Server):
 
 
 def bind(host: str, port: int, *, write_seconds: float = 30.0) -> socket.socket:
-    """Return a socket that listens; a peer that takes nothing of what is sent for `write_seconds` is cut off.
+    """Return a socket that listens; a peer that reads nothing for `write_seconds` is disconnected.
 
     Raises ConfigurationError where the port is taken or the host isn't ours.
     """

@@ -1,4 +1,4 @@
-"""Background tasks that live as long as a context."""
+"""Background tasks that run as long as a context is open."""
 
 import asyncio
 import logging

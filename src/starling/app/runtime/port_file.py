@@ -97,7 +97,7 @@ def _written(file: Path, platform: RunningPlatform) -> int:
 
 
 def _read(file: Path) -> tuple[float, RunningPlatform] | None:
-    """Return when the file was written and what it says; remove it and return None if it is out of date."""
+    """Return when the file was written and its content; remove it and return None if it is out of date."""
     try:
         with file.open("rb") as opened:
             try:

@@ -11,9 +11,9 @@ DEFAULT = Path("starling.yaml")
 
 
 def read_settings_file(file: Path | None) -> dict[str, Any]:
-    """Return what `file` says; without one, what `starling.yaml` in this folder says if it exists.
+    """Return the content of `file`; without one, that of `starling.yaml` in this folder if it exists.
 
-    Raises ConfigurationError that says where it is wrong.
+    Raises ConfigurationError with the place of the fault.
     """
     if file is None and not DEFAULT.is_file():
         return {}

@@ -33,7 +33,7 @@ class ChatModel(Protocol):
 
 
 def report_failed_attempt(request: ModelRequest, error: ModelError, warning: str = "") -> None:
-    """Tell the caller of `request` that an attempt failed; `warning` is for the user, at once."""
+    """Report a failed attempt to the caller of `request`; `warning` is for the user, at once."""
     if request.on_failed_attempt is not None:
         request.on_failed_attempt(FailedAttempt(error.model, error.code, error.reason, warning))
 

@@ -147,7 +147,7 @@ class FallbackChain:
 
 
 def _announced_wait(error: ModelError, seconds: float) -> str:
-    """Return what the user is told before a wait that the endpoint asked for; empty for any other wait."""
+    """Return the warning for the user before a wait that the endpoint asked for; empty for any other wait."""
     if not isinstance(error, LLMServerError) or error.retry_after is None:
         return ""
     state = "is rate limited" if error.status == 429 else f"answered {error.status}"

@@ -73,7 +73,7 @@ def confirmed(name: str, proposed: Sequence[EffectSuggestion], *, yes: bool, qui
     if not useful or yes:
         return useful
     if not quiet:
-        write(diagnostics(), f"{name} says of its own tools (other tools stay `unsafe`):\n")
+        write(diagnostics(), f"{name} describes its own tools as follows (other tools stay `unsafe`):\n")
         write_table(
             diagnostics(), ("TOOL", "EFFECT", "ANNOTATIONS"), [(i.tool, i.effect.value, i.reason) for i in useful]
         )

@@ -44,7 +44,7 @@ def interrupt_lines(event: str, data: Mapping[str, Any], run: str) -> Iterator[s
 
 def behind_line(run_id: str, status: str) -> str:
     """Return the line that says which run a queued run waits for."""
-    look = f" `starling run show {run_id}` tells for what." if status == "waiting" else ""
+    look = f" `starling run show {run_id}` shows what it waits for." if status == "waiting" else ""
     return f"Behind {run_id}, which is {status}: this run begins once that has ended.{look}"
 
 

@@ -16,7 +16,7 @@ type State = Literal["works", "emulated", "missing", "untried"]
 
 
 class AbilityMissingError(Exception):
-    """The answer does not show the ability; the text says what was seen."""
+    """The answer does not show the ability; the text is the observation."""
 
 
 @dataclass(frozen=True, slots=True)

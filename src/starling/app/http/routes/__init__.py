@@ -1,1 +1,1 @@
-"""Routes, one noun a module; they don't know each other."""
+"""Routes, one noun per module; they don't import each other."""

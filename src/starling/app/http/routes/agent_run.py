@@ -1,4 +1,4 @@
-"""Asking: as a stream, or for the whole result."""
+"""Run a request: stream its events, or wait for the whole result."""
 
 from typing import Any
 
@@ -69,7 +69,7 @@ class ProcessResult(BaseModel):
     responses={
         200: {
             "model": AnyEvent,
-            "description": "The run's events, up to `done`; those that follow, where the message was its answer.",
+            "description": "The run's events up to `done`; if the message answered a waiting run, the further ones.",
             "headers": {RUN_ID: {"description": "The run's id.", "schema": {"type": "string"}}},
         }
     },
@@ -77,7 +77,7 @@ class ProcessResult(BaseModel):
 async def run(
     request: RunRequest, services: FromServices, caller: Caller, idempotency_key: IdempotencyKey = None
 ) -> EventStream:
-    """Accept a run and stream its events. Going away doesn't stop the run: read on at `/v1/runs/{id}/events`."""
+    """Accept a run and stream its events. It continues if the client disconnects: see `/v1/runs/{id}/events`."""
     accepted = await services.acceptance.accept(caller, request.request(), idempotency_key)
     stream = EventStream(accepted.events, services.acceptance.limits)
     stream.headers[RUN_ID] = accepted.key.id
@@ -88,14 +88,14 @@ async def run(
     "/process",
     response_model=ProcessResult,
     summary="Run and return the whole result",
-    responses={202: {"model": RunWaits, "description": "The run waits for somebody: `/resume` answers it."}},
+    responses={202: {"model": RunWaits, "description": "The run waits for an answer: send it to `/resume`."}},
 )
 async def process(
     request: ProcessRequest, services: FromServices, caller: Caller, idempotency_key: IdempotencyKey = None
 ) -> ProcessResult | JSONResponse:
-    """Accept a run, wait for its end and return everything that it came to. Going away doesn't stop the run.
+    """Accept a run, wait for its end and return its whole result. It continues if the client disconnects.
 
-    A run that has to wait for an answer isn't waited for: the answer is 202 then, with what it asks.
+    If the run needs an answer, the response is 202 with its open interrupts.
     """
     accepted = await services.acceptance.accept(caller, request.request(), idempotency_key)
     key = accepted.key

@@ -1,4 +1,4 @@
-"""Agents: all that runs can use, and those that the tenant makes itself."""
+"""Agents: all that runs can use, and the custom agents of the tenant."""
 
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
@@ -35,7 +35,7 @@ _CONFIG: Final[dict[str, Any]] = {
 
 
 class Agent(BaseModel):
-    """An agent as the supervisor sees it. `reason` says why it can't work now; `version` is of custom agents."""
+    """An agent as the supervisor sees it. `reason` states why it can't work; only custom agents have a `version`."""
 
     model_config = ConfigDict(frozen=True, from_attributes=True)
 
@@ -49,7 +49,7 @@ class Agent(BaseModel):
 
 
 class Version(BaseModel):
-    """One configuration of a custom agent: by its hash, and when it was first made."""
+    """One configuration of a custom agent: its hash, and when it was first stored."""
 
     model_config = ConfigDict(frozen=True, from_attributes=True)
 
@@ -60,7 +60,7 @@ class Version(BaseModel):
 
 
 class AgentHistory(BaseModel):
-    """An agent with all its versions, oldest first. Agents that nobody configured have none."""
+    """An agent with all its versions, oldest first; only custom agents have versions."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -115,7 +115,7 @@ class Agents(BaseModel):
 
 
 class Created(BaseModel):
-    """What became of a configuration: its version, and from which epoch on runs know it.
+    """A stored configuration: its version, and the first epoch that has it.
 
     `left_out` are the tools that it asked for and that the key of its maker may not call.
     """
@@ -144,7 +144,7 @@ class Created(BaseModel):
 
 
 class Archived(BaseModel):
-    """From which epoch on runs don't know an agent any more."""
+    """An archived agent, and the first epoch without it."""
 
     model_config = ConfigDict(
         frozen=True, from_attributes=True, json_schema_extra={"examples": [{"name": "release_notes", "epoch": 5}]}
@@ -173,7 +173,7 @@ async def list_agents(
 
 @router.post("", status_code=201, summary="Create an agent", responses={422: {"model": Problem}})
 async def create(config: LLMAgentConfig, request: Request, services: FromServices, caller: TeamCaller) -> Created:
-    """Make an agent, or a new version of it. Runs that are accepted from now on know it; it can't do more than you."""
+    """Create an agent or a new version of it for runs accepted from now on. It may call only what your key may call."""
     return Created.model_validate(await services.agents.create(caller, config, _actor(caller, request)))
 
 
@@ -185,7 +185,7 @@ async def show(name: Name, services: FromServices, caller: Caller) -> AgentHisto
 
 @router.delete("/{name}", summary="Archive an agent", responses={404: {"model": Problem}})
 async def archive(name: Name, request: Request, services: FromServices, caller: TeamCaller) -> Archived:
-    """Take an agent of your own away from runs that are accepted from now on. Its versions stay."""
+    """Archive a custom agent: runs accepted from now on don't see it. Its versions are kept."""
     return Archived.model_validate(await services.agents.archive(caller.tenant, name, _actor(caller, request)))
 
 

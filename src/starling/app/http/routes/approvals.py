@@ -1,4 +1,4 @@
-"""Everything that waits for somebody: approvals, questions, budgets, and calls in doubt."""
+"""Open interrupts of all runs: approvals, questions, budgets, and calls in doubt."""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -18,7 +18,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for sta
 
 
 class WaitingQuery(BaseModel):
-    """Which of them are listed."""
+    """Filters of the list of open interrupts."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -29,7 +29,7 @@ class WaitingQuery(BaseModel):
 
 
 class Waiting(BaseModel):
-    """What can be answered now, oldest first. `next` is what `after` has to be for the rest, null at the end."""
+    """Open interrupts, oldest first. `next` is the value of `after` for the next page, null on the last page."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"interrupts": [EXAMPLE], "next": None}]})
 
@@ -39,7 +39,7 @@ class Waiting(BaseModel):
 
 @router.get("", summary="List open interrupts", responses={422: {"model": Problem}})
 async def waiting(services: FromServices, caller: Caller, wanted: Annotated[WaitingQuery, Query()]) -> Waiting:
-    """List what your runs wait for."""
+    """List the open interrupts of your runs."""
     run, after = (str(given) if given else None for given in (wanted.run_id, wanted.after))
     found = await services.interrupts.waiting(
         caller.tenant, run=run, kind=wanted.kind, after=after, limit=wanted.limit + 1
@@ -52,7 +52,7 @@ async def waiting(services: FromServices, caller: Caller, wanted: Annotated[Wait
 async def answer(
     interrupt_id: UUID, reply: Reply, request: Request, services: FromServices, caller: Caller
 ) -> RunWaits:
-    """Answer one interrupt: its run goes on. The same answer again changes nothing; another one is refused with 409."""
+    """Answer one interrupt, so that its run continues. A repeated answer changes nothing; a different one gets 409."""
     actor = Actor.caller(caller, request.client.host if request.client else "")
     key = await services.answering.answer_one(
         caller.tenant, InterruptAnswer(str(interrupt_id), reply.status, reply.payload), actor, caller.grant

@@ -1,4 +1,4 @@
-"""What was too long for a model: listed, and sent whole."""
+"""Artifacts of a run: results that were too long for a model, listed and sent whole."""
 
 from datetime import datetime
 from typing import Annotated, Any, Self
@@ -32,7 +32,7 @@ _NAME_CHARS = 12  # of an id, in a file's name
 _HEADERS = {"ETag": {"description": "The artifact's id: its content never changes.", "schema": {"type": "string"}}}
 
 type ArtifactId = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="SHA-256 of its content.")]
-type Known = Annotated[str, Header(description="What you have already: the `ETag` of an earlier answer.")]
+type Known = Annotated[str, Header(description="The `ETag` of an earlier response.")]
 
 
 class RunArtifact(BaseModel):
@@ -50,7 +50,7 @@ class RunArtifact(BaseModel):
 
     @classmethod
     def of(cls, artifact: Artifact) -> Self:
-        """Return an artifact as it is listed."""
+        """Return the response body of an artifact."""
         return cls(
             id=artifact.id,
             name=artifact.name,
@@ -63,7 +63,7 @@ class RunArtifact(BaseModel):
 
 
 class RunArtifacts(BaseModel):
-    """A run's artifacts, in the order in which they were kept; one for each call, also where contents are the same."""
+    """A run's artifacts in the order of storage: one per call, also where contents are equal."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"artifacts": [_EXAMPLE]}]})
 
@@ -72,7 +72,7 @@ class RunArtifacts(BaseModel):
 
 @router.get("/{run_id}/artifacts", summary="List a run's artifacts")
 async def artifacts(run_id: UUID, services: FromServices, caller: Caller) -> RunArtifacts:
-    """List what is kept whole of results that models saw only the beginning of."""
+    """List the artifacts of a run: whole results of which models saw only the beginning."""
     key = RunKey(caller.tenant, str(run_id))
     await services.reader.record(key)  # 404 for a run that isn't there
     return RunArtifacts(
@@ -86,7 +86,7 @@ async def artifacts(run_id: UUID, services: FromServices, caller: Caller) -> Run
     response_class=Response,
     responses={
         200: {
-            "description": "The content, to be saved: it comes from a server that nobody vouches for.",
+            "description": "The content as an attachment: it is the unchecked output of an MCP server.",
             "content": {
                 "text/plain": {"schema": {"type": "string"}},
                 "application/json": {"schema": {"examples": [{"rows": []}]}},
@@ -99,7 +99,7 @@ async def artifacts(run_id: UUID, services: FromServices, caller: Caller) -> Run
 async def content(
     run_id: UUID, artifact: ArtifactId, services: FromServices, caller: Caller, if_none_match: Known = ""
 ) -> Response:
-    """Send what a tool answered, as it came but for what no database can hold."""
+    """Send the tool's result unchanged, except for characters that Postgres cannot store."""
     found = await services.artifacts.read(caller.tenant, str(run_id), artifact)
     headers = _headers(artifact, found.media_type)
     if _is_known(artifact, if_none_match):
@@ -108,7 +108,7 @@ async def content(
 
 
 def _headers(artifact: str, media_type: MediaType) -> dict[str, str]:
-    """Whatever the content is, nothing is to run it, guess at it or show it on our page."""
+    """Return headers that keep browsers from executing the content, guessing its type or showing it on our origin."""
     return {
         "ETag": f'"{artifact}"',
         "Cache-Control": "private, max-age=31536000, immutable",

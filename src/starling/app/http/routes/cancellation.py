@@ -1,4 +1,4 @@
-"""Cancelling runs."""
+"""Cancel runs."""
 
 from uuid import UUID
 
@@ -14,7 +14,7 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": P
 
 
 class Cancelled(BaseModel):
-    """Where a run stands after somebody cancelled it."""
+    """The status of a run after a request to cancel it."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"run_id": "0199c0de-0000-7000-8000-000000000000", "status": "cancelled"}]}
@@ -28,13 +28,12 @@ class Cancelled(BaseModel):
     "/{run_id}/cancel",
     status_code=202,
     summary="Cancel a run",
-    responses={200: {"model": Cancelled, "description": "The run is over, maybe for other reasons."}},
+    responses={200: {"model": Cancelled, "description": "The run has ended, as cancelled or otherwise."}},
 )
 async def cancel(run_id: UUID, response: Response, services: FromServices, caller: Caller) -> Cancelled:
-    """End a run before its time. One that waits, or is queued, ends at once; a running one within a second.
+    """Cancel a run. A queued or waiting run ends at once, a running one within a second.
 
-    What it had found stays on its thread, whose next run goes on from there. A run that has ended stays as it is: to
-    cancel it again changes nothing.
+    The results that it had stay on its thread for the next run. Cancelling a run that has ended changes nothing.
     """
     status = await services.cancellation.cancel(RunKey(caller.tenant, str(run_id)))
     if status.terminal:

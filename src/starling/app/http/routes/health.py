@@ -1,4 +1,4 @@
-"""Whether the process lives, and whether it can take work."""
+"""Liveness and readiness of the process."""
 
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ class Health(BaseModel):
 
 
 class ServerHealth(BaseModel):
-    """A server as it was last listed."""
+    """A server at its last listing."""
 
     name: str
     state: Literal["ready", "degraded"]
@@ -40,7 +40,7 @@ class ServerHealth(BaseModel):
 
 
 class Readiness(BaseModel):
-    """Postgres answers. Degraded servers don't make the platform unready; who may know of them finds them named."""
+    """Postgres answers. Degraded servers don't make the platform unready; `servers` lists what the key may see."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
@@ -51,15 +51,15 @@ class Readiness(BaseModel):
 
 @router.get("/health", summary="Liveness")
 async def health(_: OptionalCaller) -> Health:
-    """Answer without touching anything."""
+    """Answer without a query."""
     return Health()
 
 
 @router.get("/ready", summary="Readiness", responses={503: {"model": Problem}})
 async def ready(api: FromAppState, caller: OptionalCaller) -> Readiness:
-    """Ask Postgres. Admins are told which servers are degraded and why; keys for servers, of those of their tenant.
+    """Query Postgres. `servers` lists all servers for scope `admin`, and those of the tenant for scope `servers`.
 
-    503 while Postgres is away, and from the moment when the process is told to stop (`draining`).
+    503 while Postgres is unavailable, and once the process is stopping (`draining`).
     """
     if api.draining:
         raise DrainingError("This process is being stopped.", "Send requests to another one.")

@@ -1,4 +1,4 @@
-"""Kill switches: what is called no more, at once, for every run."""
+"""Kill switches: stop the calls of an agent, a server or a tenant in every run."""
 
 from datetime import datetime
 from typing import Annotated, Any, Self
@@ -14,7 +14,7 @@ from starling.infra.postgres import kill_switches as switches
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.kill_switches import SwitchKind, Target
 
-type Tenant = Annotated[Name, Field(description="For whom an agent or server is off; `*`: for everybody.")]
+type Tenant = Annotated[Name, Field(description="The tenant for which an agent or server is off; `*`: all tenants.")]
 
 router = APIRouter(prefix="/v1/switches", tags=["switches"], responses={422: {"model": Problem}})
 
@@ -23,14 +23,14 @@ _MADE: dict[str, Any] = {**_OFF, "tenant": "*", "actor": "local", "created_at": 
 
 
 class SwitchOff(BaseModel):
-    """What is to be switched off, and why. A tenant of the name `*` is everybody."""
+    """What is to be switched off, and the reason. The tenant `*` means all tenants."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra={"examples": [_OFF]})
 
     kind: SwitchKind
     name: Name
     tenant: Tenant = SHARED
-    reason: Annotated[str, Field(min_length=1, max_length=500, description="Callers and models are told.")]
+    reason: Annotated[str, Field(min_length=1, max_length=500, description="The reason; callers and models see it.")]
 
 
 class Switch(BaseModel):
@@ -45,7 +45,7 @@ class Switch(BaseModel):
 
     @classmethod
     def of(cls, found: switches.Switch) -> Self:
-        """Return a switch as it is sent."""
+        """Return the response body of a switch."""
         return cls(
             kind=found.target.kind,
             name=found.target.name,
@@ -57,7 +57,7 @@ class Switch(BaseModel):
 
 
 class SwitchedOff(Switch):
-    """A switch that was made. `known` is false where there is no such tenant, agent or server now: it may come."""
+    """The new switch. `known` is false if no such tenant, agent or server exists now."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{**_MADE, "known": True}]})
 
@@ -65,7 +65,7 @@ class SwitchedOff(Switch):
 
 
 class Switches(BaseModel):
-    """What is switched off, the latest first."""
+    """All switches, the latest first."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"switches": [_MADE]}]})
 
@@ -80,10 +80,10 @@ async def every(_: Admin, services: FromServices) -> Switches:
 
 @router.put("", summary="Create a kill switch")
 async def off(wanted: SwitchOff, request: Request, caller: Admin, services: FromServices) -> SwitchedOff:
-    """Let no tool be called any more by an agent, of a server or for a tenant: within two seconds, in every run.
+    """Stop all tool calls by an agent, to a server or for a tenant: within two seconds, in every run.
 
-    Calls that are under way come to their end. Done again, it changes the reason. What isn't there now will be off
-    if it comes; `known` says so.
+    Calls that were already sent are completed. Repeating the request changes the reason. A target that does not exist
+    yet (`known` is false) is switched off as soon as it exists.
     """
     target = Target(wanted.kind, wanted.name, wanted.tenant)
     actor = Actor.caller(caller, request.client.host if request.client else "")
@@ -100,6 +100,6 @@ async def on(
     services: FromServices,
     tenant: Annotated[Tenant, Query()] = SHARED,
 ) -> None:
-    """Let tools be called again."""
+    """Allow tool calls again."""
     actor = Actor.caller(caller, request.client.host if request.client else "")
     await services.switches.on(Target(kind, name, tenant), actor)

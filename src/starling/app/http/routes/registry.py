@@ -1,4 +1,4 @@
-"""The registry: its epochs, and what a document of servers would change or changes."""
+"""The registry: list epochs; plan, reload and roll back servers."""
 
 import json
 from collections.abc import Generator
@@ -47,7 +47,7 @@ _EPOCH: dict[str, Any] = {
 
 
 class ServersDocument(BaseModel):
-    """The content of an `mcpServers` file; what other hosts put beside that key means nothing here."""
+    """The content of an `mcpServers` file; other top-level keys are ignored."""
 
     model_config = ConfigDict(
         extra="ignore",
@@ -63,15 +63,15 @@ class ServersDocument(BaseModel):
 
 
 class HowToRead(BaseModel):
-    """How a document is compared with what there is."""
+    """How a document is compared with the active epoch."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    relist: bool = Field(False, description="List servers whose configuration is unchanged again, too.")
+    relist: bool = Field(False, description="Also list servers with an unchanged configuration again.")
 
 
 class ListQuery(BaseModel):
-    """Which epochs are listed."""
+    """The length of the list of epochs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -79,7 +79,7 @@ class ListQuery(BaseModel):
 
 
 class Rollback(BaseModel):
-    """Which epoch's servers are to be there again; without a number, that of before they last changed."""
+    """The epoch to return to; without a number, the one before servers last changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra={"examples": [{"number": 3}]})
 
@@ -87,7 +87,7 @@ class Rollback(BaseModel):
 
 
 class Report(BaseModel):
-    """The active epoch, what is or would be another thing now, and what is wrong with it.
+    """The active epoch, the changes that were made or would be made, and the faults of the result.
 
     `warnings` say which servers can't be listed and why, `broken_agents` which custom agents can't work then, by
     `tenant/name`.
@@ -103,7 +103,7 @@ class Report(BaseModel):
 
     @classmethod
     def of(cls, report: registry.Report) -> Self:
-        """Return a report as it is sent."""
+        """Return the response body of a report."""
         return cls(
             epoch=report.epoch,
             changed=bool(report.changes),
@@ -114,7 +114,7 @@ class Report(BaseModel):
 
 
 class EpochSummary(BaseModel):
-    """An epoch: who made it from where, what changed, and how many unfinished runs hold it."""
+    """An epoch: its actor and origin, its changes, and the number of unfinished runs that use it."""
 
     number: int
     hash: str
@@ -159,7 +159,7 @@ async def reload(
     services: FromServices,
     how: Annotated[HowToRead, Query()],
 ) -> Report:
-    """Do what a plan of the same document says. Servers that were added one by one stay as they are."""
+    """Apply the changes that a plan of the same document lists. Servers that were added separately stay unchanged."""
     with _fault_of_the_document():
         config, actor = await _config(request), _actor(caller, request)
         return Report.of(await services.registry.reload(config, actor, relist=how.relist))
@@ -167,12 +167,12 @@ async def reload(
 
 @router.post("/rollback", summary="Roll back to an earlier epoch", responses={404: {"model": Problem}})
 async def rollback(wanted: Rollback, request: Request, caller: Admin, services: FromServices) -> Report:
-    """Make the servers of an earlier epoch those of a new one. Tenants keep the agents that they have."""
+    """Create a new epoch with the servers of an earlier one. Custom agents of tenants stay unchanged."""
     return Report.of(await services.registry.rollback(wanted.number, _actor(caller, request)))
 
 
 async def _config(request: Request) -> McpConfig:
-    """Read the body as a file is read, which tells of a name that is used twice. Raises ConfigurationError."""
+    """Read the body as a file is read, which refuses repeated names. Raises ConfigurationError."""
     body = await request.body()
     return parse_config(body.decode(json.detect_encoding(body), "surrogatepass"), "The document")
 

@@ -1,4 +1,4 @@
-"""Answering what a run waits for."""
+"""Answer the open interrupts of a run."""
 
 from uuid import UUID
 
@@ -17,9 +17,9 @@ router = APIRouter(
 
 @router.post("/{run_id}/resume", status_code=202, summary="Answer a run's interrupts")
 async def resume(run_id: UUID, replies: Replies, request: Request, services: FromServices, caller: Caller) -> RunWaits:
-    """Answer any of the run's interrupts, all or none of these: it goes on with what it then knows.
+    """Answer some or all of the run's interrupts, so that it continues. Either all answers are accepted or none.
 
-    The same answers again change nothing; other ones, or late ones, are refused with 409.
+    Repeated answers change nothing; different or late ones get 409.
     """
     key = RunKey(caller.tenant, str(run_id))
     actor = Actor.caller(caller, request.client.host if request.client else "")

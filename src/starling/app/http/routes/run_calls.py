@@ -1,4 +1,4 @@
-"""What a run did outside: its calls that may change something."""
+"""The effectful calls of a run."""
 
 from datetime import datetime
 from typing import Any, Literal, Self
@@ -33,12 +33,12 @@ _EXAMPLE: dict[str, Any] = {
 
 
 class EffectfulCall(BaseModel):
-    """A tool call that may change something, and what is known of it."""
+    """A tool call that may change something, with its state."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     call_id: str = Field(description="As in `tool_start` and `tool_result`.")
-    key: str = Field(description="What the server was offered in `_meta` as `starling/idempotency-key`.")
+    key: str = Field(description="The idempotency key that was sent in `_meta` as `starling/idempotency-key`.")
     path: str
     name: str
     args: dict[str, Any]
@@ -49,15 +49,17 @@ class EffectfulCall(BaseModel):
         "idempotent and may be repeated under its key."
     )
     result: str | None
-    life: int = Field(description="The life of the run that sent it last, 0 before it was sent.")
+    life: int = Field(description="The number of the execution of the run that sent it last, 0 before it was sent.")
     intended_at: datetime | None
     dispatched_at: datetime | None
     settled_at: datetime | None
-    settled_by: str | None = Field(description="Who or what said so, where the call itself didn't.")
+    settled_by: str | None = Field(
+        description="The person or the tool that settled it; null if the call's own answer did."
+    )
 
     @classmethod
     def of(cls, row: LedgerRow) -> Self:
-        """Return a call as it is sent."""
+        """Return the response body of a call."""
         return cls.model_validate(
             {
                 "call_id": row.call_id,
@@ -88,7 +90,7 @@ class Calls(BaseModel):
 
 @router.get("/{run_id}/calls", summary="List a run's calls with effects", responses={422: {"model": Problem}})
 async def calls(run_id: UUID, services: FromServices, caller: Caller) -> Calls:
-    """List the run's calls of tools that may change something, with where each of them stands."""
+    """List the run's calls of tools that may change something, with their states."""
     key = RunKey(caller.tenant, str(run_id))
     await services.reader.record(key)  # 404 for a run that isn't there
     return Calls(calls=[EffectfulCall.of(row) for row in await services.ledger.calls(key)])

@@ -33,7 +33,7 @@ _EXAMPLE: dict[str, Any] = {
 
 
 class KeptArtifact(BaseModel):
-    """A result that was too long for a model; it is kept whole."""
+    """A result that was too long for a model, stored whole."""
 
     id: str
     name: str

@@ -1,4 +1,4 @@
-"""Runs in the background: asked for, looked at, read."""
+"""Background runs: accept, list, show, and stream their events."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -60,7 +60,7 @@ _PAGE: dict[str, Any] = {
 
 
 class RunAccepted(BaseModel):
-    """A run that is written down: it goes on by itself."""
+    """An accepted run. It is executed even if the client disconnects."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_ACCEPTED]})
 
@@ -72,7 +72,7 @@ class RunAccepted(BaseModel):
 
     @classmethod
     def of(cls, accepted: AcceptedRun) -> Self:
-        """Return the run as it is told of."""
+        """Return the response body of an accepted run."""
         started = accepted.started
         return cls(
             run_id=started.run_id,
@@ -98,13 +98,13 @@ class Behind(BaseModel):
 
 
 class RunState(RunAccepted):
-    """A run as it stands."""
+    """The current state of a run."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_ENDED]})
 
     epoch: int
     input: str
-    events: int = Field(description="The number of the last event so far.")
+    events: int = Field(description="The number of the latest event.")
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
@@ -136,13 +136,13 @@ class RunState(RunAccepted):
 
 
 class RunQuery(BaseModel):
-    """Which runs are listed."""
+    """Filters of the list of runs."""
 
     model_config = ConfigDict(extra="forbid")
 
     thread_id: Name | None = Field(None, description="Only those of this conversation.")
-    status: RunStatus | None = Field(None, description="Only those that stand so.")
-    before: UUID | None = Field(None, description="Only those that were made before this run.")
+    status: RunStatus | None = Field(None, description="Only those with this status.")
+    before: UUID | None = Field(None, description="Only those that were accepted before this run.")
     ending: str | None = Field(
         None, pattern="^[0-9a-f]{4,32}$", description="Only those whose id, without hyphens, ends in these hex digits."
     )
@@ -150,7 +150,7 @@ class RunQuery(BaseModel):
 
 
 class ListedRun(BaseModel):
-    """A run in the list. `seconds` counts to its end, or to now; `input` is its beginning."""
+    """A run in the list. `seconds` is its duration so far; `input` is the beginning of its request."""
 
     run_id: str
     thread_id: str
@@ -173,7 +173,7 @@ class ListedRun(BaseModel):
 
 
 class RunPage(BaseModel):
-    """Runs, newest first. `next` is what `before` has to be for those that follow, null at the end."""
+    """Runs, newest first. `next` is the value of `before` for the next page, null on the last page."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_PAGE]})
 
@@ -186,7 +186,7 @@ class RunPage(BaseModel):
     status_code=202,
     summary="Start a run in the background",
     responses={
-        202: {"headers": {"Location": {"description": "Where the run is.", "schema": {"type": "string"}}}},
+        202: {"headers": {"Location": {"description": "The address of the run.", "schema": {"type": "string"}}}},
         409: {"model": Problem},
         422: {"model": Problem},
     },
@@ -198,7 +198,7 @@ async def begin(
     caller: Caller,
     idempotency_key: IdempotencyKey = None,
 ) -> RunAccepted:
-    """Accept a run. Look at it under `Location`, or read along at `/v1/runs/{id}/events`."""
+    """Accept a run. Its state is at `Location`, its events are at `/v1/runs/{id}/events`."""
     accepted = await services.acceptance.accept(caller, request.request(), idempotency_key)
     response.headers["Location"] = f"{router.prefix}/{accepted.key.id}"
     return RunAccepted.of(accepted)
@@ -216,7 +216,7 @@ async def latest(services: FromServices, caller: Caller, wanted: Annotated[RunQu
 
 @router.get("/{run_id}", summary="Show a run")
 async def show(run_id: UUID, services: FromServices, caller: Caller) -> RunState:
-    """Tell where a run stands, what it waits for and, once it has ended, what came of it."""
+    """Return the status of a run, its open interrupts and, once it has ended, its result."""
     run = await services.listing.details(RunKey(caller.tenant, str(run_id)))
     ended = run.ended_at is not None
     return RunState.at(run, () if ended else await services.interrupts.waiting(caller.tenant, run=run.id))
@@ -232,11 +232,11 @@ async def events(
     run_id: UUID,
     services: FromServices,
     caller: Caller,
-    last_event_id: Annotated[str, Header(description="The id of the last event that you have.")] = "",
+    last_event_id: Annotated[str, Header(description="The id of the last event that you received.")] = "",
 ) -> EventStream:
-    """Stream the run's events after `Last-Event-ID`, from the first one without it or where it is no number.
+    """Stream the run's events after `Last-Event-ID`; from the first one if that is missing or not a number.
 
-    Where events aren't kept any more, one `gap` stands for them.
+    One `gap` event replaces events that were pruned.
     """
     key = RunKey(caller.tenant, str(run_id))
     await services.reader.record(key)  # 404 before the stream begins

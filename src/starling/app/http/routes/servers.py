@@ -1,4 +1,4 @@
-"""MCP servers as they are stored."""
+"""The stored MCP servers."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ _DETAILS: dict[str, Any] = _SERVER | {"config": {"command": "mcp-server-time"}, 
 
 
 class ListedServer(BaseModel):
-    """A server as it was last listed; `tools` is their number."""
+    """A server at its last listing; `tools` is the number of its tools."""
 
     name: str
     state: str
@@ -48,7 +48,7 @@ class ListedServers(BaseModel):
 
 
 class ServerTool(BaseModel):
-    """A tool of a server: what a call of it may change, and the hash of its definition."""
+    """A tool of a server: its effect, and the hash of its definition."""
 
     name: str
     effect: str
@@ -71,13 +71,13 @@ class ServerDetails(BaseModel):
     tools: list[ServerTool]
 
 
-@router.get("", summary="Which servers are there?")
+@router.get("", summary="List servers")
 async def servers(_: Admin, services: FromServices) -> ListedServers:
     """List the MCP servers and their state."""
     return ListedServers(servers=[ListedServer(**found) for found in await services.server_documents.every()])
 
 
-@router.get("/{name}", summary="One server", responses={404: {"model": Problem}})
+@router.get("/{name}", summary="Show a server", responses={404: {"model": Problem}})
 async def server(name: str, _: Admin, services: FromServices) -> ServerDetails:
     """Return a server with its configuration and its tools."""
     return ServerDetails.model_validate(await services.server_documents.one(name))

@@ -83,7 +83,7 @@ _FREE = _stemmed(
     into onto and or as that is are am be do does has have it i me my we us our you your please kindly can what which
     how much now current currently called named also"""
 )
-# What these words say about a request is said by no description of a tool.
+# Words of a request that no description of a tool contains.
 RESTRICTING = _stemmed(
     """not no never none nor neither without except unless only if than instead again was were did had been will would
     should may might yesterday tomorrow today tonight ago later earlier before after until during many who whom whose
