@@ -131,6 +131,17 @@ TRANSITIONS: Final[Mapping[Effect, _Transitions]] = MappingProxyType(
 UNCERTAIN: Final = frozenset({CallState.UNUSABLE, CallState.IN_DOUBT})
 """The states of calls that may have changed something, with no result to show for it."""
 
+AFTER_RUN_END: Final[Mapping[CallState, CallState]] = MappingProxyType(
+    {
+        state: result
+        for state, results in _UNSAFE.items()
+        for observation, result in results.items()
+        if observation in (Observation.INTERRUPTED, Observation.GIVEN_UP)
+    }
+)
+"""The states in which the outcome of a call is unknown unless it is settled, each with the state that the call has
+once its run has ended, which is no longer waiting for an answer or a decision about it."""
+
 
 def next_state(state: CallState, observation: Observation, effect: Effect) -> CallState:
     """Return the state after an observation. Raises InvalidTransitionError."""

@@ -9,11 +9,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.errors import LeaseLostError, RunUnwritableError
 from starling.core.events import Done, Thinking, Usage
 from starling.core.runs import RunResult, RunStatus, Step
+from starling.core.tool_calls import AFTER_RUN_END, CallState, Effect
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.runs.acceptance import Claim, RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast, open_broadcast
 from starling.infra.postgres.runs.leases import Leases
+from starling.infra.postgres.runs.ledger import LedgerReader, LedgerRow, storing
 from starling.infra.postgres.runs.reader import RunReader
+from starling.infra.postgres.runs.termination import close_open_work
 from starling.infra.postgres.runs.writer import Clause, JournalEntry, RunWriter
 from tests.support.run_factories import claimed, defer_nothing, locked, new_run, wait_for_lock_waiter
 
@@ -211,3 +214,25 @@ async def test_flush_notifies_readers_in_another_process(
 async def end(writer: RunWriter, repository: RunRepository) -> None:
     result = RunResult(status="succeeded", reply="Done.")
     await writer.end(result, Done(usage=Usage(), status="succeeded", reply="Done."), repository)
+
+
+async def test_closing_open_work_settles_each_unsettled_call_in_the_state_that_the_state_table_gives_it(
+    engine: AsyncEngine, writer: RunWriter, claim: Claim
+) -> None:
+    before = [
+        LedgerRow(f"{state}, settled: {settled}", "t1", 0, 0, "shop.order", Effect.UNSAFE, {}, state, settled=settled)
+        for state in CallState
+        if state is not CallState.ANNOUNCED
+        for settled in (False, True)
+    ]
+    writer.add(lambda: storing(before, "c"))
+    await writer.flush()
+
+    writer.add(lambda: close_open_work({"text": "lost"}, "cancelled"))
+    await writer.flush()
+
+    after = {row.key: (row.state, row.settled_by) for row in await LedgerReader(engine).calls(key_of(claim))}
+    closed = {row.key: AFTER_RUN_END[row.state] for row in before if row.state in AFTER_RUN_END and not row.settled}
+    assert after == {
+        row.key: (closed[row.key], "cancelled") if row.key in closed else (row.state, None) for row in before
+    }

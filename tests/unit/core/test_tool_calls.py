@@ -5,6 +5,7 @@ from itertools import product
 import pytest
 
 from starling.core.tool_calls import (
+    AFTER_RUN_END,
     TRANSITIONS,
     UNCERTAIN,
     CallState,
@@ -126,3 +127,7 @@ def test_a_repeat_is_refused_after_an_uncertain_call_or_one_that_was_found_done(
     )
 
     assert refuses_repeat(state, effect, found=found, same_key=same_key) is expected
+
+
+def test_end_of_a_run_leaves_dispatched_calls_and_those_in_doubt_in_doubt() -> None:
+    assert AFTER_RUN_END == {CallState.DISPATCHED: CallState.IN_DOUBT, CallState.IN_DOUBT: CallState.IN_DOUBT}

@@ -27,6 +27,7 @@ from sqlalchemy import (
     update,
 )
 
+from starling.core.tool_calls import AFTER_RUN_END
 from starling.infra.postgres.artifacts import FIRST_CONTENT, ContentKey, delete_unreferenced_contents, unreferenced
 from starling.infra.postgres.engine import Engine, translated
 from starling.infra.postgres.outbox import DELIVERY_DAYS
@@ -50,7 +51,7 @@ type RunCursor = tuple[str, str]
 
 _FIRST_RUN: Final[RunCursor] = ("", "00000000-0000-0000-0000-000000000000")
 _LIMIT_LOCKS = text("SELECT set_config('lock_timeout', '2s', true)")  # a migration's lock takes precedence
-_UNSETTLED = and_(ledger.c.settled_at.is_(None), ledger.c.state.in_(("dispatched", "in_doubt")))
+_UNSETTLED = and_(ledger.c.settled_at.is_(None), ledger.c.state.in_(AFTER_RUN_END))
 _SETTLED, _ANSWERED = not_(_UNSETTLED), interrupts.c.state != "open"
 
 

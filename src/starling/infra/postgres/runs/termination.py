@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.errors import NotFoundError
 from starling.core.json import JsonObject
 from starling.core.runs import RunStatus
+from starling.core.tool_calls import AFTER_RUN_END
 from starling.infra.postgres.engine import driver, execute_autocommit, translated
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
 from starling.infra.postgres.runs.busy_thread_policy import CANCEL_CHANNEL as CHANNEL
@@ -75,15 +76,18 @@ forgotten_journal AS (
     {},
 )
 
-# Open interrupts are cancelled. A call with an unknown outcome is settled as in doubt.
-_CLOSE: Final = """
+# Open interrupts are cancelled. A call with an unknown outcome is settled in the state that the state table gives it.
+_UNKNOWN: Final = ", ".join(f"'{state}'" for state in AFTER_RUN_END)
+_AFTER: Final = " ".join(f"WHEN '{state}' THEN '{after}'" for state, after in AFTER_RUN_END.items())
+_CLOSE: Final = f"""
 closed AS (
     UPDATE interrupts SET state = 'cancelled', answered_at = now() FROM fenced
     WHERE interrupts.tenant = fenced.tenant AND interrupts.run_id = fenced.id AND interrupts.state = 'open'),
-doubted AS (
-    UPDATE ledger SET state = 'in_doubt', outcome = coalesce(outcome, %(lost)s), settled_at = now(), settled_by = %(by)s
+settled AS (
+    UPDATE ledger SET state = CASE ledger.state {_AFTER} END, outcome = coalesce(outcome, %(lost)s),
+        settled_at = now(), settled_by = %(by)s
     FROM fenced WHERE ledger.tenant = fenced.tenant AND ledger.run_id = fenced.id
-    AND ledger.state IN ('dispatched', 'in_doubt') AND ledger.settled_at IS NULL)"""
+    AND ledger.state IN ({_UNKNOWN}) AND ledger.settled_at IS NULL)"""  # noqa: S608 - our own text
 
 
 def close_open_work(lost: JsonObject, by: str) -> Clause:
