@@ -61,18 +61,67 @@ def test_yes_sets_proposed_effects_and_an_effect_of_the_admin_has_no_proposals(w
     assert (own["proposed"], set(effects(workspace, "own").values())) == ([], {"idempotent"})
 
 
-def test_effects_of_a_server_of_a_file_are_shown_as_its_configuration(workspace: CliWorkspace) -> None:
+FILE = """{
+  // the servers of this folder
+  "mcpServers": {
+    "recorder": {
+      "command": %s, "args": %s, // a recorder
+      "x-starling": {"timeout": 9, "tools": {"record": {"approval": "always"}}},
+    },
+  },
+}
+"""
+
+
+def server_of_a_file(workspace: CliWorkspace) -> Path:
+    """Put the recorder into a file with comments."""
     command, *arguments = map(str, recorder(workspace))
-    options = {"timeout": 9, "tools": {"record": {"approval": "always"}}}
-    servers = {"recorder": {"command": command, "args": arguments, "x-starling": options}}
-    (workspace.folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    file = workspace.folder / "mcp.json"
+    file.write_text(FILE % (json.dumps(command), json.dumps(arguments)))
+    file.chmod(0o640)
     workspace.json("registry", "reload")
+    return file
 
-    shown = workspace.starling("server", "effects", "recorder", "--propose", "--yes")
 
-    text = "{" + shown.stdout.partition("{")[2]
+def test_effects_of_a_server_of_a_file_are_written_into_it_and_its_comments_stay(workspace: CliWorkspace) -> None:
+    file = server_of_a_file(workspace)
+    before = file.read_text()
+
+    shown = workspace.starling("server", "effects", "recorder", "--propose")
+    unchanged = file.read_text()
+    done = workspace.starling("server", "effects", "recorder", "--propose", "--yes")
+
+    written = before.replace('"always"}}', '"always"}, "pid": {"effect": "read"}}')
+    assert (unchanged, file.read_text()) == (before, written)
+    assert (shown.returncode, "Not written: `--yes` writes this to" in shown.stderr) == (0, True)
+    assert '+      "x-starling": {"timeout": 9, "tools": {"record": {"approval": "always"}, "pid"' in done.stderr
+    assert "recorder has these effects in epoch 2: pid read." in done.stdout
+    assert effects(workspace, "recorder")["pid"] == "read"
+    assert (file.stat().st_mode & 0o777, list(workspace.folder.glob(".mcp*"))) == (0o640, [])
+
+
+def test_effects_are_only_shown_where_the_file_says_otherwise_than_what_is_in_use(workspace: CliWorkspace) -> None:
+    file = server_of_a_file(workspace)
+    changed = file.read_text().replace('"timeout": 9', '"timeout": 8')
+    file.write_text(changed)
+
+    done = workspace.starling("server", "effects", "recorder", "--propose", "--yes")
+
+    text = "{" + done.stdout.partition("{")[2]
     said = {"timeout": 9, "tools": {"record": {"approval": "always"}, "pid": {"effect": "read"}}}
     assert json.loads(text) == said
+    assert "has no server recorder with the configuration that is in use. Write this yourself" in done.stderr
+    assert (effects(workspace, "recorder")["pid"], file.read_text()) == ("unsafe", changed)
+
+
+def test_other_changes_of_the_file_are_left_to_a_reload(workspace: CliWorkspace) -> None:
+    file = server_of_a_file(workspace)
+    file.write_text(file.read_text().replace('"mcpServers": {', '"mcpServers": {"other": {"command": "none"},'))
+
+    done = workspace.starling("server", "effects", "recorder", "--propose", "--yes")
+
+    assert "`starling registry plan` shows what else it changes" in done.stderr
+    assert '"pid": {"effect": "read"}' in file.read_text()
     assert effects(workspace, "recorder")["pid"] == "unsafe"
 
 

@@ -10,7 +10,7 @@ from starling.app.runtime.settings_file import DEFAULT, read_settings_file
 from starling.app.telemetry.logs import configure_logs
 from starling.core.settings import Settings, load_settings
 
-_FOUND_HERE = Path("mcp.json")
+MCP_FILE = Path("mcp.json")
 _QUIET = "WARNING"
 
 
@@ -38,6 +38,6 @@ def _load(context: typer.Context, given: Mapping[str, object]) -> Settings:
 
 def with_servers_found_here(settings: Settings) -> Settings:
     """Return the settings with `mcp.json` of the current folder, where they name no file and there is one."""
-    if settings.mcp_config is not None or not _FOUND_HERE.is_file():
+    if settings.mcp_config is not None or not MCP_FILE.is_file():
         return settings
-    return settings.model_copy(update={"mcp_config": _FOUND_HERE})
+    return settings.model_copy(update={"mcp_config": MCP_FILE})

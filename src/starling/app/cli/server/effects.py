@@ -10,13 +10,22 @@ import typer
 from mcp_gateway.config import ServerConfig, ServerOptions, server_of
 from mcp_gateway.effect_suggestions import EffectSuggestion, suggested_effects, with_effects
 from mcp_gateway.repository import ServerRow
-from starling.app.cli.command_settings import settings_of
+from starling.app.cli.command_settings import MCP_FILE, settings_of, with_servers_found_here
+from starling.app.cli.server.file_effects import FileEdit
 from starling.app.cli.signals import run_until_stopped
-from starling.app.cli.terminal.output import diagnostics, print_json, print_line, print_table, write, write_table
+from starling.app.cli.terminal.output import (
+    diagnostics,
+    print_json,
+    print_line,
+    print_table,
+    progress,
+    write,
+    write_table,
+)
 from starling.app.container.admin import open_admin
 from starling.app.container.services import open_services
 from starling.app.runtime.database import find_database
-from starling.core.errors import NotFoundError
+from starling.core.errors import ConfigurationError, NotFoundError
 from starling.core.json import JsonObject
 from starling.core.settings import Settings
 from starling.core.tool_calls import Effect
@@ -35,26 +44,27 @@ def effects(
         bool,
         typer.Option("--propose", help="Propose effects from the server's annotations, and set them if confirmed."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --propose: set them without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --propose: set them, or write the file, unasked.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show the effects of a server's tools; with --propose, what its annotations propose for tools without one.
 
-    Annotations are what a server says about itself: they count once you have confirmed them.
+    Annotations are what a server says about itself: they count once you have confirmed them. Those of a server of a
+    file are written into the file, whose comments stay.
     """
     settings = settings_of(context)
-    row, tools = run_until_stopped(_stored(settings, name))
+    rows, row, tools = run_until_stopped(_stored(settings, name))
     config = server_of(row.config)
     proposed = suggested_effects(tools, config.options) if propose else []
     if not as_json and not propose:
         print_table(("TOOL", "EFFECT"), [(tool, config.options.effect_of(tool).value) for tool in sorted(tools)])
         return
-    if not as_json and not any(item.effect is not Effect.UNSAFE for item in proposed):
+    if not as_json and not useful_of(proposed):
         print_line(f"The annotations of {name} propose no other effect for a tool that has none set.")
         return
     if row.source == "file":
-        chosen, epoch = [], None
-        _show_for_file(name, config, proposed, quiet=as_json)
+        chosen = useful_of(proposed)
+        epoch = _set_in_file(settings, rows, name, chosen, yes=yes, quiet=as_json) if chosen else None
     else:
         chosen = confirmed(name, proposed, yes=yes, quiet=as_json)
         epoch = run_until_stopped(_set(settings, name, with_effects(config, chosen))) if chosen else None
@@ -69,7 +79,7 @@ def confirmed(name: str, proposed: Sequence[EffectSuggestion], *, yes: bool, qui
 
     Elsewhere none is set, and what `--yes` would set is printed on stderr, unless `quiet`.
     """
-    useful = [item for item in proposed if item.effect is not Effect.UNSAFE]
+    useful = useful_of(proposed)
     if not useful or yes:
         return useful
     if not quiet:
@@ -84,18 +94,46 @@ def confirmed(name: str, proposed: Sequence[EffectSuggestion], *, yes: bool, qui
     return useful if typer.confirm("Set these effects?", err=True) else []
 
 
+def useful_of(proposed: Sequence[EffectSuggestion]) -> list[EffectSuggestion]:
+    """Return the proposed effects that say more than that a tool is `unsafe`, as every tool is by default."""
+    return [item for item in proposed if item.effect is not Effect.UNSAFE]
+
+
 def documents_of(proposed: Sequence[EffectSuggestion]) -> list[dict[str, str]]:
     """Return proposed effects as JSON."""
     return [{"tool": item.tool, "effect": item.effect.value, "annotations": item.reason} for item in proposed]
 
 
-def _show_for_file(name: str, config: ServerConfig, proposed: Sequence[EffectSuggestion], *, quiet: bool) -> None:
-    if quiet:
-        return
-    useful = [item for item in proposed if item.effect is not Effect.UNSAFE]
-    options = with_effects(config, useful).document["x-starling"]
-    print_line(f"The configuration of {name} is in a file. Write this there, then `starling registry reload`:")
-    print_line(f'"x-starling": {json.dumps(options, indent=2, ensure_ascii=False)}')
+def _set_in_file(
+    settings: Settings,
+    rows: Sequence[ServerRow],
+    name: str,
+    useful: Sequence[EffectSuggestion],
+    *,
+    yes: bool,
+    quiet: bool,
+) -> int | None:
+    """Write effects into the file that the server is from, and return the epoch that has them, if there is one."""
+    config = server_of(next(row for row in rows if row.name == name).config)
+    try:
+        edit = FileEdit.of(with_servers_found_here(settings).mcp_config or MCP_FILE, name, config, useful)
+    except ConfigurationError as error:
+        options = with_effects(config, useful).document["x-starling"]
+        write(diagnostics(), f"{error.message} Write this yourself, then `starling registry reload`:\n")
+        if not quiet:
+            print_line(f'"x-starling": {json.dumps(options, indent=2, ensure_ascii=False)}')
+        return None
+    if not quiet:
+        edit.show()
+    if not edit.confirmed(yes=yes, quiet=quiet):
+        return None
+    edit.write()
+    if not edit.changes_only(name, rows):
+        hint = "`starling registry plan` shows what else it changes, `starling registry reload` applies it."
+        write(diagnostics(), f"{edit.file} is written. {hint}\n")
+        return None
+    with progress(f"Listing {name} …"):
+        return run_until_stopped(_reload(settings, edit))
 
 
 def _document(name: str, options: ServerOptions, tools: _Tools, proposed: Sequence[EffectSuggestion]) -> dict[str, Any]:
@@ -107,13 +145,18 @@ def _listed(chosen: Sequence[EffectSuggestion]) -> str:
     return ", ".join(f"{item.tool} {item.effect.value}" for item in chosen)
 
 
-async def _stored(settings: Settings, name: str) -> tuple[ServerRow, _Tools]:
+async def _stored(settings: Settings, name: str) -> tuple[Sequence[ServerRow], ServerRow, _Tools]:
     async with open_admin(settings) as admin:
         rows, definitions = await admin.servers.servers_and_tools()
     row = next((row for row in rows if row.name == name), None)
     if row is None:
         raise NotFoundError("server", name, f"Known are: {', '.join(row.name for row in rows) or 'none'}.")
-    return row, {tool: definitions[name, tool] for tool in row.tools}
+    return rows, row, {tool: definitions[name, tool] for tool in row.tools}
+
+
+async def _reload(settings: Settings, edit: FileEdit) -> int:
+    async with open_services(settings, find_database(settings)) as services:
+        return (await services.registry.reload(edit.config, Actor.local("cli"))).epoch
 
 
 async def _set(settings: Settings, name: str, config: ServerConfig) -> int:

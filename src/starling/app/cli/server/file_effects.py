@@ -1,0 +1,93 @@
+"""Effects of a server of an `mcpServers` file: added to the file, whose comments and layout stay."""
+
+import difflib
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from mcp_gateway.config import McpConfig, ServerConfig, parse_config
+from mcp_gateway.effect_suggestions import EffectSuggestion, with_effects
+from mcp_gateway.json_insertion import with_members
+from mcp_gateway.repository import ServerRow
+from starling.app.cli.terminal.output import diagnostics, write
+from starling.core.errors import ConfigurationError, ConflictError
+
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class FileEdit:
+    """An edit of an `mcpServers` file, in bytes, and what the file says after it."""
+
+    file: Path
+    before: bytes
+    after: bytes
+    config: McpConfig
+
+    @classmethod
+    def of(cls, file: Path, name: str, stored: ServerConfig, effects: Sequence[EffectSuggestion]) -> "FileEdit":
+        """Return the edit that adds effects to a server.
+
+        Raises ConfigurationError where the file doesn't have the server as it is stored, or the effects can't be added.
+        """
+        try:
+            before = file.read_bytes()
+            text = before.decode("utf-8-sig")
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"{file} can't be read: {error}.") from None
+        found = parse_config(text, str(file)).get(name)
+        if found is None or found.hash != stored.hash:
+            raise ConfigurationError(f"{file} has no server {name} with the configuration that is in use.")
+        tools = {item.tool: {"effect": item.effect.value} for item in effects}
+        try:
+            text = with_members(text, {"mcpServers": {name: {"x-starling": {"tools": tools}}}})
+        except ValueError as error:
+            raise ConfigurationError(f"The effects can't be added to {file}: {error}.") from None
+        config = parse_config(text, str(file))
+        if config[name].hash != with_effects(stored, effects).hash:
+            raise ConfigurationError(f"The effects can't be added to {file}: it sets some of them already.")
+        return cls(file, before, _BOM * before.startswith(_BOM) + text.encode(), config)
+
+    def changes_only(self, name: str, rows: Iterable[ServerRow]) -> bool:
+        """Return whether the other servers of the file are the stored servers of files, unchanged."""
+        stored = {row.name: row.config_hash for row in rows if row.source == "file" and row.name != name}
+        return stored == {other: config.hash for other, config in self.config.items() if other != name}
+
+    def show(self) -> None:
+        """Print the changed lines on stderr."""
+        before, after = (text.decode("utf-8-sig").splitlines() for text in (self.before, self.after))
+        for line in difflib.unified_diff(before, after, str(self.file), str(self.file), lineterm=""):
+            style = {"+": "green", "-": "red"}.get(line[:1])
+            write(diagnostics(), f"{line}\n", style)
+
+    def confirmed(self, *, yes: bool, quiet: bool) -> bool:
+        """Return whether the file is to be written: with `yes`, or where a person on a terminal confirms it."""
+        if yes:
+            return True
+        if quiet:
+            return False
+        if sys.stdin.isatty() and diagnostics().is_terminal:
+            return typer.confirm(f"Write this to {self.file}?", err=True)
+        write(diagnostics(), f"Not written: `--yes` writes this to {self.file}.\n")
+        return False
+
+    def write(self) -> None:
+        """Replace the file in one step; it keeps its permissions. Raises ConflictError where it has changed since."""
+        file = self.file.resolve()
+        if file.read_bytes() != self.before:
+            raise ConflictError(f"{self.file} was changed meanwhile.", "Nothing was written; run the command again.")
+        draft = file.with_name(f".{file.name}.{os.getpid()}.new")
+        try:
+            with draft.open("xb") as opened:
+                opened.write(self.after)
+                opened.flush()
+                os.fsync(opened.fileno())
+            shutil.copymode(file, draft)
+            draft.replace(file)
+        finally:
+            draft.unlink(missing_ok=True)
