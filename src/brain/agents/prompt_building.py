@@ -49,7 +49,7 @@ def feedback(reasons: Sequence[str]) -> Message:
 
 
 def _messages(execution: TaskExecution, history_messages: int) -> tuple[Message, Message]:
-    sections = {
+    sections: dict[str, str | None] = {
         "user_request": execution.dispatch["input_request"],
         "task_id": execution.task_id,
         "task": execution.task,
@@ -65,8 +65,11 @@ def _agent_sections(card: AgentCard) -> dict[str, str]:
     return {} if card.kind == "builtin" else {"server": card.server or card.name, "about": card.description}
 
 
-def _state_context(execution: TaskExecution, history_messages: int) -> str:
-    """Return artifact keys, the last messages and the results that the task depends on as JSON, without empty parts."""
+def _state_context(execution: TaskExecution, history_messages: int) -> str | None:
+    """Return artifact keys, the last messages and the results that the task depends on as JSON, without empty parts.
+
+    None where all are empty.
+    """
     dispatch, config = execution.dispatch, execution.card.config
     shown = POLICIES[config.render_policy] if config and config.render_policy else last_messages
     content: Mapping[str, Any] = {
@@ -74,7 +77,8 @@ def _state_context(execution: TaskExecution, history_messages: int) -> str:
         "messages": shown(dispatch["messages"], history_messages),
         "results": {result["task_id"]: result["output"][:_RESULT_CHARS] for result in dispatch["needed"]},
     }
-    return json.dumps({key: value for key, value in content.items() if value}, ensure_ascii=False)
+    given = {key: value for key, value in content.items() if value}
+    return json.dumps(given, ensure_ascii=False) if given else None
 
 
 def _readable_artifacts(execution: TaskExecution) -> list[dict[str, Any]]:

@@ -15,8 +15,8 @@ from starling.core.tools import ToolDefinition
 CONTINUE: Final = "continue"
 _CONTINUE_SPEC = ToolSpec(
     CONTINUE,
-    "Call beside other tools to see their results and go on with further calls.",
-    {"type": "object", "properties": {"why": {"type": "string"}}, "required": []},
+    "Call it beside other tools to see their results before further calls.",
+    {"type": "object", "properties": {}},
 )
 _BUILT_IN: Final = (CONTINUE, READ_ARTIFACT)
 _INVALID = re.compile(r"[^A-Za-z0-9_-]")

@@ -62,10 +62,10 @@ class Qa:
         allowance = context.allowance
         messages = self.prompt.fill(
             user_request=state["input_request"],
-            session_history=history_lines(state["messages"]),
+            session_history=history_lines(state["messages"]) or None,
             results=lines(_result_element(number, outcome) for number, outcome in enumerate(outcomes, start=1)),
-            degraded=lines(element("part", part["part"], reason=part["reason"]) for part in state["degraded"]),
-            assumptions=lines(element("assumption", text) for text in state["assumptions"]),
+            degraded=lines(element("part", part["part"], reason=part["reason"]) for part in state["degraded"]) or None,
+            assumptions=lines(element("assumption", text) for text in state["assumptions"]) or None,
         )
         return ModelRequest(
             role=allowance.role(ModelRole.REASONING),
@@ -144,14 +144,7 @@ async def _stream(context: RunContext, request: ModelRequest, complete: Callable
 
 
 def _result_element(number: int, outcome: TaskOutcome) -> Xml:
-    return element(
-        "result",
-        outcome["output"][:_RESULT_CHARS],
-        task_id=outcome["task_id"],
-        agent=outcome["agent"],
-        status=outcome["status"],
-        citation=str(number),
-    )
+    return element("result", outcome["output"][:_RESULT_CHARS], citation=str(number))
 
 
 def _message_id(context: RunContext) -> str:

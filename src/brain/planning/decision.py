@@ -1,11 +1,13 @@
 """The documents that models answer with: the supervisor's decision and the reviewer's verdict."""
 
-from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal, cast
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from starling.core.llm import ResponseSchema
+
+_OMITTED = frozenset({"title", "description", "default", "$defs"})  # of a schema that models are sent
 
 
 def _upper(value: object) -> object:
@@ -100,17 +102,30 @@ def _asked(
 ) -> ResponseSchema:
     """Return the schema as models are asked for it: they write every member, so that strict decoding can be used.
 
-    Only `optional` members keep their defaults, and members of `without` aren't asked for. Recorded answers are found
-    by the digest of this schema too.
+    Only members that are `optional` may be left out, and those of `without` aren't asked for. Recorded answers are
+    found by the digest of this schema too.
     """
-    schema = document.model_json_schema()
+    full = document.model_json_schema()
+    schema = _compact(full, full.get("$defs", {}))
     for member in without:
         del schema["properties"][member]
-    for described in (schema, *schema.get("$defs", {}).values()):
-        described["required"] = [member for member in described["properties"] if member not in optional]
-        for member in described["required"]:
-            described["properties"][member].pop("default", None)
-    return ResponseSchema(name, schema)
+    return ResponseSchema(name, {**schema, "required": [it for it in schema["properties"] if it not in optional]})
+
+
+def _compact(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema without what only lengthens a prompt, which says what the members are; all are required.
+
+    Definitions are put where they are referred to; titles, descriptions and defaults are left out.
+    """
+    if reference := schema.get("$ref"):
+        schema = definitions[reference.removeprefix("#/$defs/")]
+    compact = {key: value for key, value in schema.items() if key not in _OMITTED}
+    if "items" in compact:
+        compact["items"] = _compact(compact["items"], definitions)
+    if "properties" in compact:
+        compact["properties"] = {name: _compact(item, definitions) for name, item in compact["properties"].items()}
+        compact["required"] = [*compact["properties"]]
+    return compact
 
 
 def decision_schema(*, may_ask: bool, may_look: bool) -> ResponseSchema:

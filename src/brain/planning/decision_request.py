@@ -13,17 +13,16 @@ from brain.state import ClarificationRecord, GraphState, TaskRecord
 from starling.core.llm import ModelRequest, ModelRole
 
 _RESULT_CHARS = 1_500
-MUST_ASSUME: Final = Xml("You can't ask the user: choose the most likely reading and say so here.")
+MUST_ASSUME: Final = Xml("You can't ask the user: choose the most likely reading.")
 MAY_ASK: Final = Xml(
-    "Choose the most likely reading and say so here.\n"
-    "- `question`: one short question to the user, only where no reading is likely enough and a wrong one would be "
-    "useless or do harm; otherwise an empty string. Leave `plan`, `selected_agents` and `reply` empty then.\n"
-    "- `options`: the likeliest answers to the question, at most five; otherwise an empty list."
+    "Choose the most likely reading.\n"
+    "- `question`: a short one to the user in place of a plan and reply, only if no reading is likely and a wrong one "
+    "useless or harmful.\n"
+    "- `options`: up to five likely answers."
 )
-
 MAY_LOOK: Final = Xml(
-    "\n- `look_for`: only some of the agents are shown. For each part that none of them can serve, a short phrase that "
-    "says what an agent for it would do; you are then shown agents that fit and decide again. Otherwise an empty list."
+    "\n- `look_for`: only some agents are shown. For each part that none can serve, a short phrase for what an agent "
+    "for it does; you then see agents that fit, and decide again."
 )
 NOTHING_TO_LOOK_FOR: Final = Xml("")
 
@@ -48,7 +47,7 @@ def decision_request(prompt: Prompt, state: GraphState, allowance: Allowance, in
         session_history=history_lines(state["messages"]),
         asking=MAY_ASK if inputs.may_ask else MUST_ASSUME,
         looking=MAY_LOOK if inputs.may_look else NOTHING_TO_LOOK_FOR,
-        clarifications=_clarification_lines(state.get("clarifications", [])),
+        clarifications=_clarification_lines(state.get("clarifications", [])) or None,
         agents=inputs.agents,
         current_plan=lines(map(_task_element, state["tasks"])),
         state_context=_state_context(state, allowance.hint),

@@ -1,7 +1,7 @@
 """From an epoch to the roster of a run."""
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, cast
 
 from brain.prompts import versions
 from brain.registry.cards import BUILTINS, AgentCard, Roster
@@ -12,6 +12,8 @@ from starling.core.tools import ToolDefinition
 
 _EPOCHS_KEPT = 16
 _BUILTINS = {card.name: card for card in BUILTINS}
+_SCHEMA_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_VALUES = frozenset({"enum", "const", "default", "examples", "required"})
 
 
 def with_servers(manifest: Manifest, servers: Mapping[str, ServerEntry]) -> Manifest:
@@ -71,8 +73,37 @@ def _tool(server: str, name: str, pin: ToolPin, definition: Mapping[str, Any]) -
         server=server,
         name=name,
         description=definition.get("description") or "",
-        input_schema=definition.get("inputSchema") or {"type": "object"},
+        input_schema=without_titles(definition.get("inputSchema") or {"type": "object"}),
         output_schema=definition.get("outputSchema"),
         effect=pin.effect,
         hash=pin.hash,
     )
+
+
+def without_titles(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a tool's schema without titles: libraries make them of its members' names, and they lengthen prompts."""
+    try:
+        return _untitled(schema)
+    except RecursionError:  # no endpoint takes a schema that is nested so deeply
+        return schema
+
+
+def _untitled(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _untitled_value(key, value)
+        for key, value in schema.items()
+        if key != "title" or not isinstance(value, str)
+    }
+
+
+def _untitled_value(key: str, value: Any) -> Any:
+    if key in _VALUES:
+        return value
+    if isinstance(value, Mapping):
+        members = cast("Mapping[str, Any]", value)
+        if key in _SCHEMA_MAPS:
+            return {name: _untitled_value("", item) for name, item in members.items()}
+        return _untitled(members)
+    if isinstance(value, list):
+        return [_untitled_value("", item) for item in cast("list[Any]", value)]
+    return value

@@ -180,7 +180,7 @@ async def test_unsafe_call_with_unknown_outcome_is_not_repeated(
     assert missing["do t1"].startswith("It isn't done again. The call of shop.wait was interrupted")
     assert "Check what the tool changed" in missing["do t1"]
     second = platform.requests_containing("You are the supervisor")[1]["messages"][1]["content"]
-    assert "outcome_unknown&quot;: true" in second
+    assert '"outcome_unknown": true' in second
 
 
 async def test_read_call_that_times_out_is_repeated(opened: Open, script: ScriptedModel) -> None:

@@ -7,7 +7,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from brain.planning.decision import OPEN_DECISION, VERDICT
 from brain.prompts import NAMES, Prompt, Xml, element, lines, prompt, versions
+from starling.core.json import canonical
 
 CASES = [
     json.loads(line)
@@ -81,6 +83,30 @@ def test_neither_content_nor_attribute_of_an_element_is_left(case: dict[str, str
     assert made.count("<") == 2
     assert made.count(">") == 2
     assert unescape(made.partition(">")[2].removesuffix("</part>")) == case["payload"]
+
+
+def test_quotes_are_escaped_in_attributes_only() -> None:
+    _, user = prompt("specialist").fill(**dict.fromkeys(SECTIONS["specialist"], 'say "it"'))
+
+    assert '<task id="say &quot;it&quot;">say "it"</task>' in user.content
+    assert element("part", '"it"', reason="\"it\" or 'it'") == '<part reason="&quot;it&quot; or \'it\'">"it"</part>'
+
+
+def test_the_line_of_an_absent_section_is_left_out() -> None:
+    sections = dict.fromkeys(SECTIONS["generalist"], "x")
+
+    _, user = prompt("generalist").fill(**sections | {"state_context": None})
+
+    assert user.content == '<user_request>x</user_request>\n<task id="x">x</task>'
+
+
+def test_instructions_and_schemas_of_a_run_of_two_specialists_stay_short() -> None:
+    asked = ("supervisor", "specialist", "specialist", "reflection", "reflection", "qa")
+    instructions = [prompt(name).fill(**dict.fromkeys(SECTIONS[name], ""))[0].content for name in asked]
+    schemas = [canonical(one.schema) for one in (OPEN_DECISION, VERDICT, VERDICT)]
+
+    assert sum(map(len, instructions)) <= 3_300
+    assert sum(map(len, schemas)) <= 1_950
 
 
 def test_dollars_in_a_text_are_only_dollars() -> None:

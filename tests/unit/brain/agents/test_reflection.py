@@ -38,7 +38,7 @@ async def test_prompt_shows_calls_with_arguments_and_results() -> None:
     result = await REVIEWER.review(task_of(begun), AttemptOutput("the disk is <fine>", (use,)), attempt=1)
 
     [asked] = begun.model.prompts
-    assert '<call name="bench.look" status="succeeded"><arguments>{&quot;thing&quot;' in asked
+    assert '<call name="bench.look" status="succeeded"><arguments>{"thing"' in asked
     assert "<result>the disk is &lt;fine&gt;</result>" in asked
     assert (result.approved, result.output) == (True, "the disk is <fine>")
 

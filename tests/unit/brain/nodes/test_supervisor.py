@@ -159,7 +159,7 @@ async def test_uncertain_outcome_is_marked_in_the_prompt() -> None:
 
     await step(supervisor(), state, execution)
 
-    assert "outcome_unknown&quot;: true" in execution.model.prompts[0]
+    assert '"outcome_unknown": true' in execution.model.prompts[0]
 
 
 async def test_same_failure_is_not_decided_twice() -> None:

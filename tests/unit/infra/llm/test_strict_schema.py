@@ -1,11 +1,12 @@
 """Conversion of schemas to their strict form."""
 
+import re
 from typing import cast
 
 import pytest
 
 from brain.planning.decision import DECISION, OPEN_DECISION, VERDICT
-from starling.core.json import Json
+from starling.core.json import Json, canonical
 from starling.core.llm import ResponseSchema
 from starling.infra.llm.strict_schema import strict_form
 
@@ -45,6 +46,13 @@ def test_documents_of_runs_have_a_strict_form_that_requires_what_their_schema_re
 
     assert strict is not None
     assert {*cast("list[str]", response.schema["required"])} <= {*cast("list[str]", strict["required"])}
+
+
+@pytest.mark.parametrize("response", [DECISION, OPEN_DECISION, VERDICT])
+def test_documents_of_runs_are_asked_for_without_what_lengthens_a_prompt(response: ResponseSchema) -> None:
+    keys = set(re.findall(r'"([^"]+)":', canonical(response.schema)))
+
+    assert keys.isdisjoint({"title", "description", "default", "$defs", "$ref"})
 
 
 def test_unsupported_keyword_is_not_strict() -> None:
