@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -33,11 +33,19 @@ class MemoryCachingEmbedder(CachingEmbedder):
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         return await self._embedder.embed(texts)
 
+    async def kept(self, tenant: str, texts: Sequence[str]) -> Mapping[str, Vector]:
+        del tenant
+        return {text: self._kept[text] for text in texts if text in self._kept}
+
     async def embed_and_keep(self, tenant: str, texts: Sequence[str]) -> list[Vector]:
         del tenant
         missing = [text for text in dict.fromkeys(texts) if text not in self._kept]
         self._kept |= zip(missing, await self.embed(missing), strict=True)
         return [self._kept[text] for text in texts]
+
+    async def former(self, texts: Mapping[str, Sequence[str]]) -> CachingEmbedder | None:
+        del texts
+        return None
 
     async def close(self) -> None:
         await self._embedder.close()

@@ -15,6 +15,7 @@ from brain.retrieval.search import AgentRanker, AgentSearch
 from starling.core.clock import SystemClock
 from starling.core.embeddings import CachingEmbedder
 
+_PATIENCE_SECONDS: Final = 600  # for the vectors of all agents
 _DEPTHS: Final = (5, 12)  # the mark's, and the length of a shortlist
 _SETS: Final[Mapping[str, Callable[[], RequestSet]]] = {
     "stabletoolbench_50": lambda: stabletoolbench(50),
@@ -90,7 +91,7 @@ def _recall(name: str, depth: int, suffix: str, found: Measured, reference: floa
 
 async def _measured(requests: RequestSet, embedder: CachingEmbedder | None) -> Measured:
     """Search for each request. The first search, which builds the index, is not timed. Raises RuntimeError."""
-    finder = AgentFinder(embedder, SystemClock())
+    finder = AgentFinder(embedder, SystemClock(), patience=_PATIENCE_SECONDS)
     search = AgentSearch("bench", requests.roster, requests.roster)
     await _found(finder, search, requests.requests[0])
     seconds, found = list[float](), list[list[str]]()

@@ -1,12 +1,10 @@
 """What every embedder does. Endpoints are real HTTP servers whose vectors are those of the built-in embedder."""
 
-from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any
 
 import pytest
-from aiohttp import web
 from langchain_core.embeddings import Embeddings
 
 from starling.core.embeddings import Embedder
@@ -15,27 +13,9 @@ from starling.infra.embeddings.langchain_vectors import LangChainEmbedder
 from starling.infra.embeddings.openai_vectors import EndpointEmbedder
 from starling.infra.embeddings.static_vectors import StaticEmbedder
 from starling.infra.llm.openai_endpoint import Endpoint, open_session
-from tests.support import http_server
+from tests.support.embedding_server import EmbeddingServer
 
 TEXTS = ["What time is it in Lima?", "List the commits of the repository", "Current time in Peru"]
-
-
-@dataclass
-class EmbeddingServer:
-    """`/v1/embeddings`: vectors in reverse order with their index, as the API allows; or what `answer` says."""
-
-    answer: Callable[[list[str]], tuple[int, Any]] | None = None
-    asked: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-
-    async def embeddings(self, request: web.Request) -> web.Response:
-        body = await request.json()
-        self.asked.append(body | {"authorization": request.headers.get("Authorization", "")})
-        if self.answer:
-            status, answer = self.answer(body["input"])
-            return web.json_response(answer, status=status)
-        vectors = await StaticEmbedder().embed(body["input"])
-        data = [{"index": place, "embedding": [3 * x for x in vector]} for place, vector in enumerate(vectors)]
-        return web.json_response({"data": data[::-1], "model": body["model"]})
 
 
 class _Static(Embeddings):
@@ -56,16 +36,12 @@ def server() -> EmbeddingServer:
 
 @pytest.fixture
 async def endpoint(server: EmbeddingServer) -> AsyncGenerator[EndpointEmbedder]:
-    app = web.Application()
-    app.router.add_post("/v1/embeddings", server.embeddings)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    listening = await http_server.start(runner, 0)
-    host, port, *_ = runner.addresses[0]
-    endpoint = Endpoint(f"http://{host}:{port}/v1", "key")
-    embedder = EndpointEmbedder("local:small", "small", endpoint, partial(open_session, trust_env=False))
-    yield embedder
-    await embedder.close()
-    await http_server.stop(runner, listening)
+    async with server.running() as url:
+        embedder = EndpointEmbedder(
+            "local:small", "small", Endpoint(url, "key"), partial(open_session, trust_env=False)
+        )
+        yield embedder
+        await embedder.close()
 
 
 @pytest.fixture(params=["static", "endpoint", "langchain"])

@@ -3,122 +3,170 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from brain.registry.cards import AgentCard, Roster
 from brain.retrieval.agent_index import AgentIndex, AgentTexts, Query
+from brain.retrieval.model_vectors import ModelVectors, TextsByTenant
 from brain.retrieval.search import AgentSearch, Ranking
 from starling.core.clock import Clock
-from starling.core.embeddings import CachingEmbedder, Vector
-from starling.core.errors import StarlingError
+from starling.core.embeddings import CachingEmbedder
 from starling.core.principal import SHARED
 
 _INDEXES_KEPT: Final = 8
-_RETRY_SECONDS: Final = 60.0  # after the embedder failed
+PATIENCE_SECONDS: Final = 5.0
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Indexed:
+    """An index, and the model whose vectors it has."""
+
     roster: Roster
     index: AgentIndex
-    complete: bool  # whether it has vectors, or needs none
+    model: ModelVectors | None
 
 
-@dataclass(slots=True)
 class AgentFinder:
-    """Ranks agents and tools. Without an embedder, or while it fails, only words and characters count."""
+    """Ranks agents and tools. Without an embedder, or while it fails, only words and characters count.
 
-    embedder: CachingEmbedder | None
-    clock: Clock
-    _indexes: OrderedDict[int, _Indexed] = field(default_factory=OrderedDict[int, _Indexed])
-    _features: dict[str, Query] = field(default_factory=dict[str, Query])
-    _vectors: dict[str, Vector] = field(default_factory=dict[str, Vector])
-    _building: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _failure: str = ""
-    _retry_at: float = 0.0
+    Vectors of a roster that aren't kept yet are made in the background. The search that begins it waits up to
+    `patience` seconds; until they are all there, searches use a former model's vectors, if all of them are kept and
+    its embedder can still be asked for the query's.
+    """
+
+    def __init__(self, embedder: CachingEmbedder | None, clock: Clock, patience: float = PATIENCE_SECONDS) -> None:
+        self._clock = clock
+        self._patience = patience
+        self._current = ModelVectors(embedder, clock) if embedder else None
+        self._former: dict[str, ModelVectors] = {}
+        self._indexes: OrderedDict[int, _Indexed] = OrderedDict()
+        self._features: dict[str, Query] = {}
+        self._building = asyncio.Lock()
+        self._embedding: asyncio.Task[None] | None = None
 
     async def rank(self, search: AgentSearch, text: str, limit: int) -> Ranking:
         """Return the candidates that fit `text` best."""
-        index, query = await self._index(search), await self._query(text)
+        indexed = await self._indexed(search)
+        query = await _query(indexed, text)
         names = {card.name: {tool.name for tool in card.tools} for card in search.candidates.cards.values()}
-        return Ranking(await asyncio.to_thread(index.rank, query, names, limit), self._failure)
+        ranked = await asyncio.to_thread(indexed.index.rank, query, names, limit)
+        return Ranking(ranked, self._warning(indexed, query))
 
     async def rank_tools(self, search: AgentSearch, card: AgentCard, text: str, limit: int) -> list[str]:
         """Return the names of those tools of an agent that fit `text` best."""
-        index, query = await self._index(search), await self._query(text)
-        return await asyncio.to_thread(index.rank_tools, query, card.name, {tool.name for tool in card.tools}, limit)
+        indexed = await self._indexed(search)
+        query = await _query(indexed, text)
+        tools = {tool.name for tool in card.tools}
+        return await asyncio.to_thread(indexed.index.rank_tools, query, card.name, tools, limit)
 
     async def close(self) -> None:
-        """Close connections to the embedder."""
-        if self.embedder:
-            await self.embedder.close()
+        """Stop making vectors and close connections to embedders."""
+        if self._embedding:
+            self._embedding.cancel()
+            await asyncio.gather(self._embedding, return_exceptions=True)
+        for model in (self._current, *self._former.values()):
+            if model:
+                await model.embedder.close()
 
-    async def _query(self, text: str) -> Query:
-        vectors = await self._embedded([text])
-        return Query.of(text, vectors[0] if vectors else None)
+    def _warning(self, indexed: _Indexed, query: Query) -> str:
+        """Return why the vectors of the configured model weren't used; empty if they were."""
+        if self._current is None or (indexed.model is self._current and query.vector is not None):
+            return ""
+        former = indexed.model.name if indexed.model and query.vector is not None else ""
+        used = f"with the vectors of {former}" if former else "by words only"
+        why = self._current.failure or f"the vectors of {self._current.name} are being made."
+        return f"Agents are found {used}: {why}"
 
-    async def _index(self, search: AgentSearch) -> AgentIndex:
-        roster = search.roster
-        async with self._building:
-            known = self._indexes.get(id(roster))
-            if known is None or (not known.complete and self._may_embed):
-                known = self._indexes[id(roster)] = await self._built(search)
-                self._forget_old()
-            self._indexes.move_to_end(id(roster))
-            return known.index
+    async def _indexed(self, search: AgentSearch) -> _Indexed:
+        known = self._indexes.get(id(search.roster))
+        if known is None or self._may_improve(known):
+            async with self._building:
+                known = self._indexes.get(id(search.roster))
+                if known is None or self._may_improve(known):
+                    known = await self._updated(search, known)
+                    self._forget_old()
+        self._indexes[id(search.roster)] = known
+        self._indexes.move_to_end(id(search.roster))
+        return known
 
-    async def _built(self, search: AgentSearch) -> _Indexed:
-        roster = search.roster
+    def _may_improve(self, known: _Indexed) -> bool:
+        """Return whether an index could have the vectors of the configured model now."""
+        if self._current is None or known.model is self._current:
+            return False
+        return self._current.may_ask and (self._embedding is None or self._embedding.done())
+
+    async def _updated(self, search: AgentSearch, known: _Indexed | None) -> _Indexed:
+        texts = _texts_by_tenant(search)
+        model = await self._complete_model(texts)
+        if known and known.model is model:
+            return known
+        index = await asyncio.to_thread(self._assembled, search.roster, model)
+        return _Indexed(search.roster, index, model)
+
+    async def _complete_model(self, texts: TextsByTenant) -> ModelVectors | None:
+        """Return a model that has vectors of all texts: the configured one, else a former one, else None."""
+        current = self._current
+        if current is None:
+            return None
+        await current.read(texts)
+        if current.missing(texts):
+            await self._begin_embedding(current, texts)
+        return current if not current.missing(texts) else await self._former_model(current, texts)
+
+    async def _begin_embedding(self, model: ModelVectors, texts: TextsByTenant) -> None:
+        """Make missing vectors in the background, if nothing is made already, and wait a little for them.
+
+        The task belongs to no search: the one that began it may end before it. `close` awaits it.
+        """
+        if not model.may_ask or (self._embedding and not self._embedding.done()):
+            return
+        self._embedding = asyncio.get_running_loop().create_task(model.make(texts), name="embed-cards")
+        await asyncio.wait({self._embedding}, timeout=self._patience)
+        if self._embedding.done():
+            self._embedding.result()
+        else:
+            _log.warning("Vectors of %s are being made; until then, agents are found without them.", model.name)
+
+    async def _former_model(self, current: ModelVectors, texts: TextsByTenant) -> ModelVectors | None:
+        embedder = await current.embedder.former(texts)
+        if embedder is None:
+            return None
+        if embedder.name in self._former:
+            await embedder.close()
+        former = self._former.setdefault(embedder.name, ModelVectors(embedder, self._clock))
+        await former.read(texts)
+        return None if former.missing(texts) else former
+
+    def _assembled(self, roster: Roster, model: ModelVectors | None) -> AgentIndex:
         agents = [AgentTexts(card.name, _card_text(card), _tool_texts(card)) for card in roster.cards.values()]
-        texts = list(dict.fromkeys(text for agent in agents for text in (agent.card, *agent.tools.values())))
-        complete = self.embedder is None or await self._add_vectors(search)
-        return _Indexed(roster, await asyncio.to_thread(self._assembled, agents, texts), complete)
-
-    async def _add_vectors(self, search: AgentSearch) -> bool:
-        """Return whether all texts of a roster have vectors now."""
-        texts: dict[str, list[str]] = {SHARED: [], search.tenant: []}
-        for card in search.roster.cards.values():
-            texts[search.tenant if card.kind == "custom" else SHARED] += _texts_of(card)
-        for owner, wanted in texts.items():
-            missing = [text for text in dict.fromkeys(wanted) if text not in self._vectors]
-            vectors = await self._embedded(missing, owner) if missing else []
-            if vectors is None:
-                return False
-            self._vectors |= zip(missing, vectors, strict=True)
-        return True
-
-    def _assembled(self, agents: Sequence[AgentTexts], texts: Sequence[str]) -> AgentIndex:
+        texts = dict.fromkeys(text for agent in agents for text in (agent.card, *agent.tools.values()))
         self._features |= {text: Query.of(text) for text in texts if text not in self._features}
-        return AgentIndex(agents, self._features, self._vectors)
+        return AgentIndex(agents, self._features, model.vectors if model else {})
 
     def _forget_old(self) -> None:
-        while len(self._indexes) > _INDEXES_KEPT:
+        while len(self._indexes) >= _INDEXES_KEPT:  # one more is added
             self._indexes.popitem(last=False)
         if len(self._features) > 4 * max(1, sum(len(_texts(known.roster)) for known in self._indexes.values())):
             kept = {text for known in self._indexes.values() for text in _texts(known.roster)}
             self._features = {text: features for text, features in self._features.items() if text in kept}
-            self._vectors = {text: vector for text, vector in self._vectors.items() if text in kept}
+            for model in (self._current, *self._former.values()):
+                if model:
+                    model.forget_others(kept)
 
-    @property
-    def _may_embed(self) -> bool:
-        return self.embedder is not None and self.clock.monotonic() >= self._retry_at
 
-    async def _embedded(self, texts: Sequence[str], owner: str | None = None) -> list[Vector] | None:
-        """Return the vectors, kept for `owner`; None without an embedder or for a minute after it failed."""
-        if self.embedder is None or not self._may_embed:
-            return None
-        try:
-            vectors = await (self.embedder.embed_and_keep(owner, texts) if owner else self.embedder.embed(texts))
-        except StarlingError as error:
-            self._failure = f"Agents are found by words only: {error}"
-            self._retry_at = self.clock.monotonic() + _RETRY_SECONDS
-            _log.warning("%s", self._failure)
-            return None
-        self._failure = ""
-        return vectors
+async def _query(indexed: _Indexed, text: str) -> Query:
+    return Query.of(text, await indexed.model.query(text) if indexed.model else None)
+
+
+def _texts_by_tenant(search: AgentSearch) -> TextsByTenant:
+    """Return all texts of a roster by who keeps their vectors: a tenant those of its own agents."""
+    texts: dict[str, list[str]] = {SHARED: [], search.tenant: []}
+    for card in search.roster.cards.values():
+        texts[search.tenant if card.kind == "custom" else SHARED] += _texts_of(card)
+    return {tenant: wanted for tenant, wanted in texts.items() if wanted}
 
 
 def _card_text(card: AgentCard) -> str:

@@ -1,7 +1,7 @@
 """Vectors of texts, and the `Embedder` port."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 type Vector = array[float]
@@ -33,6 +33,14 @@ class Embedder(Protocol):
 class CachingEmbedder(Embedder, Protocol):
     """An embedder that can keep vectors of texts that come again, such as those of tools."""
 
+    async def kept(self, tenant: str, texts: Sequence[str]) -> Mapping[str, Vector]:
+        """Return the tenant's kept vectors by text, of those texts that have one. Makes none."""
+        ...
+
     async def embed_and_keep(self, tenant: str, texts: Sequence[str]) -> list[Vector]:
         """Return the vector of each text, from the tenant's kept ones where it is known. Raises what `embed` raises."""
+        ...
+
+    async def former(self, texts: Mapping[str, Sequence[str]]) -> "CachingEmbedder | None":
+        """Return an embedder of another model that keeps vectors of all these texts, by tenant; None without one."""
         ...

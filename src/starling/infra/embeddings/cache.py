@@ -1,13 +1,14 @@
 """An embedder that keeps vectors in Postgres."""
 
+import asyncio
 import logging
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from starling.core.embeddings import CachingEmbedder, Embedder, Vector
-from starling.core.errors import DatabaseUnavailableError
+from starling.core.errors import ConfigurationError, DatabaseUnavailableError
 from starling.core.json import digest
 from starling.infra.postgres.embeddings import EmbeddingRepository
 
@@ -15,11 +16,17 @@ _log = logging.getLogger(__name__)
 
 
 class PostgresCachingEmbedder(CachingEmbedder):
-    """Embeds only texts whose vectors aren't stored. While Postgres is away, all texts are embedded and none stored."""
+    """Embeds only texts whose vectors aren't stored. While Postgres is away, all texts are embedded and none stored.
 
-    def __init__(self, embedder: Embedder, repository: EmbeddingRepository) -> None:
+    `build` returns the embedder of another model's name, None for a name without vectors. Raises ConfigurationError.
+    """
+
+    def __init__(
+        self, embedder: Embedder, repository: EmbeddingRepository, build: Callable[[str], Embedder | None]
+    ) -> None:
         self._embedder = embedder
         self._repository = repository
+        self._build = build
 
     @property
     def name(self) -> str:
@@ -35,15 +42,39 @@ class PostgresCachingEmbedder(CachingEmbedder):
     async def close(self) -> None:
         await self._embedder.close()
 
-    async def embed_and_keep(self, tenant: str, texts: Sequence[str]) -> list[Vector]:
+    async def kept(self, tenant: str, texts: Sequence[str]) -> Mapping[str, Vector]:
         hashes = {text: digest(text) for text in texts}
         known = await self._known(tenant, list(hashes.values()))
-        missing = [text for text, key in hashes.items() if key not in known]
+        return {text: known[key] for text, key in hashes.items() if key in known}
+
+    async def embed_and_keep(self, tenant: str, texts: Sequence[str]) -> list[Vector]:
+        known = dict(await self.kept(tenant, texts))
+        missing = [text for text in dict.fromkeys(texts) if text not in known]
         if missing:
             made = dict(zip(missing, await self._embedder.embed(missing), strict=True))
-            await self._keep(tenant, {hashes[text]: vector for text, vector in made.items()})
-            known |= {hashes[text]: vector for text, vector in made.items()}
-        return [known[hashes[text]] for text in texts]
+            await self._keep(tenant, {digest(text): vector for text, vector in made.items()})
+            known |= made
+        return [known[text] for text in texts]
+
+    async def former(self, texts: Mapping[str, Sequence[str]]) -> CachingEmbedder | None:
+        """Return the embedder of the newest other model that has vectors of all texts and can still be built."""
+        keys = [(tenant, digest(text)) for tenant, wanted in texts.items() for text in wanted]
+        for model in await self._other_models(keys):
+            try:
+                embedder = await asyncio.to_thread(self._build, model)
+            except ConfigurationError as error:
+                _log.info("vectors of %s are stored, but it can't be used any more: %s", model, error)
+                continue
+            if embedder is not None:
+                return PostgresCachingEmbedder(embedder, self._repository, self._build)
+        return None
+
+    async def _other_models(self, keys: Sequence[tuple[str, str]]) -> Sequence[str]:
+        try:
+            return await self._repository.other_models(self.name, keys)
+        except DatabaseUnavailableError as error:
+            _log.warning("stored vectors can't be read: %s", error)
+            return []
 
     async def _known(self, tenant: str, hashes: Sequence[str]) -> dict[str, Vector]:
         try:

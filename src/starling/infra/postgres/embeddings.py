@@ -14,6 +14,10 @@ WITH stored AS (
     SELECT %(tenant)s, %(model)s, item.* FROM unnest(%(hashes)s::text[], %(vectors)s::bytea[]) AS item
     ON CONFLICT DO NOTHING RETURNING 1)
 SELECT count(*) FROM stored"""
+_OTHER_MODELS: Final = """
+SELECT model FROM embeddings
+WHERE model <> %(model)s AND (tenant, hash) IN (SELECT * FROM unnest(%(tenants)s::text[], %(hashes)s::text[]))
+GROUP BY model HAVING count(*) = %(count)s ORDER BY max(created_at) DESC, model"""
 
 
 class EmbeddingRepository:
@@ -35,3 +39,14 @@ class EmbeddingRepository:
         values = {"tenant": tenant, "model": model, "hashes": list(vectors), "vectors": list(vectors.values())}
         with translated():
             await execute_autocommit(self._engine, _PUT, values)
+
+    async def other_models(self, model: str, keys: Sequence[tuple[str, str]]) -> Sequence[str]:
+        """Return the other models that have vectors of all `keys`, tenants and hashes; that of the newest vector first.
+
+        Raises DatabaseUnavailableError.
+        """
+        wanted = sorted(set(keys))
+        values = {"model": model, "count": len(wanted)}
+        values |= {"tenants": [tenant for tenant, _ in wanted], "hashes": [key for _, key in wanted]}
+        with translated():
+            return [str(name) for (name,) in await fetch_autocommit(self._engine, _OTHER_MODELS, values)]

@@ -1,14 +1,16 @@
 """Agents found by the built-in vectors, and what happens while an embedder fails."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from brain.registry.cards import GENERALIST, AgentCard, Roster
 from brain.retrieval.agent_finder import AgentFinder
-from brain.retrieval.search import AgentSearch
+from brain.retrieval.search import AgentSearch, Ranking
 from starling.core.clock import SystemClock
-from starling.core.embeddings import Vector
+from starling.core.embeddings import CachingEmbedder, Vector
 from starling.core.errors import LLMConnectionError
+from starling.core.principal import SHARED
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition
 from starling.infra.embeddings.static_vectors import StaticEmbedder
@@ -22,19 +24,37 @@ class SetClock(SystemClock):
         return self.seconds
 
 
+def _set(event: asyncio.Event) -> asyncio.Event:
+    event.set()
+    return event
+
+
 @dataclass
 class CountingEmbedder(StaticEmbedder):
-    """The built-in embedder, with what it was asked; it fails while `away`."""
+    """The built-in embedder, with what it was asked; it fails while `away`, keeps no vector until `may_answer`."""
 
+    name: str = "static"
     away: bool = False
+    may_answer: asyncio.Event = field(default_factory=lambda: _set(asyncio.Event()))
+    previous: "CountingEmbedder | None" = None
     asked: list[Sequence[str]] = field(default_factory=list[Sequence[str]])
+    by_tenant: dict[str, dict[str, Vector]] = field(default_factory=dict[str, dict[str, Vector]])
 
     def __post_init__(self) -> None:
         super().__init__()
 
+    async def kept(self, tenant: str, texts: Sequence[str]) -> Mapping[str, Vector]:
+        known = self.by_tenant.get(tenant, {})
+        return {text: known[text] for text in texts if text in known}
+
     async def embed_and_keep(self, tenant: str, texts: Sequence[str]) -> list[Vector]:
-        del tenant
-        return await self.embed(texts)
+        await self.may_answer.wait()
+        made = dict(zip(texts, await self.embed(texts), strict=True))
+        self.by_tenant.setdefault(tenant, {}).update(made)
+        return list(made.values())
+
+    async def former(self, texts: Mapping[str, Sequence[str]]) -> CachingEmbedder | None:
+        return self.previous
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         self.asked.append(texts)
@@ -118,3 +138,59 @@ async def test_failing_embedder_is_reported_skipped_for_a_minute_and_asked_again
     assert "it is away" in ranking.warning
     assert asked_while_away == 1
     assert (later.warning, "meaning_card" in later.agents[0].parts) == ("", True)
+
+
+async def test_search_does_not_wait_for_vectors_that_take_long_and_uses_them_once_they_are_made() -> None:
+    embedder = CountingEmbedder("slow:model", may_answer=asyncio.Event())
+    finder = AgentFinder(embedder, SystemClock(), patience=0.01)
+
+    early = await finder.rank(SEARCH, "list commits", 1)
+    again = await finder.rank(SEARCH, "list commits", 1)
+    embedder.may_answer.set()
+    later = await _after_embedding(finder, "umbrella rain")
+
+    assert "by words only: the vectors of slow:model are being made" in early.warning
+    assert again.warning == early.warning
+    assert [agent.name for agent in early.agents] == [GIT.name]
+    assert (later.warning, "meaning_card" in later.agents[0].parts) == ("", True)
+    assert [len(texts) for texts in embedder.asked] == [10, 1]
+
+
+async def test_former_model_that_lacks_a_text_is_not_used() -> None:
+    former = CountingEmbedder("former:model")
+    small = Roster({CLOCK.name: CLOCK})
+    await AgentFinder(former, SystemClock()).rank(AgentSearch("default", small, small), "anything", 1)
+    finder = AgentFinder(CountingEmbedder("new:model", away=True, previous=former), SystemClock())
+
+    ranking = await finder.rank(SEARCH, "list commits", 1)
+
+    assert "by words only" in ranking.warning
+    assert "meaning_card" not in ranking.agents[0].parts
+
+
+async def test_closing_stops_the_embedding_in_the_background() -> None:
+    embedder = CountingEmbedder("slow:model", may_answer=asyncio.Event())
+    finder = AgentFinder(embedder, SystemClock(), patience=0)
+    await finder.rank(SEARCH, "list commits", 1)
+
+    await finder.close()
+
+    assert embedder.asked == []
+    assert {task.get_name() for task in asyncio.all_tasks()}.isdisjoint({"embed-cards"})
+
+
+async def test_vectors_of_a_tenants_own_agents_are_kept_for_that_tenant() -> None:
+    embedder = CountingEmbedder()
+    own = replace(card("own", "Invoices of one tenant", pay="Pay an invoice"), kind="custom")
+    roster = Roster({CLOCK.name: CLOCK, own.name: own})
+
+    await AgentFinder(embedder, SystemClock()).rank(AgentSearch("a", roster, roster), "pay", 1)
+
+    assert {tenant: len(kept) for tenant, kept in embedder.by_tenant.items()} == {SHARED: 3, "a": 2}
+    assert all("own" in text for text in embedder.by_tenant["a"])
+
+
+async def _after_embedding(finder: AgentFinder, text: str) -> Ranking:
+    """Return a ranking that is asked for once the embedding in the background has ended."""
+    await asyncio.gather(*(task for task in asyncio.all_tasks() if task.get_name() == "embed-cards"))
+    return await finder.rank(SEARCH, text, 1)

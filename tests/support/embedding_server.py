@@ -1,0 +1,44 @@
+"""An OpenAI-compatible `/v1/embeddings`, whose vectors are those of the built-in embedder."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from starling.infra.embeddings.static_vectors import StaticEmbedder
+from tests.support import http_server
+
+
+@dataclass
+class EmbeddingServer:
+    """`/v1/embeddings`: vectors in reverse order with their index, as the API allows; or what `answer` says."""
+
+    answer: Callable[[list[str]], tuple[int, Any]] | None = None
+    asked: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    may_answer_many: asyncio.Event | None = None  # requests of more than one text wait for it
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[str]:
+        """Listen; yield the base URL."""
+        app = web.Application()
+        app.router.add_post("/v1/embeddings", self.embeddings)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        listening = await http_server.start(runner, 0)
+        host, port, *_ = runner.addresses[0]
+        yield f"http://{host}:{port}/v1"
+        await http_server.stop(runner, listening)
+
+    async def embeddings(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.asked.append(body | {"authorization": request.headers.get("Authorization", "")})
+        if self.may_answer_many and len(body["input"]) > 1:
+            await self.may_answer_many.wait()
+        if self.answer:
+            status, answer = self.answer(body["input"])
+            return web.json_response(answer, status=status)
+        vectors = await StaticEmbedder().embed(body["input"])
+        data = [{"index": place, "embedding": [3 * x for x in vector]} for place, vector in enumerate(vectors)]
+        return web.json_response({"data": data[::-1], "model": body["model"]})
