@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Literal
 
 from mcp_gateway.config import McpConfig, ServerConfig, server_of
-from mcp_gateway.discovery import Listed, definition_hash
+from mcp_gateway.listed_tools import Listed, definition_hash
 from mcp_gateway.probe import AT_ONCE, list_once
 from mcp_gateway.repository import Definitions, ListedServer, ServerRepository, ServerRow
 from mcp_gateway.session_pool import SessionPool

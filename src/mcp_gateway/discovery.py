@@ -2,17 +2,16 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from mcp import McpError
 from pydantic import ValidationError
 
-from mcp_gateway.config import ServerOptions
+from mcp_gateway.listed_tools import Listed
 from mcp_gateway.schema_validation import schema_fault
 from mcp_gateway.session import Session
 from starling.core.errors import ServerUnavailableError
-from starling.core.json import JsonObject, canonical, digest, storable, storable_text
+from starling.core.json import JsonObject, canonical, storable, storable_text
 
 MAX_PAGES: Final = 100
 MAX_TOOLS: Final = 2_000
@@ -20,28 +19,6 @@ MAX_CHARS: Final = 4 * 2**20  # of all definitions together
 _SENTENCE = re.compile(r"(?<=[.!?])\s|\n\n")
 _DESCRIPTION_CHARS = 300
 _REMEDY = "Report it to the server's author, or take the server out of the configuration."
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A server's description of itself, and its usable tools: name to whole definition.
-
-    `left_out` names the unusable tools with the reasons.
-    """
-
-    description: str
-    tools: Mapping[str, JsonObject]
-    left_out: tuple[str, ...] = ()
-
-    def faults(self, options: ServerOptions) -> list[tuple[str, str]]:
-        """Return the faults of a server that can be used all the same, each with what to do about it."""
-        found: list[tuple[str, str]] = []
-        if self.left_out:
-            found.append((f"Left out: {'; '.join(self.left_out)}.", "Report it to the server's author."))
-        if misnamed := sorted(options.named_tools - self.tools.keys()):
-            said = f"Its configuration names tools that it doesn't have: {', '.join(misnamed)}."
-            found.append((said, "Correct the names under `x-starling`: their settings apply to no tool."))
-        return found
 
 
 async def list_server(session: Session) -> Listed:
@@ -56,11 +33,6 @@ async def list_server(session: Session) -> Listed:
     if left_out and not kept:
         raise _odd(session, f"none of its tools can be used: {'; '.join(left_out)}")
     return Listed(_description(session, kept), kept, tuple(left_out))
-
-
-def definition_hash(definition: JsonObject) -> str:
-    """Return the pin of a tool: the digest of everything that the server listed for it."""
-    return digest(definition)
 
 
 async def _all_pages(session: Session) -> list[dict[str, Any]]:

@@ -1,28 +1,19 @@
 """The gateway as the rest of the platform knows it."""
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import cached_property
 from time import perf_counter
 
+from mcp_gateway import deferred
 from mcp_gateway.catalog import Catalog, Change, Late, Trial
 from mcp_gateway.config import McpConfig, ServerConfig
-from mcp_gateway.discovery import Listed
 from mcp_gateway.known_servers import Directory
-from mcp_gateway.path.approval import Approval
-from mcp_gateway.path.argument_check import SchemaCheck
-from mcp_gateway.path.authorization import Authorization
-from mcp_gateway.path.dispatch import Dispatch
-from mcp_gateway.path.kill_switch import KillSwitch
-from mcp_gateway.path.ledger import LedgerStage
-from mcp_gateway.path.pin_check import PinCheck
-from mcp_gateway.path.reconciliation import Reconciliation
-from mcp_gateway.path.size_limit import SizeLimit
+from mcp_gateway.listed_tools import Listed
 from mcp_gateway.path.stage import Stage, failed
-from mcp_gateway.path.timeout import Timeout
 from mcp_gateway.repository import ServerRepository
-from mcp_gateway.schema_validation import Validators
 from mcp_gateway.session_pool import SessionPool
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
 from starling.core.clock import Deadline
@@ -35,13 +26,19 @@ _log = logging.getLogger(__name__)
 
 
 class Gateway(ToolGateway):
-    """Servers, their sessions and the path of a call. Made by `open_gateway`."""
+    """Servers, their sessions and the path of a call, built for the first one. Made by `open_gateway`."""
 
-    def __init__(self, catalog: Catalog, sessions: SessionPool, directory: Directory, path: Stage) -> None:
+    def __init__(
+        self, catalog: Catalog, sessions: SessionPool, directory: Directory, build_path: Callable[[], Stage]
+    ) -> None:
         self._catalog = catalog
         self._sessions = sessions
         self._directory = directory
-        self._path = path
+        self._build_path = build_path
+
+    @cached_property
+    def _path(self) -> Stage:
+        return self._build_path()
 
     async def call(self, call: ToolCall, deadline: Deadline, record: CallRecord | None = None) -> ToolOutcome:
         begun = perf_counter()
@@ -131,28 +128,13 @@ async def open_gateway(
     directory = Directory()
     async with SessionPool(limits, environment) as sessions:
         catalog = Catalog(repository, sessions, limits)
-        path = _path(directory, sessions, limits, halts, artifacts, approval)
-        gateway = Gateway(catalog, sessions, directory, path)
+
+        def build_path() -> Stage:
+            return deferred.wiring().build_path(directory, sessions, limits, halts, artifacts, approval)
+
+        gateway = Gateway(catalog, sessions, directory, build_path)
         await gateway.refresh()
         try:
             yield gateway
         finally:
             await catalog.stop()
-
-
-def _path(
-    directory: Directory,
-    sessions: SessionPool,
-    limits: Limits,
-    halts: Halts,
-    artifacts: ArtifactStore,
-    approval: ApprovalPolicy,
-) -> Stage:
-    """Wire the path, innermost stage first."""
-    validators = Validators()
-    path: Stage = Dispatch(directory, sessions, validators, halts)
-    path = Timeout(directory, limits.tool_call_seconds, path)
-    path = SizeLimit(limits.tool_result_chars, artifacts, path)
-    path = LedgerStage(Reconciliation(directory, KillSwitch(halts, SchemaCheck(validators, path))), path)
-    path = SchemaCheck(validators, Approval(directory, path, approval))
-    return Authorization(KillSwitch(halts, PinCheck(directory, path)))

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Mapping
 
+from mcp_gateway import deferred
 from mcp_gateway.config import McpConfig, ServerConfig
-from mcp_gateway.discovery import Listed, list_server
+from mcp_gateway.listed_tools import Listed
 from mcp_gateway.session_pool import SessionPool
 from starling.core.errors import ServerUnavailableError
 from starling.core.settings import Limits
@@ -15,10 +16,11 @@ _LATER = 0.5  # seconds for the session's own time limit, which knows more, to b
 
 async def list_once(sessions: SessionPool, name: str, config: ServerConfig, seconds: float) -> Listed:
     """Start a server, list its tools and stop it, within so many seconds. Raises ServerUnavailableError."""
+    await deferred.imported()
     session = sessions.open_new(name, config)
     try:
         async with asyncio.timeout(seconds + _LATER):
-            return await list_server(session)
+            return await deferred.discovery().list_server(session)
     except TimeoutError:
         reason = f"it didn't start and list its tools within {seconds:g} s."
         raise ServerUnavailableError(name, reason, "Start it by hand to see what takes it so long.") from None

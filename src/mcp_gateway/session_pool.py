@@ -5,14 +5,16 @@ import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
+from mcp_gateway import deferred
 from mcp_gateway.config import ServerConfig
-from mcp_gateway.session import Session
-from mcp_gateway.transport import transport_for
 from mcp_gateway.variable_expansion import resolve
 from starling.core.errors import ServerUnavailableError
 from starling.core.settings import Limits
+
+if TYPE_CHECKING:
+    from mcp_gateway.session import Session
 
 _CLOSE_SECONDS = 6.0
 _log = logging.getLogger(__name__)
@@ -63,7 +65,7 @@ class SessionPool:
         return sum(session.usable for sessions in self._open.values() for session in sessions)
 
     @asynccontextmanager
-    async def use(self, server: str, config: ServerConfig) -> AsyncGenerator[Session]:
+    async def use(self, server: str, config: ServerConfig) -> "AsyncGenerator[Session]":
         """Yield a session for one call. Raises ServerUnavailableError if none can be opened."""
         session = self._pick(server, config)
         if (timer := self._idle.pop(session, None)) is not None:
@@ -86,11 +88,12 @@ class SessionPool:
             if not session.calls and session not in self._idle:
                 self._start_idle_timer((server, config.hash), session)
 
-    def open_new(self, server: str, config: ServerConfig) -> Session:
+    def open_new(self, server: str, config: ServerConfig) -> "Session":
         """Open a session that is not shared; the caller stops it."""
         resolved = resolve(server, config, self._environment)
-        transport = transport_for(server, resolved)
-        session = Session(server, transport, self._limits.server_start_seconds, self._tasks.create_task, resolved.mask)
+        transport = deferred.transport().transport_for(server, resolved)
+        seconds, spawn = self._limits.server_start_seconds, self._tasks.create_task
+        session = deferred.session().Session(server, transport, seconds, spawn, resolved.mask)
         owner = self._tasks.create_task(session.run(), name=f"mcp session {server}")
         self._owners.add(owner)
         owner.add_done_callback(self._owners.discard)
@@ -114,7 +117,7 @@ class SessionPool:
         for session in self._open.pop(key, []):
             session.stop()
 
-    def _pick(self, server: str, config: ServerConfig) -> Session:
+    def _pick(self, server: str, config: ServerConfig) -> "Session":
         key = server, config.hash
         usable = [session for session in self._open.get(key, []) if session.usable]
         least = min(usable, key=lambda session: session.calls, default=None)
@@ -127,18 +130,18 @@ class SessionPool:
     def _max_sessions(self, config: ServerConfig) -> int:
         return min(config.options.max_sessions, self._limits.sessions_per_server)
 
-    def _on_idle(self, key: _Key, session: Session) -> None:
+    def _on_idle(self, key: _Key, session: "Session") -> None:
         if session in self._retiring:
             self._retiring.discard(session)
             session.stop()
         elif session.usable:
             self._start_idle_timer(key, session)
 
-    def _start_idle_timer(self, key: _Key, session: Session) -> None:
+    def _start_idle_timer(self, key: _Key, session: "Session") -> None:
         loop = asyncio.get_running_loop()
         self._idle[session] = loop.call_later(self._limits.session_idle_seconds, self._expire, key, session)
 
-    def _expire(self, key: _Key, session: Session) -> None:
+    def _expire(self, key: _Key, session: "Session") -> None:
         self._idle.pop(session, None)
         session.stop()
         if key in self._open:

@@ -12,7 +12,8 @@ from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServ
 from starling.infra.embeddings.langchain_vectors import LangChainEmbedder
 from starling.infra.embeddings.openai_vectors import EndpointEmbedder
 from starling.infra.embeddings.static_vectors import StaticEmbedder
-from starling.infra.llm.openai_endpoint import Endpoint, open_session
+from starling.infra.llm.model_selection import Endpoint
+from starling.infra.llm.openai_endpoint import open_session
 from tests.support.embedding_server import EmbeddingServer
 
 TEXTS = ["What time is it in Lima?", "List the commits of the repository", "Current time in Peru"]

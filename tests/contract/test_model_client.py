@@ -23,8 +23,8 @@ from starling.core.llm import (
 from starling.infra.llm.chat_model import ChatModel
 from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.langchain_model import LangChainModel
-from starling.infra.llm.model_selection import ModelName
-from starling.infra.llm.openai_endpoint import Endpoint, EndpointModel, open_session
+from starling.infra.llm.model_selection import Endpoint, ModelName
+from starling.infra.llm.openai_endpoint import EndpointModel, open_session
 from starling.infra.llm.responses_model import open_responses_model
 from tests.support.http_chat_model import HttpChatModel
 from tests.support.model_script import Answer, Rule, Script, When

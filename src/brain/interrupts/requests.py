@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, Protocol, assert_never
 
-from brain.deferred import interrupt
+from langgraph.types import interrupt
+
 from starling.core.clock import Clock
 from starling.core.errors import SuspendedError
 from starling.core.events import AnyEvent, ApprovalRequired, BudgetRequired, Clarification, ExactCall, InDoubt

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final, cast
 
-from brain.durability.last_checkpoint import last_checkpoint
+from brain.durability.checkpointer import FencedSaver
 from brain.interrupts.budget import Meter
 from brain.lifecycle.finalization import RunFinalizer
 from brain.state import GraphState, TaskOutcome, approved, initial_state
@@ -102,7 +102,8 @@ class RunTerminator:
 
     async def last_state(self, writer: RunWriter) -> GraphState:
         """Return the state in the last checkpoint."""
-        found = await last_checkpoint(self.engine, writer)
+        place = {"thread_id": writer.run.id, "checkpoint_ns": ""}
+        found = await FencedSaver(self.engine, writer).stored({"configurable": place})
         values = found.checkpoint["channel_values"] if found else {}
         return cast("GraphState", {**initial_state(writer.run.input), **values})
 

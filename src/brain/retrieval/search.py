@@ -1,7 +1,6 @@
 """Searches for agents: what they are made in, what they find, and the port that makes them."""
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,28 +54,3 @@ class AgentRanker(Protocol):
     async def close(self) -> None:
         """Close connections to the embedder."""
         ...
-
-
-class DeferredAgentRanker:
-    """Builds its ranker in a thread when it is first needed: what ranks imports numpy, which starting needn't."""
-
-    def __init__(self, build: Callable[[], AgentRanker]) -> None:
-        self._build = build
-        self._built: AgentRanker | None = None
-        self._building = asyncio.Lock()
-
-    async def rank(self, search: AgentSearch, text: str, limit: int) -> Ranking:
-        return await (await self._ranker()).rank(search, text, limit)
-
-    async def rank_tools(self, search: AgentSearch, card: AgentCard, text: str, limit: int) -> list[str]:
-        return await (await self._ranker()).rank_tools(search, card, text, limit)
-
-    async def close(self) -> None:
-        if self._built:
-            await self._built.close()
-
-    async def _ranker(self) -> AgentRanker:
-        async with self._building:
-            if self._built is None:
-                self._built = await asyncio.to_thread(self._build)
-            return self._built

@@ -1,6 +1,8 @@
 """Client of the context service, an external service that receives audit events."""
 
 import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Final
 
 import aiohttp
@@ -49,3 +51,10 @@ def _checked(url: str) -> URL:
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ConfigurationError("CONTEXT_SERVICE_URL is not an http(s) address.", "Example: http://localhost:8001.")
     return parsed
+
+
+@asynccontextmanager
+async def open_context_service(url: str) -> AsyncGenerator[ContextService]:
+    """Yield the service at an address, with HTTP connections of its own. Raises ConfigurationError."""
+    async with aiohttp.ClientSession() as session:
+        yield ContextService(url, session)

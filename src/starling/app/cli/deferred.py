@@ -1,5 +1,4 @@
 """The imports that light commands defer: they ask a running platform and need none of this to do so."""
-# ruff: noqa: PLC0415 - the one place
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

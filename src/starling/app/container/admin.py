@@ -9,10 +9,11 @@ from brain.registry.custom_agents.repository import AgentRepository
 from brain.registry.custom_agents.service import CustomAgents
 from brain.registry.repository import EpochRepository
 from brain.registry.service import Registry
-from brain.retrieval.search import AgentRanker, DeferredAgentRanker
 from mcp_gateway.repository import ServerRepository
 from starling.app.access.keys import KeyService
 from starling.app.access.switch_targets import SwitchTargets
+from starling.app.container import deferred
+from starling.app.container.deferred import DeferredAgentRanker
 from starling.app.registry.agents import AgentService
 from starling.app.registry.documents import ServerDocuments
 from starling.app.runs.documents import RunDocuments
@@ -41,7 +42,7 @@ _CONNECTIONS = 2
 class AdminServices:
     """What admin commands and routes share."""
 
-    agent_ranker: AgentRanker
+    agent_ranker: DeferredAgentRanker
     agents: AgentService
     artifacts: ArtifactStore
     documents: RunDocuments
@@ -84,7 +85,10 @@ def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminS
     """Return the services over an engine."""
     agents, epochs, servers = AgentRepository(engine), EpochRepository(engine), ServerRepository(engine)
     keys, listing, limits = KeyRepository(engine), RunListing(engine), settings.limits
-    rosters, ranker = Registry(epochs, CustomAgents(agents)), _agent_ranker(settings, engine)
+    rosters, ranker = (
+        Registry(epochs, CustomAgents(agents)),
+        DeferredAgentRanker(lambda: deferred.agent_search().build_agent_finder(settings, engine)),
+    )
     artifacts = PostgresArtifacts(engine, Quota(limits.artifact_bytes, limits.tenant_artifact_bytes))
     interrupts, ledger = InterruptReader(engine), LedgerReader(engine)
     return AdminServices(
@@ -105,12 +109,3 @@ def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminS
         switch_targets=SwitchTargets(epochs, keys, listing),
         switches=SwitchRepository(engine),
     )
-
-
-def _agent_ranker(settings: Settings, engine: Engine) -> AgentRanker:
-    def build() -> AgentRanker:
-        from starling.app.container.agent_search import build_agent_finder  # noqa: PLC0415 - imports numpy
-
-        return build_agent_finder(settings, engine)
-
-    return DeferredAgentRanker(build)

@@ -5,21 +5,20 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from brain.lifecycle.finalization import RunFinalizer
-from brain.lifecycle.termination import RunTerminator
 from brain.registry.custom_agents.repository import AgentRepository
 from brain.registry.repository import EpochRepository
 from brain.state import GRAPH_VERSION
 from mcp_gateway.gateway import open_gateway
 from mcp_gateway.repository import ServerRepository
+from starling.app.container import deferred
 from starling.app.container.admin import AdminServices, build_admin
+from starling.app.container.deferred import Deferred
 from starling.app.registry.service import RegistryService
 from starling.app.runs.acceptance import RunAcceptance
 from starling.app.runs.cancellation import RunCancellation
 from starling.app.runs.interrupts import InterruptService
 from starling.app.runtime.database import Database
 from starling.app.telemetry.metrics import Metrics, MetricsExporter
-from starling.core.clock import SystemClock
 from starling.core.settings import Limits, Settings, environment
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
 from starling.infra.postgres.notifications import NotificationHub, open_hub
@@ -78,7 +77,7 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
         broadcast.observers.append(metrics.written)
         runs = RunRepository(engine, queue.defer, cap=settings.limits.runs_per_tenant, local=queue)
         interrupts = InterruptRepository(engine, runs)
-        terminator = RunTerminator(engine, broadcast, reader, RunFinalizer(runs, SystemClock()))
+        terminator = Deferred(lambda: deferred.execution().build_terminator(engine, broadcast, reader, runs))
         cancellation = RunCancellation(TerminationRepository(engine), terminator)
         admin = build_admin(engine, reader, settings)
         stack.push_async_callback(admin.agent_ranker.close)

@@ -4,29 +4,26 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from brain.collaborators import Collaborators
-from brain.conversation.repository import ConversationRepository
-from brain.governance import TableGovernance
 from brain.lifecycle.active_runs import ActiveRuns
-from brain.lifecycle.finalization import RunFinalizer
 from brain.registry.service import Registry
 from mcp_gateway.config import read_config
 from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.repository import ServerRepository
 from starling.app.access.kill_switches import KillSwitchCache
-from starling.app.container.deferred_brain import DeferredBrain
+from starling.app.container.deferred import DeferredBrain, execution
 from starling.app.container.services import Services
 from starling.app.registry.epoch_follower import EpochFollower
 from starling.app.registry.epoch_publisher import EpochPublisher
 from starling.app.registry.file_watcher import watching
 from starling.app.runs.cancellation import CancellationListener
 from starling.app.runtime.outbox_relay import relay_outbox
-from starling.app.telemetry.instrumentation import MeasuredModels, MeasuredRuns, MeasuredTools
+from starling.app.telemetry.instrumentation import MeasuredRuns
 from starling.app.worker.heartbeat import Heartbeat
 from starling.app.worker.worker import RunHandlers, Worker
 from starling.core.clock import SystemClock
 from starling.core.settings import Settings, environment
 from starling.core.tools import ServerListing
+from starling.core.tracing import Tracer
 from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.factory import open_models
 from starling.infra.postgres.audit import Actor
@@ -46,6 +43,19 @@ class WorkerRuntime:
     models: FallbackModelClient
     listings: tuple[ServerListing, ...]
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunParts:
+    """What the brain is built of."""
+
+    settings: Settings
+    services: Services
+    models: FallbackModelClient
+    gateway: Gateway
+    tracer: Tracer
+    halts: KillSwitchCache
+    active_runs: ActiveRuns
 
 
 @asynccontextmanager
@@ -74,27 +84,9 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
         active = ActiveRuns()
         cancelling = CancellationListener(services.cancellation.repository, active)
         await stack.enter_async_context(cancelling.listening(services.hub))
-        brain = DeferredBrain(
-            Collaborators(
-                engine=services.engine,
-                broadcast=services.broadcast,
-                finalizer=RunFinalizer(services.runs, SystemClock()),
-                reader=services.reader,
-                conversations=ConversationRepository(services.engine),
-                interrupts=services.interrupts,
-                registry=registry,
-                governance=TableGovernance(settings.limits),
-                models=MeasuredModels(models, metrics),
-                gateway=MeasuredTools(gateway, metrics),
-                agent_ranker=services.agent_ranker,
-                clock=SystemClock(),
-                limits=settings.limits,
-                tracer=await stack.enter_async_context(open_tracer(settings)),
-                halts=board,
-                active_runs=active,
-                artifacts=services.artifacts,
-            )
-        )
+        tracer = await stack.enter_async_context(open_tracer(settings))
+        parts = RunParts(settings, services, models, gateway, tracer, board, active)
+        brain = DeferredBrain(lambda: execution().build_brain(parts))
         execute = MeasuredRuns(epoch_follower.before(brain.execute), metrics)
         work = RunHandlers(execute, brain.park, brain.drain, sweeps=[services.interrupts.expire])
         worker = Worker(services.queue, services.leases, _heartbeat(settings, services, active), work, settings.limits)

@@ -8,6 +8,7 @@ from starling.app.doctor.finding import Finding, ok
 from starling.core.embeddings import Embedder
 from starling.core.errors import ModelError
 from starling.core.settings import Settings
+from starling.infra import deferred
 
 _SUBJECT = "embeddings"
 _SLOW_SECONDS = 0.5
@@ -36,6 +37,4 @@ async def check(settings: Settings) -> Sequence[Finding]:
 
 
 def _build(settings: Settings) -> Embedder | None:
-    from starling.infra.embeddings.factory import build_embedder  # noqa: PLC0415 - imports numpy
-
-    return build_embedder(settings)
+    return deferred.embedder_factory().build_embedder(settings)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from mcp_gateway.config import McpConfig, ServerOptions, read_config, server_of
-from mcp_gateway.discovery import Listed
+from mcp_gateway.listed_tools import Listed
 from mcp_gateway.probe import try_servers
 from starling.app.container.admin import open_admin
 from starling.app.doctor.finding import Finding, ok, problem

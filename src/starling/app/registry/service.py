@@ -12,8 +12,8 @@ from brain.registry.repository import Activation, EpochRepository
 from brain.registry.service import with_servers
 from mcp_gateway.catalog import Trial
 from mcp_gateway.config import McpConfig, ServerConfig
-from mcp_gateway.discovery import Listed
 from mcp_gateway.gateway import Gateway
+from mcp_gateway.listed_tools import Listed
 from mcp_gateway.repository import ListedServer, ServerRepository, ServerRow
 from starling.app.registry.epoch_publisher import EpochPublisher, entries_of
 from starling.core.errors import InvalidRequestError

@@ -1,10 +1,10 @@
 """Answers to the interrupts of runs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import cast
 
-from mcp_gateway.schema_validation import Validators, faults
+from mcp_gateway import deferred
 from starling.core.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from starling.core.json import JsonObject, digest, storable
 from starling.core.principal import Grant
@@ -24,7 +24,6 @@ class InterruptService:
     """Validates answers against the schema of their interrupt, stores them and wakes the waiting runs."""
 
     repository: InterruptRepository
-    _validators: Validators = field(default_factory=Validators)
 
     async def all_waiting(self, tenant: str) -> Sequence[StoredInterrupt]:
         """Return every interrupt that can be answered, oldest first."""
@@ -82,8 +81,9 @@ class InterruptService:
     def _faults(self, asked: StoredInterrupt, answer: InterruptAnswer, where: str) -> Sequence[str]:
         if answer.state == "cancelled":
             return ()
-        validator = self._validators.get(digest(asked.response_schema), "answer", asked.response_schema)
-        return faults(validator, answer.payload, where)
+        validation = deferred.schema_validation()
+        validator = validation.Validators().get(digest(asked.response_schema), "answer", asked.response_schema)
+        return validation.faults(validator, answer.payload, where)
 
 
 def _refuse(wrong: Sequence[str]) -> None:

@@ -5,15 +5,17 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-
-import aiohttp
+from typing import TYPE_CHECKING
 
 from starling.app.runtime.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.settings import Settings
-from starling.infra.context_service import ContextService
+from starling.infra import deferred
 from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.outbox import Outbox
+
+if TYPE_CHECKING:
+    from starling.infra.context_service import ContextService
 
 _AT_ONCE = 20
 _LEASE_SECONDS = 120.0  # more than a batch can take
@@ -27,7 +29,7 @@ class OutboxRelay:
     """Delivers the outbox in order; after a failure it tries again with growing pauses."""
 
     outbox: Outbox
-    service: ContextService
+    service: "ContextService"
 
     async def deliver_forever(self) -> None:
         """Deliver until cancelled."""
@@ -62,7 +64,7 @@ async def relay_outbox(settings: Settings, engine: Engine) -> AsyncGenerator[Non
     if settings.context_service_url is None:
         yield
         return
-    async with aiohttp.ClientSession() as session:
-        delivery = OutboxRelay(Outbox(engine), ContextService(settings.context_service_url, session))
+    async with deferred.context_service().open_context_service(settings.context_service_url) as service:
+        delivery = OutboxRelay(Outbox(engine), service)
         async with in_background(delivery.deliver_forever(), "deliver-audit-events"):
             yield

@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 import orjson
 from pydantic import BaseModel, ValidationError
 
+from starling.core import deferred
 from starling.core.json import storable
 
 _UNREAD = 8  # braces of an answer that begin no object, before the rest is not looked at
@@ -263,10 +264,8 @@ def _json_string(quoted: str) -> str:
 def _repaired(text: str) -> dict[str, Any] | None:
     if len(text) > _REPAIR_CHARS:
         return None
-    from json_repair import loads  # noqa: PLC0415 - start-up does without it
-
     try:
-        value = loads(text, skip_json_loads=True, strict=True)
+        value = deferred.json_repair().loads(text, skip_json_loads=True, strict=True)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) and value else None

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 import orjson
 
+from starling.core import deferred
 from starling.core.json import JsonObject
 from starling.core.llm import ModelToolCall, ToolSpec
 from starling.core.model_output.json_document import loads_tolerantly, whole_object, without_fence
@@ -242,13 +243,11 @@ def _typed(value: object, parameters: JsonObject, key: str) -> Any:
 
 
 def _fits(schema: JsonObject, arguments: Mapping[str, Any]) -> bool:
-    from jsonschema import Draft202012Validator  # noqa: PLC0415 - start-up does without it
-    from referencing import Registry  # noqa: PLC0415
-    from referencing.exceptions import Unresolvable  # noqa: PLC0415
-
+    jsonschema, registry, exceptions = deferred.jsonschema()
+    validator = jsonschema.Draft202012Validator(cast("Mapping[str, Any]", schema), registry=registry())
     try:
-        return Draft202012Validator(cast("Mapping[str, Any]", schema), registry=Registry()).is_valid(arguments)
-    except (Unresolvable, RecursionError, re.error):
+        return validator.is_valid(arguments)
+    except (exceptions.Unresolvable, RecursionError, re.error):
         return False
 
 

@@ -1,10 +1,10 @@
 """Builds the embedder that the settings name. Heavy: it imports numpy, and LangChain where a provider needs it."""
 
-from collections.abc import Callable
 from urllib.request import getproxies
 
 from starling.core.embeddings import Embedder
 from starling.core.settings import Settings
+from starling.infra import deferred
 from starling.infra.embeddings.openai_vectors import EndpointEmbedder
 from starling.infra.embeddings.static_vectors import StaticEmbedder
 from starling.infra.llm.model_selection import check_key, endpoints, parse_model_name
@@ -25,12 +25,6 @@ def build_embedder(settings: Settings) -> Embedder | None:
     name = parse_model_name(settings.embeddings)
     endpoint = endpoints(settings).get(name.provider)
     if endpoint is None:
-        return _langchain_opener()(name.provider, name.model)
+        return deferred.langchain_vectors().open_langchain_embedder(name.provider, name.model)
     check_key(name, endpoint)
     return EndpointEmbedder(str(name), name.model, endpoint, lambda: open_session(trust_env=bool(getproxies())))
-
-
-def _langchain_opener() -> Callable[[str, str], Embedder]:
-    from starling.infra.embeddings.langchain_vectors import open_langchain_embedder  # noqa: PLC0415 - heavy
-
-    return open_langchain_embedder

@@ -14,7 +14,7 @@ from starling.infra.embeddings.unit_vectors import unit_vector
 from starling.infra.llm.chat_completions import error_text
 from starling.infra.llm.error_mapping import excerpt, status_failure, transport_failure
 from starling.infra.llm.lenient_json import as_items, as_object, loads_object
-from starling.infra.llm.openai_endpoint import Endpoint
+from starling.infra.llm.model_selection import Endpoint
 
 _BATCH: Final = 128  # texts in a request; vLLM and Ollama queue longer ones
 _SECONDS: Final = 30.0

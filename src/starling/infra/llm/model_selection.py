@@ -1,25 +1,28 @@
 """Model names, endpoints, and the default model of each role."""
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
+from typing import Literal
+from urllib.request import urlopen
 
-import aiohttp
 from pydantic import SecretStr
 from yarl import URL
 
 from starling.core.errors import ConfigurationError
 from starling.core.llm import ModelRole
 from starling.core.settings import Settings
-from starling.infra.llm.endpoint_capabilities import NAMED_FEATURES, Feature
+from starling.infra.llm.endpoint_capabilities import NAMED_FEATURES, Dialect, Feature
 from starling.infra.llm.lenient_json import as_items, as_object, as_text, loads_object
-from starling.infra.llm.openai_endpoint import Endpoint
 
 OFFLINE = "offline:rules"
 _DEFAULT_OPENAI = "openai:gpt-4.1-mini"
 _DEFAULT_OLLAMA_MODEL = "llama3.2:3b"
 _OPENAI_HOST = "api.openai.com"
-_PROBE = aiohttp.ClientTimeout(total=3.0, sock_connect=1.0)  # slow while the machine starts
+_PROBE_SECONDS = 3.0  # slow while the machine starts
+_CONNECT_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +36,19 @@ class ModelName:
 
     def __str__(self) -> str:
         return f"{self.provider}:{self.model}"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An OpenAI-compatible endpoint; `/chat/completions`, or `/responses`, is appended to `base_url`.
+
+    Features in `lacks` are not tried.
+    """
+
+    base_url: str
+    api_key: str = ""
+    api: Literal["chat_completions", "responses"] = "chat_completions"
+    lacks: Dialect = frozenset()
 
 
 def parse_model_name(text: str) -> ModelName:
@@ -77,10 +93,10 @@ def check_key(name: ModelName, endpoint: Endpoint) -> None:
         raise ConfigurationError(f"The model {name} needs an API key.", "Set OPENAI_API_KEY.")
 
 
-async def names_by_role(settings: Settings, session: aiohttp.ClientSession) -> dict[ModelRole, tuple[ModelName, ...]]:
+async def names_by_role(settings: Settings) -> dict[ModelRole, tuple[ModelName, ...]]:
     """Return the model and fallbacks of each role: its own setting, else `model`, else the default."""
     chosen = _chosen(settings)
-    default = () if all(chosen.values()) else (await _default(settings, session),)
+    default = () if all(chosen.values()) else (await _default(settings),)
     return {role: tuple(parse_model_name(name) for name in names or default) for role, names in chosen.items()}
 
 
@@ -97,10 +113,10 @@ def _chosen(settings: Settings) -> dict[ModelRole, tuple[str, ...]]:
     }
 
 
-async def _default(settings: Settings, session: aiohttp.ClientSession) -> str:
+async def _default(settings: Settings) -> str:
     if _key("OPENAI_API_KEY", settings.openai_api_key):
         return _DEFAULT_OPENAI
-    pulled = await _pulled_models(settings.ollama_base_url, session)
+    pulled = await _pulled_models(settings.ollama_base_url)
     if pulled is None:
         return OFFLINE
     if _DEFAULT_OLLAMA_MODEL in pulled:
@@ -112,17 +128,23 @@ async def _default(settings: Settings, session: aiohttp.ClientSession) -> str:
     return OFFLINE
 
 
-async def _pulled_models(base_url: str, session: aiohttp.ClientSession) -> frozenset[str] | None:
+async def _pulled_models(base_url: str) -> frozenset[str] | None:
     """Return the names of the models in an Ollama, or None if it does not answer."""
     url = f"{base_url.rstrip('/').removesuffix('/v1')}/api/tags"
     try:
-        async with session.get(url, timeout=_PROBE) as response:
-            body = loads_object(await response.read()) if response.status == 200 else None
-    except (aiohttp.ClientError, TimeoutError, OSError):
+        async with asyncio.timeout(_PROBE_SECONDS):
+            body = loads_object(await asyncio.to_thread(_fetch, url))
+    except (HTTPException, TimeoutError, OSError):
         return None
     if body is None:
         return None
     return frozenset(as_text(as_object(model).get("name")) for model in as_items(body.get("models")))
+
+
+def _fetch(url: str) -> bytes:
+    """Return what an address answers, by the standard library: a start has no other use for aiohttp."""
+    with urlopen(url, timeout=_CONNECT_SECONDS) as response:  # noqa: S310 - `_checked_url` admits http and https only
+        return response.read()
 
 
 def _key(setting: str, secret: SecretStr | None) -> str:

@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
-from typing import Literal
 
 import aiohttp
 from yarl import URL
@@ -15,6 +13,7 @@ from starling.infra.llm.chat_model import ReplyStream, checked_reply, report_fai
 from starling.infra.llm.endpoint_capabilities import EVERYTHING, Dialect, used_features, without_refused
 from starling.infra.llm.error_mapping import excerpt, status_failure, transport_failure
 from starling.infra.llm.lenient_json import loads_object
+from starling.infra.llm.model_selection import Endpoint
 from starling.infra.llm.request_forms import answer_of_schema_tool
 from starling.infra.llm.stream_parser import StreamedAnswer
 
@@ -23,19 +22,6 @@ _ERROR_BODY_LIMIT = 64 * 1024
 _CONNECT_SECONDS = 10.0
 _DRAIN_SECONDS = 0.1
 _KEY_LENGTH = 16  # a shorter one is a placeholder such as "ollama", which may also occur in texts
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """An OpenAI-compatible endpoint; `/chat/completions`, or `/responses`, is appended to `base_url`.
-
-    Features in `lacks` are not tried.
-    """
-
-    base_url: str
-    api_key: str = ""
-    api: Literal["chat_completions", "responses"] = "chat_completions"
-    lacks: Dialect = frozenset()
 
 
 class EndpointModel:

@@ -11,8 +11,7 @@ from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServ
 from starling.core.llm import ModelReply, ResponseSchema
 from starling.infra.llm.langchain_model import LangChainModel
 from starling.infra.llm.lenient_json import as_object
-from starling.infra.llm.model_selection import ModelName
-from starling.infra.llm.openai_endpoint import Endpoint
+from starling.infra.llm.model_selection import Endpoint, ModelName
 from starling.infra.llm.strict_schema import strict_form
 
 _NO_KEY = "none"  # without one the package would take that of OPENAI_API_KEY

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from starling.core.errors import DatabaseUnsuitableError
+from starling.infra import deferred
 from starling.infra.postgres.engine import ConnectionLimits, connected, first_line, open_engine, translated
 from starling.infra.postgres.version_requirements import check_versions
 
@@ -93,9 +94,7 @@ async def _migrate(url: str) -> None:
 
 
 def _run_alembic(connection: Connection) -> None:
-    from alembic import command  # noqa: PLC0415 - heavy, and only needed when there is something to do
-    from alembic.config import Config  # noqa: PLC0415
-
-    config = Config(attributes={"connection": connection})
+    command, configuration = deferred.alembic()
+    config = configuration.Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
     command.upgrade(config, "head")

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 from starling.core.settings import Settings
 from starling.core.tracing import NOOP_TRACER, Tracer
+from starling.infra import deferred
 from starling.infra.tracing.destination import destination_of
 
 
@@ -15,7 +16,6 @@ async def open_tracer(settings: Settings) -> AsyncGenerator[Tracer]:
     if destination is None:
         yield NOOP_TRACER
         return
-    from starling.infra.tracing.export import open_span_tracer  # noqa: PLC0415 - an import of 0.1 s, needed for tracing only
-
-    async with open_span_tracer(destination, with_content=settings.trace_content) as tracer:
+    open_tracer = deferred.trace_export().open_span_tracer
+    async with open_tracer(destination, with_content=settings.trace_content) as tracer:
         yield tracer

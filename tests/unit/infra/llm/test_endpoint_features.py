@@ -19,7 +19,8 @@ from starling.core.llm import (
     TextDelta,
     ToolSpec,
 )
-from starling.infra.llm.openai_endpoint import Endpoint, EndpointModel, open_session
+from starling.infra.llm.model_selection import Endpoint
+from starling.infra.llm.openai_endpoint import EndpointModel, open_session
 from starling.infra.llm.output_reader import OutputReader
 from tests.support.model_script import Answer, Body, Rule, Script
 from tests.support.model_server import ModelServer

@@ -1,10 +1,8 @@
 """Model names and default models."""
 
 import logging
-from collections.abc import AsyncGenerator
 
 import pytest
-from aiohttp import ClientSession
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +10,6 @@ from starling.core.errors import ConfigurationError
 from starling.core.llm import ModelRole
 from starling.core.settings import Settings
 from starling.infra.llm.model_selection import ModelName, endpoints, names_by_role, parse_model_name
-from starling.infra.llm.openai_endpoint import open_session
 from tests.support.model_script import Script
 from tests.support.model_server import ModelServer
 
@@ -23,12 +20,6 @@ NOWHERE = "http://127.0.0.1:1"
 def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OLLAMA_BASE_URL", "STARLING_MODEL"):
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-async def session() -> AsyncGenerator[ClientSession]:
-    async with open_session(trust_env=False) as session:
-        yield session
 
 
 @pytest.mark.parametrize(
@@ -61,43 +52,41 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
     assert parse_model_name(str(name)) == name
 
 
-async def test_role_setting_overrides_the_general_model(session: ClientSession) -> None:
+async def test_role_setting_overrides_the_general_model() -> None:
     settings = Settings(model=("openai:small",), model_coding=("openai:large", "ollama:code"))
 
-    named = await names_by_role(settings, session)
+    named = await names_by_role(settings)
 
     assert named[ModelRole.ROUTER] == named[ModelRole.REASONING] == (ModelName("openai", "small"),)
     assert named[ModelRole.CODING] == (ModelName("openai", "large"), ModelName("ollama", "code"))
 
 
-async def test_openai_is_the_default_with_a_key(session: ClientSession) -> None:
+async def test_openai_is_the_default_with_a_key() -> None:
     settings = Settings.model_validate({"openai_api_key": "sk-1"})
 
-    named = await names_by_role(settings, session)
+    named = await names_by_role(settings)
 
     assert named[ModelRole.ROUTER] == (ModelName("openai", "gpt-4.1-mini"),)
 
 
-async def test_ollama_with_the_model_is_the_default(session: ClientSession) -> None:
+async def test_ollama_with_the_model_is_the_default() -> None:
     async with ModelServer(Script(), pulled=["llama3.2:3b"]) as server:
-        named = await names_by_role(Settings(ollama_base_url=server.root), session)
+        named = await names_by_role(Settings(ollama_base_url=server.root))
 
     assert named[ModelRole.ROUTER] == (ModelName("ollama", "llama3.2:3b"),)
 
 
-async def test_ollama_without_the_model_is_not_the_default(
-    session: ClientSession, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_ollama_without_the_model_is_not_the_default(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         async with ModelServer(Script(), pulled=["qwen3:8b"]) as server:
-            named = await names_by_role(Settings(ollama_base_url=server.root), session)
+            named = await names_by_role(Settings(ollama_base_url=server.root))
 
     assert named[ModelRole.ROUTER] == (ModelName("offline", "rules"),)
     assert "ollama pull llama3.2:3b" in caplog.text
 
 
-async def test_offline_rules_are_the_default_without_key_and_ollama(session: ClientSession) -> None:
-    named = await names_by_role(Settings(ollama_base_url=NOWHERE), session)
+async def test_offline_rules_are_the_default_without_key_and_ollama() -> None:
+    named = await names_by_role(Settings(ollama_base_url=NOWHERE))
 
     assert named[ModelRole.CODING] == (ModelName("offline", "rules"),)
 

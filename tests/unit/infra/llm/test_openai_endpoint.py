@@ -20,7 +20,8 @@ from starling.core.llm import (
     TextDelta,
     TokenUsage,
 )
-from starling.infra.llm.openai_endpoint import Endpoint, EndpointModel, open_session
+from starling.infra.llm.model_selection import Endpoint
+from starling.infra.llm.openai_endpoint import EndpointModel, open_session
 from tests.support.model_script import Answer, Rule, Script
 from tests.support.model_server import ModelServer
 

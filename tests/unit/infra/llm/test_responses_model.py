@@ -14,8 +14,7 @@ from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServ
 from starling.core.llm import Message, ModelRequest, ModelRole, ModelToolCall, ResponseSchema, ToolSpec
 from starling.core.settings import ProviderSettings, Settings
 from starling.infra.llm.factory import open_models
-from starling.infra.llm.model_selection import ModelName
-from starling.infra.llm.openai_endpoint import Endpoint
+from starling.infra.llm.model_selection import Endpoint, ModelName
 from starling.infra.llm.responses_model import ResponsesModel, open_responses_model
 from tests.support import responses_api
 from tests.support.model_script import Answer, Body, Rule, Script, When

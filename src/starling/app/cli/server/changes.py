@@ -7,8 +7,8 @@ import typer
 
 from mcp_gateway.catalog import Trial
 from mcp_gateway.config import ServerConfig, checked_server
-from mcp_gateway.discovery import Listed
 from mcp_gateway.effect_suggestions import suggested_effects, with_effects
+from mcp_gateway.listed_tools import Listed
 from mcp_gateway.probe import try_servers
 from starling.app.cli.command_settings import settings_of
 from starling.app.cli.server.effects import confirmed, documents_of

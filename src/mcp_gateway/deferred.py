@@ -1,0 +1,52 @@
+"""The imports that the gateway defers until a server is started or called: a quarter of a platform's start.
+
+Servers that were listed before are known without MCP's SDK and without jsonschema.
+"""
+
+import asyncio
+
+
+def session():
+    """Return the module of sessions. Imports MCP's SDK."""
+    from mcp_gateway import session
+
+    return session
+
+
+def transport():
+    """Return the module of transports. Imports MCP's SDK."""
+    from mcp_gateway import transport
+
+    return transport
+
+
+def discovery():
+    """Return the module that lists tools. Imports MCP's SDK and jsonschema."""
+    from mcp_gateway import discovery
+
+    return discovery
+
+
+def wiring():
+    """Return the module that wires the path of a call. Imports MCP's SDK and jsonschema."""
+    from mcp_gateway.path import wiring
+
+    return wiring
+
+
+def schema_validation():
+    """Return the module that validates by JSON schema. Imports jsonschema."""
+    from mcp_gateway import schema_validation
+
+    return schema_validation
+
+
+def import_all() -> None:
+    """Import all of this module's imports; for a thread, while the event loop has other work."""
+    discovery()
+    wiring()
+
+
+async def imported() -> None:
+    """Wait until everything is imported."""
+    await asyncio.to_thread(import_all)

@@ -1,0 +1,108 @@
+"""The imports that a platform defers until it is ready, or until something needs them earlier: LangGraph and numpy.
+
+Each is made in a thread: whoever needs it waits, and the event loop goes on.
+"""
+
+import asyncio
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import mcp_gateway.deferred
+import starling.infra.deferred
+from starling.core.runs import RunResult
+from starling.infra.postgres.runs.acceptance import Claim
+
+if TYPE_CHECKING:
+    from brain.registry.cards import AgentCard
+    from brain.retrieval.search import AgentRanker, AgentSearch, Ranking
+    from brain.run_executor import Brain
+
+
+def execution():
+    """Return the module that builds what executes and ends runs. Imports LangGraph, a third of a start."""
+    from starling.app.container import execution
+
+    return execution
+
+
+def agent_search():
+    """Return the module that builds what finds agents. Imports numpy, for the first search."""
+    from starling.app.container import agent_search
+
+    return agent_search
+
+
+class Deferred[T]:
+    """A value that is built, with its imports, in a thread by the first call; later calls return the same."""
+
+    def __init__(self, build: Callable[[], T]) -> None:
+        self.built: T | None = None
+        self._build = build
+        self._building = asyncio.Lock()
+
+    async def __call__(self) -> T:
+        async with self._building:
+            if self.built is None:
+                self.built = await asyncio.to_thread(self._build)
+            return self.built
+
+
+class DeferredAgentRanker:
+    """Ranks agents by a ranker that is built for the first search."""
+
+    def __init__(self, build: "Callable[[], AgentRanker]") -> None:
+        self._ranker = Deferred(build)
+
+    async def rank(self, search: "AgentSearch", text: str, limit: int) -> "Ranking":
+        return await (await self._ranker()).rank(search, text, limit)
+
+    async def rank_tools(self, search: "AgentSearch", card: "AgentCard", text: str, limit: int) -> list[str]:
+        return await (await self._ranker()).rank_tools(search, card, text, limit)
+
+    async def close(self) -> None:
+        if self._ranker.built:
+            await self._ranker.built.close()
+
+
+class DeferredBrain:
+    """Executes runs by a Brain that is built by `load`, or by the first run."""
+
+    def __init__(self, build: "Callable[[], Brain]") -> None:
+        self._brain = Deferred(lambda: _with_all_imports(build))
+        self._drained = False
+
+    async def load(self) -> None:
+        """Import what executes runs, opens sessions and asks models, in a thread."""
+        await self.loaded()
+
+    def drain(self) -> None:
+        """Let every execution end after its current step, from now on."""
+        self._drained = True
+        if self._brain.built is not None:
+            self._brain.built.drain()
+
+    async def park(self, claim: Claim) -> RunResult:
+        """End a claimed run that crashed its workers too often. Raises what Brain.park raises."""
+        return await (await self.loaded()).park(claim)
+
+    async def execute(self, claim: Claim) -> RunResult | None:
+        """Execute a claimed run. Returns and raises what Brain.execute does."""
+        return await (await self.loaded()).execute(claim)
+
+    async def loaded(self) -> "Brain":
+        """Return the brain once its imports are done."""
+        # requests filters this warning out itself, which is lost if the thread restores filters meanwhile
+        if self._brain.built is None:
+            warnings.filterwarnings("ignore", message="SOCKS support in urllib3")
+        brain = await self._brain()
+        if self._drained:
+            brain.drain()
+        return brain
+
+
+def _with_all_imports[T](build: Callable[[], T]) -> T:
+    """Import what a run needs beside its graph, too: else its first call would import it in the event loop."""
+    mcp_gateway.deferred.import_all()
+    starling.infra.deferred.import_models()
+    return build()

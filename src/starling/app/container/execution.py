@@ -1,0 +1,50 @@
+"""What executes and ends runs. Heavy: imported once the platform is ready, or for the first run that ends earlier."""
+
+from typing import TYPE_CHECKING
+
+from brain.collaborators import Collaborators
+from brain.conversation.repository import ConversationRepository
+from brain.governance import TableGovernance
+from brain.lifecycle.finalization import RunFinalizer
+from brain.lifecycle.termination import RunTerminator
+from brain.run_executor import Brain
+from starling.app.telemetry.instrumentation import MeasuredModels, MeasuredTools
+from starling.core.clock import SystemClock
+from starling.infra.postgres.engine import Engine
+from starling.infra.postgres.runs.acceptance import RunRepository
+from starling.infra.postgres.runs.broadcast import Broadcast
+from starling.infra.postgres.runs.reader import RunReader
+
+if TYPE_CHECKING:
+    from starling.app.container.worker_runtime import RunParts
+
+
+def build_terminator(engine: Engine, broadcast: Broadcast, reader: RunReader, runs: RunRepository) -> RunTerminator:
+    """Return what ends runs that no worker executes."""
+    return RunTerminator(engine, broadcast, reader, RunFinalizer(runs, SystemClock()))
+
+
+def build_brain(parts: "RunParts") -> Brain:
+    """Return what executes runs."""
+    services, limits, metrics = parts.services, parts.settings.limits, parts.services.metrics_exporter.metrics
+    return Brain(
+        Collaborators(
+            engine=services.engine,
+            broadcast=services.broadcast,
+            finalizer=RunFinalizer(services.runs, SystemClock()),
+            reader=services.reader,
+            conversations=ConversationRepository(services.engine),
+            interrupts=services.interrupts,
+            registry=services.rosters,
+            governance=TableGovernance(limits),
+            models=MeasuredModels(parts.models, metrics),
+            gateway=MeasuredTools(parts.gateway, metrics),
+            agent_ranker=services.agent_ranker,
+            clock=SystemClock(),
+            limits=limits,
+            tracer=parts.tracer,
+            halts=parts.halts,
+            active_runs=parts.active_runs,
+            artifacts=services.artifacts,
+        )
+    )
