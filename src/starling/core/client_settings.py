@@ -16,7 +16,7 @@ class ClientSettings:
     """Where a command looks for the API.
 
     `url` is STARLING_URL, empty if it isn't set; `default_url` comes from STARLING_HOST and PORT. `database` is the
-    `database_name` of DATABASE_URL.
+    `database_name` of DATABASE_URL, `mcp_config` the file of STARLING_MCP_CONFIG.
     """
 
     data_dir: Path
@@ -25,6 +25,7 @@ class ClientSettings:
     api_key: str
     database: str
     log_level: str
+    mcp_config: Path | None = None
 
 
 def default_data_dir() -> Path:
@@ -43,6 +44,7 @@ def read_client_settings(file_values: Mapping[str, Any]) -> ClientSettings | Non
         return None
     host = found.text("STARLING_HOST", "host") or "127.0.0.1"
     folder = found.text("STARLING_DATA_DIR", "data_dir")
+    servers = found.text("STARLING_MCP_CONFIG", "mcp_config")
     return ClientSettings(
         data_dir=Path(folder) if folder else default_data_dir(),
         url=found.text("STARLING_URL", "url"),
@@ -50,6 +52,7 @@ def read_client_settings(file_values: Mapping[str, Any]) -> ClientSettings | Non
         api_key=found.text("STARLING_API_KEY", "api_key"),
         database=database_name(found.text("DATABASE_URL", "database_url")),
         log_level=found.text("LOG_LEVEL", "log_level").upper(),
+        mcp_config=Path(servers) if servers else None,
     )
 
 

@@ -1,6 +1,7 @@
 """Requests to the HTTP API that have one answer, by the standard library: importing httpx costs more than they do."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
@@ -30,8 +31,33 @@ class ApiUnavailableError(StarlingError):
         super().__init__(f"The API at {url} does not answer: {reason}.", remedy)
 
 
+class Api(ABC):
+    """The API, wherever it is served. Raises the errors that it answers with, as `refusal` returns them."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def send(self, method: str, path: str, body: object = None, *, seconds: float | None = None) -> tuple[str, bytes]:
+        """Return the media type and the content of the answer to a request that was not refused.
+
+        `seconds` is how long the answer may take; default: a minute.
+        """
+
+    def get(self, path: str, **query: str | int) -> Any:
+        """Return the JSON document at `path`."""
+        return json.loads(self.send("GET", with_query(path, **query))[1])
+
+    def put(self, path: str, body: object) -> Any:
+        """Store a JSON document at `path` and return the answer."""
+        return json.loads(self.send("PUT", path, body)[1])
+
+    def post(self, path: str, body: object = None, *, seconds: float | None = None) -> Any:
+        """Send a JSON document to `path` and return the answer."""
+        return json.loads(self.send("POST", path, body, seconds=seconds)[1])
+
+
 @dataclass(frozen=True, slots=True)
-class ApiRequests:
+class ApiRequests(Api):
     """The API at `url`, called with `key` if there is one.
 
     Raises ApiUnavailableError; InvalidRequestError, ConflictError and StarlingError with the message of the API.
@@ -48,18 +74,10 @@ class ApiRequests:
         except (OSError, HTTPException, ValueError):
             return False
 
-    def get(self, path: str, **query: str | int) -> Any:
-        """Return the JSON document at `path`."""
-        return json.loads(self.send("GET", f"{path}?{urlencode(query)}" if query else path)[1])
-
-    def post(self, path: str, body: object = None) -> Any:
-        """Send a JSON document to `path` and return the answer."""
-        return json.loads(self.send("POST", path, body)[1])
-
-    def send(self, method: str, path: str, body: object = None) -> tuple[str, bytes]:
+    def send(self, method: str, path: str, body: object = None, *, seconds: float | None = None) -> tuple[str, bytes]:
         """Return the media type and the content of the answer to a request that was not refused."""
         try:
-            status, kind, content = self._exchange(method, path, body, _SECONDS)
+            status, kind, content = self._exchange(method, path, body, seconds or _SECONDS)
         except (OSError, HTTPException) as error:
             raise ApiUnavailableError(self.url, error) from error
         if status >= 400:
@@ -82,6 +100,11 @@ class ApiRequests:
             return response.status, response.headers.get("content-type", ""), response.read()
         finally:
             connection.close()
+
+
+def with_query(path: str, **query: str | int) -> str:
+    """Return the path with a query."""
+    return f"{path}?{urlencode(query)}" if query else path
 
 
 def refusal(url: str, status: int, content: bytes) -> StarlingError:

@@ -1,4 +1,4 @@
-"""Runs and servers as a running platform's API gives them."""
+"""Runs and servers as the API gives them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from threading import Timer
 from typing import Protocol
 from urllib.parse import quote
 
-from starling.app.cli.api_requests import ApiRequests
+from starling.app.cli.api_requests import Api
 from starling.app.cli.run_source import IDLE_SECONDS, Document, RunWatcher, StreamedEvent, Wanted
 
 _RUN_PAGE, _INTERRUPT_PAGE = 200, 500
@@ -25,11 +25,10 @@ class StreamClient(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ApiSource:
-    """The runs of the tenant that the client's key belongs to."""
+class ApiDocuments:
+    """What a RunSource has but the streams of events: the runs of the tenant that the API is called for."""
 
-    api: ApiRequests
-    streams: Callable[[], StreamClient]  # made when needed: it takes longer to import than the rest
+    api: Api
 
     def runs(self, wanted: Wanted) -> Sequence[Document]:
         """Return runs, latest first."""
@@ -47,18 +46,6 @@ class ApiSource:
     def run(self, run_id: str) -> Document:
         """Return everything that is stored about a run."""
         return self.api.get(f"/v1/runs/{run_id}/document")
-
-    def follow(self, run_id: str, after: int, watcher: RunWatcher) -> None:
-        """Pass on the events after number `after`."""
-        client = self.streams()
-        timer = Timer(IDLE_SECONDS, show_run_ahead, (client, run_id, watcher))
-        timer.daemon = True
-        timer.start()
-        try:
-            for event in client.follow(run_id, after):
-                watcher.event(event)
-        finally:
-            timer.cancel()
 
     def cancel(self, run_id: str) -> str:
         """Cancel a run and return its status."""
@@ -96,6 +83,25 @@ class ApiSource:
     def server(self, name: str) -> Document:
         """Return a server with its configuration and its tools."""
         return self.api.get(f"/v1/servers/{quote(name, safe='')}")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSource(ApiDocuments):
+    """The runs and servers of a running platform."""
+
+    streams: Callable[[], StreamClient]  # made when needed: it takes longer to import than the rest
+
+    def follow(self, run_id: str, after: int, watcher: RunWatcher) -> None:
+        """Pass on the events after number `after`."""
+        client = self.streams()
+        timer = Timer(IDLE_SECONDS, show_run_ahead, (client, run_id, watcher))
+        timer.daemon = True
+        timer.start()
+        try:
+            for event in client.follow(run_id, after):
+                watcher.event(event)
+        finally:
+            timer.cancel()
 
 
 def show_run_ahead(api: StreamClient, run_id: str, watcher: RunWatcher) -> None:

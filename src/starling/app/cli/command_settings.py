@@ -5,12 +5,12 @@ from pathlib import Path
 
 import typer
 
+from starling.app.cli.connection import MCP_FILE
 from starling.app.cli.terminal.output import diagnostics
 from starling.app.runtime.settings_file import DEFAULT, read_settings_file
 from starling.app.telemetry.logs import configure_logs
 from starling.core.settings import Settings, load_settings
 
-MCP_FILE = Path("mcp.json")
 _QUIET = "WARNING"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from starling.app.cli import deferred
-from starling.app.cli.api_requests import ApiRequests
+from starling.app.cli.api_requests import Api, ApiRequests
 from starling.app.cli.api_source import ApiSource
 from starling.app.cli.run_source import RunSource
 from starling.app.runtime.port_file import find_platform
@@ -22,6 +22,7 @@ from starling.core.principal import DEFAULT_TENANT
 if TYPE_CHECKING:
     from starling.app.cli.api_client import ApiClient
 
+MCP_FILE: Final = Path("mcp.json")  # of the current folder
 _DEFAULT_FILE: Final = Path("starling.yaml")
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -53,9 +54,17 @@ class Connection:
         That is the API of this data folder where it serves this tenant without a key, else the API of STARLING_URL,
         else the database.
         """
-        return self._local(tenant) or self._remote(tenant) or deferred.database_source(self.context, tenant)
+        return self._running(tenant) or deferred.database_source(self.context, tenant)
 
-    def _local(self, tenant: str) -> RunSource | None:
+    def api(self, tenant: str = DEFAULT_TENANT) -> Api:
+        """Return the API for a tenant: where `source` finds one, else the same routes over the database."""
+        running = self._running(tenant)
+        return running.api if running else deferred.database_api(self.context, tenant)
+
+    def _running(self, tenant: str) -> ApiSource | None:
+        return self._local(tenant) or self._remote(tenant)
+
+    def _local(self, tenant: str) -> ApiSource | None:
         found = find_platform(self.settings.data_dir, self.settings.database)
         if found is None or not found.keyless or tenant != DEFAULT_TENANT:
             return None
@@ -64,7 +73,7 @@ class Connection:
             return None
         return ApiSource(requests, partial(deferred.stream_client, found.address, "", self._address))
 
-    def _remote(self, tenant: str) -> RunSource | None:
+    def _remote(self, tenant: str) -> ApiSource | None:
         if not self.settings.url or find_platform(self.settings.data_dir) is not None:
             return None
         if tenant != DEFAULT_TENANT:
@@ -102,5 +111,12 @@ def _checked_settings(context: typer.Context) -> ClientSettings:
     settings = deferred.checked_settings(context)
     secrets = (settings.api_key, settings.database_url)
     key, database = (secret.get_secret_value() if secret else "" for secret in secrets)
-    url = f"http://{settings.host}:{settings.port}"
-    return ClientSettings(settings.data_dir, settings.url or "", url, key, database_name(database), settings.log_level)
+    return ClientSettings(
+        data_dir=settings.data_dir,
+        url=settings.url or "",
+        default_url=f"http://{settings.host}:{settings.port}",
+        api_key=key,
+        database=database_name(database),
+        log_level=settings.log_level,
+        mcp_config=settings.mcp_config,
+    )

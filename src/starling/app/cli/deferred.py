@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from starling.app.cli.api_requests import Api
 from starling.app.cli.run_source import RunSource
 
 if TYPE_CHECKING:
@@ -42,7 +43,23 @@ def checked_settings(context: typer.Context) -> "Settings":
 
 
 def database_source(context: typer.Context, tenant: str) -> RunSource:
-    """Return the runs of a tenant as the database has them. Imports SQLAlchemy, the gateway and the brain."""
+    """Return the runs of a tenant as the database has them. Imports FastAPI, SQLAlchemy, the gateway and the brain."""
+    from starling.app.cli.database_api import DatabaseApi
     from starling.app.cli.database_source import DatabaseSource
 
-    return DatabaseSource(checked_settings(context), tenant)
+    settings = checked_settings(context)
+    return DatabaseSource(DatabaseApi(settings, tenant), settings, tenant)
+
+
+def database_api(context: typer.Context, tenant: str) -> Api:
+    """Return the API for a tenant over the database. Imports FastAPI, SQLAlchemy, the gateway and the brain."""
+    from starling.app.cli.database_api import DatabaseApi
+
+    return DatabaseApi(checked_settings(context), tenant)
+
+
+def read_servers(file: Path) -> Mapping[str, Any]:
+    """Return the content of an `mcpServers` file, checked. Imports pydantic."""
+    from mcp_gateway.config import read_config
+
+    return {"mcpServers": {name: server.document for name, server in read_config(file).items()}}

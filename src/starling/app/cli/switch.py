@@ -1,24 +1,20 @@
 """`starling switch`: kill switches for servers, agents and tenants."""
 
-from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
-from starling.app.access.switch_targets import MissingTarget
-from starling.app.cli.command_settings import settings_of
-from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.api_requests import with_query
+from starling.app.cli.connection import connection_of
+from starling.app.cli.run_source import Document
 from starling.app.cli.terminal.moments import moment
 from starling.app.cli.terminal.output import print_json, print_line, print_table
-from starling.app.container.admin import open_admin
 from starling.core.principal import SHARED
-from starling.core.settings import Settings
-from starling.infra.postgres.audit import Actor
-from starling.infra.postgres.kill_switches import Switch, Target
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
+_PATH: Final = "/v1/switches"
 _LISTED: Final = {
     "server": "`starling server list` shows all.",
     "agent": "`starling agent list` shows all, with `--tenant` those of a tenant.",
@@ -49,9 +45,9 @@ def root() -> None:
 @app.command("list")
 def list_switches(context: typer.Context, utc: _Utc = False, as_json: _Json = False) -> None:
     """List what is switched off, latest first."""
-    found = run_until_stopped(_every(settings_of(context)))
+    found = connection_of(context).api().get(_PATH)["switches"]
     if as_json:
-        print_json([_document(switch) for switch in found])
+        print_json(found)
     elif found:
         print_table(("KIND", "NAME", "TENANT", "SINCE", "BY", "REASON"), [_cells(switch, utc=utc) for switch in found])
     else:
@@ -68,61 +64,40 @@ def off(
     as_json: _Json = False,
 ) -> None:
     """Stop all tool calls of a server, an agent or a tenant, within two seconds and in every run."""
-    switch, missing = run_until_stopped(_off(settings_of(context), Target(kind.value, name, tenant), reason))
+    body = {"kind": kind.value, "name": name, "tenant": tenant, "reason": reason}
+    switch = connection_of(context).api().put(_PATH, body)
+    missing = switch.pop("missing")
     if as_json:
-        print_json(_document(switch) | {"known": missing is None})
+        print_json(switch)
         return
-    print_line(outcome_text(switch.target, "switched off"))
+    print_line(outcome_text(kind, name, tenant, "switched off"))
     if missing is not None:
-        print_line(f"There is no {missing} now: it will be off if it comes. {_LISTED[missing.kind]}")
+        whose = "" if missing["tenant"] == SHARED else f" for tenant {missing['tenant']!r}"
+        print_line(
+            f"There is no {missing['kind']} {missing['name']!r}{whose} now: it will be off if it comes. "
+            f"{_LISTED[missing['kind']]}"
+        )
 
 
 @app.command()
 def on(context: typer.Context, kind: _Kind, name: _Name, tenant: _Tenant = SHARED, as_json: _Json = False) -> None:
     """Allow tool calls again."""
-    target = Target(kind.value, name, tenant)
-    run_until_stopped(_on(settings_of(context), target))
+    connection_of(context).api().send("DELETE", with_query(_PATH, kind=kind.value, name=name, tenant=tenant))
     if as_json:
-        print_json({"kind": target.kind, "name": target.name, "tenant": target.owner})
+        owner = name if kind is Kind.TENANT else tenant
+        print_json({"kind": kind.value, "name": name, "tenant": owner})
     else:
-        print_line(outcome_text(target, "switched on again"))
+        print_line(outcome_text(kind, name, tenant, "switched on again"))
 
 
-async def _every(settings: Settings) -> Sequence[Switch]:
-    async with open_admin(settings) as admin:
-        return await admin.switches.every()
-
-
-async def _off(settings: Settings, target: Target, reason: str) -> tuple[Switch, MissingTarget | None]:
-    """Return the switch, and the part of its target that does not exist."""
-    async with open_admin(settings) as admin:
-        switch = await admin.switches.off(target, reason, Actor.local("cli"))
-        return switch, await admin.switch_targets.missing(target)
-
-
-async def _on(settings: Settings, target: Target) -> None:
-    async with open_admin(settings) as admin:
-        await admin.switches.on(target, Actor.local("cli"))
-
-
-def outcome_text(target: Target, what: str) -> str:
+def outcome_text(kind: Kind, name: str, tenant: str, what: str) -> str:
     """Return a sentence that says what happened to a target."""
-    if target.kind == "tenant" and target.name == SHARED:
+    if kind is Kind.TENANT and name == SHARED:
         return f"Tool calls of all tenants are {what}."
-    return f"The {target} is {what}."
+    whose = "" if kind is Kind.TENANT or tenant == SHARED else f" of tenant {tenant}"
+    return f"The {kind.value} {name}{whose} is {what}."
 
 
-def _document(switch: Switch) -> dict[str, Any]:
-    return {
-        "kind": switch.target.kind,
-        "name": switch.target.name,
-        "tenant": switch.target.owner,
-        "reason": switch.reason,
-        "actor": switch.actor,
-        "created_at": switch.created_at.isoformat(),
-    }
-
-
-def _cells(switch: Switch, *, utc: bool) -> tuple[str, ...]:
-    since = moment(switch.created_at, utc=utc)
-    return switch.target.kind, switch.target.name, switch.target.owner, since, switch.actor, switch.reason
+def _cells(switch: Document, *, utc: bool) -> tuple[str, ...]:
+    since = moment(switch["created_at"], utc=utc)
+    return switch["kind"], switch["name"], switch["tenant"], since, switch["actor"], switch["reason"]

@@ -5,7 +5,7 @@ from fastapi_offline import FastAPIOffline
 
 from starling.app.container.services import Services
 from starling.app.http import problems
-from starling.app.http.authentication import AccessControl, AuthenticationMiddleware
+from starling.app.http.authentication import AccessControl, AuthenticationMiddleware, PrincipalMiddleware
 from starling.app.http.body_limit import BodyLimitMiddleware, largest_body
 from starling.app.http.dependencies import AppState
 from starling.app.http.openapi import describe_keys_as_optional
@@ -28,6 +28,7 @@ from starling.app.http.routes import (
     servers,
     start_page,
 )
+from starling.core.principal import Principal
 
 _ROUTES = (
     *(agent_run, runs, run_calls, run_document, artifacts, cancellation, resume, approvals),
@@ -43,13 +44,25 @@ def make_app(services: Services, version: str, access: AccessControl) -> FastAPI
         summary="A self-extending supervisor swarm platform: one specialist agent for every MCP server.",
         responses={status: {"model": Problem} for status in (401, 403, 429)},
     )
-    app.state.api = AppState(services)
-    for module in _ROUTES:
-        app.include_router(module.router)
-    problems.install(app)
+    _add_routes(app, services)
     if not access.require_keys:  # this machine needs none
         describe_keys_as_optional(app)
     app.add_middleware(BodyLimitMiddleware, most=largest_body(services.acceptance.limits.input_chars))
     app.add_middleware(AuthenticationMiddleware, access=access)
     app.add_middleware(TelemetryMiddleware, metrics=services.metrics_exporter.metrics)
     return app
+
+
+def make_app_for(services: Services, principal: Principal) -> FastAPI:
+    """Return the routes alone, for calls within the process: every request is that of `principal`."""
+    app = FastAPI(openapi_url=None)
+    _add_routes(app, services)
+    app.add_middleware(PrincipalMiddleware, principal=principal)
+    return app
+
+
+def _add_routes(app: FastAPI, services: Services) -> None:
+    app.state.api = AppState(services)
+    for module in _ROUTES:
+        app.include_router(module.router)
+    problems.install(app)

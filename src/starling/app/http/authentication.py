@@ -99,6 +99,19 @@ class AuthenticationMiddleware:
         raise UnauthorizedError(reason, _REMEDY)
 
 
+class PrincipalMiddleware:
+    """Makes every request that of one principal, for calls within the process."""
+
+    def __init__(self, app: ASGIApp, principal: Principal) -> None:
+        self._app = app
+        self._principal = principal
+
+    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        scope.setdefault("state", {})["principal"] = self._principal
+        await self._app(scope, receive, send)
+
+
 class _Answer:
     """A response that may have to be ended early."""
 

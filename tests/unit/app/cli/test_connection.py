@@ -11,6 +11,7 @@ import pytest
 import typer
 from typer.core import TyperCommand
 
+from starling.app.cli.api_requests import ApiRequests
 from starling.app.cli.api_source import ApiSource
 from starling.app.cli.connection import connection_of
 from starling.app.cli.database_source import DatabaseSource
@@ -68,7 +69,7 @@ def test_platform_of_the_data_folder_comes_first(
         source = connection_of(context).source()
 
     assert isinstance(source, ApiSource)
-    assert source.api.url == address
+    assert source.api == ApiRequests(address)
 
 
 def test_url_is_asked_where_no_platform_runs(context: typer.Context, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +79,7 @@ def test_url_is_asked_where_no_platform_runs(context: typer.Context, monkeypatch
     source = connection_of(context).source()
 
     assert isinstance(source, ApiSource)
-    assert (source.api.url, source.api.key) == (_REMOTE, "a-key")
+    assert source.api == ApiRequests(_REMOTE, "a-key")
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,51 @@ _DONE = {
     "reply": "Noon.",
     "usage": {"model_calls": 1, "tool_calls": 0, "tokens": 0},
 }
+_AGENT: dict[str, Any] = {
+    "name": "poet",
+    "kind": "custom",
+    "state": "ready",
+    "reason": "",
+    "description": "Writes.",
+    "tools": [],
+}
+_VERSION: dict[str, Any] = {
+    "version": "3f1c7a52d8e9",
+    "created_at": "2026-11-20T11:12:01Z",
+    "active": True,
+    "config": {"id": "poet"},
+}
+_FOUND = {**_AGENT, "score": 1.5, "parts": {"words_card": 1.5}, "tool": ""}
+_SWITCH = {"kind": "server", "name": "time", "tenant": "*", "reason": "Stop.", "actor": "local"}
+_CHANGES: dict[str, Any] = {
+    name: {"added": [], "changed": [], "removed": []} for name in ("servers", "agents", "teams", "prompts")
+}
+_REPORT: dict[str, Any] = {
+    "epoch": 2,
+    "changed": False,
+    "changes": {**_CHANGES, "tools": {}, "details": {}, "broken_teams": []},
+    "warnings": {},
+    "broken_agents": {},
+}
+_EPOCH: dict[str, Any] = {
+    "number": 2,
+    "active": True,
+    "actor": "local",
+    "origin": "cli",
+    "runs": 0,
+    "changes": _REPORT["changes"],
+}
 _ANSWERS: dict[str, Any] = {
+    "/v1/agents": {"epoch": 1, "agents": [_FOUND], "total": 1, "warning": "", **_VERSION, **_AGENT},
+    "/v1/agents/poet": {"agent": _AGENT, "versions": [_VERSION], "name": "poet", "epoch": 2},
+    "/v1/switches": {
+        "switches": [{**_SWITCH, "created_at": "2026-11-20T11:12:01Z"}],
+        **_SWITCH,
+        "known": False,
+        "missing": {"kind": "server", "name": "time", "tenant": "*"},
+    },
+    "/v1/registry": {"epochs": [{**_EPOCH, "created_at": "2026-11-20T11:12:01Z"}]},
+    **dict.fromkeys(("/v1/registry/plan", "/v1/registry/reload", "/v1/registry/rollback"), _REPORT),
     "/health": {"status": "ok"},
     "/ready": {"status": "ready", "epoch": 1, "servers": []},
     "/v1/runs": {"runs": [_LISTED], "next": None},
@@ -69,8 +113,7 @@ class _Api(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text.encode())
 
-    def do_POST(self) -> None:
-        self.do_GET()
+    do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815 - the names that http.server calls
 
     def log_message(self, *_: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Say nothing."""
@@ -98,6 +141,18 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
         ("run", "approve"),
         ("run", "artifacts", "last"),
         ("server", "list"),
+        ("agent", "list"),
+        ("agent", "find", "writes poems"),
+        ("agent", "show", "poet"),
+        ("agent", "create", "--name", "poet"),
+        ("agent", "archive", "poet"),
+        ("switch", "list"),
+        ("switch", "off", "server", "time", "--reason", "Stop."),
+        ("switch", "on", "server", "time"),
+        ("registry", "list"),
+        ("registry", "rollback"),
+        ("registry", "plan"),
+        ("registry", "reload"),
         ("status",),
         ("ask", "What time is it?"),
     ],
@@ -112,6 +167,8 @@ def test_command_that_asks_a_running_platform_imports_no_platform_library(
         "main()"
     )
 
+    (tmp_path / "mcp.json").write_text('{"mcpServers": {}}')
+
     done = subprocess.run(
         [sys.executable, "-c", program, *command],
         check=False,
@@ -124,4 +181,5 @@ def test_command_that_asks_a_running_platform_imports_no_platform_library(
     assert done.returncode == 0, done.stderr
     imported = done.stdout.splitlines()[-1]
     assert imported.startswith("imported [")
-    assert {name for name in _HEAVY if f"'{name}'" in imported} == set()
+    reads_servers = {"mcp_gateway"} if command[1:] in (("plan",), ("reload",)) else set[str]()
+    assert {name for name in _HEAVY if f"'{name}'" in imported} == reads_servers

@@ -10,7 +10,8 @@ import typer
 from mcp_gateway.config import ServerConfig, ServerOptions, server_of
 from mcp_gateway.effect_suggestions import EffectSuggestion, suggested_effects, with_effects
 from mcp_gateway.repository import ServerRow
-from starling.app.cli.command_settings import MCP_FILE, settings_of, with_servers_found_here
+from starling.app.cli.command_settings import settings_of, with_servers_found_here
+from starling.app.cli.connection import MCP_FILE
 from starling.app.cli.server.file_effects import FileEdit
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import (

@@ -56,12 +56,23 @@ class Switch(BaseModel):
         )
 
 
-class SwitchedOff(Switch):
-    """The new switch. `known` is false if no such tenant, agent or server exists now."""
+class Missing(BaseModel):
+    """Something that does not exist now; agents and servers of `tenant`, `*` for any."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{**_MADE, "known": True}]})
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+    kind: SwitchKind
+    name: str
+    tenant: str
+
+
+class SwitchedOff(Switch):
+    """The new switch. `known` is false if no such tenant, agent or server exists now: `missing` is the part of it."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{**_MADE, "known": True, "missing": None}]})
 
     known: bool
+    missing: Missing | None
 
 
 class Switches(BaseModel):
@@ -88,7 +99,10 @@ async def off(wanted: SwitchOff, request: Request, caller: Admin, services: From
     target = Target(wanted.kind, wanted.name, wanted.tenant)
     actor = Actor.caller(caller, request.client.host if request.client else "")
     switch = Switch.of(await services.switches.off(target, wanted.reason, actor))
-    return SwitchedOff(**dict(switch), known=await services.switch_targets.missing(target) is None)
+    missing = await services.switch_targets.missing(target)
+    return SwitchedOff(
+        **dict(switch), known=missing is None, missing=None if missing is None else Missing.model_validate(missing)
+    )
 
 
 @router.delete("", status_code=204, summary="Delete a kill switch", responses={404: {"model": Problem}})
