@@ -1,6 +1,6 @@
 """The events and steps that a run leaves."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from starling.core.events import AnyEvent, Warn
@@ -22,6 +22,7 @@ class RunRecorder:
     """Adds to the stream of events and to the record of steps of one run."""
 
     sink: RunSink
+    _warned: set[str] = field(default_factory=set[str])
 
     def emit(self, event: AnyEvent) -> None:
         """Add an event to the stream."""
@@ -35,6 +36,12 @@ class RunRecorder:
         """Report, in the stream and in the record, a problem that the run survives."""
         self.emit(Warn(code=code, message=message, task_id=task_id))
         self.step(Step(type="warning", description=message, metadata={"code": code, "task_id": task_id}))
+
+    def warn_once(self, code: str, message: str) -> None:
+        """Report a problem of the whole run when it is first met."""
+        if code not in self._warned:
+            self._warned.add(code)
+            self.warn(code, message)
 
     async def flush(self) -> None:
         """Make what was added so far durable. Raises LeaseLostError, DatabaseUnavailableError."""

@@ -9,11 +9,14 @@ from langchain_core.embeddings import Embeddings
 
 from starling.core.embeddings import Embedder
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError, ModelError
+from starling.infra.embeddings.cache import PostgresCachingEmbedder
 from starling.infra.embeddings.langchain_vectors import LangChainEmbedder
 from starling.infra.embeddings.openai_vectors import EndpointEmbedder
 from starling.infra.embeddings.static_vectors import StaticEmbedder
 from starling.infra.llm.model_selection import Endpoint
 from starling.infra.llm.openai_endpoint import open_session
+from starling.infra.postgres.embeddings import EmbeddingRepository
+from starling.infra.postgres.engine import open_engine
 from tests.support.embedding_server import EmbeddingServer
 
 TEXTS = ["What time is it in Lima?", "List the commits of the repository", "Current time in Peru"]
@@ -45,10 +48,17 @@ async def endpoint(server: EmbeddingServer) -> AsyncGenerator[EndpointEmbedder]:
         await embedder.close()
 
 
-@pytest.fixture(params=["static", "endpoint", "langchain"])
+def _cached(embedder: Embedder) -> Embedder:
+    """Return the embedder with the cache of vectors, which `embed` doesn't ask."""
+    engine = open_engine("postgresql://nobody@127.0.0.1:9/none")
+    return PostgresCachingEmbedder(embedder, EmbeddingRepository(engine), lambda _: None)
+
+
+@pytest.fixture(params=["static", "endpoint", "langchain", "cached"])
 def embedder(request: pytest.FixtureRequest, endpoint: EndpointEmbedder) -> Embedder:
     adapters: dict[str, Embedder] = {
         "static": StaticEmbedder(), "endpoint": endpoint, "langchain": LangChainEmbedder("other:small", _Static()),
+        "cached": _cached(endpoint),
     }  # fmt: skip
     return adapters[request.param]
 

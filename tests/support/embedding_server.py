@@ -18,7 +18,8 @@ class EmbeddingServer:
 
     answer: Callable[[list[str]], tuple[int, Any]] | None = None
     asked: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    may_answer_many: asyncio.Event | None = None  # requests of more than one text wait for it
+    may_answer: asyncio.Event | None = None  # requests of `waiting_from` texts or more wait for it
+    waiting_from: int = 2
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[str]:
@@ -34,8 +35,8 @@ class EmbeddingServer:
     async def embeddings(self, request: web.Request) -> web.Response:
         body = await request.json()
         self.asked.append(body | {"authorization": request.headers.get("Authorization", "")})
-        if self.may_answer_many and len(body["input"]) > 1:
-            await self.may_answer_many.wait()
+        if self.may_answer and len(body["input"]) >= self.waiting_from:
+            await self.may_answer.wait()
         if self.answer:
             status, answer = self.answer(body["input"])
             return web.json_response(answer, status=status)

@@ -155,7 +155,7 @@ class Supervisor:
         used = {*context.recent_agents, *(task["agent"] for task in state["tasks"])}
         shortlist = await self.shortlister.choose(context.search, texts, used)
         if shortlist.warning:
-            context.recorder.warn("embeddings_unavailable", shortlist.warning)
+            context.recorder.warn_once("embeddings_unavailable", shortlist.warning)
         looking = shortlist.is_partial and position == _FIRST
         inputs = DecisionInputs(shortlist.elements(), asking, looking)
         flags = {"may_ask": asking, "may_look": looking}

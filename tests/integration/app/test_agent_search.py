@@ -33,7 +33,7 @@ def uses_vectors(ranking: Ranking) -> bool:
 
 
 async def test_vectors_of_a_changed_model_are_made_in_the_background_while_the_old_ones_serve(engine: Engine) -> None:
-    server = EmbeddingServer(may_answer_many=(released := asyncio.Event()))
+    server = EmbeddingServer(may_answer=(released := asyncio.Event()))
     async with server.running() as url:
         before = build_agent_finder(settings("static", url), engine)
         await before.rank(SEARCH, "a portrait", 1)

@@ -1,18 +1,21 @@
-"""Whether texts get vectors, and how fast."""
+"""Whether texts get vectors, how fast, and what works without them."""
 
 import asyncio
 from collections.abc import Sequence
 from time import perf_counter
+from typing import Final
 
 from starling.app.doctor.finding import Finding, ok
 from starling.core.embeddings import Embedder
-from starling.core.errors import ModelError
+from starling.core.errors import ConfigurationError, ModelError
 from starling.core.settings import Settings
 from starling.infra import deferred
 
-_SUBJECT = "embeddings"
-_SLOW_SECONDS = 0.5
-_FALLBACK = "Without vectors, agents are found by words only."
+_SUBJECT: Final = "embeddings"
+_SLOW_SECONDS: Final = 0.5
+_LIMIT_SECONDS: Final = 10.0  # as long as a search waits for the vector of its text
+_FALLBACK: Final = "Runs go on: without vectors, agents are found by words only."
+_CHECK: Final = "Check STARLING_EMBEDDINGS and the endpoint."
 
 
 async def check(settings: Settings) -> Sequence[Finding]:
@@ -21,19 +24,27 @@ async def check(settings: Settings) -> Sequence[Finding]:
     if embedder is None:
         return [ok(_SUBJECT, "They are off: agents are found by words only.")]
     try:
-        await embedder.embed(["warm up"])
-        begun = perf_counter()
-        await embedder.embed(["What time is it in Lima?"])
-    except ModelError as error:
-        remedy = error.remedy or "Check STARLING_EMBEDDINGS and the endpoint."
-        return [Finding(_SUBJECT, "warning", f"{error.message} {_FALLBACK}", remedy)]
+        async with asyncio.timeout(_LIMIT_SECONDS):
+            await embedder.embed(["warm up"])
+            begun = perf_counter()
+            await embedder.embed(["What time is it in Lima?"])
+        return [speed(embedder, perf_counter() - begun)]
+    except TimeoutError:
+        said = f"{embedder.name} made no vector within {_LIMIT_SECONDS:g} s. {_FALLBACK}"
+        return [Finding(_SUBJECT, "warning", said, _CHECK)]
+    except (ModelError, ConfigurationError) as error:
+        return [Finding(_SUBJECT, "warning", f"{error.message} {_FALLBACK}", error.remedy or _CHECK)]
     finally:
         await embedder.close()
-    seconds = perf_counter() - begun
+
+
+def speed(embedder: Embedder, seconds: float) -> Finding:
+    """Return the finding for an embedder that took so long for one text."""
     said = f"{embedder.name} made a vector of {embedder.dimensions} numbers in {seconds * 1000:.0f} ms."
-    if seconds > _SLOW_SECONDS:
-        return [Finding(_SUBJECT, "warning", f"{said} Each search waits for one.", "Use a nearer model, or `static`.")]
-    return [ok(_SUBJECT, said)]
+    if seconds <= _SLOW_SECONDS:
+        return ok(_SUBJECT, said)
+    slow = f"{said} That is slow: agents are found, but each search waits for one."
+    return Finding(_SUBJECT, "warning", slow, "Use a nearer or smaller model, or `static`.")
 
 
 def _build(settings: Settings) -> Embedder | None:

@@ -5,12 +5,10 @@ from urllib.request import getproxies
 from starling.core.embeddings import Embedder
 from starling.core.settings import Settings
 from starling.infra import deferred
+from starling.infra.embeddings.model_selection import OFF, STATIC, embedding_model
 from starling.infra.embeddings.openai_vectors import EndpointEmbedder
 from starling.infra.embeddings.static_vectors import StaticEmbedder
-from starling.infra.llm.model_selection import check_key, endpoints, parse_model_name
 from starling.infra.llm.openai_endpoint import open_session
-
-STATIC, OFF = "static", "off"
 
 
 def build_embedder(settings: Settings) -> Embedder | None:
@@ -22,9 +20,8 @@ def build_embedder(settings: Settings) -> Embedder | None:
         return None
     if settings.embeddings == STATIC:
         return StaticEmbedder()
-    name = parse_model_name(settings.embeddings)
-    endpoint = endpoints(settings).get(name.provider)
+    model = embedding_model(settings)
+    name, endpoint = model.name, model.endpoint
     if endpoint is None:
         return deferred.langchain_vectors().open_langchain_embedder(name.provider, name.model)
-    check_key(name, endpoint)
     return EndpointEmbedder(str(name), name.model, endpoint, lambda: open_session(trust_env=bool(getproxies())))

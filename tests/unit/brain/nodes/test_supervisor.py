@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from brain.retrieval.agent_finder import AgentFinder
 from brain.run_context import RunContext
 from brain.state import GraphState, TaskOutcome, TaskRecord, Update, after, initial_state
 from starling.core.clock import SystemClock
+from starling.core.embeddings import CachingEmbedder, Vector
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse
 from starling.core.settings import Limits
 from starling.core.tracing import NOOP_TRACER
@@ -41,9 +43,33 @@ class Sessions:
         self.warmed.append(server)
 
 
-def supervisor(sessions: Sessions | None = None, **limits: Any) -> Supervisor:
+class AwayEmbedder:
+    """An embedder whose endpoint can't be reached."""
+
+    name = "away:model"
+    dimensions = 0
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        raise LLMConnectionError(self.name, "it is away.")
+
+    async def kept(self, tenant: str, texts: Sequence[str]) -> Mapping[str, Vector]:
+        return {}
+
+    async def embed_and_keep(self, tenant: str, texts: Sequence[str]) -> list[Vector]:
+        return await self.embed(texts)
+
+    async def former(self, texts: Mapping[str, Sequence[str]]) -> CachingEmbedder | None:
+        return None
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def supervisor(
+    sessions: Sessions | None = None, *, embedder: CachingEmbedder | None = None, **limits: Any
+) -> Supervisor:
     given = Limits(**limits)
-    shortlister = Shortlister(AgentFinder(None, SystemClock()), given.shortlist, NOOP_TRACER)
+    shortlister = Shortlister(AgentFinder(embedder, SystemClock()), given.shortlist, NOOP_TRACER)
     return Supervisor(prompt("supervisor"), given, shortlister, sessions or Sessions(), NOOP_TRACER)
 
 
@@ -461,6 +487,18 @@ async def test_decision_sees_the_agents_that_fit_and_how_many_there_are() -> Non
     assert "4 of 10 agents" in seen
     assert 'name="generalist"' in seen
     assert "look_for" in execution.model.requests[0].messages[0].content
+
+
+async def test_embedder_that_is_away_leaves_one_warning_and_agents_found_by_words() -> None:
+    looking = decision_json(look_for=["storms"])
+    execution = make_execution(looking, decision_json(task("t1", "mcp_agent_storms")), agents=MANY)
+    node = supervisor(embedder=AwayEmbedder(), shortlist=1)
+
+    update = await step(node, initial_state("Forecasts of rain, please."), execution)
+
+    assert execution.warnings == ["embeddings_unavailable"]
+    assert [shown(text) for text in execution.model.prompts] == [["rain"], ["storms"]]
+    assert [one["agent"] for one in update["tasks"]] == ["mcp_agent_storms"]
 
 
 async def test_named_agents_and_those_of_the_last_turn_are_seen_too() -> None:

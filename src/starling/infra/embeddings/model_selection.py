@@ -1,0 +1,44 @@
+"""The embedding model that the settings name. Light: checked at each start, before anything is embedded."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from starling.core.errors import ConfigurationError
+from starling.core.settings import Settings
+from starling.infra import deferred
+from starling.infra.llm.model_selection import Endpoint, ModelName, check_key, endpoints, parse_model_name
+
+STATIC: Final = "static"
+OFF: Final = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingModel:
+    """A model of a provider; without an endpoint, LangChain has to know the provider."""
+
+    name: ModelName
+    endpoint: Endpoint | None
+
+
+def check_embeddings(settings: Settings) -> None:
+    """Raise ConfigurationError for an invalid embedding model in the settings. Makes no request."""
+    if settings.embeddings in (STATIC, OFF):
+        return
+    model = embedding_model(settings)
+    if model.endpoint is None:  # an embedder of LangChain is built for that
+        deferred.langchain_vectors().open_langchain_embedder(model.name.provider, model.name.model)
+
+
+def embedding_model(settings: Settings) -> EmbeddingModel:
+    """Return the model of a setting that is neither `static` nor `off`. Raises ConfigurationError."""
+    try:
+        name = parse_model_name(settings.embeddings)
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"STARLING_EMBEDDINGS is {settings.embeddings!r}: neither static, off nor of the form provider:model.",
+            "Write for example static, openai:text-embedding-3-small or ollama:nomic-embed-text.",
+        ) from error
+    endpoint = endpoints(settings).get(name.provider)
+    if endpoint:
+        check_key(name, endpoint)
+    return EmbeddingModel(name, endpoint)
