@@ -1,9 +1,9 @@
-"""What a caller gets over HTTP when a model plans nothing, finds nothing, cites nothing or repeats itself."""
+"""What a caller gets over HTTP from models that plan, find or cite nothing, repeat themselves or have habits."""
 
 import asyncio
 import json
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import aiohttp
@@ -21,6 +21,49 @@ from tests.support.sse import Event, ask
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 READ = calls(("read_it", {"what": "the disk"}))
+CALL = '{"name": "read_it", "arguments": {"what": "the disk"}}'
+THOUGHT = "SECRET thoughts about the disk"
+FINE = "The disk is fine [1]."
+
+
+def planned(agent: str = AGENT) -> str:
+    """A decision of the members that a small model writes."""
+    return json.dumps({"selected_agents": [{"task_id": "t1", "agent": agent, "task": "read the disk"}]})
+
+
+@dataclass(frozen=True)
+class Habit:
+    """Answers of one run; what isn't set is as it should be."""
+
+    plan: Answer = field(default_factory=lambda: Answer(planned()))
+    agent: Answer = READ
+    verdict: Answer = field(default_factory=lambda: verdict("APPROVED"))
+    final: Answer = field(default_factory=lambda: Answer(FINE))
+
+
+HABITS = {
+    "reasoning before JSON": Habit(plan=Answer(f"<think>\n{THOUGHT}: {{effects}}\n</think>\n\n{planned()}")),
+    "reasoning in a stream": Habit(final=Answer(f"<think>{THOUGHT}, and so on.</think>\n{FINE}")),
+    "reasoning with another marker": Habit(final=Answer(f"<thinking>\n{THOUGHT}\n</thinking>\n{FINE}")),
+    "reasoning in a field of its own": Habit(
+        plan=Answer(planned(), reasoning=THOUGHT),
+        agent=replace(READ, reasoning=THOUGHT),
+        final=Answer(FINE, reasoning=THOUGHT),
+    ),
+    "reasoning without its beginning, as in an earlier reply": Habit(
+        plan=Answer(f"{THOUGHT}.\n</think>\n\n{planned()}"), final=Answer(f"{THOUGHT}.\n</think>\n\n{FINE}")
+    ),
+    "reasoning before a call": Habit(agent=replace(READ, content=f"<think>{THOUGHT}</think>")),
+    "JSON within prose": Habit(plan=Answer(f"Sure! Here it is:\n```json\n{planned()}\n```\nShall I go on?")),
+    "JSON after a sentence": Habit(verdict=Answer('I have looked at it. {"status": "APPROVED"}')),
+    "JSON as Python writes it": Habit(verdict=Answer("{'status': 'APPROVED', 'changed': None,}")),
+    "a verdict of one member": Habit(verdict=Answer('{"status": "APPROVED"}')),
+    "an agent named by its server": Habit(plan=Answer(planned("effects"))),
+    "a tool named with its server": Habit(agent=calls(("Effects_Read_It", {"what": "the disk"}))),
+    "a call as text with markers": Habit(agent=Answer(f"<tool_call>\n{CALL}\n</tool_call>")),
+    "a call as JSON": Habit(agent=Answer(CALL)),
+    "a call as Llama writes it": Habit(agent=Answer(f"<|python_tag|>{CALL.replace('arguments', 'parameters')}")),
+}
 
 
 @dataclass
@@ -40,10 +83,22 @@ class Caller:
             script.agent("t1", *answers)
         script.reviewer(verdict("APPROVED"))
         script.qa(Answer("It is noon in Lima [1] [2]."))
+        self._use(script)
+        return script
+
+    def follow(self, habit: Habit) -> None:
+        """Let the model give the answers of a habit."""
+        script = ScriptedModel()
+        script.supervisor(habit.plan)
+        script.agent("t1", habit.agent)
+        script.reviewer(habit.verdict)
+        script.qa(habit.final)
+        self._use(script)
+
+    def _use(self, script: ScriptedModel) -> None:
         self.scripts[:] = [script]
         self.model.requests.clear()
         self.effects.file.unlink(missing_ok=True)
-        return script
 
     async def ask(self, text: str) -> list[Event]:
         return await ask(self.url, text, new_id())
@@ -144,3 +199,57 @@ async def test_two_hundred_different_unsafe_calls_are_cut_to_the_limit_of_an_ans
     assert len(caller.effects.done()) == 16
     assert next(event.data["code"] for event in events if event.type == "warning") == "limit_reached"
     assert any("Not called: an answer may ask for at most 16" in str(body) for body in caller.model.bodies)
+
+
+def typed(events: list[Event]) -> str:
+    """Return what a reader sees at the end, for whom each new message replaces the one before."""
+    parts = [event.data for event in events if event.type == "thinking"]
+    return "".join(part["content"] for part in parts if part["message_id"] == parts[-1]["message_id"])
+
+
+@pytest.mark.parametrize("habit", HABITS.values(), ids=HABITS)
+async def test_habits_of_models_are_read_and_reasoning_is_never_sent(caller: Caller, habit: Habit) -> None:
+    caller.follow(habit)
+
+    events = await caller.ask("How is the disk?")
+
+    done = events[-1].data
+    assert (done["status"], done["reply"], typed(events)) == ("succeeded", FINE, FINE)
+    assert caller.effects.done() == ["read_it the disk"]
+    assert [event.data["agent"] for event in events if event.type == "task_start"] == [AGENT]
+    assert [event.data for event in events if event.type in ("warning", "error")] == []
+    assert done["usage"]["model_calls"] == len(caller.model.requests) == 4  # nothing had to be asked again
+    assert THOUGHT not in json.dumps([event.data for event in events])
+
+
+async def test_unknown_tool_is_answered_with_near_names(caller: Caller) -> None:
+    caller.script(calls(("red_it", {}), ("continue", {})), READ)
+
+    events = await caller.ask("Read it.")
+
+    [unknown, *_] = [event.data["result"] for event in events if event.type == "tool_result"]
+    assert unknown == "There is no tool 'red_it'. Did you mean read_it?"
+    assert caller.effects.done() == ["read_it the disk"]
+
+
+async def test_refused_output_is_shown_with_what_was_expected(caller: Caller) -> None:
+    written = "I would first look at the disk, and then decide."
+    caller.script(plans=(Answer(written), decision(reply="Hello!")))
+
+    events = await caller.ask("Hi.")
+
+    [warning] = [event.data for event in events if event.type == "warning"]
+    assert (events[-1].data["reply"], warning["code"]) == ("Hello!", "llm_invalid_response")
+    assert f"It wrote: {written}" in warning["message"]
+    assert 'Expected: one JSON object with "plan", "selected_agents"' in warning["message"]
+
+
+async def test_rate_limited_attempt_is_an_event_and_counts_as_a_model_call(caller: Caller) -> None:
+    limited = Answer(status=429, headers={"Retry-After": "1"}, body='{"error": {"message": "Slow down."}}')
+    caller.script(plans=(limited, decision(reply="Hello!")))
+
+    events = await caller.ask("Hi.")
+
+    [warning] = [event.data for event in events if event.type == "warning"]
+    assert "rate limited, again in 1 s" in warning["message"]
+    assert (events[-1].data["reply"], events[-1].data["usage"]["model_calls"]) == ("Hello!", 2)
