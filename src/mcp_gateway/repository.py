@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import delete, func, select, text, tuple_
+from sqlalchemy import delete, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -12,6 +12,7 @@ from starling.core.json import JsonObject
 from starling.core.principal import SHARED
 from starling.infra.postgres.engine import translated
 from starling.infra.postgres.tables import configs, servers, tools
+from starling.infra.postgres.tool_definitions import pinned_definitions
 
 type Definitions = Mapping[tuple[str, str], Mapping[str, Any]]  # (server, tool) -> the definition as listed
 
@@ -68,7 +69,8 @@ class ServerRepository:
         with translated():
             async with self._engine.connect() as connection:
                 rows = await _servers(connection)
-                return rows, await _definitions(connection, rows)
+                pins = [(row.name, name, pin) for row in rows for name, pin in row.tools.items()]
+                return rows, await pinned_definitions(connection, pins)
 
     async def configs(self, hashes: Collection[str]) -> Mapping[str, JsonObject]:
         """Return configurations by hash, also of servers that were removed."""
@@ -102,14 +104,6 @@ class ServerRepository:
 async def _servers(connection: AsyncConnection) -> list[ServerRow]:
     found = await connection.execute(select(*_COLUMNS).where(servers.c.tenant == SHARED).order_by(servers.c.name))
     return [ServerRow(*row) for row in found]
-
-
-async def _definitions(connection: AsyncConnection, rows: Sequence[ServerRow]) -> Definitions:
-    wanted = [(row.name, name, pin) for row in rows for name, pin in row.tools.items()]
-    key = tuple_(tools.c.server, tools.c.name, tools.c.hash)
-    statement = select(tools.c.server, tools.c.name, tools.c.definition)
-    found = await connection.execute(statement.where(tools.c.tenant == SHARED, key.in_(wanted)))
-    return {(row.server, row.name): row.definition for row in found}
 
 
 async def _save_server(connection: AsyncConnection, row: ServerRow) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import RowMapping, Select, cast, exists, func, insert, select, text, tuple_, update
+from sqlalchemy import RowMapping, Select, cast, exists, func, insert, select, text, update
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -15,7 +15,8 @@ from starling.core.errors import NotFoundError
 from starling.core.principal import SHARED
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import translated
-from starling.infra.postgres.tables import epochs, runs, tools
+from starling.infra.postgres.tables import epochs, runs
+from starling.infra.postgres.tool_definitions import pinned_definitions
 
 CHANNEL: Final = "starling_registry"
 
@@ -146,17 +147,11 @@ class EpochRepository:
     async def definitions(self, manifest: Manifest) -> Mapping[tuple[str, str], Mapping[str, Any]]:
         """Return the pinned definition of each tool, by server and name."""
         pins = [
-            (SHARED, server, name, pin.hash)
-            for server, entry in manifest.servers.items()
-            for name, pin in entry.tools.items()
+            (server, name, pin.hash) for server, entry in manifest.servers.items() for name, pin in entry.tools.items()
         ]
-        if not pins:
-            return {}
-        key = tuple_(tools.c.tenant, tools.c.server, tools.c.name, tools.c.hash)
-        query = select(tools.c.server, tools.c.name, tools.c.definition).where(key.in_(pins))
         with translated():
             async with self._engine.connect() as connection:
-                return {(row.server, row.name): row.definition for row in await connection.execute(query)}
+                return await pinned_definitions(connection, pins)
 
 
 def _records() -> Select[Any]:

@@ -126,6 +126,19 @@ async def test_roster_has_one_specialist_per_server_and_the_built_in_agents(
     assert {tool.effect for tool in card.tools} == {Effect.READ}
 
 
+async def test_tools_of_thousands_of_servers_are_read_at_once(
+    engine: AsyncEngine, registry: Registry, bench: ServerRow
+) -> None:
+    many = replace(bench, name="many", tools={f"tool{number}": "0" * 64 for number in range(30_000)})
+    epoch = await publish(engine, bench, many)
+
+    roster = await registry.roster(epoch.number, "default")
+    _, definitions = await ServerRepository(engine).servers_and_tools()
+
+    assert {tool.name for tool in roster.cards["mcp_agent_bench"].tools} == bench.tools.keys()
+    assert {name for _, name in definitions} == bench.tools.keys()
+
+
 async def test_server_is_visible_to_its_named_tenants_only(
     engine: AsyncEngine, registry: Registry, bench: ServerRow
 ) -> None:
