@@ -56,6 +56,10 @@ def _at_least(limit: float) -> Mark:
     return Mark(f"≥ {limit:g}", lambda figure: figure.value >= limit)
 
 
+def _at_most_above(excess: float) -> Mark:
+    return Mark(f"≤ + {excess:g}", lambda figure: figure.value <= figure.reference + excess)
+
+
 _LINEAR = 1.05  # what a thing twice as long may take, as a multiple of twice as much
 
 MARKS: Mapping[str, Mark] = {
@@ -66,6 +70,9 @@ MARKS: Mapping[str, Mark] = {
     "run.model_calls": _at_most(6),
     "run.model_depth": _at_most(4),
     "run.write_transactions": _at_most(7),
+    "run.prompt_chars": _at_most(9_500),
+    "run.prompt_chars_300": _at_most_above(3_500),
+    "run.prompt_chars_1600": _at_most_above(3_500),
     "thread.bytes_200_turns": Mark("≤ 3 MB, linear", lambda figure: figure.value <= 3 and figure.ratio <= _LINEAR),
     "thread.rows_200_turns": Mark("linear", lambda figure: figure.ratio <= _LINEAR),
     "run.checkpoint_bytes": _at_most(60),

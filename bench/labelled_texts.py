@@ -56,8 +56,13 @@ def clinc() -> tuple[Sequence[Utterance], Sequence[Utterance]]:
     return [_utterance(row) for row in stored], [_utterance(row) for row in asked]
 
 
+def server_rows(name: str, servers: int) -> Sequence[Mapping[str, Any]]:
+    """Return the first servers of a set with their tools; those beyond its own are of Toucan."""
+    return [*_rows(f"{name}_servers"), *_rows("toucan_servers")][:servers]
+
+
 def _request_set(name: str, servers: int) -> RequestSet:
-    listed = [*_rows(f"{name}_servers"), *_rows("toucan_servers")][:servers]
+    listed = server_rows(name, servers)
     cards = {row["server"]: _card(row) for row in listed}
     if len(cards) != servers:
         raise ValueError(f"{name} has {len(cards)} servers with the distractors, not {servers}")

@@ -23,7 +23,7 @@ from bench.platform_process import Cpu, Place, Platform, Timing, up
 
 NAMES = (
     *("run.cpu_ms", "run.cpu_ms_loop", "run.done_ms", "run.first_event_ms", "run.plan_event_ms"),
-    *("run.write_transactions", "run.throughput_share", "run.model_calls", "run.model_depth", "run.prompt_chars"),
+    *("run.write_transactions", "run.throughput_share", "run.model_calls", "run.model_depth"),
     "up.idle_ms_per_s",
 )
 ROUNDS = 11
@@ -147,11 +147,9 @@ def _asked(calls: Sequence[Body]) -> list[Figure]:
     """The figures that one run's model calls give; calls side by side overlap, for each takes its time."""
     bodies = [call["body"] for call in calls]
     depth = figures.depth((call["begun"], call["ended"]) for call in calls)
-    chars, payload = (sum(map(size, bodies)) for size in (figures.prompt_chars, figures.payload_chars))
     return [
         Figure("run.model_calls", len(bodies), "", _CALLS, "the bare loop's"),
         Figure("run.model_depth", depth, "", _DEPTH, "the bare loop's"),
-        Figure("run.prompt_chars", chars, "", payload, "the same without instructions"),
     ]
 
 

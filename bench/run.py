@@ -16,6 +16,7 @@ from bench import (
     command_startup,
     figures,
     many_servers,
+    prompt_length,
     request,
     retrieval,
     skill_recall,
@@ -41,6 +42,7 @@ class Part:
 
 PARTS = (
     Part(request.NAMES, request.measure),
+    Part(prompt_length.NAMES, prompt_length.measure),
     Part(thread_growth.THREAD_NAMES, thread_growth.measure_thread),
     Part(thread_growth.CHECKPOINT_NAMES, thread_growth.measure_checkpoints),
     Part(worker_scaling.PICKUP_NAMES, worker_scaling.measure_pickup),
