@@ -4,11 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from bench.embedders import minilm_embedder, static_embedder
 from bench.figures import Figure
 from bench.harness import BenchSetup
 from bench.labelled_texts import Utterance, clinc
-from brain.skills.recall_ranking import SkillExample, certainty, fitting, ranked
+from brain.skills.recall_ranking import certainty, fitting, ranked
+from brain.skills.skill import SkillExample
 from starling.core.embeddings import Embedder, Vector
 
 _FALSE_REUSE: Final = 0.05
@@ -48,14 +51,12 @@ async def measure_minilm(setup: BenchSetup) -> list[Figure]:
 async def _figures(suffix: str, embedder: Embedder | None) -> list[Figure]:
     stored, asked = clinc()
     vectors = await _vectors(embedder, [utterance.text for utterance in (*stored, *asked)])
-    examples = [
-        SkillExample(utterance.skill or "", utterance.text, vector)
-        for utterance, vector in zip(stored, vectors, strict=False)
-    ]
+    known = vectors[: len(stored)]
     outcomes = [
-        _outcome(utterance, vector, examples) for utterance, vector in zip(asked, vectors[len(stored) :], strict=True)
+        _outcome(utterance, _examples(stored, known, vector), with_vectors=vector is not None)
+        for utterance, vector in zip(asked, vectors[len(stored) :], strict=True)
     ]
-    skills = len({example.skill_id for example in examples})
+    skills = len({utterance.skill for utterance in stored})
     right = [outcome for outcome in outcomes if outcome.is_right]
     fitting = sum(outcome.has_skill for outcome in outcomes)
     at_cut = sum(outcome.is_recalled for outcome in right) / fitting
@@ -72,13 +73,24 @@ async def _vectors(embedder: Embedder | None, texts: Sequence[str]) -> Sequence[
     return await embedder.embed(texts) if embedder else [None] * len(texts)
 
 
-def _outcome(utterance: Utterance, vector: Vector | None, examples: Sequence[SkillExample]) -> Outcome:
-    skills = ranked(utterance.text, vector, examples)
+def _examples(stored: Sequence[Utterance], known: Sequence[Vector | None], vector: Vector | None) -> list[SkillExample]:
+    """Return the stored utterances, compared with a vector as the database does it."""
+    cosines: Sequence[float | None] = [None] * len(stored)
+    if vector is not None:
+        cosines = (np.asarray(known, np.float32) @ np.asarray(vector, np.float32)).tolist()
+    return [
+        SkillExample(utterance.skill or "", utterance.text, cosine)
+        for utterance, cosine in zip(stored, cosines, strict=True)
+    ]
+
+
+def _outcome(utterance: Utterance, examples: Sequence[SkillExample], *, with_vectors: bool) -> Outcome:
+    skills = ranked(utterance.text, examples, with_vectors=with_vectors)
     return Outcome(
         utterance.skill is not None,
         skills[0].skill_id == utterance.skill,
-        certainty(skills, vector),
-        bool(fitting(skills, vector)),
+        certainty(skills, with_vectors=with_vectors),
+        bool(fitting(skills, with_vectors=with_vectors)),
     )
 
 

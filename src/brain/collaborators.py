@@ -1,6 +1,7 @@
 """What runs are executed with, without the libraries that execute them: those are imported once a platform is ready."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from brain.conversation.repository import ConversationRepository
 from brain.governance import Governance
@@ -18,6 +19,9 @@ from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.interrupts import InterruptRepository
 from starling.infra.postgres.runs.reader import RunReader
+
+if TYPE_CHECKING:
+    from brain.skills.memory import SkillMemory  # imports numpy
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +45,4 @@ class Collaborators:
     halts: Halts = NO_HALTS
     active_runs: ActiveRuns = field(default_factory=ActiveRuns)
     artifacts: ArtifactStore = DISABLED_ARTIFACT_STORE
+    memory: "SkillMemory | None" = None  # None where skills are switched off

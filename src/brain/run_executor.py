@@ -232,6 +232,7 @@ def _star(parts: Collaborators) -> Star:
         reviewer=Reviewer(prompt("reflection"), prompt("reviewer"), tracer),
         tracer=tracer,
         history_messages=limits.worker_context_messages,
+        memory=parts.memory,
     )
     shortlister = Shortlister(parts.agent_ranker, limits.shortlist, tracer)
     supervisor = Supervisor(prompt("supervisor"), limits, shortlister, parts.gateway, tracer)

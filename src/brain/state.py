@@ -47,13 +47,21 @@ class UncertainCall(TypedDict):
     reason: str
 
 
+class SkillRecord(TypedDict):
+    """A skill that a task's prompt had, and whether its calls were made in order."""
+
+    id: str
+    task: str
+    followed: bool
+
+
 class TaskOutcome(TypedDict):
     """The outcome of a task. `output` is empty if `status` is `failed`; `reason` gives the reason then.
 
     `code` names that reason. `unknown` means that a call with an effect was cut off: the task may be done
     nevertheless. `refused` has the reasons of calls that were not approved, which `reason` repeats. `uncertain` are
     the calls that may have been done and have no usable result. `artifacts` hold results of which `output` has only
-    the beginning.
+    the beginning. `skills` were in the agent's prompt.
     """
 
     task_id: str
@@ -68,6 +76,7 @@ class TaskOutcome(TypedDict):
     refused: NotRequired[list[str]]
     uncertain: NotRequired[list[UncertainCall]]
     artifacts: NotRequired[list[ArtifactRecord]]
+    skills: NotRequired[list[SkillRecord]]
 
 
 class CitationRecord(TypedDict):

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from brain.agents.prompt_building import feedback, first_messages
+from brain.agents.prompt_building import begin, feedback
 from brain.agents.reflection import Reviewer, ReviewResult
+from brain.agents.remembering import finished_task
 from brain.agents.runtime import AgentRuntime, AttemptOutput, TaskExecution
 from brain.agents.runtime import ToolUse as FinishedCall
 from brain.interrupts.approvals import NOT_APPROVED
@@ -13,7 +14,8 @@ from brain.interrupts.budget import OUT_OF_TIME
 from brain.planning.plan_validation import with_refusals
 from brain.registry.cards import AgentCard
 from brain.run_context import RunContext
-from brain.state import Dispatch, TaskOutcome, ToolUse
+from brain.skills.memory import SkillMemory
+from brain.state import Dispatch, SkillRecord, TaskOutcome, ToolUse
 from brain.stream_buffer import StreamBuffer
 from starling.core.errors import (
     BudgetExhaustedError,
@@ -23,8 +25,9 @@ from starling.core.errors import (
     OutcomeUnknownError,
     StarlingError,
 )
-from starling.core.events import TaskResult, TaskStart
+from starling.core.events import SkillUsed, TaskResult, TaskStart
 from starling.core.tracing import Attributes, SpanKind, Tracer
+from starling.infra.postgres.runs.writer import Clause
 
 _SUMMARY_CHARS = 280
 _QUOTED_CHARS = 400
@@ -45,7 +48,7 @@ class Pipeline:
     """Takes one task from dispatch to outcome. A failure is an outcome, never a success.
 
     Agents without tools use `text_runtime`, all others `tool_runtime`. An agent is shown up to `history_messages` of
-    the conversation.
+    the conversation, and to skills of similar tasks where there is a memory of them.
     """
 
     tool_runtime: AgentRuntime
@@ -53,6 +56,7 @@ class Pipeline:
     reviewer: Reviewer
     tracer: Tracer
     history_messages: int
+    memory: SkillMemory | None = None
 
     async def run(self, context: RunContext, dispatch: Dispatch) -> TaskOutcome:
         """Return the outcome of the task, from the journal if it had ended before a crash."""
@@ -62,21 +66,26 @@ class Pipeline:
             return TaskOutcome(**recorded)
         name = f"task {dispatch['task']['id']}"
         with self.tracer.span(name, SpanKind.AGENT, lambda: _dispatch_attributes(dispatch)) as span:
-            outcome = await self._execute(context, dispatch)
+            execution, outcome = await self._execute(context, dispatch)
+            also = await self._remember(execution, outcome) if execution else ()
             span.set(lambda: _outcome_attributes(outcome))
             if outcome["status"] == "failed":
                 span.fail(outcome["reason"])
         context.journal.record(path, "result", outcome)
         context.recorder.emit(_result_event(outcome, path))
+        context.recorder.also(also)
         return outcome
 
-    async def _execute(self, context: RunContext, dispatch: Dispatch) -> TaskOutcome:
+    async def _execute(
+        self, context: RunContext, dispatch: Dispatch
+    ) -> tuple[TaskExecution, TaskOutcome] | tuple[None, TaskOutcome]:
+        """Return the outcome, and the execution unless the agent wasn't there."""
         path, name = dispatch["path"], dispatch["task"]["agent"]
         card = context.roster.get(name)
         if card is None:
-            return _failed(dispatch, _Reason(f"There is no agent {name!r}.", "agent_unavailable"))
+            return None, _failed(dispatch, _Reason(f"There is no agent {name!r}.", "agent_unavailable"))
         if card.degraded and not context.journal.knows(path, "context"):  # a task that has begun is continued
-            return _failed(dispatch, _Reason(card.degraded, "agent_unavailable"))
+            return None, _failed(dispatch, _Reason(card.degraded, "agent_unavailable"))
         execution = TaskExecution(context, card, dispatch, path)
         why, attempt = _Reason("It was rejected without a reason.", "rejected"), 0
         try:
@@ -84,7 +93,8 @@ class Pipeline:
                 produced, review = await self._attempt(execution, attempt)
                 if review.approved:
                     _emit_fixed_text(execution, produced, review)
-                    return _with_uncertain(context, _approved(execution, produced, review, attempt), path)
+                    execution.result_uses = produced.uses
+                    return execution, _with_uncertain(context, _approved(execution, produced, review, attempt), path)
                 why = _rejection(execution, produced, review)
                 if produced.unable:
                     break
@@ -93,13 +103,27 @@ class Pipeline:
             context.recorder.warn(error.code, str(error), execution.task_id)
             why = _Reason(_failure_reason(context, error), error.code, unknown=isinstance(error, OutcomeUnknownError))
         failed = _with_uncertain(context, _failed_attempts(execution, why, attempt), path)
-        return {**failed, "refused": execution.refused} if execution.refused else failed
+        if execution.refused:
+            failed["refused"] = execution.refused
+        return execution, failed
+
+    async def _remember(self, execution: TaskExecution, outcome: TaskOutcome) -> Sequence[Clause]:
+        """Add the skills that the task had to its outcome; return what its flush stores in the memory of skills."""
+        if self.memory is None or not execution.card.tools:
+            return ()
+        done = finished_task(execution, outcome)
+        if execution.skills:
+            outcome["skills"] = [
+                SkillRecord(id=skill.id, task=skill.template, followed=done.followed(skill))
+                for skill in execution.skills
+            ]
+        return await self.memory.clauses(done)
 
     async def _attempt(self, execution: TaskExecution, attempt: int) -> tuple[AttemptOutput, ReviewResult]:
         """Execute and review once; there is no review where the agent says that it can't do the task."""
         _report_start(execution, attempt)
         if attempt == 1:
-            execution.messages = first_messages(execution, self.history_messages)
+            await begin(execution, self.history_messages, self.memory)
         with self.tracer.span(f"attempt {attempt}", SpanKind.CHAIN, lambda: {"starling.attempt": attempt}) as span:
             produced = await self._runtime(execution.card).attempt(execution)
             span.set(lambda: {"output": produced.output, "starling.unable": produced.unable or None})
@@ -234,4 +258,5 @@ def _result_event(outcome: TaskOutcome, path: str) -> TaskResult:
         status=outcome["status"],
         summary=text if len(text) <= _SUMMARY_CHARS else text[: _SUMMARY_CHARS - 1] + "…",
         artifacts=[record["id"] for record in outcome.get("artifacts", ())],
+        skills=[SkillUsed(**skill) for skill in outcome.get("skills", ())],
     )

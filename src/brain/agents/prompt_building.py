@@ -6,27 +6,42 @@ from typing import Any
 
 from brain.agents.runtime import TaskExecution
 from brain.conversation.rendering import POLICIES, last_messages
-from brain.prompts import Prompt, Xml, element, prompt
+from brain.prompts import Prompt, Xml, element, lines, prompt
 from brain.registry.cards import AgentCard
+from brain.skills.memory import SkillMemory
+from brain.skills.skill import RecalledSkill, recalled_from_json
 from starling.core.agents import LLMAgentConfig
 from starling.core.llm import Message
 
 _RESULT_CHARS = 6_000
+_SKILLS_NOTE = (
+    "Similar tasks were solved by the calls in <skill>. Where one fits, make its calls, with the values of its slots "
+    "taken from your own task; else leave it."
+)
 
 
-def first_messages(execution: TaskExecution, history_messages: int) -> list[Message]:
-    """Return the first messages of a task; the recorded ones in a resumed run, so that request hashes match."""
+async def begin(execution: TaskExecution, history_messages: int, memory: SkillMemory | None) -> None:
+    """Set the first messages of a task and the skills in them; in a resumed run those that were recorded."""
     journal = execution.context.journal
     recorded = journal.find(execution.path, "context")
     if recorded is not None:
-        return [Message(**message) for message in recorded["messages"]]
-    messages = _messages(execution, history_messages)
-    journal.record(
-        execution.path,
-        "context",
-        {"messages": [{"role": message.role, "content": message.content} for message in messages]},
-    )
-    return list(messages)
+        execution.messages = [Message(**message) for message in recorded["messages"]]
+        execution.skills = [recalled_from_json(skill) for skill in recorded.get("skills", ())]
+        return
+    if memory is not None:
+        await _recall(execution, memory)
+    execution.messages = list(_messages(execution, history_messages))
+    messages = [{"role": message.role, "content": message.content} for message in execution.messages]
+    skills = {"skills": [skill.to_json() for skill in execution.skills]} if execution.skills else {}
+    journal.record(execution.path, "context", {"messages": messages, **skills})
+
+
+async def _recall(execution: TaskExecution, memory: SkillMemory) -> None:
+    context = execution.context
+    found = await memory.recall(context.run.tenant, execution.card, execution.task)
+    execution.skills = found.skills
+    if found.warning:
+        context.recorder.warn_once("embeddings_unavailable", found.warning)
 
 
 def prompt_of(card: AgentCard) -> Prompt:
@@ -55,7 +70,16 @@ def _messages(execution: TaskExecution, history_messages: int) -> tuple[Message,
         "task": execution.task,
         "state_context": _state_context(execution, history_messages),
     }
-    return prompt_of(execution.card).fill(**_agent_sections(execution.card), **sections)
+    system, user = prompt_of(execution.card).fill(**_agent_sections(execution.card), **sections)
+    if not execution.skills:
+        return system, user
+    return system, Message("user", f"{user.content}\n{_SKILLS_NOTE}\n{lines(map(_skill, execution.skills))}")
+
+
+def _skill(skill: RecalledSkill) -> Xml:
+    """Return a skill as data: each call with its constants, and with an example for each slot."""
+    calls = json.dumps([call.to_json() for call in skill.calls], ensure_ascii=False)
+    return element("skill", Xml(element("task", skill.template) + element("calls", calls)), id=skill.id[-8:])
 
 
 def _agent_sections(card: AgentCard) -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from brain.registry.cards import AgentCard
 from brain.run_context import RunContext
+from brain.skills.skill import RecalledSkill
 from brain.state import ArtifactRecord, Dispatch
 from starling.core.json import JsonObject
 from starling.core.llm import Message
@@ -46,7 +47,8 @@ class TaskExecution:
 
     `position` is that of the next answer in the journal. `refused` holds the reason of each call that was not
     approved, once; `uses` all finished calls, `calls` the number of those that were made, `limit_reached` whether one
-    was refused because of a limit; `kept` the artifacts of results that were too long, by id.
+    was refused because of a limit; `kept` the artifacts of results that were too long, by id; `skills` those that its
+    first messages have; `result_uses` the calls that the approved result was made of.
     """
 
     context: RunContext
@@ -60,6 +62,8 @@ class TaskExecution:
     calls: int = 0
     limit_reached: bool = False
     kept: dict[str, ArtifactRecord] = field(default_factory=dict[str, ArtifactRecord])
+    skills: Sequence[RecalledSkill] = ()
+    result_uses: Sequence[ToolUse] = ()
 
     @property
     def artifacts(self) -> Mapping[str, ArtifactRecord]:

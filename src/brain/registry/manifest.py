@@ -68,6 +68,12 @@ class Manifest(_Part):
     def hash(self) -> str:
         return digest(self.model_dump(mode="json"))
 
+    def tool_hashes(self) -> Mapping[str, str]:
+        """Return the hash of every tool's definition, by its full name `server.tool`."""
+        return {
+            f"{server}.{tool}": pin.hash for server, entry in self.servers.items() for tool, pin in entry.tools.items()
+        }
+
     def agent_contents(self) -> Mapping[str, object]:
         """Return every agent by name with what it is made of, in any form that compares."""
         specialists = {specialist_name(name): entry for name, entry in self.servers.items()}

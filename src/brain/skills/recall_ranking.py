@@ -1,17 +1,14 @@
 """Ranks recalled skills and decides whether the best one fits at all. Pure: candidates come from the repository."""
 
 import math
-from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-import numpy as np
-
 from brain.retrieval.sparse_index import FeatureCounts, SparseIndex
 from brain.retrieval.text_features import plain_words
-from starling.core.embeddings import Vector
+from brain.skills.skill import SkillExample
 
 _BEST_EXAMPLES: Final = 3  # of a skill, whose mean similarity counts
 _GRAMS: Final = (3, 4, 5)  # characters
@@ -28,84 +25,65 @@ class _Calibration:
 
     unrelated: float
     cut: float
+    same: float
 
 
-_WITH_VECTORS: Final = _Calibration(unrelated=0.35, cut=0.8)
-_WITHOUT_VECTORS: Final = _Calibration(unrelated=0.25, cut=0.4)
-
-
-@dataclass(frozen=True, slots=True)
-class SkillExample:
-    """The text of a task that a skill solved."""
-
-    skill_id: str
-    text: str
-    vector: Vector | None = None
+_WITH_VECTORS: Final = _Calibration(unrelated=0.35, cut=0.8, same=0.7)
+_WITHOUT_VECTORS: Final = _Calibration(unrelated=0.25, cut=0.4, same=0.4)
 
 
 @dataclass(frozen=True, slots=True)
-class RecalledSkill:
+class RankedSkill:
     """A skill that fits: `similarity` is the mean of its best examples; 0 to 1, or to 1.75 with vectors."""
 
     skill_id: str
     similarity: float
 
 
-def recall(text: str, vector: Vector | None, examples: Sequence[SkillExample]) -> list[RecalledSkill]:
+def recall(text: str, examples: Sequence[SkillExample], *, with_vectors: bool) -> list[RankedSkill]:
     """Return at most three skills that fit `text`, best first; none if the best one doesn't stand out.
 
-    The best skill stands out if its similarity plus its distance to the next one reaches a cut. The others returned
-    have at least half of the cut.
+    `with_vectors`: the text has a vector, which the examples were compared with. The best skill stands out if its
+    similarity plus its distance to the next one reaches a cut. The others returned have at least half of the cut.
     """
-    return fitting(ranked(text, vector, examples), vector)
+    return fitting(ranked(text, examples, with_vectors=with_vectors), with_vectors=with_vectors)
 
 
-def fitting(skills: Sequence[RecalledSkill], vector: Vector | None) -> list[RecalledSkill]:
-    """Return those of ranked skills that `recall` returns; `vector` is that of the text that they were ranked by."""
-    cut = _calibration(vector).cut
-    if certainty(skills, vector) < cut:
+def fitting(skills: Sequence[RankedSkill], *, with_vectors: bool) -> list[RankedSkill]:
+    """Return those of ranked skills that `recall` returns."""
+    cut = _calibration(with_vectors=with_vectors).cut
+    if certainty(skills, with_vectors=with_vectors) < cut:
         return []
-    return [
-        RecalledSkill(skill.skill_id, round(skill.similarity, 4))
-        for skill in skills[:_MOST]
-        if skill.similarity >= cut / 2
-    ]
+    return [skill for skill in skills[:_MOST] if skill.similarity >= cut / 2]
 
 
-def ranked(text: str, vector: Vector | None, examples: Sequence[SkillExample]) -> list[RecalledSkill]:
+def is_same_task(skill: RankedSkill, *, with_vectors: bool) -> bool:
+    """Whether a skill whose calls are the same as those of a new one solves the same task."""
+    return skill.similarity >= _calibration(with_vectors=with_vectors).same
+
+
+def ranked(text: str, examples: Sequence[SkillExample], *, with_vectors: bool) -> list[RankedSkill]:
     """Return all skills that have examples, best first, whether they fit or not."""
-    found = sorted(_similarities(text, vector, examples).items(), key=lambda item: (-item[1], item[0]))
-    return [RecalledSkill(skill_id, score) for skill_id, score in found]
+    scores = SparseIndex([_counts(example.text) for example in examples]).similarities(_counts(text))
+    weight = _SPARSE_WEIGHT if with_vectors else 1.0
+    by_skill: dict[str, list[float]] = {}
+    for example, score in zip(examples, scores, strict=True):
+        by_skill.setdefault(example.skill_id, []).append(weight * float(score) + (example.cosine or 0.0))
+    means = {skill_id: _mean_of_best(found) for skill_id, found in by_skill.items()}
+    return [RankedSkill(*found) for found in sorted(means.items(), key=lambda item: (-item[1], item[0]))]
 
 
-def certainty(skills: Sequence[RecalledSkill], vector: Vector | None) -> float:
+def certainty(skills: Sequence[RankedSkill], *, with_vectors: bool) -> float:
     """Return how much the best of ranked skills stands out: what is compared with the cut. Minus infinity for none."""
     if not skills:
         return -math.inf
     best = skills[0].similarity
-    following = max(skills[1].similarity if len(skills) > 1 else 0.0, _calibration(vector).unrelated)
-    return best + (best - following)
+    unrelated = _calibration(with_vectors=with_vectors).unrelated
+    return best + (best - max(skills[1].similarity if len(skills) > 1 else 0.0, unrelated))
 
 
-def _calibration(vector: Vector | None) -> _Calibration:
-    return _WITHOUT_VECTORS if vector is None else _WITH_VECTORS
-
-
-def _similarities(text: str, vector: Vector | None, examples: Sequence[SkillExample]) -> Mapping[str, float]:
-    scores = SparseIndex([_counts(example.text) for example in examples]).similarities(_counts(text))
-    if vector is not None:
-        own = np.asarray(vector, dtype=np.float32)
-        scores = _SPARSE_WEIGHT * scores + np.array(
-            [_cosine(own, example.vector) for example in examples], dtype=np.float32
-        )
-    by_skill: dict[str, list[float]] = {}
-    for example, score in zip(examples, scores, strict=True):
-        by_skill.setdefault(example.skill_id, []).append(float(score))
-    return {skill_id: _mean_of_best(found) for skill_id, found in by_skill.items()}
-
-
-def _cosine(one: np.ndarray[tuple[int], np.dtype[np.float32]], other: array[float] | None) -> float:
-    return 0.0 if other is None else float(one @ np.asarray(other, dtype=np.float32))
+def _calibration(*, with_vectors: bool) -> _Calibration:
+    return _WITH_VECTORS if with_vectors else _WITHOUT_VECTORS
 
 
 def _mean_of_best(scores: list[float]) -> float:

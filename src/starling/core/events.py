@@ -76,8 +76,16 @@ class TaskStart(Event):
     attempt: int
 
 
+class SkillUsed(BaseModel):
+    """A skill that was in the prompt of a task; `followed` if its calls were made in order."""
+
+    id: str
+    task: str
+    followed: bool
+
+
 class TaskResult(Event):
-    """A task ended."""
+    """A task ended. `skills` are those that were in its prompt."""
 
     type: Literal["task_result"] = "task_result"
     task_id: str
@@ -87,6 +95,7 @@ class TaskResult(Event):
     status: Literal["approved", "failed"]
     summary: str
     artifacts: list[str]
+    skills: list[SkillUsed] = []
 
 
 class Thinking(Event):

@@ -145,6 +145,9 @@ class Settings(BaseSettings):
     embeddings: str = Field(  # static, off, or provider:model
         default="static", min_length=1, validation_alias=AliasChoices("STARLING_EMBEDDINGS", "embeddings")
     )
+    skills: bool = Field(  # whether solved tasks are kept as skills and recalled for similar ones
+        default=True, validation_alias=AliasChoices("STARLING_SKILLS", "skills")
+    )
     providers: dict[str, ProviderSettings] = Field(
         default_factory=dict, validation_alias=AliasChoices("STARLING_PROVIDERS", "providers")
     )

@@ -64,6 +64,7 @@ async def test_the_migrations_make_what_tables_describes(engine: AsyncEngine) ->
 async def test_every_index_and_constraint_is_described(database_url: str, empty_database_url: str) -> None:
     engine = open_engine(empty_database_url)
     async with engine.begin() as connection:
+        await connection.exec_driver_sql("CREATE EXTENSION vector")
         await connection.run_sync(metadata.create_all)
     await engine.dispose()
 

@@ -12,8 +12,7 @@ from brain.registry.service import Registry
 from mcp_gateway.repository import ServerRepository
 from starling.app.access.keys import KeyService
 from starling.app.access.switch_targets import SwitchTargets
-from starling.app.container import deferred
-from starling.app.container.deferred import DeferredAgentRanker
+from starling.app.container.deferred import DeferredAgentRanker, DeferredRetrieval
 from starling.app.registry.agents import AgentService
 from starling.app.registry.documents import ServerDocuments
 from starling.app.runs.documents import RunDocuments
@@ -53,6 +52,7 @@ class AdminServices:
     listing: RunListing
     reader: RunReader
     retention: RetentionService
+    retrieval: DeferredRetrieval
     rosters: Registry
     server_documents: ServerDocuments
     servers: ServerRepository
@@ -85,10 +85,8 @@ def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminS
     """Return the services over an engine."""
     agents, epochs, servers = AgentRepository(engine), EpochRepository(engine), ServerRepository(engine)
     keys, listing, limits = KeyRepository(engine), RunListing(engine), settings.limits
-    rosters, ranker = (
-        Registry(epochs, CustomAgents(agents)),
-        DeferredAgentRanker(lambda: deferred.agent_search().build_agent_finder(settings, engine)),
-    )
+    rosters, retrieval = Registry(epochs, CustomAgents(agents)), DeferredRetrieval(settings, engine)
+    ranker = DeferredAgentRanker(lambda: retrieval.get().agent_finder)
     artifacts = PostgresArtifacts(engine, Quota(limits.artifact_bytes, limits.tenant_artifact_bytes))
     interrupts, ledger = InterruptReader(engine), LedgerReader(engine)
     return AdminServices(
@@ -103,6 +101,7 @@ def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminS
         listing=listing,
         reader=reader,
         retention=RetentionService(engine, Retention(engine)),
+        retrieval=retrieval,
         rosters=rosters,
         server_documents=ServerDocuments(servers),
         servers=servers,

@@ -6,17 +6,21 @@ Each is made in a thread: whoever needs it waits, and the event loop goes on.
 import asyncio
 import warnings
 from collections.abc import Callable
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import mcp_gateway.deferred
 import starling.infra.deferred
 from starling.core.runs import RunResult
+from starling.core.settings import Settings
+from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.runs.acceptance import Claim
 
 if TYPE_CHECKING:
     from brain.registry.cards import AgentCard
     from brain.retrieval.search import AgentRanker, AgentSearch, Ranking
     from brain.run_executor import Brain
+    from starling.app.container.retrieval import Retrieval
 
 
 def execution():
@@ -26,11 +30,11 @@ def execution():
     return execution
 
 
-def agent_search():
-    """Return the module that builds what finds agents. Imports numpy, for the first search."""
-    from starling.app.container import agent_search
+def retrieval():
+    """Return the module that builds what finds agents and skills. Imports numpy."""
+    from starling.app.container import retrieval
 
-    return agent_search
+    return retrieval
 
 
 class Deferred[T]:
@@ -46,6 +50,23 @@ class Deferred[T]:
             if self.built is None:
                 self.built = await asyncio.to_thread(self._build)
             return self.built
+
+
+class DeferredRetrieval:
+    """One Retrieval for all who use it, built in whichever thread asks first."""
+
+    def __init__(self, settings: Settings, engine: Engine) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._built: Retrieval | None = None
+        self._building = Lock()
+
+    def get(self) -> "Retrieval":
+        """Return it. Raises ConfigurationError."""
+        with self._building:
+            if self._built is None:
+                self._built = retrieval().build_retrieval(self._settings, self._engine)
+            return self._built
 
 
 class DeferredAgentRanker:

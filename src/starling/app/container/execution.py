@@ -46,5 +46,6 @@ def build_brain(parts: "RunParts") -> Brain:
             halts=parts.halts,
             active_runs=parts.active_runs,
             artifacts=services.artifacts,
+            memory=services.retrieval.get().memory(parts.tracer) if parts.settings.skills else None,
         )
     )

@@ -92,6 +92,7 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
             listing=admin.listing,
             reader=reader,
             retention=admin.retention,
+            retrieval=admin.retrieval,
             rosters=admin.rosters,
             server_documents=admin.server_documents,
             servers=admin.servers,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from brain.registry.manifest import ServerEntry, ToolPin
 from brain.registry.repository import Activation, EpochRepository
 from brain.registry.service import with_servers
+from brain.skills.repository import follow_tools
 from mcp_gateway.config import server_of
 from mcp_gateway.repository import ServerRow
 from starling.infra.postgres.audit import Actor, AuditedChange, record
@@ -33,6 +34,7 @@ class EpochPublisher:
         found = await self.epochs.activate(connection, self.actor, lambda manifest: with_servers(manifest, entries))
         if found.changes:
             detail = found.changes.model_dump(mode="json", exclude_defaults=True)
+            await follow_tools(connection, found.epoch.manifest.tool_hashes())
             await record(connection, self.actor, AuditedChange(self.action, f"epoch {found.epoch.number}", detail))
         self._activation = found
 

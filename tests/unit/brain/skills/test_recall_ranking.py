@@ -1,10 +1,12 @@
 """Which skills a text recalls, and that nothing is recalled where nothing fits."""
 
 import asyncio
+from operator import mul
 
 import pytest
 
-from brain.skills.recall_ranking import SkillExample, recall
+from brain.skills.recall_ranking import recall
+from brain.skills.skill import SkillExample
 from starling.infra.embeddings.static_vectors import StaticEmbedder
 
 EXAMPLES = [
@@ -19,14 +21,13 @@ ABSENT = ("how do i learn more about linguistics", "what is the tallest mountain
 
 def recalled(text: str, stored: list[tuple[str, str]], *, vectors: bool) -> list[str]:
     async def embedded() -> list[SkillExample]:
-        made = await StaticEmbedder().embed([example for _, example in stored] + [text])
+        query, *made = await StaticEmbedder().embed([text, *(example for _, example in stored)])
         return [
-            SkillExample(skill, example, vector if vectors else None)
-            for (skill, example), vector in zip([*stored, ("", text)], made, strict=True)
+            SkillExample(skill, example, sum(map(mul, query, vector)) if vectors else None)
+            for (skill, example), vector in zip(stored, made, strict=True)
         ]
 
-    *examples, query = asyncio.run(embedded())
-    return [found.skill_id for found in recall(text, query.vector, examples)]
+    return [found.skill_id for found in recall(text, asyncio.run(embedded()), with_vectors=vectors)]
 
 
 @pytest.mark.parametrize("vectors", [True, False])
@@ -58,4 +59,4 @@ def test_two_skills_that_fit_alike_recall_neither_alone(*, vectors: bool) -> Non
 
 
 def test_empty_store_recalls_nothing() -> None:
-    assert recall("anything", None, []) == []
+    assert recall("anything", [], with_vectors=False) == []

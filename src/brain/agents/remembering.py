@@ -1,0 +1,29 @@
+"""What the memory of skills is told of a task that ended."""
+
+from brain.agents.runtime import TaskExecution
+from brain.skills.generalization import MadeCall
+from brain.skills.memory import FinishedTask
+from brain.state import TaskOutcome
+
+
+def finished_task(execution: TaskExecution, outcome: TaskOutcome) -> FinishedTask:
+    """Return what is remembered of a task: only succeeded calls of servers' tools count."""
+    dispatch, own = execution.dispatch, {tool.full_name for tool in execution.card.tools}
+    calls = [
+        MadeCall(use.name, use.arguments, use.outcome.text)
+        for use in execution.result_uses
+        if use.name in own and use.outcome.status == "succeeded" and not use.repeated
+    ]
+    return FinishedTask(
+        tenant=execution.context.run.tenant,
+        path=execution.path,
+        card=execution.card,
+        request=dispatch["input_request"],
+        task=execution.task,
+        recalled=execution.skills,
+        calls=calls,
+        output=outcome["output"],
+        code=outcome.get("code", "rejected"),
+        results=[result["output"] for result in dispatch["needed"]],
+        uncertain=bool(outcome.get("uncertain")),
+    )

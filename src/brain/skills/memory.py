@@ -1,0 +1,194 @@
+"""The memory of skills: what similar tasks recall, and what a finished task adds to it."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from brain.registry.cards import AgentCard
+from brain.retrieval.text_features import content_words
+from brain.skills.generalization import MadeCall, Redact, TaskTexts, generalized
+from brain.skills.recall_ranking import is_same_task, ranked, recall
+from brain.skills.repository import SkillQuery, SkillRepository, SkillUse, counting, storing
+from brain.skills.screening import suspicion
+from brain.skills.skill import LearnedSkill, RecalledSkill, SkillExample
+from starling.core.clock import Clock
+from starling.core.embeddings import Embedder
+from starling.core.errors import DatabaseUnavailableError, StarlingError
+from starling.core.ids import new_id
+from starling.core.tracing import SpanKind, Tracer
+from starling.infra.postgres.runs.writer import Clause
+
+_MOST_CALLS: Final = 12  # a longer solution fits no other task
+_TASK_CHARS: Final = 2_000
+_OUTCOME_CHARS: Final = 500
+_COMPARED_EACH: Final = 5_000  # rows of a tenant; above, the indexes find those that are compared
+_RECOUNT_SECONDS: Final = 60.0
+_RETRY_SECONDS: Final = 60.0  # after the embedder failed
+_BLAMED: Final = frozenset({"rejected", "tool_error", "invalid_arguments", "invalid_result", "not_allowed"})
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedTask:
+    """A task that ended: what it had recalled, and the succeeded calls that its result was made of, in order.
+
+    `output` is empty and `code` says why where it failed; `results` are those of the tasks that it depended on.
+    """
+
+    tenant: str
+    path: str
+    card: AgentCard
+    request: str
+    task: str
+    recalled: Sequence[RecalledSkill]
+    calls: Sequence[MadeCall]
+    output: str = ""
+    code: str = ""
+    results: Sequence[str] = ()
+    uncertain: bool = False
+
+    def followed(self, skill: RecalledSkill) -> bool:
+        """Whether the calls of a skill were made in order."""
+        return skill.was_followed([(call.tool, call.arguments) for call in self.calls])
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """The skills that a task recalled; `warning` says why vectors weren't used where they should have been."""
+
+    skills: Sequence[RecalledSkill] = ()
+    warning: str = ""
+
+
+@dataclass(slots=True)
+class SkillMemory:
+    """Recalls and learns skills of one tenant at a time. It never fails a task.
+
+    Without an embedder, or while it fails, tasks are compared by words and characters only.
+    """
+
+    repository: SkillRepository
+    embedder: Embedder | None
+    redact: Redact
+    tracer: Tracer
+    clock: Clock
+    _failure: str = ""
+    _retry_at: float = 0.0
+    _sizes: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
+
+    async def recall(self, tenant: str, card: AgentCard, task: str) -> Recall:
+        """Return at most three skills that fit a task, of those that need only tools of the agent's card."""
+        if not card.tools:
+            return Recall()
+        with self.tracer.span("recall", SpanKind.RETRIEVER, lambda: {"input": task}) as span:
+            try:
+                found = await self._recalled(tenant, card, task)
+            except DatabaseUnavailableError as error:
+                _log.warning("no skills were recalled: %s", error)
+                span.fail(str(error))
+                return Recall()
+            span.set(lambda: {"output": [skill.template for skill in found.skills]})
+            return found
+
+    async def clauses(self, done: FinishedTask) -> list[Clause]:
+        """Return what a finished task's flush adds: the count of each skill that it had, and what it teaches."""
+        uses = [_use(done, skill) for skill in done.recalled]
+        counted = [counting(uses)] if uses else []
+        try:
+            learned = await self._learned(done)
+        except DatabaseUnavailableError as error:
+            _log.warning("a skill was not stored: %s", error)
+            learned = None
+        return [*counted, learned] if learned else counted
+
+    async def _recalled(self, tenant: str, card: AgentCard, task: str) -> Recall:
+        size = await self._size(tenant)
+        if not size:
+            return Recall()
+        query = await self._query(task)
+        search = self.repository.candidates_by_index if size > _COMPARED_EACH else self.repository.candidates
+        examples = await search(tenant, _hashes(card), query)
+        fitting = recall(query.text, examples, with_vectors=query.vector is not None)
+        ids = [skill.skill_id for skill in fitting]
+        return Recall(await self.repository.recalled(tenant, ids) if ids else (), self._failure)
+
+    async def _learned(self, done: FinishedTask) -> Clause | None:
+        """Return what stores the task as a new skill, or as a further task of one that it resembles."""
+        if not (skill := self._lesson(done)):
+            return None
+        query = await self._query(skill.task)
+        examples = await self.repository.alike(done.tenant, skill, query)
+        target = _nearest(query, examples)
+        if target is None:
+            self._sizes.pop(done.tenant, None)
+            return storing(new_id(), skill, query)
+        is_known = any(example.text == skill.task for example in examples if example.skill_id == target.skill_id)
+        if is_known or target.state not in ("active", "suspended") or skill.suspicion:
+            return None
+        return storing(new_id(), skill, query, merged_into=target.skill_id)
+
+    def _lesson(self, done: FinishedTask) -> LearnedSkill | None:
+        """Return what a task teaches; None where it failed, only talked, or may be done in part."""
+        if not done.output or not done.calls or done.uncertain or len(done.calls) > _MOST_CALLS:
+            return None
+        if len(done.task) > _TASK_CHARS:
+            return None
+        tools = _hashes(done.card)
+        task = TaskTexts(done.task, done.request, done.results)
+        found = generalized(task, done.calls, self.redact)
+        return LearnedSkill(
+            task=self.redact(done.task),
+            template=found.template,
+            calls=found.calls,
+            outcome=self.redact(done.output)[:_OUTCOME_CHARS],
+            tools={call.tool: tools[call.tool] for call in done.calls},
+            agent_kind=done.card.kind,
+            agent=done.card.name,
+            source_path=done.path,
+            suspicion=suspicion((done.task, *done.results, *(call.result for call in done.calls))),
+        )
+
+    async def _size(self, tenant: str) -> int:
+        """Return about how many tasks a tenant's skills have; 0 is counted anew each time."""
+        size, until = self._sizes.get(tenant, (0, 0.0))
+        if size and self.clock.monotonic() < until:
+            return size
+        size = await self.repository.count(tenant, _COMPARED_EACH + 1)
+        if size:
+            self._sizes[tenant] = size, self.clock.monotonic() + _RECOUNT_SECONDS
+        return size
+
+    async def _query(self, task: str) -> SkillQuery:
+        words = list(dict.fromkeys(content_words(task)))
+        if self.embedder is None or self.clock.monotonic() < self._retry_at:
+            return SkillQuery(task, words)
+        try:
+            (vector,) = await self.embedder.embed([task])
+        except StarlingError as error:
+            self._failure = f"Skills are recalled by words only: {error}"
+            self._retry_at = self.clock.monotonic() + _RETRY_SECONDS
+            _log.warning("%s", self._failure)
+            return SkillQuery(task, words)
+        self._failure = ""
+        return SkillQuery(task, words, vector, self.embedder.name)
+
+
+def _use(done: FinishedTask, skill: RecalledSkill) -> SkillUse:
+    """Return how a skill did. An outage, a limit or a person's refusal says nothing about it."""
+    if done.output:
+        return SkillUse(skill.id, success=done.followed(skill))
+    return SkillUse(skill.id, failure=done.code in _BLAMED)
+
+
+def _nearest(query: SkillQuery, examples: Sequence[SkillExample]) -> SkillExample | None:
+    """Return an example of the skill that solves the same task, None if none does."""
+    with_vectors = query.vector is not None
+    skills = ranked(query.text, examples, with_vectors=with_vectors)
+    if not skills or not is_same_task(skills[0], with_vectors=with_vectors):
+        return None
+    return next(example for example in examples if example.skill_id == skills[0].skill_id)
+
+
+def _hashes(card: AgentCard) -> Mapping[str, str]:
+    return {tool.full_name: tool.hash for tool in card.tools}

@@ -1,0 +1,252 @@
+"""Queries over skills, and the parts of a flush that store them and count their uses."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pgvector import HalfVector
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from brain.skills.skill import LearnedSkill, RecalledSkill, SkillExample, call_from_json
+from starling.core.embeddings import Vector
+from starling.core.json import storable
+from starling.infra.postgres.engine import Engine, fetch_autocommit, transaction, translated
+from starling.infra.postgres.runs.writer import Clause
+
+CANDIDATES: Final = 50  # by vectors, and as many by words
+MOST_MERGED: Final = 9  # further tasks that a skill is compared by
+_MATCHING_WORDS: Final = 2_000  # rows with a word of the task that are ranked, in a large store
+
+_STORE: Final = """
+learned AS (
+    INSERT INTO skills (tenant, id, merged_into, state, reason, task, template, calls, outcome, tools, shape,
+        agent_kind, agent, provenance, source_run, source_path, model, embedding, words)
+    SELECT fenced.tenant, %(skill_id)s, %(skill_merged)s::uuid, %(skill_state)s, %(skill_reason)s, %(skill_task)s,
+        %(skill_template)s, %(skill_calls)s::jsonb, %(skill_outcome)s, %(skill_tools)s::jsonb, %(skill_shape)s,
+        %(skill_kind)s, %(skill_agent)s, 'run', fenced.id, %(skill_path)s, %(skill_model)s,
+        %(skill_vector)s::halfvec, array_to_tsvector(%(skill_words)s::text[])
+    FROM fenced
+    WHERE %(skill_merged)s::uuid IS NULL OR %(skill_most)s > (
+        SELECT count(*) FROM skills AS part WHERE part.tenant = fenced.tenant AND part.merged_into = %(skill_merged)s)
+    ON CONFLICT DO NOTHING)"""
+_COUNT: Final = """
+counted AS MATERIALIZED (
+    SELECT skills.tenant, skills.id, skills.uses + 1 AS uses, skills.successes + item.success AS successes,
+        skills.failures + item.failure AS failures,
+        CASE WHEN item.failure > 0 THEN skills.consecutive_failures + 1
+            WHEN item.success > 0 THEN 0 ELSE skills.consecutive_failures END AS consecutive_failures
+    FROM fenced, jsonb_to_recordset(%(skill_uses)s::jsonb) AS item (id uuid, success int, failure int), skills
+    WHERE skills.tenant = fenced.tenant AND skills.id = item.id
+    ORDER BY skills.id FOR UPDATE OF skills),
+tallied AS (
+    UPDATE skills SET uses = counted.uses, successes = counted.successes, failures = counted.failures,
+        consecutive_failures = counted.consecutive_failures, last_used_at = now(),
+        state = CASE WHEN skills.state = 'active' AND retired.reason <> '' THEN 'retired' ELSE skills.state END,
+        reason = CASE WHEN skills.state = 'active' AND retired.reason <> '' THEN retired.reason ELSE skills.reason END
+    FROM counted, LATERAL (SELECT CASE
+        WHEN counted.consecutive_failures >= %(skill_failures)s
+            THEN format('It failed %%s times in a row.', counted.consecutive_failures)
+        WHEN counted.successes + counted.failures >= %(skill_judged)s
+            AND 2 * counted.successes < counted.successes + counted.failures
+            THEN format('%%s of %%s tasks that followed it were approved.', counted.successes,
+                counted.successes + counted.failures)
+        ELSE '' END AS reason) AS retired
+    WHERE skills.tenant = counted.tenant AND skills.id = counted.id)"""
+_FAILURES_IN_A_ROW: Final = 3
+_JUDGED: Final = 8
+
+_USABLE: Final = """
+    FROM skills AS part JOIN skills AS main
+        ON main.tenant = part.tenant AND main.id = coalesce(part.merged_into, part.id)
+    WHERE part.tenant = %(tenant)s AND main.state = 'active' AND main.tools <@ %(tools)s::jsonb"""
+_ALL: Final = f"""
+WITH usable AS MATERIALIZED (
+    SELECT part.id, main.id AS skill, part.task, part.words,
+        CASE WHEN part.model = %(model)s THEN 1 - (part.embedding <=> %(vector)s::halfvec) END AS cosine
+    {_USABLE}),
+near AS (SELECT id FROM usable WHERE cosine IS NOT NULL ORDER BY cosine DESC LIMIT {CANDIDATES}),
+named AS (
+    SELECT id FROM usable WHERE words @@ %(query)s::tsquery
+    ORDER BY ts_rank(words, %(query)s::tsquery) DESC LIMIT {CANDIDATES})
+SELECT skill, task, cosine FROM usable WHERE id IN (SELECT id FROM near UNION SELECT id FROM named)"""  # noqa: S608
+_NEAR: Final = f"""
+SELECT main.id, part.task, 1 - (part.embedding <=> %(vector)s::halfvec)
+{_USABLE} AND part.model = {{model}}
+ORDER BY part.embedding::halfvec({{dimensions}}) <=> %(vector)s::halfvec({{dimensions}}) LIMIT {CANDIDATES}"""
+_NAMED: Final = f"""
+SELECT skill, task, cosine FROM (
+    SELECT main.id AS skill, part.task, part.words,
+        CASE WHEN part.model = %(model)s THEN 1 - (part.embedding <=> %(vector)s::halfvec) END AS cosine
+    {_USABLE} AND part.words @@ %(query)s::tsquery LIMIT {_MATCHING_WORDS}) AS found
+ORDER BY ts_rank(words, %(query)s::tsquery) DESC LIMIT {CANDIDATES}"""  # noqa: S608
+_ITERATIVE: Final = "SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true)"
+
+_SKILLS: Final = """
+SELECT id, template, calls, shape FROM skills WHERE tenant = %(tenant)s AND id = ANY(%(ids)s::uuid[])"""
+_OF_SHAPE: Final = """
+SELECT main.id, main.state, part.task,
+    CASE WHEN part.model = %(model)s THEN 1 - (part.embedding <=> %(vector)s::halfvec) END
+FROM skills AS main JOIN skills AS part
+    ON part.tenant = main.tenant AND (part.id = main.id OR part.merged_into = main.id)
+WHERE main.tenant = %(tenant)s AND main.shape = %(shape)s AND main.merged_into IS NULL
+    AND main.tools = %(tools)s::jsonb
+ORDER BY 4 DESC NULLS LAST LIMIT %(limit)s"""
+_SUSPEND: Final = text("""
+UPDATE skills SET state = 'suspended', reason = 'These tools were changed or removed: ' || gone.tools || '.'
+FROM (
+    SELECT tenant, id, (
+        SELECT string_agg(key, ', ' ORDER BY key) FROM jsonb_each(skills.tools)
+        WHERE value IS DISTINCT FROM CAST(:pins AS jsonb) -> key) AS tools
+    FROM skills WHERE state = 'active' AND merged_into IS NULL AND NOT tools <@ CAST(:pins AS jsonb)
+    ORDER BY tenant, id FOR UPDATE) AS gone
+WHERE skills.tenant = gone.tenant AND skills.id = gone.id""")
+_RESUME: Final = text("""
+UPDATE skills SET state = 'active', reason = ''
+FROM (
+    SELECT tenant, id FROM skills WHERE state = 'suspended' AND tools <@ CAST(:pins AS jsonb)
+    ORDER BY tenant, id FOR UPDATE) AS back
+WHERE skills.tenant = back.tenant AND skills.id = back.id""")
+_COUNTED: Final = """
+SELECT count(*) FROM (SELECT FROM skills WHERE tenant = %(tenant)s LIMIT %(limit)s) AS found"""
+
+
+@dataclass(frozen=True, slots=True)
+class SkillQuery:
+    """A text that skills are compared with: its words, and its vector of `model` where there is one."""
+
+    text: str
+    words: Sequence[str]
+    vector: Vector | None = None
+    model: str | None = None
+
+    def values(self) -> dict[str, Any]:
+        """Return the parameters of queries."""
+        return {"vector": _vector_text(self.vector), "model": self.model, "query": _any_of(self.words)}
+
+
+@dataclass(frozen=True, slots=True)
+class SkillUse:
+    """That a task's prompt had a skill, and whether the task followed it with success or without."""
+
+    skill_id: str
+    success: bool = False
+    failure: bool = False
+
+
+def storing(skill_id: str, skill: LearnedSkill, query: SkillQuery, merged_into: str | None = None) -> Clause:
+    """Return the part of a flush that stores a skill, or a further task of the one that it is merged into."""
+    values = {
+        "skill_id": skill_id,
+        "skill_merged": merged_into,
+        "skill_most": MOST_MERGED,
+        "skill_state": "quarantined" if skill.suspicion else "active",
+        "skill_reason": skill.suspicion,
+        "skill_task": skill.task,
+        "skill_template": skill.template,
+        "skill_calls": _json([call.to_json() for call in skill.calls]),
+        "skill_outcome": skill.outcome,
+        "skill_tools": _json(skill.tools),
+        "skill_shape": skill.shape,
+        "skill_kind": skill.agent_kind,
+        "skill_agent": skill.agent,
+        "skill_path": skill.source_path,
+        "skill_model": query.model,
+        "skill_vector": _vector_text(query.vector),
+        "skill_words": list(query.words),
+    }
+    return Clause(_STORE, values)
+
+
+def counting(uses: Sequence[SkillUse]) -> Clause:
+    """Return the part of a flush that counts uses, and retires skills that failed too often."""
+    items = [{"id": use.skill_id, "success": int(use.success), "failure": int(use.failure)} for use in uses]
+    values = {"skill_uses": json.dumps(items), "skill_failures": _FAILURES_IN_A_ROW, "skill_judged": _JUDGED}
+    return Clause(_COUNT, values)
+
+
+async def follow_tools(connection: AsyncConnection, pins: Mapping[str, str]) -> None:
+    """Suspend skills of all tenants whose tools aren't those of `pins` any more; take up those whose tools are back.
+
+    `pins` has the hash of each tool's definition, by full name. A part of the connection's transaction.
+    """
+    values = {"pins": _json(pins)}
+    await connection.execute(_SUSPEND, values)
+    await connection.execute(_RESUME, values)
+
+
+class SkillRepository:
+    """Reads skills."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def count(self, tenant: str, limit: int) -> int:
+        """Return how many tasks of skills a tenant has, at most `limit`. Raises DatabaseUnavailableError."""
+        with translated():
+            rows = await fetch_autocommit(self._engine, _COUNTED, {"tenant": tenant, "limit": limit})
+        return int(rows[0][0])
+
+    async def candidates(self, tenant: str, tools: Mapping[str, str], query: SkillQuery) -> list[SkillExample]:
+        """Return tasks that may fit, of active skills whose tools are all among `tools`, as they are now.
+
+        Each of the tenant's tasks is compared. Raises DatabaseUnavailableError.
+        """
+        values = {"tenant": tenant, "tools": _json(tools), **query.values()}
+        with translated():
+            rows = await fetch_autocommit(self._engine, _ALL, values)
+        return [SkillExample(str(skill), task, cosine) for skill, task, cosine in rows]
+
+    async def candidates_by_index(self, tenant: str, tools: Mapping[str, str], query: SkillQuery) -> list[SkillExample]:
+        """Return what `candidates` returns, found by the indexes: for large stores. Raises DatabaseUnavailableError."""
+        values = {"tenant": tenant, "tools": _json(tools), **query.values()}
+        found: dict[tuple[str, str], SkillExample] = {}
+        with translated():
+            async with transaction(self._engine) as connection, connection.pipeline():
+                await connection.execute(_ITERATIVE)
+                statements = [*([_near(query)] if query.vector is not None else []), _NAMED]
+                cursors = [await connection.execute(statement.encode(), values) for statement in statements]
+                for cursor in cursors:
+                    for skill, task, cosine in await cursor.fetchall():
+                        found[str(skill), task] = SkillExample(str(skill), task, cosine)
+        return list(found.values())
+
+    async def recalled(self, tenant: str, ids: Sequence[str]) -> list[RecalledSkill]:
+        """Return skills in the order of `ids`. Raises DatabaseUnavailableError."""
+        with translated():
+            rows = await fetch_autocommit(self._engine, _SKILLS, {"tenant": tenant, "ids": list(ids)})
+        by_id = {
+            str(key): RecalledSkill(str(key), template, tuple(map(call_from_json, calls)), shape)
+            for key, template, calls, shape in rows
+        }
+        return [by_id[key] for key in ids if key in by_id]
+
+    async def alike(self, tenant: str, skill: LearnedSkill, query: SkillQuery) -> list[SkillExample]:
+        """Return the nearest tasks of skills with the same calls, in any state. Raises DatabaseUnavailableError."""
+        wanted = {"shape": skill.shape, "tools": _json(skill.tools), "limit": CANDIDATES}
+        values = {"tenant": tenant, **wanted, **query.values()}
+        with translated():
+            rows = await fetch_autocommit(self._engine, _OF_SHAPE, values)
+        return [SkillExample(str(key), task, cosine, state) for key, state, task, cosine in rows]
+
+
+def _near(query: SkillQuery) -> str:
+    """Return the statement that uses a model's index, whose condition has to be in the text of the statement."""
+    assert query.vector is not None
+    assert query.model is not None
+    model = "'" + query.model.replace("'", "''") + "'"
+    return _NEAR.format(model=model.replace("%", "%%"), dimensions=len(query.vector))
+
+
+def _vector_text(vector: Vector | None) -> str | None:
+    return None if vector is None else HalfVector(list(vector)).to_text()
+
+
+def _any_of(words: Sequence[str]) -> str:
+    """Return a query for texts with at least one of these words, which have no white space or punctuation."""
+    return " | ".join(f"'{word}'" for word in dict.fromkeys(words))
+
+
+def _json(value: object) -> str:
+    return json.dumps(storable(value), ensure_ascii=False)

@@ -1,0 +1,169 @@
+"""What a solved task leaves: a template of the task, and the calls that solved it with slots for what varies."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal, cast
+
+from starling.core.json import Json, JsonObject, digest
+
+type SkillState = Literal["active", "suspended", "retired", "quarantined"]
+type Provenance = Literal["run", "admin", "import"]
+
+SLOT: Final = "slot"
+_SLOT_KEYS: Final = frozenset({SLOT, "from"})
+
+
+@dataclass(frozen=True, slots=True)
+class SkillCall:
+    """A call of a skill. Each value of `arguments` is a constant, or a slot: `{slot, from, example}`.
+
+    `from` says where the value of a slot is to be taken from: `task`, `request`, or `result` of an earlier call.
+    """
+
+    tool: str
+    arguments: JsonObject
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the call as it is stored."""
+        return {"tool": self.tool, "arguments": self.arguments}
+
+
+def call_from_json(stored: Mapping[str, Any]) -> SkillCall:
+    """Return a stored call."""
+    return SkillCall(stored["tool"], stored["arguments"])
+
+
+def is_slot(value: Json) -> bool:
+    """Whether an argument's value is a slot."""
+    return isinstance(value, Mapping) and value.keys() >= _SLOT_KEYS and value.keys() <= _SLOT_KEYS | {"example"}
+
+
+def matches(call: SkillCall, tool: str, arguments: JsonObject) -> bool:
+    """Whether a call that was made is one of a skill: the same tool, and the same constants."""
+    return call.tool == tool and _fits(call.arguments, arguments)
+
+
+def shape_of(calls: Sequence[SkillCall]) -> str:
+    """Return a digest that calls share if they differ only in the values of their slots."""
+    return digest([[call.tool, _without_examples(call.arguments)] for call in calls])
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedSkill:
+    """What a task teaches, before it is stored. `tools` has the hash of each tool's definition.
+
+    A skill whose `suspicion` isn't empty is stored in quarantine.
+    """
+
+    task: str
+    template: str
+    calls: tuple[SkillCall, ...]
+    outcome: str
+    tools: Mapping[str, str]
+    agent_kind: str
+    agent: str
+    source_path: str
+    suspicion: str = ""
+
+    @property
+    def shape(self) -> str:
+        """See `shape_of`."""
+        return shape_of(self.calls)
+
+
+@dataclass(frozen=True, slots=True)
+class RecalledSkill:
+    """A skill that fits a task, as an agent's prompt has it."""
+
+    id: str
+    template: str
+    calls: tuple[SkillCall, ...]
+    shape: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the skill as the journal keeps it with the context that it was part of."""
+        calls = [call.to_json() for call in self.calls]
+        return {"id": self.id, "template": self.template, "calls": calls, "shape": self.shape}
+
+    def was_followed(self, made: Sequence[tuple[str, JsonObject]]) -> bool:
+        """Whether these calls, each a tool and its arguments, contain those of the skill in order."""
+        left = iter(made)
+        return all(any(matches(call, tool, arguments) for tool, arguments in left) for call in self.calls)
+
+
+def recalled_from_json(stored: Mapping[str, Any]) -> RecalledSkill:
+    """Return a skill that `RecalledSkill.to_json` gave."""
+    calls = tuple(map(call_from_json, stored["calls"]))
+    return RecalledSkill(stored["id"], stored["template"], calls, stored["shape"])
+
+
+@dataclass(frozen=True, slots=True)
+class SkillExample:
+    """The text of a task that a skill solved.
+
+    `cosine` is the similarity of its vector to that of a new task, None without vectors of the same model.
+    """
+
+    skill_id: str
+    text: str
+    cosine: float | None = None
+    state: SkillState = "active"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSkill:
+    """A skill with its record. `merged` is the number of further tasks that it was merged with."""
+
+    id: str
+    state: SkillState
+    reason: str
+    task: str
+    template: str
+    calls: tuple[SkillCall, ...]
+    code: str
+    outcome: str
+    tools: Mapping[str, str]
+    agent_kind: str
+    agent: str
+    provenance: Provenance
+    source_run: str | None
+    source_path: str | None
+    shared_by: str | None
+    model: str | None
+    uses: int
+    successes: int
+    failures: int
+    consecutive_failures: int
+    last_used_at: datetime | None
+    created_at: datetime
+    merged: int
+
+
+def _fits(pattern: Json, value: Json) -> bool:
+    if is_slot(pattern):
+        return True
+    match pattern:
+        case Mapping():
+            if not isinstance(value, Mapping) or pattern.keys() != value.keys():
+                return False
+            return all(_fits(item, value[name]) for name, item in pattern.items())
+        case list() | tuple():
+            items = cast("Sequence[Json]", pattern)
+            if not isinstance(value, (list, tuple)) or len(items) != len(value):
+                return False
+            return all(map(_fits, items, cast("Sequence[Json]", value)))
+        case _:
+            return pattern == value and type(pattern) is type(value)
+
+
+def _without_examples(value: Json) -> Json:
+    if is_slot(value):
+        return {SLOT: True}
+    match value:
+        case Mapping():
+            return {name: _without_examples(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_without_examples(item) for item in cast("Sequence[Json]", value)]
+        case _:
+            return value

@@ -1,0 +1,42 @@
+"""What agents and skills are found with. Heavy: imported when something is searched for the first time."""
+
+from dataclasses import dataclass
+
+from brain.retrieval.agent_finder import PATIENCE_SECONDS, AgentFinder
+from brain.skills.memory import SkillMemory
+from brain.skills.repository import SkillRepository
+from starling.app.telemetry.redaction import Redaction
+from starling.core.clock import SystemClock
+from starling.core.embeddings import Embedder
+from starling.core.settings import Settings
+from starling.core.tracing import Tracer
+from starling.infra.embeddings.cache import PostgresCachingEmbedder
+from starling.infra.embeddings.factory import build_embedder
+from starling.infra.postgres.embeddings import EmbeddingRepository
+from starling.infra.postgres.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieval:
+    """The finder of agents, and the embedder that it shares with the memory of skills."""
+
+    settings: Settings
+    engine: Engine
+    embedder: Embedder | None
+    agent_finder: AgentFinder
+
+    def memory(self, tracer: Tracer) -> SkillMemory:
+        """Return the memory of skills."""
+        redact = Redaction.of(self.settings)
+        return SkillMemory(SkillRepository(self.engine), self.embedder, redact, tracer, SystemClock())
+
+
+def build_retrieval(settings: Settings, engine: Engine, patience: float = PATIENCE_SECONDS) -> Retrieval:
+    """Return what the embedder of the settings is used for; see AgentFinder. Raises ConfigurationError."""
+
+    def build(model: str) -> Embedder | None:
+        return build_embedder(settings.model_copy(update={"embeddings": model}))
+
+    embedder = build_embedder(settings)
+    kept = PostgresCachingEmbedder(embedder, EmbeddingRepository(engine), build) if embedder else None
+    return Retrieval(settings, engine, embedder, AgentFinder(kept, SystemClock(), patience))

@@ -1,0 +1,234 @@
+"""Skills over whole runs: what a solved task stores, what a similar one recalls, and when that ends."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_gateway.config import server_of
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.engine import execute_autocommit, fetch_autocommit
+from tests.integration.brain.conftest import Open
+from tests.support.model_script import Answer, Body
+from tests.support.model_server import ModelServer
+from tests.support.platform import (
+    BENCH,
+    SHOP,
+    Platform,
+    ScriptedModel,
+    Workbench,
+    calls,
+    decision,
+    open_platform,
+    task,
+    verdict,
+)
+
+FAIL = calls(("fail", {"why": "nothing says how"}))
+
+
+class ErringModel(ScriptedModel):
+    """Calls a tool that fails first, unless a skill or feedback says how the task is solved."""
+
+    async def __call__(self, body: Body) -> Answer:
+        texts = [str(message["content"]) for message in body["messages"]]
+        is_agent = any('<task id="' in text for text in texts) and body.get("tools")
+        return (
+            FAIL
+            if is_agent and not any("<skill " in text or "<feedback>" in text for text in texts)
+            else await super().__call__(body)
+        )
+
+
+async def stored(platform: Platform, tenant: str = "default") -> list[dict[str, Any]]:
+    """The rows of a tenant's skills, oldest first."""
+    query = "SELECT to_jsonb(skills) - 'words' - 'embedding' FROM skills WHERE tenant = %(tenant)s ORDER BY id"
+    return [row for (row,) in await fetch_autocommit(platform.services.engine, query, {"tenant": tenant})]
+
+
+def look_twice(script: ScriptedModel) -> None:
+    """Two similar tasks, each planned by one request and approved."""
+    left, right = task("t1", BENCH, "Look at the left disk."), task("t1", BENCH, "Please look at the right disk.")
+    script.supervisor(decision(left, plan=["look"]), decision(right, plan=["look"]))
+    script.agent("t1", calls(("look", {"thing": "left disk"})), calls(("look", {"thing": "right disk"})))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Fine."))
+
+
+async def test_approved_task_stores_a_skill_and_a_similar_one_recalls_it(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    look_twice(script)
+
+    await platform.ask("How is the left disk?")
+    (first,) = await stored(platform)
+    second = await platform.ask("And the right disk?", thread="another")
+
+    assert first["template"] == "Look at the {thing}."
+    assert first["calls"] == [
+        {"tool": "bench.look", "arguments": {"thing": {"slot": "thing", "from": "task", "example": "left disk"}}}
+    ]
+    (used,) = second.of("task_result")[0]["skills"]
+    assert used == {"id": first["id"], "task": "Look at the {thing}.", "followed": True}
+    (agent,) = [r for r in platform.requests_containing('<task id="t1">') if "right disk" in str(r) and "tools" in r]
+    assert "<skill id=" in agent["messages"][1]["content"]
+    main, example = await stored(platform)
+    assert (main["uses"], main["successes"], main["failures"]) == (1, 1, 0)
+    assert example["merged_into"] == main["id"]
+
+
+async def test_second_similar_request_needs_one_model_call_less(
+    database_url: str, workbench: Workbench, tmp_path: Path
+) -> None:
+    script = ErringModel()
+    look_twice(script)
+    async with (
+        ModelServer(script) as model,
+        open_platform(database_url, model, {"bench": workbench.as_server("read")}, tmp_path) as platform,
+    ):
+        await platform.ask("How is the left disk?")
+        first = len(model.requests)
+        stream = await platform.ask("And the right disk?", thread="another")
+
+    assert stream.status == "succeeded"
+    assert len(model.requests) - first == first - 1
+
+
+@pytest.mark.parametrize("requests", range(1, 8))
+async def test_crash_at_any_model_call_stores_each_skill_once(
+    platform: Platform, script: ScriptedModel, requests: int
+) -> None:
+    script.held = True
+    script.supervisor(
+        decision(task("t1", SHOP, "Change the door."), task("t2", BENCH, "Look at the key.", after=["t1"]))
+    )
+    script.agent("t1", calls(("change", {"thing": "door"})))
+    script.agent("t2", calls(("look", {"thing": "key"})))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Changed [1], fine [2]."))
+    key = await platform.accept("Change the door and look at the key.")
+    async with platform.executing(key):
+        for number in range(1, requests + 1):
+            if number < 7:
+                await platform.model.received(number)
+            if number < requests:
+                platform.model.release(str(number))
+    script.held = False
+
+    await platform.finish(key)
+
+    assert [(row["task"], row["source_path"]) for row in await stored(platform)] == [
+        ("Change the door.", "t1"),
+        ("Look at the key.", "t2"),
+    ]
+
+
+async def test_removed_tool_suspends_a_skill_until_it_is_back(
+    opened: Open, script: ScriptedModel, workbench: Workbench
+) -> None:
+    look_twice(script)
+    bench, shop = server_of(workbench.as_server("read")), server_of(workbench.as_server("unsafe"))
+    async with opened() as platform:
+        registry, actor = platform.services.registry, Actor.local("test")
+        await platform.ask("How is the left disk?")
+        await registry.reload({"shop": shop}, actor)
+        (without,) = await stored(platform)
+        await registry.reload({"bench": bench, "shop": shop}, actor)
+        (again,) = await stored(platform)
+
+    assert (without["state"], again["state"], again["reason"]) == ("suspended", "active", "")
+    assert without["reason"] == "These tools were changed or removed: bench.look."
+
+
+async def test_skill_of_another_definition_of_a_tool_is_not_recalled(platform: Platform, script: ScriptedModel) -> None:
+    look_twice(script)
+    await platform.ask("How is the left disk?")
+    await execute_autocommit(
+        platform.services.engine, """UPDATE skills SET tools = '{"bench.look": "other"}' RETURNING 1""", {}
+    )
+
+    stream = await platform.ask("And the right disk?", thread="another")
+
+    assert stream.of("task_result")[0]["skills"] == []
+    assert [row["merged_into"] for row in await stored(platform)] == [None, None]
+
+
+async def test_tenant_recalls_no_skill_of_another(platform: Platform, script: ScriptedModel) -> None:
+    look_twice(script)
+    await platform.ask("How is the left disk?")
+    await execute_autocommit(platform.services.engine, "UPDATE skills SET tenant = 'other' RETURNING 1", {})
+
+    stream = await platform.ask("And the right disk?", thread="another")
+
+    assert stream.of("task_result")[0]["skills"] == []
+    assert len(await stored(platform)) == 1
+
+
+@pytest.mark.parametrize("state", ["suspended", "retired", "quarantined"])
+async def test_skill_that_is_not_active_is_neither_recalled_nor_stored_anew(
+    platform: Platform, script: ScriptedModel, state: str
+) -> None:
+    look_twice(script)
+    await platform.ask("How is the left disk?")
+    await execute_autocommit(
+        platform.services.engine, "UPDATE skills SET state = %(state)s RETURNING 1", {"state": state}
+    )
+
+    stream = await platform.ask("And the right disk?", thread="another")
+
+    assert stream.of("task_result")[0]["skills"] == []
+    assert [row["state"] for row in await stored(platform) if row["merged_into"] is None] == [state]
+
+
+async def test_three_failures_in_a_row_retire_a_skill(platform: Platform, script: ScriptedModel) -> None:
+    left, right = task("t1", BENCH, "Look at the left disk."), task("t1", BENCH, "Look at the right disk.")
+    script.supervisor(
+        decision(left, plan=["look"]), *[decision(right, plan=["look"]), decision(reply="It can't be done.")] * 3
+    )
+    script.agent("t1", calls(("look", {"thing": "left disk"})), calls(("look", {"thing": "right disk"})))
+    script.reviewer(verdict("APPROVED"), verdict("REJECTED", "It is the wrong disk."))
+    script.qa(Answer("Fine."))
+
+    await platform.ask("How is the left disk?")
+    for number in range(3):
+        await platform.ask("And the right disk?", thread=f"thread {number}")
+
+    (row,) = await stored(platform)
+    assert (row["state"], row["reason"]) == ("retired", "It failed 3 times in a row.")
+    assert (row["uses"], row["successes"], row["failures"]) == (3, 0, 3)
+
+
+async def test_failed_task_and_task_without_calls_store_nothing(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(task("t1", BENCH, "Look at the left disk."), task("t2", "generalist", "Say hello.")))
+    script.agent("t1", calls(("fail", {"why": "it is broken"})))
+    script.agent("t2", Answer("Hello."))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Hello [1]."))
+
+    await platform.ask("Look, and say hello.")
+
+    assert await stored(platform) == []
+
+
+async def test_resumed_task_has_the_skills_that_it_began_with(platform: Platform, script: ScriptedModel) -> None:
+    """The store changed meanwhile; the recorded context counts, so that the model is asked the same."""
+    look_twice(script)
+    await platform.ask("How is the left disk?")
+    before = len(platform.model.requests)
+    script.held = True
+    key = await platform.accept("And the right disk?", thread="another")
+    async with platform.executing(key):
+        await platform.model.received(before + 1)
+        platform.model.release(str(before + 1))
+        await platform.model.received(before + 2)
+        async for event in platform.services.reader.follow(key):
+            if event.type == "task_start":  # stored with the context
+                break
+    script.held = False
+    await execute_autocommit(platform.services.engine, "UPDATE skills SET template = 'changed' RETURNING 1", {})
+
+    stream = await platform.finish(key)
+
+    (used,) = stream.of("task_result")[0]["skills"]
+    assert (used["task"], used["followed"]) == ("Look at the {thing}.", True)
+    assert "journal_diverged" not in stream.codes
