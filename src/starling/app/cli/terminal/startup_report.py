@@ -7,7 +7,12 @@ from starling.app.cli.terminal.output import print_json, print_line
 from starling.core.tools import ServerListing
 
 _DEFAULT_ADDRESS = "http://127.0.0.1:8000"
-_EXAMPLE = "What time is it in Lima?"
+_QUESTIONS = {  # by a tool that can answer it
+    "get_current_time": "What time is it in Lima?",
+    "disk": "How full is this disk?",
+    "memory": "How much memory is free?",
+}
+_ANY_QUESTION = "…"
 _OFFLINE = "offline:"
 
 
@@ -36,11 +41,18 @@ def report(started: Started, *, as_json: bool) -> None:
     if started.seconds:
         parts = ", ".join(f"{part} {seconds:.1f} s" for part, seconds in started.seconds.items())
         print_line(f"  start    {sum(started.seconds.values()):.1f} s: {parts}")
-    print_line("Try:")
-    print_line(f"  starling ask {_url_option(started.address)}{_EXAMPLE!r}")
+    question = _question(started.servers)
+    print_line("Try:" if question else "Ask something that your servers can answer:")
+    print_line(f"  starling ask {_url_option(started.address)}'{question or _ANY_QUESTION}'")
     print_line(f"  curl -N {started.address}/v1/agent/run -H 'content-type: application/json' \\")
-    print_line(f'       -d \'{{"input": "{_EXAMPLE}", "thread_id": "t1"}}\'')
+    print_line(f'       -d \'{{"input": "{question or _ANY_QUESTION}", "thread_id": "t1"}}\'')
     print_line(f"The API is described at {started.address}/docs. Ctrl-C stops Starling.")
+
+
+def _question(servers: Sequence[ServerListing]) -> str:
+    """Return a question that one of the tools can answer, empty where none is known to."""
+    tools = {tool.name for server in servers for tool in server.tools if server.state == "ready"}
+    return next((question for tool, question in _QUESTIONS.items() if tool in tools), "")
 
 
 def _document(started: Started) -> dict[str, object]:

@@ -1,11 +1,13 @@
 """What `starling up` says."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from starling.app.cli.terminal.startup_report import Started, report
-from starling.core.tools import ServerListing
+from starling.core.tool_calls import Effect
+from starling.core.tools import ServerListing, ToolDefinition
 
 _BROKEN = ServerListing("time", "", "hash", "degraded", error="it ended.", remedy="Start it by hand.")
 
@@ -36,6 +38,28 @@ def test_its_next_steps_lead_to_where_it_listens(capsys: pytest.CaptureFixture[s
     said = capsys.readouterr().out
     assert "starling ask --url http://127.0.0.1:9 '" in said
     assert "curl -N http://127.0.0.1:9/v1/agent/run" in said
+
+
+@pytest.mark.parametrize(
+    ("tools", "question"),
+    [
+        (("convert_time", "get_current_time"), "What time is it in Lima?"),
+        (("cpu", "disk"), "How full is this disk?"),
+        (("order",), "…"),
+        ((), "…"),
+    ],
+)
+def test_it_suggests_a_question_that_a_tool_can_answer(
+    capsys: pytest.CaptureFixture[str], tools: Sequence[str], question: str
+) -> None:
+    listed = tuple(ToolDefinition("s", tool, "", {}, None, Effect.READ, "hash") for tool in tools)
+    ready = ServerListing("s", "", "hash", "ready", listed)
+
+    report(replace(_started(), servers=[ready, _BROKEN]), as_json=False)
+
+    said = capsys.readouterr().out
+    assert f"starling ask '{question}'" in said
+    assert f'"input": "{question}"' in said
 
 
 def test_the_offline_model_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
