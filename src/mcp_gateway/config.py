@@ -209,7 +209,7 @@ def _servers_in(document: Json, source: str) -> dict[str, Any]:
     servers = document.get("mcpServers") if isinstance(document, dict) else None
     if not isinstance(servers, dict):
         keys = document if isinstance(document, dict) and "mcpServers" not in document else {}
-        meant = _did_you_mean("mcpServers", keys).rstrip("?")
+        meant = _did_you_mean("mcpServers", keys)
         raise ConfigurationError(
             f"{source} is wrong: mcpServers: must be an object with one entry for each server{meant}.",
             f"It has to look like {_EXAMPLE}.",
@@ -248,7 +248,7 @@ def _meant(location: tuple[int | str, ...], fault: str, document: object) -> str
 def _did_you_mean(key: str, document: Mapping[str, Any]) -> str:
     near = get_close_matches(key.lower(), {name.lower(): name for name in document}, n=1)
     found = next((name for name in document if near and name.lower() == near[0]), None)
-    return f"; did you mean {key} instead of {found}?" if found else ""
+    return f" (did you mean {key} instead of {found}?)" if found else ""
 
 
 def _path_text(location: tuple[int | str, ...]) -> str:

@@ -1,7 +1,7 @@
 """`starling agent`: create, list, show and archive custom agents."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from textwrap import shorten
 from typing import Annotated, Any, Final
@@ -97,9 +97,8 @@ def find(
         typer.echo(f"warning: {found['warning']}", err=True)
     print_line(f"{len(found['agents'])} of {found['total']} agents")
     if found["agents"]:
-        names = list(found["agents"][0]["parts"])
-        header = ("NAME", "SCORE", *(name.replace("_", " ").upper() for name in names), "BEST TOOL")
-        print_table(header, [_score_cells(one, names) for one in found["agents"]])
+        rows = [(one["name"], f"{one['score']:.2f}", one["tool"], _parts_text(one["parts"])) for one in found["agents"]]
+        print_table(("NAME", "SCORE", "BEST TOOL", "PARTS: CARD / BEST TOOL"), rows)
 
 
 @app.command()
@@ -142,9 +141,12 @@ def _path(name: str) -> str:
     return f"{_PATH}/{quote(name, safe='')}"
 
 
-def _score_cells(match: Document, parts: Sequence[str]) -> tuple[str, ...]:
-    scores = (match["score"], *(match["parts"][part] for part in parts))
-    return match["name"], *(f"{score:.2f}" for score in scores), match["tool"]
+def _parts_text(parts: Mapping[str, float]) -> str:
+    """Return the parts of a score, `words 1.10 / 1.06`, from those of the card and of the best tool."""
+    scores: dict[str, list[str]] = {}
+    for name, score in parts.items():
+        scores.setdefault(name.rpartition("_")[0] or name, []).append(f"{score:.2f}")
+    return ", ".join(f"{name} {' / '.join(both)}" for name, both in scores.items())
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import typer
 from starling.app.cli.connection import connection_of
 from starling.app.cli.run_source import Document, Wanted
 from starling.app.cli.terminal.moments import moment
-from starling.app.cli.terminal.output import print_json, print_line, print_table
+from starling.app.cli.terminal.output import print_json, print_line, print_table, results
 from starling.app.cli.terminal.short_ids import short_ids
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.run_status import RunStatus
@@ -16,6 +16,7 @@ from starling.core.run_status import RunStatus
 app = typer.Typer(add_completion=False)
 
 _INPUT_CHARS = 80
+_WIDTH_WITH_THREADS = 100
 
 
 @app.command()
@@ -35,11 +36,18 @@ def list_runs(  # noqa: PLR0913, PLR0917 - its options
     if as_json:
         print_json(found)
     elif found:
-        print_table(("RUN", "STATUS", "BEGAN", "SECONDS", "THREAD", "REQUEST"), _rows(found, full=full, utc=utc))
+        columns, rows = ("RUN", "STATUS", "BEGAN", "SECONDS", "THREAD", "REQUEST"), _rows(found, full=full, utc=utc)
+        shown = [index for index, name in enumerate(columns) if name != "THREAD" or full or _has_room()]
+        print_table([columns[index] for index in shown], [[row[index] for index in shown] for row in rows])
     elif status or thread:
         print_line("There are no such runs.")
     else:
         print_line("There are no runs yet. `starling ask` makes one.")
+
+
+def _has_room() -> bool:
+    """Return whether the terminal, if there is one, has room for threads beside requests."""
+    return not results().is_terminal or results().width >= _WIDTH_WITH_THREADS
 
 
 def _rows(found: Sequence[Document], *, full: bool, utc: bool) -> Sequence[tuple[str, ...]]:

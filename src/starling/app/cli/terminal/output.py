@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -64,23 +65,32 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def write_table(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows: as a table on a terminal, else tab-separated below the column names.
 
-    The last column of a table wraps; on a terminal that leaves it no room, all do. Nothing is cut, and no line
-    is longer than the terminal is wide.
+    The last column of a table wraps; on a terminal that leaves it no room, the widest ones do. Nothing is cut, and no
+    line is longer than the terminal is wide.
     """
     cells = [[" ".join(printable(cell).split()) for cell in row] for row in rows]
     if not console.is_terminal:
         for row in (columns, *cells):
             write(console, "\t".join(row) + "\n")
         return
-    widths = [max(map(len, texts)) for texts in zip(columns, *cells, strict=True)]
-    taken = sum(width + _GAP for width in widths[:-1])
-    narrow = console.width - taken < min(_LAST_COLUMN, widths[-1])
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, width in zip(columns, widths, strict=True):
-        table.add_column(name, min_width=None if narrow or name == columns[-1] else width, overflow="fold")
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=True, header_style="bold")
+    for name, width in zip(columns, _widths(console.width, columns, cells), strict=True):
+        table.add_column(name, width=width, overflow="fold")
     for row in cells:
         table.add_row(*map(Text, row))
     console.print(table, soft_wrap=False)
+
+
+def _widths(room: int, columns: Sequence[str], cells: Sequence[Sequence[str]]) -> Sequence[int]:
+    """Return the widths of the columns of a table; Rich's own cut characters of some."""
+    widths = [max(map(cell_len, texts)) for texts in zip(columns, *cells, strict=True)]
+    room -= _GAP * len(widths)
+    last = room - sum(widths[:-1])
+    if last >= min(_LAST_COLUMN, widths[-1]):
+        return [*widths[:-1], min(last, widths[-1])]
+    while sum(widths) > room and max(widths) > 1:
+        widths[widths.index(max(widths))] -= 1
+    return widths
 
 
 @contextlib.contextmanager

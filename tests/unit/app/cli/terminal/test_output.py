@@ -38,6 +38,20 @@ def test_a_table_on_a_narrow_terminal_keeps_to_its_width_and_cuts_nothing() -> N
     assert sorted(text) == sorted("IDNOWHAT" + "0" * 36 + "1" + "arequestthatislongerthantheline")
 
 
+@pytest.mark.parametrize("width", range(30, 100))
+def test_a_table_cuts_no_character_at_any_width(width: int) -> None:
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=width, color_system=None, soft_wrap=True)
+    row = ("1", "active", "2026-11-22 08:02:38 UTC", "local, start", "0", "+broken, +effects, +system_health, +time")
+
+    output.write_table(terminal, ("EPOCH", "STATE", "MADE", "BY", "RUNS", "WHAT CHANGED"), [row])
+
+    assert max(map(len, screen.getvalue().splitlines())) <= width
+    assert sorted("".join(screen.getvalue().split())) == sorted(
+        "EPOCHSTATEMADEBYRUNSWHATCHANGED" + "".join("".join(row).split())
+    )
+
+
 def test_json_is_one_line_with_the_characters_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_json({"text": "é\n"})
 
