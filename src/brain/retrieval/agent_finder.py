@@ -73,9 +73,9 @@ class AgentFinder:
 
     def _warning(self, indexed: _Indexed, query: Query) -> str:
         """Return why the vectors of the configured model weren't used; empty if they were."""
-        if self._current is None or (indexed.model is self._current and query.vector is not None):
+        if self._current is None or (indexed.model is self._current and query.vectors):
             return ""
-        former = indexed.model.name if indexed.model and query.vector is not None else ""
+        former = indexed.model.name if indexed.model and query.vectors else ""
         used = f"with the vectors of {former}" if former else "by words only"
         why = self._current.failure or f"the vectors of {self._current.name} are being made."
         return f"Agents are found {used}: {why}"
@@ -158,7 +158,7 @@ class AgentFinder:
 
 
 async def _query(indexed: _Indexed, text: str) -> Query:
-    return Query.of(text, await indexed.model.query(text) if indexed.model else None)
+    return Query.of(text, await indexed.model.query(text) if indexed.model else ())
 
 
 def _texts_by_tenant(search: AgentSearch) -> TextsByTenant:

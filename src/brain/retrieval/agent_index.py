@@ -12,7 +12,7 @@ from brain.retrieval.sparse_index import FeatureCounts, Floats, SparseIndex
 from brain.retrieval.text_features import character_features, content_words, word_features
 from starling.core.embeddings import Vector
 
-_SPARSE_WEIGHT, _DENSE_WEIGHT = 0.5, 1.0
+_SPARSE_WEIGHT, _DENSE_WEIGHT = 0.5, 1.5
 _FLAT: Final = 1e-6  # a standard deviation below which all scores count as equal
 
 
@@ -27,16 +27,16 @@ class AgentTexts:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A text that agents are ranked by; without a vector only words and characters count."""
+    """A text that agents are ranked by. `vectors` are those of its sentences; without any, only words count."""
 
     words: FeatureCounts
     characters: FeatureCounts
-    vector: Vector | None = None
+    vectors: Sequence[Vector] = ()
 
     @classmethod
-    def of(cls, text: str, vector: Vector | None = None) -> "Query":
+    def of(cls, text: str, vectors: Sequence[Vector] = ()) -> "Query":
         words = content_words(text)
-        return cls(FeatureCounts.of(word_features(words)), FeatureCounts.of(character_features(words)), vector)
+        return cls(FeatureCounts.of(word_features(words)), FeatureCounts.of(character_features(words)), vectors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +119,9 @@ class AgentIndex:
                 ("characters", self._characters, query.characters),
             )
         ]
-        if query.vector is not None and self._card_vectors is not None and self._tool_vectors is not None:
-            vector = np.asarray(query.vector, dtype=np.float32)
-            found.append(
-                ("meaning", _DENSE_WEIGHT, _products(self._card_vectors, vector), _products(self._tool_vectors, vector))
-            )
+        if query.vectors and self._card_vectors is not None and self._tool_vectors is not None:
+            cards, tools = (_best_products(of, query.vectors) for of in (self._card_vectors, self._tool_vectors))
+            found.append(("meaning", _DENSE_WEIGHT, cards, tools))
         return found
 
     def _best_tools(self, scores: Floats, allowed: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.intp]]:
@@ -144,9 +142,13 @@ def _matrix(vectors: Sequence[Vector]) -> Floats:
     )
 
 
-def _products(matrix: Floats, vector: Floats) -> Floats:
-    """Return the product of each row; without BLAS, whose threads cost more than they gain for one vector."""
-    return np.einsum("ij,j->i", matrix, vector)
+def _best_products(matrix: Floats, vectors: Sequence[Vector]) -> Floats:
+    """Return each row's product with the vector that fits it best: an agent is needed for one sentence, not for all.
+
+    Without BLAS, whose threads cost more than they gain for a few vectors.
+    """
+    products = [np.einsum("ij,j->i", matrix, np.asarray(vector, dtype=np.float32)) for vector in vectors]
+    return np.stack(products).max(axis=0)
 
 
 def _z_scores(values: Floats) -> Floats:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
+from brain.retrieval.text_features import sentences
 from starling.core.clock import Clock
 from starling.core.embeddings import CachingEmbedder, Vector
 from starling.core.errors import StarlingError
@@ -66,21 +67,21 @@ class ModelVectors:
                 self._vectors |= zip(part, vectors, strict=True)
         self.failure = ""
 
-    async def query(self, text: str) -> Vector | None:
-        """Return the vector of a query; None if the embedder fails or takes longer than 10 seconds."""
+    async def query(self, text: str) -> Sequence[Vector]:
+        """Return the vectors of a text's sentences; none if the embedder fails or takes longer than 10 seconds."""
         if not self.may_ask:
-            return None
+            return ()
         try:
             async with asyncio.timeout(_QUERY_SECONDS):
-                (vector,) = await self.embedder.embed([text])
+                vectors = await self.embedder.embed(sentences(text))
         except TimeoutError:
             self._fail(f"{self.name} made no vector within {_QUERY_SECONDS:g} seconds.")
-            return None
+            return ()
         except StarlingError as error:
             self._fail(str(error))
-            return None
+            return ()
         self.failure = ""
-        return vector
+        return vectors
 
     def forget_others(self, texts: Set[str]) -> None:
         """Drop the vectors of all other texts."""

@@ -10,6 +10,8 @@ _CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _GRAM: Final = 4  # characters; the edge of a word counts as one
 _ENDINGS: Final = (("ies", "y"), ("sses", "ss"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
 _STEM_CHARS: Final = 3
+_SENTENCE_END: Final = re.compile(r"(?<=[.?!])\s+|(?<=[。！？])|\n+")
+_MOST_SENTENCES: Final = 8
 # frequent English words, and those that every request has
 _STOP_TEXT: Final = """
     a about above after again all also am an and any are as at be because been before being below between both but
@@ -19,6 +21,12 @@ _STOP_TEXT: Final = """
     then there these they this those through to too under until up us use using ve very want was we were what when
     where which while who whom why will with would you your yours"""
 _STOP_WORDS: Final = frozenset(_STOP_TEXT.split())
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of a text, the whole text if it has none; what follows the seventh counts as one."""
+    parts = _SENTENCE_END.split(text, maxsplit=_MOST_SENTENCES - 1)
+    return [part for part in parts if _WORD.search(part)] or [text]
 
 
 def plain_words(text: str) -> list[str]:

@@ -3,8 +3,11 @@
 from array import array
 from collections.abc import Mapping
 
+import pytest
+
 from brain.retrieval.agent_index import AgentIndex, AgentTexts, Query
 from brain.retrieval.search import RankedAgent
+from brain.retrieval.text_features import sentences
 from starling.core.embeddings import Vector
 
 AGENTS = (
@@ -79,14 +82,38 @@ def test_vectors_find_what_shares_no_word_with_the_query() -> None:
     texts = {text: far for agent in AGENTS for text in (agent.card, *agent.tools.values())}
     texts |= {AGENTS[1].card: near, AGENTS[1].tools["rain"]: near}
 
-    best = index(texts).rank(Query.of("umbrella?", vector(1, 0)), ALL, 1)[0]
+    best = index(texts).rank(Query.of("umbrella?", [vector(1, 0)]), ALL, 1)[0]
 
     assert (best.name, best.tool) == ("forecast", "rain")
     assert best.parts["meaning_card"] > 0
 
 
+def test_agent_that_fits_one_sentence_of_several_is_found() -> None:
+    texts = {text: vector(-1, 0) for agent in AGENTS for text in (agent.card, *agent.tools.values())}
+    texts[AGENTS[0].card], texts[AGENTS[1].card] = vector(1, 0), vector(0.8, 0.6)
+
+    best = index(texts).rank(Query.of("?", [vector(0, -1), vector(1, 0), vector(0, -1)]), ALL, 1)[0]
+
+    assert best.name == AGENTS[0].name
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        pytest.param("Is it late? Call v1.2 of it.", ["Is it late?", "Call v1.2 of it."], id="ends with a space after"),
+        pytest.param("one\n\ntwo", ["one", "two"], id="lines"),
+        pytest.param("今天下雨吗？告诉我。", ["今天下雨吗？", "告诉我。"], id="ends without a space"),
+        pytest.param("Well! ... Go", ["Well!", "Go"], id="no word"),
+        pytest.param("?", ["?"], id="no sentence"),
+        pytest.param("a. " * 20, [*["a."] * 7, "a. " * 13], id="the last of many"),
+    ],
+)
+def test_text_is_compared_by_its_sentences(text: str, parts: list[str]) -> None:
+    assert sentences(text) == parts
+
+
 def test_incomplete_vectors_are_not_used() -> None:
-    best = index({AGENTS[0].card: vector(1, 0)}).rank(Query.of("rain", vector(1, 0)), ALL, 1)[0]
+    best = index({AGENTS[0].card: vector(1, 0)}).rank(Query.of("rain", [vector(1, 0)]), ALL, 1)[0]
 
     assert "meaning_card" not in best.parts
 
