@@ -143,6 +143,7 @@ def test_ask_prompts_for_an_answer_and_the_run_goes_on_with_it(
     assert code == 0, terminal.shown
     assert reply in terminal.shown
     assert terminal.shown.count(prompt) == 1
+    assert "starling run approve" not in terminal.shown
 
 
 @pytest.mark.parametrize(("option", "code", "words"), [("--yes", 0, "Succeeded"), ("--no", 1, "Not answered")])

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -218,5 +219,15 @@ def load_settings(file_values: Mapping[str, Any], file: str, **options: Any) -> 
         return FromFile(**options)
     except ValidationError as error:
         origins = SettingOrigins(Settings.model_fields, options, EnvironmentSource(Settings)(), file)
-        wrong = "; ".join(f"{origins.describe(item['loc'])}: {fault_text(item, 'setting')}" for item in error.errors())
+        wrong = "; ".join(
+            f"{origins.describe(item['loc'])}: {fault_text(item, 'setting')}{_meant(item['type'], item['loc'])}"
+            for item in error.errors()
+        )
         raise ConfigurationError(f"The settings are wrong: {wrong}.", "The README lists all settings.") from None
+
+
+def _meant(fault: str, location: tuple[int | str, ...]) -> str:
+    """Return which setting was probably meant by an unknown name."""
+    known = Settings.model_fields if len(location) == 1 else Limits.model_fields
+    near = get_close_matches(str(location[-1]), known, n=1) if fault == "extra_forbidden" else []
+    return f" (did you mean {near[0]}?)" if near else ""

@@ -40,8 +40,12 @@ def test_variables_of_other_programs_are_ignored(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("file_values", "expected"),
     [
-        ({"limits": {"run_second": 1}}, "limits.run_second in my.yaml: there is no such setting"),
-        ({"bogus": 1}, "bogus in my.yaml: there is no such setting"),
+        (
+            {"limits": {"run_second": 1}},
+            "limits.run_second in my.yaml: there is no such setting (did you mean run_seconds?)",
+        ),
+        ({"aproval": "unsafe"}, "aproval in my.yaml: there is no such setting (did you mean approval?)."),
+        ({"bogus": 1}, "bogus in my.yaml: there is no such setting."),
         ({"port": "many"}, "port in my.yaml: must be a whole number"),
         ({"providers": {"mine": {}}}, "providers.mine.base_url in my.yaml: is missing"),
         ({"log_level": "loud"}, "log_level in my.yaml: must be DEBUG"),

@@ -27,7 +27,7 @@ class ApiUnavailableError(StarlingError):
     code = "api_unavailable"
 
     def __init__(self, url: str, error: Exception, remedy: str = _START) -> None:
-        reason = str(error).rstrip(".") or type(error).__name__
+        reason = (getattr(error, "strerror", None) or str(error)).rstrip(".") or type(error).__name__
         super().__init__(f"The API at {url} does not answer: {reason}.", remedy)
 
 

@@ -94,6 +94,7 @@ def conversation(source: RunSource, display: RunDisplay, fixed: FixedAnswers | N
             "--yes and --no need a running platform.", "Start one with `starling up`, or use `starling run approve`."
         )
     prompts = Prompts() if has_person() and not more.get("as_json") and isinstance(source, ApiSource) else None
+    display.commands = fixed is not None or prompts is None
     return Conversation(source, display, fixed or prompts, **more)
 
 

@@ -28,16 +28,22 @@ def run_reference(run_id: str, tenant: str) -> str:
     return run_id if tenant == DEFAULT_TENANT else f"{run_id} --tenant {tenant}"
 
 
-def interrupt_lines(event: str, data: Mapping[str, Any], run: str) -> Iterator[str]:
-    """Yield the lines that describe an interrupt and how to answer it; `run` comes from `run_reference`."""
+def interrupt_lines(event: str, data: Mapping[str, Any], run: str, *, commands: bool = True) -> Iterator[str]:
+    """Yield the lines that describe an interrupt; `run` comes from `run_reference`.
+
+    With `commands` also what can be answered and the command that does, for whom no prompt asks.
+    """
     yield f"Waits: {data['message']}"
     if call := data.get("call"):
         shown = canonical(call["args"])
         cut = f"… ({len(shown)} characters)" if len(shown) > _ARGUMENTS_CHARS else ""
         yield f"  {call['name']} {shown[:_ARGUMENTS_CHARS]}{cut}"
-    if options := _options(data):
+    options = _options(data)
+    if options and commands:
         yield f"  Maybe: {' | '.join(options)}"
     yield f"  {data['reason']}"
+    if not commands:
+        return
     how = _HOW[event].format(id=data["id"])
     yield f"  `starling run approve {run or '<run>'} {how}; until {moment(data['expiresAt'])}."
 

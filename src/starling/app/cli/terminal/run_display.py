@@ -48,6 +48,7 @@ class RunDisplay:
     def __init__(self, console: Console, *, live: bool = True, after: int = 0, tenant: str = DEFAULT_TENANT) -> None:
         self.run_id = ""
         self.status = ""
+        self.commands = True  # that answer what the run asks are shown; not where prompts ask
         self._console = console
         self._live = live
         self._after = after
@@ -165,7 +166,8 @@ class RunDisplay:
         self._ask("in_doubt", data)
 
     def _ask(self, event: str, data: Data) -> None:
-        first, *others = interrupt_lines(event, data, run_reference(self.run_id, self._tenant))
+        run = run_reference(self.run_id, self._tenant)
+        first, *others = interrupt_lines(event, data, run, commands=self.commands)
         self._line(first, "bold yellow")
         for line in others:
             self._line(line)

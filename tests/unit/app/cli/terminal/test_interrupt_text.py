@@ -21,3 +21,11 @@ def test_what_to_type_for_another_tenants_run_names_the_tenant() -> None:
     *_, how = interrupt_lines("approval_required", _ASKED, run_reference("r1", "shop"))
 
     assert "`starling run approve r1 --tenant shop --id i1` approves it" in how
+
+
+def test_commands_and_options_are_left_to_a_prompt() -> None:
+    options = {"properties": {"answer": {"type": "string", "examples": ["The first disk."]}}}
+
+    lines = list(interrupt_lines("clarification", _ASKED | {"responseSchema": options}, "r1", commands=False))
+
+    assert lines == ["Waits: Somebody wants to call shop.order.", "  It may change something."]
