@@ -4,7 +4,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import pytest
+
 from brain.registry.cards import GENERALIST, AgentCard, Roster
+from brain.retrieval import model_vectors
 from brain.retrieval.agent_finder import AgentFinder
 from brain.retrieval.search import AgentSearch, Ranking
 from starling.core.clock import SystemClock
@@ -35,6 +38,8 @@ class CountingEmbedder(StaticEmbedder):
 
     name: str = "static"
     away: bool = False
+    fails_after: int | None = None  # calls
+    answers_queries: asyncio.Event = field(default_factory=lambda: _set(asyncio.Event()))
     may_answer: asyncio.Event = field(default_factory=lambda: _set(asyncio.Event()))
     previous: "CountingEmbedder | None" = None
     asked: list[Sequence[str]] = field(default_factory=list[Sequence[str]])
@@ -58,7 +63,9 @@ class CountingEmbedder(StaticEmbedder):
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         self.asked.append(texts)
-        if self.away:
+        if len(texts) == 1:
+            await self.answers_queries.wait()
+        if self.away or (self.fails_after is not None and len(self.asked) > self.fails_after):
             raise LLMConnectionError("static", "it is away.")
         return await super().embed(texts)
 
@@ -166,6 +173,32 @@ async def test_former_model_that_lacks_a_text_is_not_used() -> None:
 
     assert "by words only" in ranking.warning
     assert "meaning_card" not in ranking.agents[0].parts
+
+
+async def test_query_whose_vector_takes_too_long_is_answered_by_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_vectors, "_QUERY_SECONDS", 0.01)
+    embedder = CountingEmbedder("slow:model")
+    finder = AgentFinder(embedder, SystemClock())
+    await finder.rank(SEARCH, "anything", 1)
+    embedder.answers_queries = asyncio.Event()
+
+    ranking = await finder.rank(SEARCH, "list commits", 1)
+
+    assert [agent.name for agent in ranking.agents] == [GIT.name]
+    assert ranking.warning == "Agents are found by words only: slow:model made no vector within 0.01 seconds."
+
+
+async def test_embedding_that_failed_goes_on_with_the_texts_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_vectors, "_PART", 4)
+    clock, embedder = SetClock(), CountingEmbedder(fails_after=1)
+    finder = AgentFinder(embedder, clock)
+
+    early = await finder.rank(SEARCH, "rain", 1)
+    embedder.fails_after, clock.seconds = None, 61.0
+    later = await finder.rank(SEARCH, "rain", 1)
+
+    assert ("it is away" in early.warning, later.warning) == (True, "")
+    assert [len(texts) for texts in embedder.asked] == [4, 4, 4, 2, 1]
 
 
 async def test_closing_stops_the_embedding_in_the_background() -> None:
