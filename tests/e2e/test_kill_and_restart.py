@@ -1,5 +1,7 @@
 """The platform is killed: no process is left, nothing is asked or done again, runs continue."""
 
+import asyncio
+import contextlib
 import json
 import sys
 from collections.abc import Sequence
@@ -7,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.support.model_script import Answer, Rule, Script, When
@@ -144,3 +147,39 @@ async def test_queued_run_survives_a_kill(open_folder: Path) -> None:
         ended = [done(await platform.read(run_id))["status"] for run_id in runs]
 
         assert ended == ["succeeded", "succeeded"]
+
+
+async def test_restart_opens_the_sessions_of_servers_that_were_called_before_without_a_request(
+    open_folder: Path,
+) -> None:
+    first = servers(open_folder, "read")["first"]
+    idle = first | {"args": [str(RECORDING), str(open_folder / "idle.log")]}
+    async with (
+        ModelServer(script()) as model,
+        PlatformProcess.running(
+            open_folder, servers(open_folder, "read") | {"idle": idle}, environment(model)
+        ) as platform,
+    ):
+        assert done(await platform.ask("record one and two"))["status"] == "succeeded"
+        await platform.end()
+
+        await platform.start()
+        opened = await sessions(platform)
+
+    assert opened == {"first", "second"}
+
+
+async def sessions(platform: PlatformProcess) -> set[str]:
+    """Return the servers whose processes run, once two do."""
+    async with asyncio.timeout(60):
+        while True:
+            found = {log.stem for process in platform.family() if (log := _log_of(process))}
+            if len(found) > 1:
+                return found
+            await asyncio.sleep(0.05)
+
+
+def _log_of(process: psutil.Process) -> Path | None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return next((Path(word) for word in process.cmdline() if word.endswith(".log")), None)
+    return None

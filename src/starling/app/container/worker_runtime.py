@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+import mcp_gateway.deferred
 from brain.lifecycle.active_runs import ActiveRuns
 from brain.registry.service import Registry
 from mcp_gateway.config import read_config
@@ -19,6 +20,7 @@ from starling.app.runs.cancellation import CancellationListener
 from starling.app.runtime.outbox_relay import relay_outbox
 from starling.app.telemetry.instrumentation import MeasuredRuns
 from starling.app.worker.heartbeat import Heartbeat
+from starling.app.worker.session_warming import warm_recent_servers
 from starling.app.worker.worker import RunHandlers, Worker
 from starling.core.clock import SystemClock
 from starling.core.settings import Settings, environment
@@ -28,6 +30,7 @@ from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.factory import open_models
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.lease_renewal import LeaseRenewer
+from starling.infra.postgres.runs.recent_calls import RecentCalls
 from starling.infra.tracing.factory import open_tracer
 
 
@@ -43,6 +46,14 @@ class WorkerRuntime:
     models: FallbackModelClient
     listings: tuple[ServerListing, ...]
     epoch: int
+    halts: KillSwitchCache
+    recent_calls: RecentCalls
+
+    async def finish_start(self) -> None:
+        """Import what runs need, and open the sessions of the servers that were called last."""
+        await mcp_gateway.deferred.imported()
+        await warm_recent_servers(self.recent_calls, self.gateway, self.halts)
+        await self.brain.load()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +101,18 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
         execute = MeasuredRuns(epoch_follower.before(brain.execute), metrics)
         work = RunHandlers(execute, brain.park, brain.drain, sweeps=[services.interrupts.expire])
         worker = Worker(services.queue, services.leases, _heartbeat(settings, services, active), work, settings.limits)
-        yield WorkerRuntime(gateway, registry, epoch_follower, brain, worker, models, listings, epoch)
+        yield WorkerRuntime(
+            gateway,
+            registry,
+            epoch_follower,
+            brain,
+            worker,
+            models,
+            listings,
+            epoch,
+            board,
+            RecentCalls(services.engine),
+        )
 
 
 def _heartbeat(settings: Settings, services: Services, active: ActiveRuns) -> Heartbeat:
