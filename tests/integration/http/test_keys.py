@@ -20,6 +20,7 @@ from starling.app.container.services import Services, open_services
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.loopback_policy import refuse_open_binding
+from starling.app.http.route_loading import load_routes
 from starling.app.http.uvicorn_server import bind, serving
 from starling.app.runtime.database import Database
 from starling.core.clock import SystemClock
@@ -189,6 +190,7 @@ async def test_openapi_states_whether_a_call_needs_a_key(door: Door, required: b
     with_a_key: dict[str, list[str]] = {"HTTPBearer": []}
 
     async with door.app(require_keys=required) as app:
+        await load_routes(app)
         described = [app.openapi()["paths"], app.openapi()["paths"]]
 
     for paths in described:

@@ -21,6 +21,7 @@ from starling.app.access.keys import KeySpec
 from starling.app.container.services import Services, open_services
 from starling.app.http.app import make_app
 from starling.app.http.authentication import OPEN, RequireScope, open_access_control, optional_caller
+from starling.app.http.route_loading import load_routes
 from starling.app.runs.acceptance import RunRequest
 from starling.app.runtime.database import Database
 from starling.core.artifacts import ArtifactOrigin, artifact_id
@@ -138,7 +139,9 @@ async def town(module_database_url: str) -> AsyncGenerator[Town]:
         accepted = await services.acceptance.accept(owner, RunRequest(input=SECRET_WORDS, thread_id="vault"), ORDER)
         read = ArtifactOrigin(BANK, accepted.key.id, "t1.0.0", "vault.read")
         assert await services.artifacts.put(read, SECRET_WORDS, "text/plain") == artifact_id(SECRET_WORDS)
-        town = Town(make_app(services, "test", access), services, accepted.key)
+        app = make_app(services, "test", access)
+        await load_routes(app)
+        town = Town(app, services, accepted.key)
         _, credentials = await services.keys.create(KeySpec("bank", BANK, frozenset(Scope)), ADMIN)
         async with client_of(town, f"Bearer {credentials}") as client:
             response = await client.post("/v1/agents", json={"id": AGENT, "behavior_template": SECRET_WORDS})

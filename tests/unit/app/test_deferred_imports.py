@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+ROUTES = "starling.app.http.routes.runs"
 SOURCE = Path(__file__).parents[3] / "src"
 LATE = {
     "aiohttp",
@@ -20,7 +21,17 @@ LATE = {
 
 
 def test_up_imports_nothing_before_the_platform_is_ready_that_only_runs_need() -> None:
-    unwanted = {"aiohttp", "alembic", "brain.planning", "httpx", "jsonschema", "langchain_core", "langgraph", "mcp"}
+    unwanted = {
+        "aiohttp",
+        "alembic",
+        "brain.planning",
+        "httpx",
+        "jsonschema",
+        "langchain_core",
+        "langgraph",
+        "mcp",
+        ROUTES,
+    }
     program = f"import sys, starling.app.cli.up; print({unwanted} & sys.modules.keys())"
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -2,10 +2,12 @@
 
 import asyncio
 import socket
+from contextlib import AsyncExitStack
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
+from fastapi import FastAPI
 from uvicorn.loops.auto import auto_loop_factory
 
 from starling.app.cli.command_settings import service_settings_of
@@ -15,7 +17,9 @@ from starling.app.container.services import open_services
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.published_address import published_address
+from starling.app.http.route_loading import load_routes
 from starling.app.http.uvicorn_server import bind, serving
+from starling.app.runtime.background_tasks import in_background
 from starling.app.runtime.database import Database, find_database, wait_for_database
 from starling.app.runtime.gc_tuning import freeze_startup_objects
 from starling.core.settings import Settings
@@ -42,12 +46,12 @@ def serve(
 
 async def _run(settings: Settings, database: Database, listener: socket.socket, *, as_json: bool) -> None:
     await wait_for_database(database, settings.limits.database_seconds)
-    async with (
-        open_services(settings, database) as services,
-        open_access_control(settings, services.keys) as access,
-        serving(make_app(services, version("starling-swarm"), access), listener) as address,
-    ):
-        freeze_startup_objects()
+    async with AsyncExitStack() as stack:
+        services = await stack.enter_async_context(open_services(settings, database))
+        access = await stack.enter_async_context(open_access_control(settings, services.keys))
+        api = make_app(services, version("starling-swarm"), access)
+        address = await stack.enter_async_context(serving(api, listener))
+        await stack.enter_async_context(in_background(_finish_start(api), "finish-start"))
         if as_json:
             print_json({"address": address})
         else:
@@ -56,3 +60,11 @@ async def _run(settings: Settings, database: Database, listener: socket.socket, 
             )
         with published_address(settings, address):
             await asyncio.get_running_loop().create_future()
+
+
+async def _finish_start(api: FastAPI) -> None:
+    """Import what requests need and `/ready` doesn't."""
+    try:
+        await load_routes(api)
+    finally:
+        freeze_startup_objects()

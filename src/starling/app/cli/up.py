@@ -11,6 +11,7 @@ from typing import Annotated
 
 import psutil
 import typer
+from fastapi import FastAPI
 from uvicorn.loops.auto import auto_loop_factory
 
 from starling.app.cli.command_settings import service_settings_of, with_servers_found_here
@@ -23,11 +24,12 @@ from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.dependencies import drain
 from starling.app.http.published_address import published_address
+from starling.app.http.route_loading import load_routes
 from starling.app.http.uvicorn_server import bind, serving
 from starling.app.runtime.background_tasks import in_background
 from starling.app.runtime.configuration_check import check_configuration
 from starling.app.runtime.database import Database, keep_embedded_running, open_database, wait_for_database
-from starling.app.runtime.gc_tuning import freeze_startup_objects
+from starling.app.runtime.gc_tuning import freeze_startup_objects, pause_collection
 from starling.app.worker.worker import running_worker
 from starling.core.llm import ModelRole
 from starling.core.settings import Settings
@@ -71,6 +73,7 @@ def up(
     """
     given = {"mcp_config": mcp_config, "host": host, "port": port, "watch_mcp_config": watch}
     times = StartTimes()
+    pause_collection()
     settings = with_servers_found_here(service_settings_of(context, **given))
     check_configuration(settings)
     patience = settings.limits.stream_write_seconds
@@ -101,13 +104,21 @@ async def _run(
             api = make_app(services, version("starling-swarm"), access)
             address = await stack.enter_async_context(serving(api, listener))
             stack.enter_context(published_address(settings, address))
-        freeze_startup_objects()
         times.end("API")
         report(_started(address, runtime, times), as_json=as_json)
-        await stack.enter_async_context(in_background(runtime.brain.load(), "load-brain"))
+        await stack.enter_async_context(in_background(_finish_start(api, runtime), "finish-start"))
         with drain_on_sigterm(partial(drain, api), runtime.worker.drain):
             ended, _ = await asyncio.wait({worker, *filter(None, [keeper])}, return_when=asyncio.FIRST_COMPLETED)
         ended.pop().result()  # neither ends but with an error, or drained
+
+
+async def _finish_start(api: FastAPI, runtime: WorkerRuntime) -> None:
+    """Import what requests and runs need and `/ready` doesn't."""
+    try:
+        await load_routes(api)
+        await runtime.finish_start()
+    finally:
+        freeze_startup_objects()
 
 
 def _started(address: str, runtime: WorkerRuntime, times: StartTimes) -> Started:

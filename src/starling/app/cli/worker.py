@@ -10,7 +10,7 @@ from starling.app.cli.command_settings import service_settings_of
 from starling.app.cli.signals import drain_on_sigterm, run_until_stopped, treat_sigterm_as_success
 from starling.app.cli.terminal.output import print_json, print_line, progress
 from starling.app.container.services import open_services
-from starling.app.container.worker_runtime import open_worker_runtime
+from starling.app.container.worker_runtime import WorkerRuntime, open_worker_runtime
 from starling.app.http.worker_health import serve_worker_health
 from starling.app.runtime.background_tasks import in_background
 from starling.app.runtime.configuration_check import check_configuration
@@ -46,12 +46,19 @@ async def _run(settings: Settings, database: Database, *, as_json: bool) -> None
             services = await stack.enter_async_context(open_services(settings, database))
             runtime = await stack.enter_async_context(open_worker_runtime(settings, services))
             shown = await stack.enter_async_context(serve_worker_health(settings, services))
-        freeze_startup_objects()
         if as_json:
             print_json({"worker": runtime.worker.name, "epoch": runtime.epoch, "address": shown.address})
         else:
             model = runtime.models.describe(ModelRole.REASONING)
             print_line(f"Worker {runtime.worker.name} works with {model}. Ctrl-C stops it.")
-        await stack.enter_async_context(in_background(runtime.brain.load(), "load-brain"))
+        await stack.enter_async_context(in_background(_finish_start(runtime), "finish-start"))
         with drain_on_sigterm(shown.drain, runtime.worker.drain):
             await runtime.worker.work()
+
+
+async def _finish_start(runtime: WorkerRuntime) -> None:
+    """Import what executes runs."""
+    try:
+        await runtime.finish_start()
+    finally:
+        freeze_startup_objects()

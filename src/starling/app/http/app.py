@@ -11,33 +11,13 @@ from starling.app.http.dependencies import AppState
 from starling.app.http.openapi import describe_keys_as_optional
 from starling.app.http.problems import Problem
 from starling.app.http.request_telemetry import TelemetryMiddleware
-from starling.app.http.routes import (
-    agent_run,
-    agents,
-    approvals,
-    artifacts,
-    cancellation,
-    health,
-    kill_switches,
-    metrics,
-    registry,
-    resume,
-    run_calls,
-    run_document,
-    runs,
-    servers,
-    start_page,
-)
+from starling.app.http.route_loading import HoldForRoutes, RouteLoader
+from starling.app.http.routes import health
 from starling.core.principal import Principal
-
-_ROUTES = (
-    *(agent_run, runs, run_calls, run_document, artifacts, cancellation, resume, approvals),
-    *(agents, servers, registry, kill_switches, health, start_page, metrics),
-)
 
 
 def make_app(services: Services, version: str, access: AccessControl) -> FastAPI:
-    """Return the application; `access` guards every route."""
+    """Return the application; `access` guards every route. All routes but those of health are imported later."""
     app = FastAPIOffline(
         title="Starling",
         version=version,
@@ -62,7 +42,8 @@ def make_app_for(services: Services, principal: Principal) -> FastAPI:
 
 
 def _add_routes(app: FastAPI, services: Services) -> None:
-    app.state.api = AppState(services)
-    for module in _ROUTES:
-        app.include_router(module.router)
+    """Add the routes of health, and what adds the others when they are imported."""
+    app.state.api, app.state.routes = AppState(services), RouteLoader(app)
+    app.include_router(health.router)
     problems.install(app)
+    app.add_middleware(HoldForRoutes, routes=app.state.routes)

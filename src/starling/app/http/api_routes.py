@@ -1,0 +1,26 @@
+"""The routes of the API, in the order in which `/docs` shows them."""
+
+from starling.app.http.routes import (
+    agent_run,
+    agents,
+    approvals,
+    artifacts,
+    cancellation,
+    kill_switches,
+    metrics,
+    registry,
+    resume,
+    run_calls,
+    run_document,
+    runs,
+    servers,
+    start_page,
+)
+
+ROUTERS = tuple(
+    module.router
+    for module in (
+        *(agent_run, runs, run_calls, run_document, artifacts, cancellation, resume, approvals),
+        *(agents, servers, registry, kill_switches, start_page, metrics),
+    )
+)
