@@ -1,10 +1,7 @@
 """Fixtures for all tests: a real Postgres, and a database of its own for each test."""
 
 import asyncio
-import contextlib
 import os
-import shutil
-import tempfile
 import threading
 from collections.abc import AsyncGenerator, Generator, Iterator
 from itertools import count
@@ -20,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.schema import upgrade
+from tests.support.open_folder import new_open_folder
 
 _TEMPLATE = "starling_template"
 _TRACING_THREADS = ("end-tracing", "OtelBatchSpanRecordProcessor")
@@ -47,14 +45,14 @@ def tracing_threads_end_with_the_test() -> Generator[None]:
 @pytest.fixture
 def open_folder() -> Generator[Path]:
     """A new folder with a short path that every user may enter, as the embedded Postgres needs under root."""
-    with _open_folder() as folder:
+    with new_open_folder() as folder:
         yield folder
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Generator[EmbeddedPostgres]:
     """The Postgres server of this test process; it starts with the first test that needs it."""
-    with _open_folder(_memory_folder()) as folder, EmbeddedPostgres(folder, durable=False) as server:
+    with new_open_folder() as folder, EmbeddedPostgres(folder, durable=False) as server:
         yield server
 
 
@@ -114,17 +112,3 @@ def _execute(url: str, statement: str) -> None:
 
 def _on_database(url: str, name: str) -> str:
     return make_url(url).set(database=name).render_as_string(hide_password=False)
-
-
-def _memory_folder() -> Path | None:
-    """Return a folder in memory if it has enough space: creating a database there takes a fifteenth of the time."""
-    memory = Path("/dev/shm")
-    return memory if memory.is_dir() and shutil.disk_usage(memory).free > 2 * 2**30 else None
-
-
-@contextlib.contextmanager
-def _open_folder(place: Path | None = None) -> Generator[Path]:
-    with tempfile.TemporaryDirectory(prefix="starling-", dir=place) as name:
-        folder = Path(name)
-        folder.chmod(0o711)
-        yield folder

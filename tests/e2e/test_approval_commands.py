@@ -14,13 +14,13 @@ QUESTION = "How full is this disk?"
 SERVERS = {"system_health": SYSTEM_HEALTH | {"x-starling": {"effect": "read", "approval": "always"}}}
 
 
-@pytest.fixture
-def workspace(database_url: str) -> Generator[CliWorkspace]:
-    with new_workspace(DATABASE_URL=database_url) as workspace:
+@pytest.fixture(scope="module")
+def workspace(module_database_url: str) -> Generator[CliWorkspace]:
+    with new_workspace(DATABASE_URL=module_database_url) as workspace:
         yield workspace
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def platform(workspace: CliWorkspace) -> Generator[Service]:
     file: Path = server_file(workspace, **SERVERS)
     with workspace.running("up", "--port", "0", "--mcp-config", file) as service:

@@ -18,6 +18,8 @@ async def test_service_waits_for_postgres_to_start(database_url: str, command: t
             said = await asyncio.to_thread(_line_of, process)
             await database.proxy.start(port)
             service = await asyncio.to_thread(Service.ready, process)
+            process.terminate()
+            await asyncio.to_thread(process.wait)  # while the proxy serves it: a service that stops uses the database
 
     assert "Waiting for it" in said
     assert service.said

@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any, Self
 import psutil
 
 from tests.support.command_server import command_server
+from tests.support.open_folder import new_open_folder
 
 STARLING = Path(sys.executable).with_name("starling")
 _SECONDS = 120
@@ -103,10 +103,8 @@ class Service:
 
 @contextmanager
 def new_workspace(**variables: str) -> Generator[CliWorkspace]:
-    """Make a folder that every user may enter, as the embedded Postgres needs under root."""
-    with tempfile.TemporaryDirectory(prefix="starling-") as name:
-        folder = Path(name)
-        folder.chmod(0o711)
+    """Yield a workspace in a new folder."""
+    with new_open_folder() as folder:
         yield CliWorkspace(folder, variables)
 
 
