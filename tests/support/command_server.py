@@ -3,10 +3,11 @@
 Each command is a process of its own, with its own arguments, environment, folder and streams, and it ends with the
 exit code that the installed command has. What is saved is the interpreter's start and the imports, about a second of
 processor time a command. Tests of signals, of terminals, of what is left running and of the installed program itself
-start `command_line.STARLING` instead.
+start `command_line.STARLING` instead. `command_client.py` takes the place of the program in commands of a shell.
 
 The server is `python -m tests.support.command_server SOCKET`. A request is JSON with three file descriptors; the answer
-is the process id and, once the command has ended, the exit code, in four bytes each.
+is the process id and, once the command has ended, the exit code, in four bytes each. A client that closes the
+connection earlier has the command killed.
 """
 
 import atexit
@@ -26,7 +27,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -49,6 +50,15 @@ class CommandServer:
             [sys.executable, "-m", __name__, self._address], cwd=_ROOT, stdin=subprocess.PIPE
         )
         atexit.register(self.stop)
+
+    def address(self) -> str:
+        """Return the address of the socket, once the server listens there."""
+        deadline = time.monotonic() + _START_SECONDS
+        while not Path(self._address).exists():  # it is still importing
+            assert self._process.poll() is None, f"the command server ended with {self._process.returncode}"
+            assert time.monotonic() < deadline, "the command server doesn't start"
+            time.sleep(0.02)
+        return self._address
 
     def stop(self) -> None:
         """End the server. Commands that still run are left alone."""
@@ -78,26 +88,14 @@ class CommandServer:
             source.seek(0)
             connection.settimeout(seconds)
             socket.send_fds(connection, [request], [source.fileno(), out.fileno(), errors.fileno()])
-            pid = _received(connection)
-            try:
-                code = _received(connection)
-            except TimeoutError:
-                os.kill(pid, signal.SIGKILL)
-                raise
+            _received(connection)  # its process id
+            code = _received(connection)
             return subprocess.CompletedProcess(words, code, _content(out), _content(errors))
 
     def _connected(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        deadline = time.monotonic() + _START_SECONDS
-        while True:
-            try:
-                connection.connect(self._address)
-            except (FileNotFoundError, ConnectionRefusedError):  # it is still importing
-                assert self._process.poll() is None, f"the command server ended with {self._process.returncode}"
-                assert time.monotonic() < deadline, "the command server doesn't start"
-                time.sleep(0.02)
-            else:
-                return connection
+        connection.connect(self.address())
+        return connection
 
 
 @cache
@@ -122,33 +120,40 @@ class _Forks:
 
     def __init__(self, address: str) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(address)
+        self._listener.bind(f"{address}.new")
         self._listener.listen(16)
+        Path(f"{address}.new").rename(address)  # what is there can be connected to
         self._running: dict[int, socket.socket] = {}
         self._ended, self._waker = socket.socketpair()
         self._waker.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        for source in (sys.stdin, self._ended, self._listener):
+            self._selector.register(source, selectors.EVENT_READ)
         signal.signal(signal.SIGCHLD, _wake)
         signal.set_wakeup_fd(self._waker.fileno())
 
     def serve(self) -> Callable[[], None] | None:
         """Return the command, in a child; return None in the server, when its input ends."""
-        with selectors.DefaultSelector() as selector:
-            for source in (sys.stdin, self._ended, self._listener):
-                selector.register(source, selectors.EVENT_READ)
-            while True:
-                ready = {key.fileobj for key, _ in selector.select()}
-                if sys.stdin in ready:
-                    return None
-                if self._ended in ready:
-                    self._ended.recv(4096)
-                    self._answer_ended()
-                if self._listener in ready:
-                    connection = self._listener.accept()[0]
-                    if (pid := os.fork()) == 0:
-                        self._close()
-                        return _prepared(connection)
-                    connection.send(_NUMBER.pack(pid))
-                    self._running[pid] = connection
+        while True:
+            ready = {key.fileobj for key, _ in self._selector.select()}
+            if sys.stdin in ready:
+                return None
+            if self._ended in ready:
+                self._ended.recv(4096)
+                self._answer_ended()
+            self._kill_abandoned(ready)
+            if self._listener in ready:
+                connection = self._listener.accept()[0]
+                content, streams, _, _ = socket.recv_fds(connection, _REQUEST_BYTES, _STREAMS)
+                if (pid := os.fork()) == 0:
+                    self._close()
+                    connection.close()
+                    return _prepared(json.loads(content), streams)
+                for stream in streams:
+                    os.close(stream)
+                connection.send(_NUMBER.pack(pid))
+                self._running[pid] = connection
+                self._selector.register(connection, selectors.EVENT_READ)
 
     def _answer_ended(self) -> None:
         """Send the exit codes of the children that have ended."""
@@ -156,13 +161,22 @@ class _Forks:
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = found
                 with self._running.pop(pid) as connection, contextlib.suppress(OSError):
+                    with contextlib.suppress(KeyError):  # its client has closed it
+                        self._selector.unregister(connection)
                     connection.send(_NUMBER.pack(os.waitstatus_to_exitcode(status)))
+
+    def _kill_abandoned(self, ready: Collection[object]) -> None:
+        """Kill the children whose clients have closed their connections."""
+        for pid, connection in self._running.items():
+            if connection in ready:
+                self._selector.unregister(connection)
+                os.kill(pid, signal.SIGKILL)
 
     def _close(self) -> None:
         """Close what is the server's, in a child."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for opened in (self._listener, self._ended, self._waker, *self._running.values()):
+        for opened in (self._selector, self._listener, self._ended, self._waker, *self._running.values()):
             opened.close()
 
 
@@ -170,11 +184,8 @@ def _wake(_: int, __: FrameType | None) -> None:
     """Handle SIGCHLD; a handler is needed for the wake-up file descriptor to be written to."""
 
 
-def _prepared(connection: socket.socket) -> Callable[[], None]:
+def _prepared(request: Mapping[str, Any], streams: Sequence[int]) -> Callable[[], None]:
     """Make this process what a newly started command is, but for its modules; return the command."""
-    with connection:
-        content, streams, _, _ = socket.recv_fds(connection, _REQUEST_BYTES, _STREAMS)
-    request: dict[str, Any] = json.loads(content)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -191,8 +202,9 @@ def _prepared(connection: socket.socket) -> Callable[[], None]:
 
 
 def _import_commands() -> None:
-    """Import the command line with the modules of all its commands."""
+    """Import the command line with the modules of all its commands, and what services import later."""
     package = importlib.import_module("starling.app.cli")
+    importlib.import_module("brain.run_executor")
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)
     assert threading.active_count() == 1, "a process with threads can't be forked safely"

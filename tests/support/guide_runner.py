@@ -10,7 +10,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support import command_client
 from tests.support.command_line import CliWorkspace
+from tests.support.command_server import command_server
 from tests.support.documented_commands import ROOT, Block, blocks, reason_not_to_run
 
 _OWN = re.compile(
@@ -60,7 +62,7 @@ class GuideRunner:
     @contextmanager
     def in_clone(cls, workspace: CliWorkspace, stand_ins: dict[str, str]) -> Generator["GuideRunner"]:
         """Give a runner in a folder like a clone after `make demo`, with the README's `mcp.json`."""
-        (workspace.folder / ".venv").symlink_to(sys.prefix)
+        _link_environment(workspace.folder / ".venv")
         (workspace.folder / ".tools").symlink_to(ROOT / ".tools")
         (workspace.folder / ".curlrc").write_text("fail\n")  # a status of 400 or more is an exit code
         reader = cls(workspace, stand_ins)
@@ -169,7 +171,7 @@ class GuideRunner:
     def _environment(self, exported: Variables) -> dict[str, str]:
         kept = {name: value for name, value in self.workspace.environment.items() if name != "STARLING_MODEL"}
         here = {
-            "PATH": f"{Path(sys.executable).parent}:{kept['PATH']}",
+            "PATH": f"{self.workspace.folder}/.venv/bin:{kept['PATH']}",
             "OLLAMA_BASE_URL": "http://127.0.0.1:9",  # nothing listens there, so the model is offline:rules
             "STARLING_DEMO_CACHE": str(self.workspace.folder / "demo"),
         }
@@ -184,6 +186,19 @@ class GuideRunner:
     def _learn(self, written: str, said: str) -> None:
         """Remember which real ids, keys and addresses stand for those written in a guide."""
         self.own |= dict(zip(_OWN.findall(written), _OWN.findall(said), strict=False))
+
+
+def _link_environment(environment: Path) -> None:
+    """Link to the Python environment, with the client of the command server as its `starling`."""
+    (environment / "bin").mkdir(parents=True)
+    for place in (Path(sys.prefix), Path(sys.prefix, "bin")):
+        for file in place.iterdir():
+            if file.name not in ("bin", "starling"):
+                (environment / file.relative_to(sys.prefix)).symlink_to(file)
+    client, address = Path(command_client.__file__), command_server().address()
+    program = environment / "bin" / "starling"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{client}" "{address}" "$@"\n')
+    program.chmod(0o755)
 
 
 def _bare(command: str) -> str:
