@@ -1,13 +1,12 @@
 """`starling run approve`: approving and refusing calls, answering questions."""
 
 import re
-import subprocess
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import SYSTEM_HEALTH, CliWorkspace, Service, new_workspace, server_file
+from tests.support.command_line import SYSTEM_HEALTH, CliWorkspace, Process, Service, new_workspace, server_file
 
 RUN = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
 QUESTION = "How full is this disk?"
@@ -27,7 +26,7 @@ def platform(workspace: CliWorkspace) -> Generator[Service]:
         yield service
 
 
-def told_to_type(process: subprocess.Popen[str]) -> list[str]:
+def told_to_type(process: Process) -> list[str]:
     """Read along until the run waits, and return what to type after `starling`."""
     assert process.stdout is not None
     for line in process.stdout:

@@ -15,7 +15,15 @@ import psutil
 import pytest
 
 from tests.integration.postgres.conftest import old_server_url  # noqa: F401 # pyright: ignore[reportUnusedImport]
-from tests.support.command_line import STARLING, SYSTEM_HEALTH, CliWorkspace, Service, new_workspace, server_file
+from tests.support.command_line import (
+    STARLING,
+    SYSTEM_HEALTH,
+    CliWorkspace,
+    Process,
+    Service,
+    new_workspace,
+    server_file,
+)
 from tests.support.gateway_harness import SERVERS
 
 _QUESTION = "How full is this disk, and how much memory is in use?"
@@ -259,7 +267,7 @@ def test_empty_request_is_refused_with_the_reason(workspace: CliWorkspace, platf
 def test_up_stops_on_signal_without_leftover_processes(number: int, code: int) -> None:
     with (
         new_workspace() as workspace,
-        workspace.running("up", "--port", "0", "--mcp-config", _one_server(workspace)) as service,
+        workspace.running("up", "--port", "0", "--mcp-config", _one_server(workspace), installed=True) as service,
     ):
         workspace.starling("ask", _QUESTION, "--url", service.url)  # now it has a session open
 
@@ -287,7 +295,10 @@ def test_serve_and_worker_complete_a_run_together(own_workspace: CliWorkspace) -
         own_workspace, variables={**own_workspace.variables, "STARLING_MCP_CONFIG": str(_one_server(own_workspace))}
     )
 
-    with workspace.running("serve", "--port", "0") as api, workspace.running("worker") as worker:
+    with (
+        workspace.running("serve", "--port", "0", installed=True) as api,
+        workspace.running("worker", installed=True) as worker,
+    ):
         done = workspace.starling("ask", _QUESTION, "--url", api.url)
 
         assert done.returncode == 0, done.stderr
@@ -404,7 +415,7 @@ def test_run_continues_after_ask_is_interrupted(own_workspace: CliWorkspace) -> 
         _model(own_workspace, {"hold": "gate"}) as (workspace, model),
         workspace.running("up", "--port", "0") as service,
     ):
-        with workspace.started("ask", "hello", "--url", service.url) as reader:
+        with workspace.started("ask", "hello", "--url", service.url, installed=True) as reader:
             run_id = _next_line(reader).split()[1]
             reader.send_signal(signal.SIGINT)
             assert reader.wait() == 130
@@ -444,7 +455,7 @@ def _one_server(workspace: CliWorkspace) -> Path:
     return server_file(workspace, system_health=SYSTEM_HEALTH)
 
 
-def _next_line(process: subprocess.Popen[str]) -> str:
+def _next_line(process: Process) -> str:
     assert process.stdout is not None
     return process.stdout.readline()
 

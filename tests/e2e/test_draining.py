@@ -54,7 +54,7 @@ async def drained(
     workspace: CliWorkspace, command: tuple[str, ...], database_url: str, model: ModelServer
 ) -> tuple[int, list[object], int, list[dict[str, object]]]:
     """Drain a process in the middle of a step; return its exit code, what it said meanwhile, and its log."""
-    with workspace.started(*command, "--json") as process:
+    with workspace.started(*command, "--json", installed=True) as process:
         service = await asyncio.to_thread(Service.ready, process)
         async with (
             open_services(Settings(), Database(database_url, database_url)) as services,
@@ -70,7 +70,7 @@ async def drained(
                 health = response.status
         model.release("step")
         _, log = await asyncio.to_thread(process.communicate)
-    return process.returncode, [before, said], health, [json.loads(line) for line in log.splitlines()]
+    return process.wait(), [before, said], health, [json.loads(line) for line in log.splitlines()]
 
 
 async def unready(client: aiohttp.ClientSession) -> object:

@@ -1,11 +1,10 @@
 """Services that are started before their database."""
 
 import asyncio
-import subprocess
 
 import pytest
 
-from tests.support.command_line import Service, new_workspace
+from tests.support.command_line import Process, Service, new_workspace
 from tests.support.tcp_proxy import proxied
 
 
@@ -14,7 +13,10 @@ async def test_service_waits_for_postgres_to_start(database_url: str, command: t
     async with proxied(database_url) as database:
         port = database.proxy.port
         await database.proxy.stop()
-        with new_workspace(DATABASE_URL=database.url) as workspace, workspace.started(*command, "--json") as process:
+        with (
+            new_workspace(DATABASE_URL=database.url) as workspace,
+            workspace.started(*command, "--json", installed=True) as process,
+        ):
             said = await asyncio.to_thread(_line_of, process)
             await database.proxy.start(port)
             service = await asyncio.to_thread(Service.ready, process)
@@ -25,6 +27,6 @@ async def test_service_waits_for_postgres_to_start(database_url: str, command: t
     assert service.said
 
 
-def _line_of(process: subprocess.Popen[str]) -> str:
+def _line_of(process: Process) -> str:
     assert process.stderr is not None
     return process.stderr.readline()

@@ -1,14 +1,13 @@
 """The `starling` command as a user runs it: processes with an environment of their own.
 
-A command that runs to its end is a fork of the command server; a service, or a command that a test sends signals to or
-reads along with, is the installed program.
+A command is a fork of the command server, unless a test asks for the installed program.
 """
 
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,10 @@ from typing import Any, Self
 
 import psutil
 
-from tests.support.command_server import command_server
+from tests.support.command_server import Command, command_server
 from tests.support.open_folder import new_open_folder
+
+type Process = subprocess.Popen[str] | Command
 
 STARLING = Path(sys.executable).with_name("starling")
 _SECONDS = 120
@@ -51,15 +52,12 @@ class CliWorkspace:
         return json.loads(done.stdout)
 
     @contextmanager
-    def started(self, *arguments: str | Path) -> Generator[subprocess.Popen[str]]:
-        """Run a command while the block lasts; it is told to end with it."""
-        with subprocess.Popen(
-            [STARLING, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=self.folder,
-            env=self.environment,
+    def started(self, *arguments: str | Path, installed: bool = False) -> Generator[Process]:
+        """Run a command, or with `installed` the installed program, while the block lasts; its end is a SIGTERM."""
+        with (
+            self._installed(arguments)
+            if installed
+            else command_server().start(arguments, folder=self.folder, environment=self.environment)
         ) as process:
             try:
                 yield process
@@ -67,21 +65,27 @@ class CliWorkspace:
                 process.terminate()
 
     @contextmanager
-    def running(self, *arguments: str | Path) -> Generator["Service"]:
-        """Run a service until the block ends, from the moment when it says that it is ready."""
-        with self.started(*arguments, "--json") as process:
+    def running(self, *arguments: str | Path, installed: bool = False) -> Generator["Service"]:
+        """Run a service until the block ends, from the moment when it reports that it is ready."""
+        with self.started(*arguments, "--json", installed=installed) as process:
             yield Service.ready(process)
+
+    def _installed(self, arguments: Sequence[str | Path]) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            [STARLING, *arguments], stdout=pipe, stderr=pipe, text=True, cwd=self.folder, env=self.environment
+        )
 
 
 @dataclass(frozen=True)
 class Service:
     """A service that is ready, and what it said about itself."""
 
-    process: subprocess.Popen[str]
+    process: Process
     said: Mapping[str, Any]
 
     @classmethod
-    def ready(cls, process: subprocess.Popen[str]) -> Self:
+    def ready(cls, process: Process) -> Self:
         """Wait until a service that was started with `--json` says that it is ready."""
         assert process.stdout is not None
         assert process.stderr is not None

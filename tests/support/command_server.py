@@ -2,8 +2,8 @@
 
 Each command is a process of its own, with its own arguments, environment, folder and streams, and it ends with the
 exit code that the installed command has. What is saved is the interpreter's start and the imports, about a second of
-processor time a command. Tests of signals, of terminals, of what is left running and of the installed program itself
-start `command_line.STARLING` instead. `command_client.py` takes the place of the program in commands of a shell.
+processor time a command, twice that for a service. Tests of terminals and of the installed program itself start
+`command_line.STARLING` instead. `command_client.py` takes the place of the program in commands of a shell.
 
 The server is `python -m tests.support.command_server SOCKET`. A request is JSON with three file descriptors; the answer
 is the process id and, once the command has ended, the exit code, in four bytes each. A client that closes the
@@ -28,10 +28,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Self
 
 _ROOT: Final = Path(__file__).parents[2]
 _START_SECONDS: Final = 60
@@ -75,27 +76,114 @@ class CommandServer:
         stdin: str,
         seconds: float,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end. Raises TimeoutError after so many seconds."""
+        """Run a command to its end. Raises TimeoutError after so many seconds, and kills it."""
         words = ["starling", *map(str, arguments)]
-        request = json.dumps({"arguments": words, "folder": str(folder), "environment": dict(environment)}).encode()
         with (
             tempfile.TemporaryFile() as source,
             tempfile.TemporaryFile() as out,
             tempfile.TemporaryFile() as errors,
-            self._connected() as connection,
+            self._requested(words, folder, environment, (source, out, errors), stdin) as connection,
         ):
-            source.write(stdin.encode())
-            source.seek(0)
             connection.settimeout(seconds)
-            socket.send_fds(connection, [request], [source.fileno(), out.fileno(), errors.fileno()])
             _received(connection)  # its process id
             code = _received(connection)
             return subprocess.CompletedProcess(words, code, _content(out), _content(errors))
 
-    def _connected(self) -> socket.socket:
+    def start(self, arguments: Sequence[str | Path], *, folder: Path, environment: Mapping[str, str]) -> "Command":
+        """Start a command without input; its output can be read while it runs."""
+        out, theirs_out = os.pipe()
+        errors, theirs_errors = os.pipe()
+        with (
+            Path(os.devnull).open("rb") as nothing,
+            open(theirs_out, "wb") as out_end,  # noqa: PTH123 - a file descriptor
+            open(theirs_errors, "wb") as errors_end,  # noqa: PTH123
+        ):
+            words = ["starling", *map(str, arguments)]
+            connection = self._requested(words, folder, environment, (nothing, out_end, errors_end))
+        return Command(connection, _received(connection), os.fdopen(out, "r"), os.fdopen(errors, "r"))
+
+    def _requested(
+        self,
+        words: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        streams: Sequence[IO[bytes]],
+        stdin: str = "",
+    ) -> socket.socket:
+        """Send a request and return its connection, on which the answer comes."""
+        if stdin:
+            streams[0].write(stdin.encode())
+            streams[0].seek(0)
+        request = json.dumps({"arguments": words, "folder": str(folder), "environment": dict(environment)}).encode()
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.connect(self.address())
+        socket.send_fds(connection, [request], [stream.fileno() for stream in streams])
         return connection
+
+
+class Command:
+    """A command that was started; what it offers is that of subprocess.Popen."""
+
+    def __init__(self, connection: socket.socket, pid: int, stdout: IO[str], stderr: IO[str]) -> None:
+        self.pid = pid
+        self.stdout = stdout
+        self.stderr = stderr
+        self.returncode: int | None = None
+        self._connection = connection
+        self._waiting = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        self.wait()
+
+    def close(self) -> None:
+        """Close both outputs."""
+        self.stdout.close()
+        self.stderr.close()
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while the command runs."""
+        if self._waiting.acquire(blocking=False):  # else another thread waits
+            with contextlib.suppress(TimeoutError):
+                self._receive(0.001)
+            self._waiting.release()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code, once there is one. Raises TimeoutError."""
+        with self._waiting:
+            return self._receive(timeout)
+
+    def _receive(self, timeout: float | None) -> int:
+        if self.returncode is None:
+            self._connection.settimeout(timeout)
+            self.returncode = _received(self._connection)
+            self._connection.close()
+        return self.returncode
+
+    def communicate(self) -> tuple[str, str]:
+        """Return the rest of both outputs, once the command has ended."""
+        with ThreadPoolExecutor(1) as thread:
+            errors = thread.submit(self.stderr.read)
+            out = self.stdout.read()
+        self.wait()
+        return out, errors.result()
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal unless the command has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
 
 
 @cache

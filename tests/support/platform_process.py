@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any, Self
 import aiohttp
 import psutil
 
+from tests.support.command_server import Command, command_server
 from tests.support.sse import Event, read_events
 
 _START_SECONDS = 120
@@ -28,7 +28,7 @@ class PlatformProcess:
     folder: Path
     mcp_servers: Mapping[str, Any]
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
-    process: asyncio.subprocess.Process | None = None
+    process: Command | None = None
     address: str = ""
     started: dict[str, Any] = field(default_factory=dict[str, Any])
 
@@ -50,17 +50,16 @@ class PlatformProcess:
         file = self.folder / "mcp.json"
         file.write_text(json.dumps({"mcpServers": self.mcp_servers}))
         inherited = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-        self.process = await asyncio.create_subprocess_exec(
-            Path(sys.executable).with_name("starling"),
-            *("up", "--port", "0", "--json", "--mcp-config", str(file)),
-            stdout=asyncio.subprocess.PIPE,
-            cwd=self.folder,
-            env=inherited
+        self.process = await asyncio.to_thread(
+            command_server().start,
+            ("up", "--port", "0", "--json", "--mcp-config", file),
+            folder=self.folder,
+            environment=inherited
             | {"LOG_LEVEL": "WARNING", "STARLING_DATA_DIR": str(self.folder / "data")}
             | dict(self.environment),
         )
-        assert self.process.stdout is not None
-        line = await asyncio.wait_for(self.process.stdout.readline(), _START_SECONDS)
+        line = await asyncio.wait_for(asyncio.to_thread(self.process.stdout.readline), _START_SECONDS)
+        assert line, self.process.stderr.read()
         self.started = json.loads(line)
         self.address = self.started["address"]
 
@@ -74,17 +73,19 @@ class PlatformProcess:
         assert self.process is not None
         family = self.family()
         self.process.send_signal(signal.SIGKILL)
-        await self.process.wait()
+        await asyncio.to_thread(self.process.wait)
+        self.process.close()
         _, alive = await asyncio.to_thread(psutil.wait_procs, family, timeout=_END_SECONDS)
         return alive
 
     async def end(self) -> None:
         """Stop it cleanly if it runs, without waiting for its runs."""
-        if self.process is None or self.process.returncode is not None:
+        if self.process is None or self.process.poll() is not None:
             return
         self.process.send_signal(signal.SIGINT)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.process.wait(), _END_SECONDS)
+            await asyncio.to_thread(self.process.wait, _END_SECONDS)
+            self.process.close()
         if self.process.returncode is None:
             await self.kill()
 

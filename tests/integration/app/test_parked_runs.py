@@ -5,13 +5,12 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from subprocess import Popen
 
 import pytest
 from sqlalchemy import text
 
 from starling.infra.postgres.runs.acceptance import RunKey
-from tests.support.command_line import CliWorkspace, Service, new_workspace
+from tests.support.command_line import CliWorkspace, Process, Service, new_workspace
 from tests.support.effect_recorder import AGENT, EffectRecorder
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
@@ -63,7 +62,7 @@ class Crew:
     workspace: CliWorkspace
     platform: Platform
     _stack: ExitStack = field(default_factory=ExitStack)
-    _alive: dict[int, Popen[str]] = field(default_factory=dict[int, Popen[str]])
+    _alive: dict[int, Process] = field(default_factory=dict[int, Process])
 
     @classmethod
     @contextmanager
