@@ -1,6 +1,7 @@
 """Requests to the HTTP API that have one answer, by the standard library: importing httpx costs more than they do."""
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from starling.core.errors import (
 
 _SECONDS = 60.0
 _PROBE_SECONDS = 2.0
+_ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 _START = "Start it with `starling up`, or give its address with --url or STARLING_URL."
 
 
@@ -27,7 +29,7 @@ class ApiUnavailableError(StarlingError):
     code = "api_unavailable"
 
     def __init__(self, url: str, error: Exception, remedy: str = _START) -> None:
-        reason = (getattr(error, "strerror", None) or str(error)).rstrip(".") or type(error).__name__
+        reason = _ERRNO.sub("", str(error)).rstrip(".") or type(error).__name__
         super().__init__(f"The API at {url} does not answer: {reason}.", remedy)
 
 

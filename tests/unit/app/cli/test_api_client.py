@@ -1,6 +1,7 @@
 """The API's client, against a server that breaks off, refuses or isn't there."""
 
 import json
+import socket
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -99,6 +100,16 @@ def test_a_connection_that_always_breaks_is_told() -> None:
 
     assert len(set(_Handler.keys)) == 1
     assert len(_Handler.keys) > 1
+
+
+def test_address_where_nothing_listens_is_told_without_the_number_of_the_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+
+    with pytest.raises(ApiUnavailableError) as refused:
+        list(ApiClient(url).ask({"input": "x", "thread_id": "t"}))
+
+    assert refused.value.message == f"The API at {url} does not answer: Connection refused."
 
 
 @pytest.mark.parametrize(

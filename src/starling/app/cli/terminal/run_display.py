@@ -215,7 +215,8 @@ class RunDisplay:
         counted = ", ".join(_counted(usage[key], what) for key, what in _COUNTED)
         moments = [(name, self._moments.get(key)) for name, key in _MOMENTS]
         times = ", ".join(f"{name} {seconds_text(at)}" for name, at in moments if at is not None)
-        return f"{data['status'].capitalize()}: {counted}" + (f"; {times}" if self._live else "")
+        status = data["status"].replace("_", " ").capitalize()
+        return f"{status}: {counted}" + (f"; {times}" if self._live else "")
 
     def _trouble(self, what: str, data: Data, style: str) -> None:
         about = f" in {data['task_id']}" if data.get("task_id") else ""

@@ -87,6 +87,12 @@ def test_the_answer_comes_as_it_is_written_and_is_not_repeated() -> None:
     assert shown.startswith("Answer\nIt is noon.\nSucceeded: 3 model calls, 1 tool call, 12 tokens; first event ")
 
 
+def test_status_of_two_words_is_written_as_words() -> None:
+    shown, _ = _shown(_done("It is noon.", status="budget_exhausted"), live=False)
+
+    assert "Budget exhausted: 3 model calls" in shown
+
+
 def test_a_new_message_replaces_the_text_and_the_reply_has_the_last_word() -> None:
     shown, _ = _shown(_said("It is"), _said("Perhaps", "m2"), _done("It is noon."), live=False)
 
