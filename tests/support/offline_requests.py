@@ -10,6 +10,7 @@ from brain.planning.decision import OPEN_DECISION, VERDICT, Decision, OpenDecisi
 from brain.planning.decision_request import MAY_ASK
 from brain.prompts import Xml, element, lines, prompt
 from brain.registry.cards import BUILTINS, AgentCard
+from brain.retrieval.text_features import content_words
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, ToolSpec
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition
@@ -56,7 +57,7 @@ def decide(
         asking=MAY_ASK,
         looking="",
         clarifications="",
-        agents=lines(one.element() for one in (*cards, *BUILTINS)),
+        agents=lines(one.element(" ".join(content_words(request))) for one in (*cards, *BUILTINS)),
         current_plan=lines(plan),
         state_context=state,
     )

@@ -1,12 +1,13 @@
 """The agents that a decision is shown: all of a small roster; else those that fit, are named or were used."""
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from brain.prompts import Xml, lines
 from brain.registry.cards import AgentCard, Roster
-from brain.retrieval.search import AgentRanker, AgentSearch, RankedAgent
+from brain.retrieval.search import AgentRanker, AgentSearch, RankedAgent, Ranking
+from brain.retrieval.text_features import content_words
 from starling.core.model_output.names import plain_name
 from starling.core.tracing import SpanKind, Tracer
 
@@ -15,11 +16,16 @@ _MOST_NAMED = 12  # servers may be named by common words
 
 @dataclass(frozen=True, slots=True)
 class Shortlist:
-    """The agents that a decision is shown, out of `total`; `warning` says why they were found by words alone."""
+    """The agents that a decision is shown, out of `total`; `warning` says why they were found by words alone.
+
+    Cards show the tools first that share words with `wanted`, or that are in `tools`, by agent.
+    """
 
     cards: Sequence[AgentCard]
     total: int
     warning: str = ""
+    wanted: str = ""
+    tools: Mapping[str, Collection[str]] = field(default_factory=dict[str, Collection[str]])
 
     @property
     def is_partial(self) -> bool:
@@ -27,7 +33,7 @@ class Shortlist:
 
     def elements(self) -> Xml:
         """Return the cards, one a line, after a line that says how many are missing."""
-        cards = lines(card.element() for card in self.cards)
+        cards = lines(card.element(" ".join([self.wanted, *self.tools.get(card.name, ())])) for card in self.cards)
         return Xml(f"{len(self.cards)} of {self.total} agents\n{cards}") if self.is_partial else cards
 
 
@@ -47,14 +53,15 @@ class Shortlister:
         cards = search.candidates.cards
         always = {card.name for card in cards.values() if card.kind == "builtin"}
         if len(cards) - len(always) <= self.size:
-            return Shortlist(list(cards.values()), len(cards))
+            return Shortlist(list(cards.values()), len(cards), wanted=_content(texts))
         always |= {name for name in kept if name in cards} | _named(search.candidates, texts[0])
         with self.tracer.span("find_agents", SpanKind.RETRIEVER, lambda: {"input": list(texts)}) as span:
             rankings = [await self.ranker.rank(search, text, self.size) for text in texts]
             found = _in_turn([ranking.agents for ranking in rankings], self.size)
             span.set(lambda: {"output": found, "starling.agents_total": len(cards)})
         chosen = [cards[name] for name in dict.fromkeys((*found, *sorted(always)))]
-        return Shortlist(chosen, len(cards), next((one.warning for one in rankings if one.warning), ""))
+        warning = next((one.warning for one in rankings if one.warning), "")
+        return Shortlist(chosen, len(cards), warning, _content(texts), _best_tools(rankings))
 
 
 def _in_turn(rankings: Sequence[Sequence[RankedAgent]], size: int) -> list[str]:
@@ -62,6 +69,17 @@ def _in_turn(rankings: Sequence[Sequence[RankedAgent]], size: int) -> list[str]:
     rows: Iterable[tuple[RankedAgent | None, ...]] = zip_longest(*rankings)
     names = dict.fromkeys(agent.name for row in rows for agent in row if agent)
     return list(names)[:size]
+
+
+def _content(texts: Iterable[str]) -> str:
+    return " ".join(word for text in texts for word in content_words(text))
+
+
+def _best_tools(rankings: Iterable[Ranking]) -> Mapping[str, Collection[str]]:
+    found: dict[str, set[str]] = {}
+    for agent in (agent for ranking in rankings for agent in ranking.agents):
+        found.setdefault(agent.name, set()).add(agent.tool)
+    return found
 
 
 def _named(roster: Roster, text: str) -> set[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from brain.prompts import Xml, element, lines
+from brain.registry.card_text import degraded_text, working_text
 from starling.core.agents import LLMAgentConfig
 from starling.core.llm import ModelRole
 from starling.core.model_output.names import aliases, near_matches, resolve
@@ -14,9 +15,7 @@ from starling.core.tools import ToolDefinition
 
 type AgentKind = Literal["specialist", "team", "builtin", "custom"]
 
-_TOOLS_DESCRIBED = 20
-_DESCRIPTION_CHARS = 300
-_TOOL_CHARS = 100
+_CARD_CHARS: Final = 250  # of a whole card
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +48,17 @@ class AgentCard:
         """The model that it asks instead of its role's."""
         return self.config.llm_model if self.config else None
 
-    def element(self) -> Xml:
-        """Return the card as the supervisor's prompt shows it."""
-        state = "degraded" if self.degraded else "ready"
-        return element("agent", self._text(), name=self.name, kind=self.kind, state=state)
+    def element(self, wanted: str = "") -> Xml:
+        """Return the card as the supervisor's prompt shows it, at most 250 characters.
 
-    def _text(self) -> str:
-        text = _shortened(self.description, _DESCRIPTION_CHARS)
+        Tools that share words with the text `wanted` come first where not all have room.
+        """
+        state = "degraded" if self.degraded else "ready"
+        attributes = {"name": self.name, "kind": self.kind, "state": state}
+        room = _CARD_CHARS - len(element("agent", "", **attributes))
         if self.degraded:
-            return f"{text}. Can't work now: {_shortened(self.degraded, _DESCRIPTION_CHARS)}"
-        if len(self.tools) > _TOOLS_DESCRIBED:
-            return f"{text} Tools: {', '.join(tool.name for tool in self.tools)}"
-        if self.tools:
-            return f"{text} Tools: {', '.join(map(_tool_text, self.tools))}"
-        return text
+            return element("agent", degraded_text(self.description, self.degraded, room), **attributes)
+        return element("agent", working_text(self.description, self.tools, room, wanted), **attributes)
 
 
 GENERALIST: Final = AgentCard(
@@ -138,15 +134,3 @@ def _why_not(card: AgentCard, degraded: Mapping[str, str]) -> str:
     if card.server:
         return degraded.get(card.server, "")
     return " ".join(f"{name}: {degraded[name]}" for name in card.servers if degraded.get(name)) or card.degraded
-
-
-def _tool_text(tool: ToolDefinition) -> str:
-    described = _shortened(tool.description, _TOOL_CHARS)
-    return f"{tool.name} ({described})" if described else tool.name
-
-
-def _shortened(text: str, limit: int) -> str:
-    """Return the first sentence of `text`, in one line, cut at `limit` characters."""
-    line = " ".join(text.split())
-    sentence = line.split(". ", 1)[0].rstrip(".")
-    return sentence if len(sentence) <= limit else sentence[: limit - 1].rstrip() + "…"

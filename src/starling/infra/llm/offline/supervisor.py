@@ -38,6 +38,7 @@ def decide(prompt: Element) -> dict[str, Any]:
 def _parts(request: str, agents: Sequence[Element]) -> list[str]:
     """Return the parts of a request: sentences, and what follows a comma or conjunction if it is a request too."""
     orders = frozenset[str]().union(*(tool.verbs for agent in agents for tool in _tools(agent)))
+    orders -= {""}  # of a tool that a card has no room to describe
     hidden, start, found = masked(request), 0, list[str]()
     for cut in list(_BOUNDARY.finditer(hidden))[:_MOST_CUTS]:
         rest = _BOUNDARY.split(hidden[cut.end() :], maxsplit=1)[0]

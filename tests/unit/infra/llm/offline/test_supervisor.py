@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from brain.prompts import element
+from starling.core.llm import ToolSpec
 from tests.support.offline_requests import CARDS, card, decide, placed, tools_of
 
 LIMA = "what time is it in Lima"
@@ -100,3 +101,11 @@ def test_plan_with_approved_tasks_is_satisfied() -> None:
     plan = [element("task", "tell me the load", id="t1", agent="a", status="approved", depends_on="")]
 
     assert decide("tell me the load", plan=plan).is_request_satisfied
+
+
+def test_names_that_are_joined_stay_together_beside_tools_without_a_description() -> None:
+    undescribed = card("store", [ToolSpec("get_item", "", {"type": "object"})])
+
+    decision = decide("What time is it in Tokyo and Nairobi?", [card("time", tools_of("time")), undescribed])
+
+    assert [task.task for task in decision.selected_agents] == ["What time is it in Tokyo and Nairobi"]
