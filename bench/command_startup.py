@@ -1,9 +1,10 @@
 """How long commands take to start, compared with an empty Python program."""
 
 import asyncio
+import compileall
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from statistics import median
 from time import perf_counter
@@ -12,10 +13,16 @@ import aiohttp
 
 from bench.figures import Figure
 from bench.harness import BenchSetup
-from bench.line_process import python, running
+from bench.line_process import HERE, inherited, python, running
 from bench.platform_process import Place, answered, free_port, up
 
-NAMES = ("cli.help_ms", "cli.list_cpu_ms", "up.ready_ms", "up.first_ready_ms")
+_PARTS = ("imports", "database", "schema", "servers", "API")
+NAMES = (
+    *("cli.help_ms", "cli.list_cpu_ms", "up.ready_ms", "up.first_ready_ms"),
+    *(f"up.first_ready_ms.{part}" for part in _PARTS),
+    *("up.first_answer_ms", "up.first_answer_ms_at_once"),
+)
+_LATER_SECONDS = 5.0  # from ready to the first request of somebody who reads what `up` printed
 
 _HELP = python("-c", "from starling.app.cli import main; main()", "--help")
 _TYPER = python("-c", "import typer; typer.Typer()")
@@ -35,16 +42,26 @@ async def measure(setup: BenchSetup) -> list[Figure]:
     ours, bare = await _help_times()
     figure = Figure("cli.help_ms", ours, "ms", bare, "python -c 'import typer'")
     place = setup.place("starts")
+    await asyncio.to_thread(compileall.compile_dir, HERE.parent / "src", quiet=2)  # as an installation does
     async with up(place) as (platform, first):  # makes the data
+        first_parts = platform.seconds
         await platform.run()
         ours, bare = await asyncio.to_thread(_list_cpu, {"STARLING_DATA_DIR": str(place.data)})
     listing = Figure("cli.list_cpu_ms", ours, "ms", bare, "python -c 'import typer', processor time")
-    ours, bare = await _ready_times(place)
+    ours, bare, parts = await _ready_times(place)
+    later, at_once = await _first_answer(place, _LATER_SECONDS), await _first_answer(place, 0)
+    causes = [
+        Figure(f"up.first_ready_ms.{part}", first_parts[part] * 1000, "ms", parts[part] * 1000, "a later start")
+        for part in _PARTS
+    ]
     return [
         figure,
         listing,
         Figure("up.ready_ms", ours, "ms", bare, "a bare FastAPI; data is there already"),
         Figure("up.first_ready_ms", first, "ms", bare, "a bare FastAPI; initdb, migrations, listing of servers"),
+        *causes,
+        Figure("up.first_answer_ms", *later, f"a later run; {_LATER_SECONDS:g} s after ready"),
+        Figure("up.first_answer_ms_at_once", *at_once, "a later run; as soon as it is ready"),
     ]
 
 
@@ -69,7 +86,7 @@ def _list_cpu(environment: dict[str, str], repetitions: int = 7) -> tuple[float,
 
 
 def _cpu(command: Sequence[str], environment: dict[str, str]) -> float:
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=os.environ | environment)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=inherited(environment))
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
@@ -77,20 +94,34 @@ def _cpu(command: Sequence[str], environment: dict[str, str]) -> float:
     return (used.ru_utime + used.ru_stime) * 1000
 
 
-async def _ready_times(place: Place, repetitions: int = 3) -> tuple[float, float]:
-    """Return the median milliseconds until `starling up` and a bare FastAPI are ready."""
+async def _ready_times(place: Place, repetitions: int = 5) -> tuple[float, float, dict[str, float]]:
+    """Return the median milliseconds until `starling up` and a bare FastAPI are ready, and seconds of its parts."""
     ours: list[float] = []
     bare: list[float] = []
+    parts: list[Mapping[str, float]] = []
     for _ in range(repetitions):
-        async with up(place) as (_, milliseconds):
+        async with up(place) as (platform, milliseconds):
             ours.append(milliseconds)
+            parts.append(platform.seconds)
         bare.append(await _time_bare_server())
-    return median(ours), median(bare)
+    return median(ours), median(bare), {part: median(each[part] for each in parts) for part in _PARTS}
+
+
+async def _first_answer(place: Place, pause: float, repetitions: int = 3) -> tuple[float, str, float]:
+    """Return the median milliseconds of the first run of a start, their unit, and those of the runs after it."""
+    first: list[float] = []
+    later: list[float] = []
+    for _ in range(repetitions):
+        async with up(place) as (platform, _):
+            await asyncio.sleep(pause)
+            first.append((await platform.run()).done)
+            later += [(await platform.run()).done for _ in range(repetitions)]
+    return median(first), "ms", median(later)
 
 
 async def _time(command: Sequence[str]) -> float:
     begun = perf_counter()
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL, env=inherited({}))
     if await process.wait():
         raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
     return (perf_counter() - begun) * 1000

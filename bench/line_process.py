@@ -15,6 +15,14 @@ def python(*arguments: str) -> list[str]:
     return [sys.executable, *arguments]
 
 
+def inherited(more: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a measured process: this one's and `more`.
+
+    Bytecode is kept, as an installed package has it.
+    """
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | dict(more)
+
+
 @asynccontextmanager
 async def running(
     command: Sequence[str], environment: Mapping[str, str] | None = None
@@ -23,7 +31,7 @@ async def running(
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=HERE.parent,
-        env={**os.environ, **(environment or {})},
+        env=inherited(environment or {}),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=2**24,

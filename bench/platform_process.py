@@ -15,7 +15,7 @@ import orjson
 import psutil
 import psycopg
 
-from bench.line_process import python, running
+from bench.line_process import line_of, python, running
 from starling.infra.postgres.embedded.server import attach
 
 REQUEST = 'What is the tide level in the harbour "Callao", and on which shelf is the book "Moby Dick"?'
@@ -73,8 +73,11 @@ class Timing:
 class Platform:
     """A running `starling up`."""
 
-    def __init__(self, url: str, pid: int, database: str, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, url: str, pid: int, database: str, session: aiohttp.ClientSession, seconds: Mapping[str, float]
+    ) -> None:
         self.database = database
+        self.seconds = seconds  # that each part of its start took
         self.url = url
         self._process = psutil.Process(pid)
         self._postgres = next(child for child in self._process.children() if child.name() == "postgres")
@@ -141,12 +144,13 @@ async def up(place: Place) -> AsyncGenerator[tuple[Platform, float]]:
     url = f"http://127.0.0.1:{port}"
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         begun = perf_counter()
-        async with running(python("-c", STARLING, "up"), place.environment(port)) as process:
+        async with running(python("-c", STARLING, "up", "--json"), place.environment(port)) as process:
             await answered(session, f"{url}/ready", process)
             milliseconds = (perf_counter() - begun) * 1000
             database = attach(place.data)
             assert database is not None
-            platform = Platform(url, process.pid, database, session)
+            seconds: Mapping[str, float] = orjson.loads(await line_of(process))["seconds"]
+            platform = Platform(url, process.pid, database, session, seconds)
             try:
                 yield platform, milliseconds
             finally:
