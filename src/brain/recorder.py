@@ -1,13 +1,10 @@
 """The events and steps that a run leaves."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Protocol
 
 from starling.core.events import AnyEvent, Warn
 from starling.core.runs import Step
-from starling.infra.postgres.runs.writer import Clause, ClauseSource
 
 
 class RunSink(Protocol):
@@ -16,8 +13,6 @@ class RunSink(Protocol):
     def emit(self, event: AnyEvent) -> None: ...
 
     def step(self, step: Step) -> None: ...
-
-    def add(self, source: ClauseSource) -> None: ...
 
     async def flush(self) -> None: ...
 
@@ -37,11 +32,6 @@ class RunRecorder:
         """Add a step to the record."""
         self.sink.step(step)
 
-    def also(self, clauses: Iterable[Clause]) -> None:
-        """Write these with what was added right before."""
-        for clause in clauses:
-            self.sink.add(partial(_same, clause))
-
     def warn(self, code: str, message: str, task_id: str | None = None) -> None:
         """Report, in the stream and in the record, a problem that the run survives."""
         self.emit(Warn(code=code, message=message, task_id=task_id))
@@ -56,7 +46,3 @@ class RunRecorder:
     async def flush(self) -> None:
         """Make what was added so far durable. Raises LeaseLostError, DatabaseUnavailableError."""
         await self.sink.flush()
-
-
-def _same(clause: Clause) -> Clause:
-    return clause

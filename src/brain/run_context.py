@@ -12,6 +12,7 @@ from brain.journaled_model import JournaledModel
 from brain.recorder import RunRecorder
 from brain.registry.cards import Roster
 from brain.retrieval.search import AgentSearch
+from brain.skills.run_skills import RunSkills
 from brain.state import ConversationMessage
 from starling.core.runs import Run
 
@@ -35,3 +36,4 @@ class RunContext:
     budget: RunBudget
     interrupts: Interrupts
     ledger: Ledger
+    skills: RunSkills

@@ -35,6 +35,7 @@ from brain.recorder import RunRecorder
 from brain.registry.cards import Roster
 from brain.retrieval.search import AgentSearch
 from brain.run_context import RunContext
+from brain.skills.run_skills import RunSkills
 from brain.state import ConversationMessage, GraphState, initial_state
 from brain.tracing import TracedGateway, TracedModels
 from starling.core.clock import Deadline
@@ -166,6 +167,7 @@ class Brain:
             budget=budget,
             interrupts=interrupts,
             ledger=ledger,
+            skills=RunSkills(writer),
         )
 
     async def _interrupts(self, run: Run, writer: RunWriter) -> Interrupts:

@@ -18,6 +18,7 @@ from brain.recorder import RunRecorder
 from brain.registry.cards import BUILTINS, AgentCard, Roster
 from brain.retrieval.search import AgentSearch
 from brain.run_context import RunContext
+from brain.skills.run_skills import RunSkills
 from brain.state import ConversationMessage
 from starling.core.clock import Deadline, SystemClock
 from starling.core.events import AnyEvent
@@ -187,6 +188,7 @@ def make_execution(
         budget=budget,
         interrupts=questions,
         ledger=Ledger(sink, questions, clock, 60.0, rows or _rows(after)),
+        skills=RunSkills(sink),
     )
     return Execution(context, model, sink)
 

@@ -15,6 +15,7 @@ from brain.planning.plan_validation import with_refusals
 from brain.registry.cards import AgentCard
 from brain.run_context import RunContext
 from brain.skills.memory import SkillMemory
+from brain.skills.run_skills import Lesson
 from brain.state import Dispatch, SkillRecord, TaskOutcome, ToolUse
 from brain.stream_buffer import StreamBuffer
 from starling.core.errors import (
@@ -27,7 +28,6 @@ from starling.core.errors import (
 )
 from starling.core.events import SkillUsed, TaskResult, TaskStart
 from starling.core.tracing import Attributes, SpanKind, Tracer
-from starling.infra.postgres.runs.writer import Clause
 
 _SUMMARY_CHARS = 280
 _QUOTED_CHARS = 400
@@ -67,13 +67,13 @@ class Pipeline:
         name = f"task {dispatch['task']['id']}"
         with self.tracer.span(name, SpanKind.AGENT, lambda: _dispatch_attributes(dispatch)) as span:
             execution, outcome = await self._execute(context, dispatch)
-            also = await self._remember(execution, outcome) if execution else ()
+            lesson = await self._lesson(execution, outcome) if execution else Lesson()
             span.set(lambda: _outcome_attributes(outcome))
             if outcome["status"] == "failed":
                 span.fail(outcome["reason"])
         context.journal.record(path, "result", outcome)
         context.recorder.emit(_result_event(outcome, path))
-        context.recorder.also(also)
+        context.skills.add(lesson)
         return outcome
 
     async def _execute(
@@ -107,17 +107,17 @@ class Pipeline:
             failed["refused"] = execution.refused
         return execution, failed
 
-    async def _remember(self, execution: TaskExecution, outcome: TaskOutcome) -> Sequence[Clause]:
-        """Add the skills that the task had to its outcome; return what its flush stores in the memory of skills."""
+    async def _lesson(self, execution: TaskExecution, outcome: TaskOutcome) -> Lesson:
+        """Add the skills that the task had to its outcome; return what it adds to the memory of skills."""
         if self.memory is None or not execution.card.tools:
-            return ()
+            return Lesson()
         done = finished_task(execution, outcome)
         if execution.skills:
             outcome["skills"] = [
                 SkillRecord(id=skill.id, task=skill.template, followed=done.followed(skill))
                 for skill in execution.skills
             ]
-        return await self.memory.clauses(done)
+        return await self.memory.lesson(done)
 
     async def _attempt(self, execution: TaskExecution, attempt: int) -> tuple[AttemptOutput, ReviewResult]:
         """Execute and review once; there is no review where the agent says that it can't do the task."""

@@ -9,7 +9,8 @@ from brain.registry.cards import AgentCard
 from brain.retrieval.text_features import content_words
 from brain.skills.generalization import MadeCall, Redact, TaskTexts, generalized
 from brain.skills.recall_ranking import is_same_task, ranked, recall
-from brain.skills.repository import SkillQuery, SkillRepository, SkillUse, counting, storing
+from brain.skills.repository import NewSkill, SkillQuery, SkillRepository, SkillUse
+from brain.skills.run_skills import Lesson
 from brain.skills.screening import suspicion
 from brain.skills.skill import LearnedSkill, RecalledSkill, SkillExample
 from starling.core.clock import Clock
@@ -17,7 +18,6 @@ from starling.core.embeddings import Embedder
 from starling.core.errors import DatabaseUnavailableError, StarlingError
 from starling.core.ids import new_id
 from starling.core.tracing import SpanKind, Tracer
-from starling.infra.postgres.runs.writer import Clause
 
 _MOST_CALLS: Final = 12  # a longer solution fits no other task
 _TASK_CHARS: Final = 2_000
@@ -91,16 +91,14 @@ class SkillMemory:
             span.set(lambda: {"output": [skill.template for skill in found.skills]})
             return found
 
-    async def clauses(self, done: FinishedTask) -> list[Clause]:
-        """Return what a finished task's flush adds: the count of each skill that it had, and what it teaches."""
+    async def lesson(self, done: FinishedTask) -> Lesson:
+        """Return what a finished task's flush adds: the use of each skill that it had, and what it teaches."""
         uses = [_use(done, skill) for skill in done.recalled]
-        counted = [counting(uses)] if uses else []
         try:
-            learned = await self._learned(done)
+            return Lesson(uses, await self._learned(done))
         except DatabaseUnavailableError as error:
             _log.warning("a skill was not stored: %s", error)
-            learned = None
-        return [*counted, learned] if learned else counted
+            return Lesson(uses)
 
     async def _recalled(self, tenant: str, card: AgentCard, task: str) -> Recall:
         size = await self._size(tenant)
@@ -113,22 +111,22 @@ class SkillMemory:
         ids = [skill.skill_id for skill in fitting]
         return Recall(await self.repository.recalled(tenant, ids) if ids else (), self._failure)
 
-    async def _learned(self, done: FinishedTask) -> Clause | None:
+    async def _learned(self, done: FinishedTask) -> NewSkill | None:
         """Return what stores the task as a new skill, or as a further task of one that it resembles."""
-        if not (skill := self._lesson(done)):
+        if not (skill := self._taught(done)):
             return None
         query = await self._query(skill.task)
         examples = await self.repository.alike(done.tenant, skill, query)
         target = _nearest(query, examples)
         if target is None:
             self._sizes.pop(done.tenant, None)
-            return storing(new_id(), skill, query)
+            return NewSkill(new_id(), skill, query)
         is_known = any(example.text == skill.task for example in examples if example.skill_id == target.skill_id)
         if is_known or target.state not in ("active", "suspended") or skill.suspicion:
             return None
-        return storing(new_id(), skill, query, merged_into=target.skill_id)
+        return NewSkill(new_id(), skill, query, merged_into=target.skill_id)
 
-    def _lesson(self, done: FinishedTask) -> LearnedSkill | None:
+    def _taught(self, done: FinishedTask) -> LearnedSkill | None:
         """Return what a task teaches; None where it failed, only talked, or may be done in part."""
         if not done.output or not done.calls or done.uncertain or len(done.calls) > _MOST_CALLS:
             return None

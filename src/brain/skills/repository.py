@@ -23,21 +23,23 @@ _STORE: Final = """
 learned AS (
     INSERT INTO skills (tenant, id, merged_into, state, reason, task, template, calls, outcome, tools, shape,
         agent_kind, agent, provenance, source_run, source_path, model, embedding, words)
-    SELECT fenced.tenant, %(skill_id)s, %(skill_merged)s::uuid, %(skill_state)s, %(skill_reason)s, %(skill_task)s,
-        %(skill_template)s, %(skill_calls)s::jsonb, %(skill_outcome)s, %(skill_tools)s::jsonb, %(skill_shape)s,
-        %(skill_kind)s, %(skill_agent)s, 'run', fenced.id, %(skill_path)s, %(skill_model)s,
-        %(skill_vector)s::halfvec, array_to_tsvector(%(skill_words)s::text[])
-    FROM fenced
-    WHERE %(skill_merged)s::uuid IS NULL OR %(skill_most)s > (
-        SELECT count(*) FROM skills AS part WHERE part.tenant = fenced.tenant AND part.merged_into = %(skill_merged)s)
+    SELECT fenced.tenant, item.id, item.merged_into, item.state, item.reason, item.task, item.template, item.calls,
+        item.outcome, item.tools, item.shape, item.agent_kind, item.agent, 'run', fenced.id, item.source_path,
+        item.model, item.embedding::halfvec, array_to_tsvector(ARRAY(SELECT jsonb_array_elements_text(item.words)))
+    FROM fenced, jsonb_to_recordset(%(skills)s::jsonb) AS item (id uuid, merged_into uuid, state text, reason text,
+        task text, template text, calls jsonb, outcome text, tools jsonb, shape text, agent_kind text, agent text,
+        source_path text, model text, embedding text, words jsonb)
+    WHERE item.merged_into IS NULL OR %(skill_most)s > (
+        SELECT count(*) FROM skills AS part
+        WHERE part.tenant = fenced.tenant AND part.merged_into = item.merged_into)
     ON CONFLICT DO NOTHING)"""
 _COUNT: Final = """
 counted AS MATERIALIZED (
-    SELECT skills.tenant, skills.id, skills.uses + 1 AS uses, skills.successes + item.success AS successes,
+    SELECT skills.tenant, skills.id, skills.uses + item.uses AS uses, skills.successes + item.success AS successes,
         skills.failures + item.failure AS failures,
-        CASE WHEN item.failure > 0 THEN skills.consecutive_failures + 1
-            WHEN item.success > 0 THEN 0 ELSE skills.consecutive_failures END AS consecutive_failures
-    FROM fenced, jsonb_to_recordset(%(skill_uses)s::jsonb) AS item (id uuid, success int, failure int), skills
+        CASE WHEN item.success > 0 THEN 0 ELSE skills.consecutive_failures + item.failure END AS consecutive_failures
+    FROM fenced, jsonb_to_recordset(%(skill_uses)s::jsonb) AS item (id uuid, uses int, success int, failure int),
+        skills
     WHERE skills.tenant = fenced.tenant AND skills.id = item.id
     ORDER BY skills.id FOR UPDATE OF skills),
 tallied AS (
@@ -135,35 +137,60 @@ class SkillUse:
     failure: bool = False
 
 
-def storing(skill_id: str, skill: LearnedSkill, query: SkillQuery, merged_into: str | None = None) -> Clause:
-    """Return the part of a flush that stores a skill, or a further task of the one that it is merged into."""
-    values = {
-        "skill_id": skill_id,
-        "skill_merged": merged_into,
-        "skill_most": MOST_MERGED,
-        "skill_state": "quarantined" if skill.suspicion else "active",
-        "skill_reason": skill.suspicion,
-        "skill_task": skill.task,
-        "skill_template": skill.template,
-        "skill_calls": _json([call.to_json() for call in skill.calls]),
-        "skill_outcome": skill.outcome,
-        "skill_tools": _json(skill.tools),
-        "skill_shape": skill.shape,
-        "skill_kind": skill.agent_kind,
-        "skill_agent": skill.agent,
-        "skill_path": skill.source_path,
-        "skill_model": query.model,
-        "skill_vector": _vector_text(query.vector),
-        "skill_words": list(query.words),
-    }
-    return Clause(_STORE, values)
+@dataclass(frozen=True, slots=True)
+class NewSkill:
+    """A skill to be stored, or a further task of the one that it is merged into; `query` has its task's vector."""
+
+    id: str
+    skill: LearnedSkill
+    query: SkillQuery
+    merged_into: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the columns of its row."""
+        skill = self.skill
+        return {
+            "id": self.id,
+            "merged_into": self.merged_into,
+            "state": "quarantined" if skill.suspicion else "active",
+            "reason": skill.suspicion,
+            "task": skill.task,
+            "template": skill.template,
+            "calls": [call.to_json() for call in skill.calls],
+            "outcome": skill.outcome,
+            "tools": skill.tools,
+            "shape": skill.shape,
+            "agent_kind": skill.agent_kind,
+            "agent": skill.agent,
+            "source_path": skill.source_path,
+            "model": self.query.model,
+            "embedding": _vector_text(self.query.vector),
+            "words": list(self.query.words),
+        }
 
 
-def counting(uses: Sequence[SkillUse]) -> Clause:
-    """Return the part of a flush that counts uses, and retires skills that failed too often."""
-    items = [{"id": use.skill_id, "success": int(use.success), "failure": int(use.failure)} for use in uses]
-    values = {"skill_uses": json.dumps(items), "skill_failures": _FAILURES_IN_A_ROW, "skill_judged": _JUDGED}
-    return Clause(_COUNT, values)
+def storing(learned: Sequence[NewSkill], uses: Sequence[SkillUse]) -> Clause:
+    """Return the part of a flush that stores skills, and that counts uses and retires skills that failed too often."""
+    parts: list[str] = []
+    values: dict[str, Any] = {}
+    if learned:
+        parts.append(_STORE)
+        values |= {"skills": _json([item.to_json() for item in learned]), "skill_most": MOST_MERGED}
+    if uses:
+        parts.append(_COUNT)
+        values |= {"skill_uses": _json(_summed(uses)), "skill_failures": _FAILURES_IN_A_ROW, "skill_judged": _JUDGED}
+    return Clause(",\n".join(parts), values)
+
+
+def _summed(uses: Sequence[SkillUse]) -> list[dict[str, Any]]:
+    """Return one item for each skill: tasks that end together may have had the same one."""
+    items: dict[str, dict[str, Any]] = {}
+    for use in uses:
+        item = items.setdefault(use.skill_id, {"id": use.skill_id, "uses": 0, "success": 0, "failure": 0})
+        item["uses"] += 1
+        item["success"] += use.success
+        item["failure"] += use.failure
+    return list(items.values())
 
 
 async def follow_tools(connection: AsyncConnection, pins: Mapping[str, str]) -> None:

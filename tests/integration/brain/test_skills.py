@@ -232,3 +232,33 @@ async def test_resumed_task_has_the_skills_that_it_began_with(platform: Platform
     (used,) = stream.of("task_result")[0]["skills"]
     assert (used["task"], used["followed"]) == ("Look at the {thing}.", True)
     assert "journal_diverged" not in stream.codes
+
+
+async def test_tasks_that_end_together_count_a_common_skill_twice_and_store_one_each(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    look_twice(script)
+    await platform.ask("How is the left disk?")
+    script.rules.clear()
+    script.supervisor(
+        decision(
+            task("a", BENCH, "Look at the upper disk."),
+            task("b", BENCH, "Look at the lower disk."),
+            task("c", BENCH, "Meet three others at the gate."),
+        )
+    )
+    for name, disk in (("a", "upper disk"), ("b", "lower disk")):
+        script.agent(name, calls(("look", {"thing": disk})))
+    script.agent("c", calls(("meet", {"place": "gate", "others": 1})))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Fine [1] [2] [3]."))
+
+    await platform.ask("Look at both, and meet.", thread="another")
+
+    first, *_ = rows = await stored(platform)
+    assert (first["uses"], first["successes"]) == (2, 2)
+    assert sorted(row["task"] for row in rows if row["merged_into"] == first["id"]) == [
+        "Look at the lower disk.",
+        "Look at the upper disk.",
+    ]
+    assert len(rows) == 4
