@@ -38,20 +38,21 @@ async def names(api: LiveApi) -> set[str]:
 
 
 async def test_reload_makes_the_planned_changes_and_rollback_reverts_them(api: LiveApi) -> None:
-    first = await epoch_of(api)
+    await send(api, "reload", {"mcpServers": SERVERS})  # other tests may have changed them
+    first, before = await epoch_of(api), await names(api)
 
     planned = await send(api, "plan", WITHOUT_BROKEN)
-    assert (planned["changed"], planned["epoch"], await names(api)) == (True, first, SERVERS.keys())
+    assert (planned["changed"], planned["epoch"], await names(api)) == (True, first, before)
     done = await send(api, "reload", WITHOUT_BROKEN)
 
     assert done["changes"] == planned["changes"]
     assert done["changes"]["servers"] == {"added": [], "changed": [], "removed": ["broken"]}
-    assert (await epoch_of(api), await names(api)) == (first + 1, {"system_health"})
+    assert (await epoch_of(api), await names(api)) == (first + 1, before - {"broken"})
     assert not (await send(api, "plan", WITHOUT_BROKEN))["changed"]
 
     back = await send(api, "rollback", {})
     assert back["changes"]["servers"]["added"] == ["broken"]
-    assert await names(api) == SERVERS.keys()
+    assert await names(api) == before
     assert "reload" in back["warnings"]["broken"]
 
     newest, *older = await epochs(api)
@@ -127,12 +128,12 @@ async def test_epoch_number_of_another_json_type_is_refused(api: LiveApi) -> Non
 
 @pytest.mark.parametrize("path", ["plan", "reload"])
 async def test_document_that_names_a_separately_added_server_is_refused(api: LiveApi, path: str) -> None:
-    if "mine" not in await names(api):
-        config = server_of(SERVERS["system_health"])
-        await api.services.registry.add("mine", config, Actor.local("test"))
+    registry, actor = api.services.registry, Actor.local("test")
+    await registry.add("mine", server_of(SERVERS["system_health"]), actor)
 
     problem = await send(api, path, {"mcpServers": {"mine": SERVERS["system_health"]}}, status=422)
 
+    await registry.remove("mine", actor)
     assert "mine belong" in problem["detail"]
 
 
