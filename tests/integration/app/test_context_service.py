@@ -92,7 +92,9 @@ def shown(event: Mapping[str, Any]) -> tuple[str, str, str, str]:
     return event["correlation_id"], event["event_type"], event["source"], event["payload"]["run_id"]
 
 
-async def test_runs_go_on_while_it_is_down_and_it_is_told_later(database_url: str, tmp_path: Path) -> None:
+async def test_runs_continue_while_the_context_service_is_down_and_events_are_delivered_later(
+    database_url: str, tmp_path: Path
+) -> None:
     service, port = FakeContextService(), free_port()
     async with platform(database_url, tmp_path, port) as services:
         key = await asked(services)
@@ -122,7 +124,7 @@ async def test_runs_go_on_while_it_is_down_and_it_is_told_later(database_url: st
     assert completed["usage"]["model_calls"] >= 1
 
 
-async def test_it_is_told_of_changes_of_keys_switches_and_the_registry(database_url: str, tmp_path: Path) -> None:
+async def test_changes_of_keys_switches_and_registry_are_delivered(database_url: str, tmp_path: Path) -> None:
     service, port = FakeContextService(last="switch.on"), free_port()
     actor, target = Actor.local("test"), Target("server", "time")
     async with platform(database_url, tmp_path, port) as services, service.serving(port), asyncio.timeout(20):
@@ -148,7 +150,7 @@ async def test_it_is_told_of_changes_of_keys_switches_and_the_registry(database_
     assert any(event["event_type"] == "registry.start" for event in service.stream.values())
 
 
-async def test_what_was_taken_is_given_to_nobody_else_until_it_is_given_back(
+async def test_claimed_events_are_not_given_to_another_relay_until_they_are_released(
     engine: AsyncEngine, database_url: str, tmp_path: Path
 ) -> None:
     async with platform(database_url, tmp_path, free_port()) as services:

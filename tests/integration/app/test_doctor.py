@@ -75,7 +75,7 @@ async def served(app: web.Application) -> AsyncGenerator[str]:
         await http_server.stop(runner, listening)
 
 
-async def test_where_all_is_well_it_says_what_it_saw(database_url: str, tmp_path: Path) -> None:
+async def test_doctor_reports_what_it_checked_when_all_is_well(database_url: str, tmp_path: Path) -> None:
     async with ModelServer(says_ok) as model, collector(200) as url:
         given = settings(database_url, tmp_path, model, {"well": WELL}, otlp_endpoint=url, context_service_url=url)
         findings = await found(given)
@@ -88,7 +88,7 @@ async def test_where_all_is_well_it_says_what_it_saw(database_url: str, tmp_path
     assert "static made a vector of 256 numbers" in findings["embeddings"].message
 
 
-async def test_what_is_broken_is_named_with_a_remedy(database_url: str, tmp_path: Path) -> None:
+async def test_doctor_names_each_fault_with_a_remedy(database_url: str, tmp_path: Path) -> None:
     nobody = f"http://user:canary@127.0.0.1:{free_port()}"
     async with ModelServer(refuses) as model, collector(401) as url:
         given = settings(
@@ -110,9 +110,7 @@ async def test_what_is_broken_is_named_with_a_remedy(database_url: str, tmp_path
 
 
 @pytest.mark.parametrize("address", ["nowhere at all", "http://[", "ftp://user:canary@host/x"])
-async def test_an_address_that_is_none_is_a_finding_like_others(
-    database_url: str, tmp_path: Path, address: str
-) -> None:
+async def test_invalid_address_is_a_finding(database_url: str, tmp_path: Path, address: str) -> None:
     async with ModelServer(says_ok) as model:
         given = settings(
             database_url, tmp_path, model, {"well": WELL}, otlp_endpoint=address, context_service_url=address
@@ -124,7 +122,7 @@ async def test_an_address_that_is_none_is_a_finding_like_others(
     assert "canary" not in str(findings)
 
 
-async def test_langfuse_is_asked_whether_it_knows_the_keys(database_url: str, tmp_path: Path) -> None:
+async def test_langfuse_keys_are_checked_at_langfuse(database_url: str, tmp_path: Path) -> None:
     async with ModelServer(says_ok) as model, langfuse("pk-right", "sk-right") as url:
         states = [
             (await found(settings(database_url, tmp_path, model, {}, langfuse_host=url, **keys)))["traces"].state
@@ -134,7 +132,7 @@ async def test_langfuse_is_asked_whether_it_knows_the_keys(database_url: str, tm
     assert states == ["ok", "warning"]
 
 
-async def test_a_tool_that_only_the_configuration_knows_is_worth_a_warning(database_url: str, tmp_path: Path) -> None:
+async def test_configured_tool_that_the_server_lacks_is_a_warning(database_url: str, tmp_path: Path) -> None:
     misnamed = WELL | {"x-starling": {"tools": {"atc": {"approval": "always"}}}}
     async with ModelServer(says_ok) as model:
         findings = await found(settings(database_url, tmp_path, model, {"well": misnamed}))
@@ -143,7 +141,7 @@ async def test_a_tool_that_only_the_configuration_knows_is_worth_a_warning(datab
     assert "doesn't have: atc" in findings["server well"].message
 
 
-async def test_one_key_of_langfuse_is_no_key(database_url: str, tmp_path: Path) -> None:
+async def test_single_langfuse_key_is_a_warning(database_url: str, tmp_path: Path) -> None:
     async with ModelServer(says_ok) as model:
         findings = await found(settings(database_url, tmp_path, model, {}, langfuse_public_key="pk"))
 
@@ -169,7 +167,7 @@ async def langfuse(public: str, secret: str) -> AsyncGenerator[str]:
         yield url
 
 
-async def test_a_database_that_is_away_or_empty_is_a_problem(empty_database_url: str, tmp_path: Path) -> None:
+async def test_unavailable_or_empty_database_is_a_problem(empty_database_url: str, tmp_path: Path) -> None:
     async with ModelServer(says_ok) as model:
         empty = await found(settings(empty_database_url, tmp_path, model, {}))
         away = await found(settings(f"postgresql://x@127.0.0.1:{free_port()}/x", tmp_path, model, {}))
@@ -181,17 +179,17 @@ async def test_a_database_that_is_away_or_empty_is_a_problem(empty_database_url:
 
 
 @pytest.mark.parametrize(("seconds", "state"), [(0.1, "ok"), (-1.9, "ok"), (2.5, "problem"), (-3600, "problem")])
-def test_clocks_may_differ_by_less_than_two_seconds(seconds: float, state: str) -> None:
+def test_clock_skew_of_two_seconds_or_more_is_a_problem(seconds: float, state: str) -> None:
     assert clock_skew.finding(NOW, NOW + timedelta(seconds=seconds)).state == state
 
 
 @pytest.mark.parametrize(("gib", "state"), [(50, "ok"), (2, "warning"), (0.5, "problem")])
-def test_a_full_disk_is_told_in_time(gib: float, state: str) -> None:
+def test_little_free_disk_space_is_a_finding(gib: float, state: str) -> None:
     assert disk_space.finding(Path("/data"), int(gib * 2**30)).state == state
 
 
 @pytest.mark.parametrize(("version", "state"), [((3, 12), "ok"), ((3, 14), "ok"), ((3, 11), "problem")])
-def test_an_old_python_is_a_problem(version: tuple[int, ...], state: str) -> None:
+def test_old_python_is_a_problem(version: tuple[int, ...], state: str) -> None:
     assert python_version.finding(version).state == state
 
 
@@ -216,7 +214,7 @@ async def test_command_tries_the_abilities_of_the_configured_model_and_shows_no_
     assert (report["model"], len(report["abilities"]), report["suits"]) == ("local:other", 10, [])
 
 
-def test_command_says_what_rules_are_and_refuses_a_model_without_its_option() -> None:
+def test_command_describes_the_offline_rules_and_refuses_a_model_without_its_option() -> None:
     with new_workspace() as workspace:
         rules = workspace.starling("doctor", "--model", "offline:rules")
         without = workspace.starling("doctor", "offline:rules")
@@ -225,7 +223,7 @@ def test_command_says_what_rules_are_and_refuses_a_model_without_its_option() ->
     assert rules.stdout.startswith("offline:rules: not a language model.")
 
 
-def test_the_command_prints_a_line_a_finding_and_exits_by_the_worst(database_url: str) -> None:
+def test_command_prints_one_line_per_finding_and_exits_by_the_worst(database_url: str) -> None:
     with new_workspace(DATABASE_URL=database_url) as workspace:
         (workspace.folder / "mcp.json").write_text(json.dumps({"mcpServers": {"well": WELL}}))
         well = workspace.starling("doctor", "--json")

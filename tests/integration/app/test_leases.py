@@ -208,7 +208,7 @@ async def test_blocked_event_loop_keeps_its_leases(harness: WorkerHarness) -> No
         assert not harness.handlers.cancelled_at[1].is_set()
 
 
-async def test_a_run_whose_lease_cannot_be_renewed_is_stopped_and_handed_back(harness: WorkerHarness) -> None:
+async def test_run_whose_lease_cannot_be_renewed_is_stopped_and_handed_back(harness: WorkerHarness) -> None:
     await harness.accept()
     async with harness.worker(lease=1.5, heartbeat_url=_NOWHERE):
         await harness.handlers.began[2].wait()
@@ -217,7 +217,7 @@ async def test_a_run_whose_lease_cannot_be_renewed_is_stopped_and_handed_back(ha
     assert harness.handlers.claims[1].run.crashes == 0
 
 
-async def test_the_runs_of_a_machine_that_slept_past_their_leases_are_stopped(
+async def test_runs_are_stopped_after_the_machine_slept_past_their_leases(
     harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     awake = time.clock_gettime

@@ -58,7 +58,7 @@ async def test_failures_are_counted_by_their_code() -> None:
     assert value(models, "starling_model_call_seconds_count") == 2
 
 
-async def test_a_model_that_an_agent_names_is_no_label() -> None:
+async def test_model_named_by_an_agent_is_not_a_metric_label() -> None:
     async with measured(Answer("Hello to you", usage=(11, 7))) as models:
         await models.respond(replace(HELLO, model="scripted:canary"))
 
@@ -66,7 +66,7 @@ async def test_a_model_that_an_agent_names_is_no_label() -> None:
     assert "canary" not in models.metrics.text().decode()
 
 
-async def test_the_database_is_asked_once_in_a_while() -> None:
+async def test_database_is_queried_at_most_once_per_interval() -> None:
     asked = 0
 
     async def backlog() -> Backlog:
@@ -86,7 +86,7 @@ async def test_the_database_is_asked_once_in_a_while() -> None:
     assert b"starling_epoch 7.0" in texts[2]
 
 
-async def test_without_a_database_there_are_metrics_all_the_same() -> None:
+async def test_metrics_are_available_while_postgres_is_unavailable() -> None:
     async def away() -> Backlog:
         raise DatabaseUnavailableError("It is away.")
 

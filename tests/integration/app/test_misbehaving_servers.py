@@ -59,7 +59,7 @@ async def platform(database_url: str, folder: Path, script: ScriptedModel, **lim
         yield opened
 
 
-async def test_a_start_waits_for_the_good_ones_and_not_for_those_that_say_nothing(harness: GatewayHarness) -> None:
+async def test_start_waits_for_working_servers_and_not_for_silent_ones(harness: GatewayHarness) -> None:
     config = {name: server_of(document) for name, document in twenty().items()}
     async with harness.gateway(server_start_seconds=_FOR_EVER) as gateway:
 
@@ -72,7 +72,7 @@ async def test_a_start_waits_for_the_good_ones_and_not_for_those_that_say_nothin
     assert all("has not listed its tools yet" in listings[name].error for name in ("silent", "garbage"))
 
 
-async def test_a_server_that_answers_late_makes_a_further_epoch(database_url: str, tmp_path: Path) -> None:
+async def test_server_that_answers_late_creates_a_further_epoch(database_url: str, tmp_path: Path) -> None:
     permission = tmp_path / "go"
     servers = {"good": server("well"), "late": server("late", str(permission))}
     async with (
@@ -91,7 +91,9 @@ async def test_a_server_that_answers_late_makes_a_further_epoch(database_url: st
         assert (await epochs.get(before + 1)).manifest.servers["late"].tools.keys() == {"act"}
 
 
-async def test_everybody_is_told_which_servers_are_broken_and_why(database_url: str, tmp_path: Path) -> None:
+async def test_ready_route_server_list_prompt_and_answer_name_degraded_servers(
+    database_url: str, tmp_path: Path
+) -> None:
     script = ScriptedModel()
     script.supervisor(decision(task("t1", "mcp_agent_crashing", "look it up"), task("t2", "mcp_agent_good1")))
     script.agent("t2", calls(("act", {})))
@@ -116,7 +118,7 @@ async def test_everybody_is_told_which_servers_are_broken_and_why(database_url: 
     assert stream.status == "succeeded"
 
 
-async def test_the_doctor_names_the_broken_ones_with_a_remedy(database_url: str, tmp_path: Path) -> None:
+async def test_doctor_names_degraded_servers_with_a_remedy(database_url: str, tmp_path: Path) -> None:
     async with platform(database_url, tmp_path, ScriptedModel(), server_start_seconds=3) as opened:
         settings = opened.settings
         found = await doctor_servers.check(settings)

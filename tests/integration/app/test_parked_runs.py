@@ -97,7 +97,7 @@ class Crew:
 
 
 @pytest.mark.timeout(180)
-async def test_a_run_that_takes_its_workers_down_is_parked_and_nothing_else_is(
+async def test_run_that_crashes_its_workers_is_parked_and_no_other_run_is(
     platform: Platform, effects: EffectRecorder, database_url: str
 ) -> None:
     with Crew.of(platform, database_url) as crew:
@@ -124,7 +124,7 @@ async def test_a_run_that_takes_its_workers_down_is_parked_and_nothing_else_is(
         assert (after.status, after.reply) == ("succeeded", "Fine.")
 
 
-async def test_what_cannot_be_read_keeps_no_run_from_being_parked(platform: Platform) -> None:
+async def test_run_with_unreadable_data_is_parked(platform: Platform) -> None:
     key = await platform.accept("Take it down.")
     claim = await platform.claim(key)
     async with platform.services.engine.begin() as connection:

@@ -61,7 +61,7 @@ async def outage(open_folder: Path) -> AsyncGenerator[Outage]:
         yield outage
 
 
-async def test_a_run_goes_on_after_an_outage_and_asks_nothing_again(outage: Outage) -> None:
+async def test_run_continues_after_an_outage_without_a_repeated_model_call(outage: Outage) -> None:
     key = await outage.platform.accept("hello")
     await outage.model.received(2)
 
@@ -78,7 +78,7 @@ async def test_a_run_goes_on_after_an_outage_and_asks_nothing_again(outage: Outa
 
 
 @rounds(2, soak=60, name="seconds")
-async def test_twenty_runs_in_flight_all_go_on_after_an_outage(outage: Outage, seconds: int) -> None:
+async def test_twenty_running_runs_continue_after_an_outage(outage: Outage, seconds: int) -> None:
     keys = [await outage.platform.accept("hello", thread=f"thread {number}") for number in range(_MANY)]
     await outage.model.received(2 * _MANY)
 
@@ -93,7 +93,7 @@ async def test_twenty_runs_in_flight_all_go_on_after_an_outage(outage: Outage, s
 
 
 @rounds(2, soak=30, name="seconds")
-async def test_runs_go_on_when_postgres_was_frozen(outage: Outage, seconds: int) -> None:
+async def test_runs_continue_after_postgres_was_stopped_for_a_while(outage: Outage, seconds: int) -> None:
     keys = [await outage.platform.accept("hello", thread=f"thread {number}") for number in range(5)]
     await outage.model.received(2 * len(keys))
 
@@ -106,7 +106,7 @@ async def test_runs_go_on_when_postgres_was_frozen(outage: Outage, seconds: int)
     assert decisions(outage.model) == len(keys)
 
 
-async def test_runs_go_on_when_all_connections_were_terminated(outage: Outage) -> None:
+async def test_runs_continue_after_all_connections_were_terminated(outage: Outage) -> None:
     keys = [await outage.platform.accept("hello", thread=f"thread {number}") for number in range(5)]
     await outage.model.received(2 * len(keys))
 
@@ -118,7 +118,7 @@ async def test_runs_go_on_when_all_connections_were_terminated(outage: Outage) -
     assert decisions(outage.model) == len(keys)
 
 
-async def test_a_run_that_takes_its_workers_down_is_parked_and_its_thread_usable(outage: Outage) -> None:
+async def test_run_that_crashes_its_workers_is_parked_and_its_thread_stays_usable(outage: Outage) -> None:
     key = await outage.platform.accept("hello")
     await outage.model.received(2)
     async with outage.platform.services.engine.begin() as connection:  # as it stands after three crashes
@@ -133,7 +133,7 @@ async def test_a_run_that_takes_its_workers_down_is_parked_and_its_thread_usable
     assert again.status == "succeeded"
 
 
-async def test_requests_are_taken_and_worked_on_after_an_outage(outage: Outage) -> None:
+async def test_requests_are_accepted_and_executed_after_an_outage(outage: Outage) -> None:
     outage.model.release("outage")
     outage.postgres.stop()
     outage.postgres.start()
@@ -143,7 +143,7 @@ async def test_requests_are_taken_and_worked_on_after_an_outage(outage: Outage) 
     assert stream.status == "succeeded"
 
 
-async def test_the_platform_stops_while_postgres_is_away(open_folder: Path) -> None:
+async def test_platform_stops_while_postgres_is_unavailable(open_folder: Path) -> None:
     async with asyncio.timeout(30):
         async with standing(open_folder) as outage:
             await outage.platform.accept("hello")

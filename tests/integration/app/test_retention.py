@@ -22,7 +22,7 @@ async def platform(database_url: str, tmp_path: Path) -> AsyncGenerator[Platform
         yield platform
 
 
-async def test_what_was_pruned_stands_in_the_audit_trail(platform: Platform, database_url: str) -> None:
+async def test_pruning_is_audited(platform: Platform, database_url: str) -> None:
     await platform.ask("How are you?")
     settings = platform.settings.model_copy(update={"database_url": SecretStr(database_url)})
 

@@ -93,7 +93,7 @@ async def open_put(engine: AsyncEngine, of: ArtifactOrigin, content: str) -> Asy
         await connection.commit()
 
 
-async def test_what_is_put_is_read_whole_and_in_parts(services: PostgresArtifacts) -> None:
+async def test_stored_artifact_is_read_whole_and_in_parts(services: PostgresArtifacts) -> None:
     run, content = new_id(), "première\n" + LONG
 
     artifact = await kept(services, content, origin(run))
@@ -107,7 +107,9 @@ async def test_what_is_put_is_read_whole_and_in_parts(services: PostgresArtifact
     assert (listed.bytes, listed.characters) == (len(content.encode()), len(content))
 
 
-async def test_the_same_again_changes_nothing(services: PostgresArtifacts, engine: AsyncEngine) -> None:
+async def test_storing_the_same_artifact_again_changes_nothing(
+    services: PostgresArtifacts, engine: AsyncEngine
+) -> None:
     run = new_id()
 
     first, again = await asyncio.gather(kept(services, LONG, origin(run)), kept(services, LONG, origin(run)))
@@ -116,7 +118,7 @@ async def test_the_same_again_changes_nothing(services: PostgresArtifacts, engin
     assert len(await services.of_run("default", run)) == await count(engine, "artifacts") == 1
 
 
-async def test_one_content_of_many_calls_is_there_once(services: PostgresArtifacts, engine: AsyncEngine) -> None:
+async def test_equal_content_of_several_calls_is_stored_once(services: PostgresArtifacts, engine: AsyncEngine) -> None:
     runs = [new_id(), new_id()]
     for run in runs:
         await asyncio.gather(*(kept(services, LONG, origin(run, f"t1.0.{index}")) for index in range(4)))
@@ -125,7 +127,7 @@ async def test_one_content_of_many_calls_is_there_once(services: PostgresArtifac
     assert {item.call_id for item in await services.of_run("default", runs[0])} == {f"t1.0.{n}" for n in range(4)}
 
 
-async def test_another_run_and_another_tenant_reach_nothing(services: PostgresArtifacts) -> None:
+async def test_artifact_is_not_found_by_another_run_or_tenant(services: PostgresArtifacts) -> None:
     run, other = new_id(), new_id()
     artifact = await kept(services, LONG, origin(run))
     await kept(services, "else", origin(other))
@@ -138,16 +140,14 @@ async def test_another_run_and_another_tenant_reach_nothing(services: PostgresAr
     assert await services.of_run("shop", run) == []
 
 
-async def test_what_is_larger_than_an_artifact_may_be_is_not_kept(
-    services: PostgresArtifacts, engine: AsyncEngine
-) -> None:
+async def test_content_over_the_size_limit_is_not_stored(services: PostgresArtifacts, engine: AsyncEngine) -> None:
     refused = await services.put(origin(new_id()), "λ" * 5_001, "text/plain")
 
     assert refused == NotStored("it has 10,002 bytes, more than limits.artifact_bytes allows")
     assert await count(engine, "artifacts") == 0
 
 
-async def test_beyond_a_tenants_quota_nothing_more_is_kept(services: PostgresArtifacts) -> None:
+async def test_content_over_the_quota_of_the_tenant_is_not_stored(services: PostgresArtifacts) -> None:
     run = new_id()
     for letter in "abc":
         await kept(services, letter * 8_000, origin(run, letter))
@@ -162,7 +162,7 @@ async def test_beyond_a_tenants_quota_nothing_more_is_kept(services: PostgresArt
     assert others
 
 
-async def test_a_postgres_that_is_away_refuses_and_raises_nothing(database_url: str) -> None:
+async def test_storing_while_postgres_is_unavailable_is_refused_without_an_error(database_url: str) -> None:
     away = open_engine(database_url.rpartition("@")[0] + "@127.0.0.1:1/nowhere")
     services = PostgresArtifacts(away, QUOTA, retry_seconds=0.1)
 
@@ -170,11 +170,11 @@ async def test_a_postgres_that_is_away_refuses_and_raises_nothing(database_url: 
     await away.dispose()
 
 
-async def test_what_postgres_refuses_is_an_outcome_too(services: PostgresArtifacts) -> None:
+async def test_storing_what_postgres_rejects_is_refused_without_an_error(services: PostgresArtifacts) -> None:
     assert await services.put(origin(new_id()), "a\0b", "text/plain") == NotStored("Postgres refused it")
 
 
-async def test_old_runs_references_go_and_with_the_last_one_the_content(
+async def test_pruning_deletes_references_of_old_runs_and_contents_without_references(
     services: PostgresArtifacts, engine: AsyncEngine
 ) -> None:
     old, young = await run_of(engine, days=60), await run_of(engine, days=1)
@@ -193,7 +193,7 @@ async def test_old_runs_references_go_and_with_the_last_one_the_content(
     assert (await retention.prune(OLD)).total == 0
 
 
-async def test_a_reference_that_came_after_its_run_was_pruned_goes_the_next_time(
+async def test_reference_stored_after_its_run_was_pruned_is_deleted_by_the_next_pruning(
     services: PostgresArtifacts, engine: AsyncEngine
 ) -> None:
     old = await run_of(engine, days=60)
@@ -205,7 +205,9 @@ async def test_a_reference_that_came_after_its_run_was_pruned_goes_the_next_time
     assert (forgotten.rows["run_artifacts"], forgotten.rows["artifacts"]) == (1, 1)
 
 
-async def test_only_the_named_tenants_artifacts_go(services: PostgresArtifacts, engine: AsyncEngine) -> None:
+async def test_pruning_a_tenant_keeps_artifacts_of_other_tenants(
+    services: PostgresArtifacts, engine: AsyncEngine
+) -> None:
     for tenant in ("ours", "theirs"):
         await kept(services, LONG, origin(await run_of(engine, days=60, tenant=tenant), tenant=tenant))
 
@@ -214,7 +216,7 @@ async def test_only_the_named_tenants_artifacts_go(services: PostgresArtifacts, 
     assert forgotten.rows["artifacts"] == await count(engine, "artifacts") == 1
 
 
-async def test_content_that_is_being_put_stays_where_pruning_comes_second(
+async def test_content_stored_before_a_concurrent_pruning_stays(
     services: PostgresArtifacts, engine: AsyncEngine
 ) -> None:
     old, live = await run_of(engine, days=60), await run_of(engine)
@@ -226,7 +228,7 @@ async def test_content_that_is_being_put_stays_where_pruning_comes_second(
     assert (await services.read("default", live, artifact)).text == LONG
 
 
-async def test_content_that_is_being_pruned_is_there_again_where_it_is_put_second(
+async def test_content_stored_after_a_concurrent_pruning_is_stored_again(
     services: PostgresArtifacts, engine: AsyncEngine, database_url: str
 ) -> None:
     live = await run_of(engine)
@@ -242,7 +244,7 @@ async def test_content_that_is_being_pruned_is_there_again_where_it_is_put_secon
     assert (await services.read("default", live, artifact)).text == LONG
 
 
-async def test_content_that_pruning_has_chosen_but_not_removed_yet_is_there_afterwards_where_a_run_puts_it(
+async def test_content_stored_between_selection_and_deletion_of_a_pruning_stays(
     services: PostgresArtifacts, engine: AsyncEngine, database_url: str
 ) -> None:
     live = await run_of(engine)
@@ -269,7 +271,7 @@ async def test_content_that_pruning_has_chosen_but_not_removed_yet_is_there_afte
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_pruning_beside_puts_of_the_same_content_loses_none(
+async def test_pruning_concurrent_with_storing_the_same_content_loses_none(
     services: PostgresArtifacts, engine: AsyncEngine, seed: int
 ) -> None:
     contents = [f"{seed} {number}" for number in range(3)]

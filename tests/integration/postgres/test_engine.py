@@ -33,7 +33,7 @@ async def test_sessions_carry_their_limits(engine: AsyncEngine) -> None:
     assert tuple(row) == ("30s", "10s")
 
 
-async def test_behind_a_pooler_transactions_carry_the_limits(database_url: str) -> None:
+async def test_transactions_behind_a_pooler_have_the_limits(database_url: str) -> None:
     engine = open_engine(database_url, ConnectionLimits(behind_pooler=True, statement_seconds=7))
     async with engine.begin() as connection:
         inside = (await connection.execute(text("SHOW statement_timeout"))).scalar_one()
@@ -48,7 +48,7 @@ async def test_behind_a_pooler_transactions_carry_the_limits(database_url: str) 
     assert (inside, prepared, outside) == ("7s", None, ("30s",))
 
 
-async def test_options_of_the_address_win(database_url: str) -> None:
+async def test_options_of_the_address_have_precedence(database_url: str) -> None:
     url = make_url(database_url).update_query_dict(
         {"application_name": "mine", "options": "-c statement_timeout=1234", "connect_timeout": "3"}
     )
@@ -86,7 +86,7 @@ async def test_requests_after_a_restart_succeed(own_server: EmbeddedPostgres) ->
     await engine.dispose()
 
 
-async def test_a_connection_cut_in_use_says_so_and_the_next_works(engine: AsyncEngine) -> None:
+async def test_connection_lost_in_use_is_reported_and_the_next_one_works(engine: AsyncEngine) -> None:
     async def cut() -> None:
         async with engine.begin() as connection:
             await (await driver(connection)).execute("SELECT pg_terminate_backend(pg_backend_pid())")
@@ -97,7 +97,7 @@ async def test_a_connection_cut_in_use_says_so_and_the_next_works(engine: AsyncE
     assert await _answer(engine) == 42
 
 
-async def test_a_frozen_server_is_not_waited_for(own_server: EmbeddedPostgres) -> None:
+async def test_stopped_server_is_reported_within_the_timeout(own_server: EmbeddedPostgres) -> None:
     engine = open_engine(own_server.url, ConnectionLimits(statement_seconds=0.5, network_seconds=0.5))
     before = await _answer(engine)
 
@@ -108,7 +108,7 @@ async def test_a_frozen_server_is_not_waited_for(own_server: EmbeddedPostgres) -
     await engine.dispose()
 
 
-async def test_a_pool_that_is_used_up_says_so_and_heals(database_url: str) -> None:
+async def test_exhausted_pool_is_reported_and_recovers(database_url: str) -> None:
     engine = open_engine(database_url, ConnectionLimits(size=1, free_seconds=0.1))
     async with transaction(engine):
         with pytest.raises(DatabaseUnavailableError, match="stayed in use"), translated():
@@ -118,7 +118,7 @@ async def test_a_pool_that_is_used_up_says_so_and_heals(database_url: str) -> No
     await engine.dispose()
 
 
-async def test_an_absent_server_is_named_without_the_password() -> None:
+async def test_absent_server_is_named_without_the_password() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         engine = open_engine(f"postgresql://me:{SECRET}@127.0.0.1:{closed.getsockname()[1]}/x")
@@ -128,7 +128,7 @@ async def test_an_absent_server_is_named_without_the_password() -> None:
     assert SECRET not in f"{caught.value} {caught.value.__cause__}"
 
 
-async def test_a_wrong_password_is_named_without_it(database_url: str) -> None:
+async def test_wrong_password_is_reported_without_the_password(database_url: str) -> None:
     url = make_url(database_url).set(password=SECRET).render_as_string(hide_password=False)
 
     with pytest.raises(DatabaseUnavailableError, match="password authentication failed") as caught:
@@ -147,14 +147,14 @@ def silent_port() -> Generator[int]:
         yield listener.getsockname()[1]
 
 
-async def test_a_silent_server_is_given_up(silent_port: int) -> None:
+async def test_connecting_to_a_silent_server_times_out(silent_port: int) -> None:
     engine = open_engine(f"postgresql://me@127.0.0.1:{silent_port}/x", ConnectionLimits(connect_seconds=2))
 
     with pytest.raises(DatabaseUnavailableError, match="timeout"), translated():
         await _answer(engine)
 
 
-async def test_who_gives_up_in_the_middle_of_connecting_leaves_at_once() -> None:
+async def test_cancelled_connection_attempt_ends_at_once() -> None:
     came: asyncio.Queue[asyncio.StreamReader] = asyncio.Queue()
 
     async def stay_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -179,7 +179,7 @@ async def test_who_gives_up_in_the_middle_of_connecting_leaves_at_once() -> None
             left.set()
 
 
-async def test_waiting_for_a_free_connection_ends(database_url: str) -> None:
+async def test_waiting_for_a_free_connection_times_out(database_url: str) -> None:
     engine = open_engine(database_url, ConnectionLimits(size=1, free_seconds=0.05))
     async with engine.connect():
         with pytest.raises(DatabaseUnavailableError, match="in use"), translated():
@@ -187,7 +187,7 @@ async def test_waiting_for_a_free_connection_ends(database_url: str) -> None:
     await engine.dispose()
 
 
-async def test_waiting_for_a_lock_ends(database_url: str) -> None:
+async def test_waiting_for_a_lock_times_out(database_url: str) -> None:
     engine = open_engine(database_url, ConnectionLimits(lock_seconds=0.05))
     async with connected(database_url) as other, engine.connect() as connection:
         await other.execute("SELECT pg_advisory_lock(1)")
@@ -196,7 +196,7 @@ async def test_waiting_for_a_lock_ends(database_url: str) -> None:
     await engine.dispose()
 
 
-async def test_mistakes_of_ours_are_no_absence(engine: AsyncEngine) -> None:
+async def test_programming_error_is_not_reported_as_unavailable(engine: AsyncEngine) -> None:
     with pytest.raises(DBAPIError) as caught, translated():
         async with engine.connect() as connection:
             await connection.execute(text("SELECT nonsense"))
@@ -205,7 +205,7 @@ async def test_mistakes_of_ours_are_no_absence(engine: AsyncEngine) -> None:
     assert isinstance(caught.value.orig, psycopg.ProgrammingError)
 
 
-async def test_a_statement_that_is_too_much_for_any_server_is_no_absence(engine: AsyncEngine) -> None:
+async def test_statement_over_a_server_limit_is_not_reported_as_unavailable(engine: AsyncEngine) -> None:
     with pytest.raises(DBAPIError) as caught, translated():
         async with engine.connect() as connection:
             await connection.execute(text("SELECT CAST(repeat('[', 1000000) AS jsonb)"))
@@ -213,7 +213,7 @@ async def test_a_statement_that_is_too_much_for_any_server_is_no_absence(engine:
     assert isinstance(caught.value.orig, errors.StatementTooComplex)
 
 
-async def test_a_server_that_became_a_replica_is_as_good_as_away(engine: AsyncEngine) -> None:
+async def test_server_that_became_a_replica_is_reported_as_unavailable(engine: AsyncEngine) -> None:
     with pytest.raises(DatabaseUnavailableError, match="read-only"), translated():
         async with transaction(engine) as connection:
             await connection.execute("SET TRANSACTION READ ONLY; DELETE FROM runs")

@@ -265,7 +265,7 @@ async def a_crowd(url: str, seed: int) -> AsyncGenerator[Crowd]:
     await engine.dispose()
 
 
-async def test_a_crowd_that_does_everything_at_once_never_deadlocks(database_url: str) -> None:
+async def test_all_kinds_of_concurrent_transactions_never_deadlock(database_url: str) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
 
@@ -281,7 +281,7 @@ async def test_a_crowd_that_does_everything_at_once_never_deadlocks(database_url
     assert await deadlocks(database_url) == 0
 
 
-async def test_an_answer_and_an_interruption_under_one_idempotency_key_do_not_wait_for_each_other(
+async def test_answer_and_interruption_under_one_idempotency_key_do_not_deadlock(
     database_url: str,
 ) -> None:
     key, loop = IdempotencyKey("key", "hash"), asyncio.get_running_loop()
@@ -302,7 +302,7 @@ async def test_an_answer_and_an_interruption_under_one_idempotency_key_do_not_wa
     assert await deadlocks(database_url) == 0
 
 
-async def test_two_who_settle_the_same_in_different_ways_do_not_wait_for_each_other(database_url: str) -> None:
+async def test_concurrent_settlements_of_the_same_events_do_not_deadlock(database_url: str) -> None:
     loop = asyncio.get_running_loop()
     async with a_crowd(database_url, 0) as crowd:
         for thread in "ab":
@@ -319,7 +319,7 @@ async def test_two_who_settle_the_same_in_different_ways_do_not_wait_for_each_ot
     assert await deadlocks(database_url) == 0
 
 
-async def test_who_closes_epochs_waits_for_nobody(database_url: str) -> None:
+async def test_closing_epochs_waits_for_no_lock(database_url: str) -> None:
     async with a_crowd(database_url, 0) as crowd:
         for _ in range(2):
             await crowd.change_registry()

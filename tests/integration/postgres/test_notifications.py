@@ -38,7 +38,7 @@ async def test_a_channel_without_notifications_yields_false_after_its_interval(d
         assert not await anext(notices)
 
 
-async def test_a_hub_learns_at_once_that_another_process_begins_to_listen(database_url: str) -> None:
+async def test_hub_is_notified_when_another_process_begins_to_listen(database_url: str) -> None:
     async with asyncio.timeout(SECONDS), open_hub(database_url) as hub:
         await until(lambda: not hub.has_peers)
 

@@ -94,7 +94,7 @@ async def archive(engine: AsyncEngine) -> Archive:
     return Archive(engine, AdmissionHarness(engine))
 
 
-async def test_of_an_old_run_its_end_stays_and_readers_see_one_gap(archive: Archive) -> None:
+async def test_pruned_run_keeps_its_last_event_and_readers_get_one_gap(archive: Archive) -> None:
     key = await archive.old(3)
 
     forgotten = await archive.prune()
@@ -109,7 +109,7 @@ async def test_of_an_old_run_its_end_stays_and_readers_see_one_gap(archive: Arch
     assert (await RunReader(archive.engine, Broadcast()).record(key)).result is not None
 
 
-async def test_what_a_run_failed_of_stays_with_its_end(archive: Archive) -> None:
+async def test_pruned_run_keeps_the_reason_of_its_failure(archive: Archive) -> None:
     key = await archive.old(2, failure=Failure(code="internal", message="It broke."))
 
     await archive.prune()
@@ -117,7 +117,7 @@ async def test_what_a_run_failed_of_stays_with_its_end(archive: Archive) -> None
     assert told(await archive.read(key)) == [(3, "gap"), (4, "error"), (5, "done")]
 
 
-async def test_what_is_young_and_what_goes_on_stays(archive: Archive) -> None:
+async def test_pruning_keeps_young_and_unfinished_runs(archive: Archive) -> None:
     young = await archive.end(await archive.begun(2))
     running = await archive.begun(2)
     await archive.execute("UPDATE runs SET created_at = created_at - interval '60 days'")
@@ -129,7 +129,7 @@ async def test_what_is_young_and_what_goes_on_stays(archive: Archive) -> None:
     await archive.end(running)
 
 
-async def test_a_second_time_there_is_nothing_left_to_remove(archive: Archive) -> None:
+async def test_second_pruning_deletes_nothing(archive: Archive) -> None:
     await archive.old()
     await archive.prune()
 
@@ -152,7 +152,7 @@ async def test_preview_counts_the_rows_that_prune_deletes_and_deletes_nothing(ar
     assert previewed.rows.keys() == {"events", "steps", "journal", "ledger", "audit_events"}
 
 
-async def test_a_call_whose_end_nobody_knows_stays_until_it_is_settled(archive: Archive) -> None:
+async def test_call_with_an_unknown_outcome_is_kept_until_it_is_settled(archive: Archive) -> None:
     key = await archive.old()
     for state in ("intended", "succeeded", "failed", "dispatched", "in_doubt"):
         await archive.add_call(key, state)
@@ -165,7 +165,7 @@ async def test_a_call_whose_end_nobody_knows_stays_until_it_is_settled(archive: 
     assert (second.rows, second.unsettled) == ({"ledger": 1}, 1)
 
 
-async def test_a_question_that_is_still_open_stays(archive: Archive) -> None:
+async def test_open_interrupt_is_kept(archive: Archive) -> None:
     key = await archive.old()
     statement = """INSERT INTO interrupts (tenant, id, run_id, key, kind, path, reason, message, response_schema, state)
         VALUES (:tenant, gen_random_uuid(), :id, :state, 'approval', 't1', 'why', 'May I?', '{}', :state)"""
@@ -178,7 +178,7 @@ async def test_a_question_that_is_still_open_stays(archive: Archive) -> None:
     assert await archive.rows("interrupts") == 1
 
 
-async def test_only_the_named_tenants_runs_are_pruned(archive: Archive) -> None:
+async def test_pruning_a_tenant_keeps_runs_of_other_tenants(archive: Archive) -> None:
     ours, theirs = await archive.old(tenant="ours"), await archive.old(tenant="theirs")
 
     forgotten = await archive.prune(Selection(MONTH, tenant="ours"))
@@ -188,7 +188,7 @@ async def test_only_the_named_tenants_runs_are_pruned(archive: Archive) -> None:
     assert len(await archive.read(theirs)) == 5
 
 
-async def test_an_idempotency_key_goes_with_its_run_only(archive: Archive) -> None:
+async def test_idempotency_key_is_deleted_with_its_run_only(archive: Archive) -> None:
     old, running = await archive.old(), await archive.begun(1)
     statement = """INSERT INTO idempotency_keys (tenant, key, request_hash, run_id, created_at)
         VALUES (:tenant, :key, 'hash', :id, now() - interval '60 days')"""
@@ -201,7 +201,7 @@ async def test_an_idempotency_key_goes_with_its_run_only(archive: Archive) -> No
     await archive.end(running)
 
 
-async def test_what_others_are_still_to_be_told_of_stays_for_its_time(archive: Archive) -> None:
+async def test_undelivered_audit_events_are_kept_for_their_delivery_time(archive: Archive) -> None:
     for _ in range(3):
         await archive.old()
     await archive.execute("UPDATE audit_events SET created_at = created_at - interval '2 days'")
@@ -212,7 +212,7 @@ async def test_what_others_are_still_to_be_told_of_stays_for_its_time(archive: A
     assert forgotten.rows["audit_events"] == await archive.rows("audit_events") == 3
 
 
-async def test_the_audit_trail_goes_only_where_it_is_asked_for(archive: Archive) -> None:
+async def test_audit_trail_is_pruned_on_request_only(archive: Archive) -> None:
     await archive.execute("""INSERT INTO audit (tenant, id, actor, origin, action, target, detail, created_at)
         VALUES ('*', gen_random_uuid(), 'local', 'cli', 'key.create', 'k', '{}', now() - interval '60 days')""")
 
@@ -220,7 +220,7 @@ async def test_the_audit_trail_goes_only_where_it_is_asked_for(archive: Archive)
     assert (await archive.prune(Selection(MONTH, audit=True))).rows == {"audit": 1}
 
 
-async def test_a_run_that_somebody_holds_is_left_for_the_next_time(archive: Archive) -> None:
+async def test_locked_run_is_left_for_the_next_pruning(archive: Archive) -> None:
     held, other = await archive.old(), await archive.old()
     async with archive.engine.begin() as connection:
         await connection.execute(text("SELECT FROM runs WHERE id = :id FOR UPDATE"), {"id": held.id})
@@ -232,7 +232,7 @@ async def test_a_run_that_somebody_holds_is_left_for_the_next_time(archive: Arch
     assert len(await archive.read(other)) == 2
 
 
-async def test_a_reader_that_is_in_the_middle_goes_on_with_one_gap(archive: Archive) -> None:
+async def test_reader_of_a_run_that_is_pruned_continues_after_one_gap(archive: Archive) -> None:
     key = await archive.old(3)
     reader = RunReader(archive.engine, Broadcast())
     begun = await reader.events(key)
@@ -243,7 +243,7 @@ async def test_a_reader_that_is_in_the_middle_goes_on_with_one_gap(archive: Arch
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_pruning_beside_runs_that_go_on_loses_nothing_of_them(archive: Archive, seed: int) -> None:
+async def test_pruning_concurrent_with_running_runs_loses_nothing_of_them(archive: Archive, seed: int) -> None:
     random = Random(seed)
     old = [await archive.old(random.randrange(6)) for _ in range(random.randrange(1, 8))]
     sizes = [random.randrange(1, 20) for _ in range(CAP)]

@@ -92,7 +92,7 @@ async def test_the_checkpointers_tables_are_those_of_the_installed_saver(
     assert await _shape(database_url, "checkpoint") == await _shape(empty_database_url, "checkpoint")
 
 
-async def test_nothing_is_left_for_the_savers_own_setup(database_url: str) -> None:
+async def test_setup_of_the_checkpoint_saver_changes_nothing(database_url: str) -> None:
     async with connected(database_url) as connection:
         query = "SELECT v FROM checkpoint_migrations ORDER BY v"
         before = await (await connection.execute(query)).fetchall()
@@ -122,7 +122,7 @@ async def test_two_processes_upgrade_one_new_database(empty_database_url: str) -
     await check(empty_database_url)
 
 
-async def test_an_upgrade_twice_changes_nothing(database_url: str) -> None:
+async def test_second_upgrade_changes_nothing(database_url: str) -> None:
     async with connected(database_url) as connection:
         before = await current_revision(connection)
         assert await upgrade(database_url) == before
@@ -150,7 +150,7 @@ async def test_a_newer_schema_is_refused(database_url: str, use: type) -> None:
         await use(database_url)
 
 
-async def test_a_user_who_may_not_create_is_told_whom_to_ask(empty_database_url: str) -> None:
+async def test_user_without_create_privilege_is_refused_with_the_owner_to_ask(empty_database_url: str) -> None:
     async with connected(empty_database_url) as connection:
         await connection.execute("CREATE ROLE visitor LOGIN PASSWORD 'visitor'")
     visitor = make_url(empty_database_url).set(username="visitor", password="visitor")

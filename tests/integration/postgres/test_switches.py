@@ -22,7 +22,7 @@ async def revoked(engine: AsyncEngine) -> str:
     return row.id
 
 
-async def test_keys_that_were_revoked_long_ago_are_read_once(engine: AsyncEngine) -> None:
+async def test_keys_revoked_long_ago_are_read_once(engine: AsyncEngine) -> None:
     old = await revoked(engine)
     async with engine.begin() as connection:
         await connection.execute(LONG_AGO)
@@ -37,7 +37,7 @@ async def test_keys_that_were_revoked_long_ago_are_read_once(engine: AsyncEngine
     assert at_first.switches == {}
 
 
-async def test_a_board_forgets_no_revoked_key_and_every_switch_that_is_on_again(engine: AsyncEngine) -> None:
+async def test_board_keeps_revoked_keys_and_drops_removed_switches(engine: AsyncEngine) -> None:
     switches = SwitchRepository(engine)
     board, server = KillSwitchCache(switches), Target("server", "bench")
     await board.refresh()

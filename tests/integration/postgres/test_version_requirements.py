@@ -25,7 +25,7 @@ async def test_a_server_without_pgvector_is_refused(old_server_url: str) -> None
             await check_versions(connection, postgres=15)
 
 
-async def test_the_floor_is_what_is_asked_for(database_url: str) -> None:
+async def test_server_below_the_required_version_is_refused(database_url: str) -> None:
     async with connected(database_url) as connection:
         with pytest.raises(DatabaseUnsuitableError, match="needs 19"):
             await check_versions(connection, postgres=19)
