@@ -10,6 +10,7 @@ from brain.agents.tool_calling import ToolAccess, ToolCallBatch
 from brain.agents.toolbox import CONTINUE, Toolbox
 from brain.journaled_model import ModelAnswer
 from starling.core.errors import LLMInvalidResponse
+from starling.core.json import canonical
 from starling.core.llm import Message, ModelRequest, ModelRole, ModelToolCall
 
 
@@ -85,4 +86,4 @@ def _joined_results(uses: Sequence[ToolUse]) -> str:
     """Return one result as it is, several each under its call."""
     if len(uses) == 1:
         return uses[0].outcome.text
-    return "\n\n".join(f"{use.name} {dict(use.arguments)}:\n{use.outcome.text}" for use in uses)
+    return "\n\n".join(f"{use.name} {canonical(use.arguments)}:\n{use.outcome.text}" for use in uses)

@@ -137,7 +137,7 @@ def _length_note(use: ToolUse) -> Mapping[str, str]:
 
 
 def _call(use: ToolUse) -> Xml:
-    arguments = element("arguments", json.dumps(dict(use.arguments), ensure_ascii=False))
+    arguments = element("arguments", json.dumps(dict(use.arguments), ensure_ascii=False, sort_keys=True))
     return Xml(arguments + element("result", use.outcome.text[:_RESULT_CHARS]))
 
 

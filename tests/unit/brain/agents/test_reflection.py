@@ -43,6 +43,18 @@ async def test_prompt_shows_calls_with_arguments_and_results() -> None:
     assert (result.approved, result.output) == (True, "the disk is <fine>")
 
 
+async def test_order_of_arguments_does_not_change_the_prompt() -> None:
+    """A resumed run reads them from the database, which has an order of its own."""
+    asked: list[str] = []
+    for arguments in ({"offset": 1, "length": 2}, {"length": 2, "offset": 1}):
+        begun = make_execution(APPROVED)
+        use = ToolUse("bench.look", arguments, ToolOutcome(Observation.COMPLETED, "fine"))
+        await REVIEWER.review(task_of(begun), AttemptOutput("fine", (use,)), attempt=1)
+        asked += begun.model.prompts
+
+    assert asked[0] == asked[1]
+
+
 async def test_prompt_says_that_a_cut_result_is_longer() -> None:
     begun = make_execution(APPROVED)
     outcome = ToolOutcome(Observation.COMPLETED, "the beginning", truncated=True, artifact="a1", characters=50_000)
