@@ -15,6 +15,7 @@ from brain.agents.pipeline import Pipeline
 from brain.agents.reflection import Reviewer
 from brain.agents.text_runtime import TextRuntime
 from brain.agents.tool_calling import ToolAccess
+from brain.agents.tool_finder import ToolFinder
 from brain.collaborators import Collaborators
 from brain.conversation.rendering import SHOWN, render
 from brain.durability.checkpointer import FencedSaver
@@ -228,8 +229,9 @@ class Brain:
 def _star(parts: Collaborators) -> Star:
     limits, tracer = parts.limits, parts.tracer
     artifact_tool = ArtifactTool(parts.artifacts, limits, tracer)
+    tool_finder = ToolFinder(parts.agent_ranker, limits.tools_shown, tracer)
     pipeline = Pipeline(
-        tool_runtime=NativeRuntime(ToolAccess(parts.gateway, artifact_tool, limits)),
+        tool_runtime=NativeRuntime(ToolAccess(parts.gateway, artifact_tool, limits, tool_finder)),
         text_runtime=TextRuntime(),
         reviewer=Reviewer(prompt("reflection"), prompt("reviewer"), tracer),
         tracer=tracer,

@@ -7,11 +7,13 @@ from brain.agents.artifact_tool import READ_ARTIFACT_SPEC
 from brain.agents.prompt_building import prompt_of
 from brain.agents.runtime import AttemptOutput, TaskExecution, ToolUse
 from brain.agents.tool_calling import ToolAccess, ToolCallBatch
+from brain.agents.tool_finder import offered
 from brain.agents.toolbox import CONTINUE, Toolbox
 from brain.journaled_model import ModelAnswer
 from starling.core.errors import LLMInvalidResponse
 from starling.core.json import canonical
 from starling.core.llm import Message, ModelRequest, ModelRole, ModelToolCall
+from starling.core.tools import FIND_TOOLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +25,12 @@ class NativeRuntime:
     async def attempt(self, execution: TaskExecution) -> AttemptOutput:
         """Make one attempt, of as many turns as the limit of iterations.
 
-        Another turn follows where the model calls `continue`, or where calls were left out because of a limit.
+        Another turn follows where the model calls `continue` or `find_tools`, or where calls were left out because of
+        a limit. What `find_tools` returns is no result.
         """
-        toolbox = Toolbox.of(execution.card.tools)
+        if self.access.tool_finder is not None:
+            await self.access.tool_finder.choose(execution)
+        toolbox = Toolbox.of(execution.card.tools, reserved=() if execution.shown is None else (FIND_TOOLS,))
         uses: list[ToolUse] = []
         for _ in range(execution.context.allowance.tool_iterations):
             position = execution.position
@@ -43,22 +48,26 @@ class NativeRuntime:
                 self.access, execution, toolbox, position, wanted, replayed=answer.replayed
             )
             answered = await batch.use_all()
-            made = [use for use in answered if not use.repeated]
+            made = [
+                use
+                for use in answered
+                if not use.repeated and not (execution.shown is not None and use.name == FIND_TOOLS)
+            ]
             uses += made
             execution.keep(made)
             execution.messages += _tool_messages(calls, answered)
-            if len(wanted) == len(calls) and not batch.is_cut:
+            if len(wanted) == len(calls) and not batch.is_cut and not batch.looked_for_tools:
                 break
         return AttemptOutput(_joined_results(uses), tuple(uses))
 
 
 def _request(execution: TaskExecution, toolbox: Toolbox) -> ModelRequest:
     """Return the next request; `read_artifact` is offered where there is an artifact to read."""
-    allowance = execution.context.allowance
+    allowance, tools = execution.context.allowance, offered(toolbox, execution)
     return ModelRequest(
         role=allowance.role(ModelRole.ROUTER),
         messages=tuple(execution.messages),
-        tools=(*toolbox.specs, READ_ARTIFACT_SPEC) if execution.artifacts else toolbox.specs,
+        tools=(*tools, READ_ARTIFACT_SPEC) if execution.artifacts else tools,
         max_tokens=allowance.max_tokens,
         prompt=prompt_of(execution.card).used,
         model=execution.card.model,

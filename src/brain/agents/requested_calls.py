@@ -11,7 +11,7 @@ from starling.core.json import canonical
 from starling.core.llm import ModelToolCall
 from starling.core.settings import Limits
 from starling.core.tool_calls import Effect, Observation
-from starling.core.tools import OVER_LIMIT, ToolCall, ToolDefinition, ToolOutcome
+from starling.core.tools import FIND_TOOLS, OVER_LIMIT, ToolCall, ToolDefinition, ToolOutcome
 
 _ANSWER_TEXT = (
     "Not called: an answer may ask for at most {limits.tool_calls_per_answer} tool calls, and this one asked for "
@@ -27,8 +27,8 @@ _TASK_TEXT = (
 class RequestedCall:
     """A call as the model asked for it. `call` is None where it isn't one of a server's tool.
 
-    Then `fault` is the reason why it can't be made; without a fault it reads an artifact. `repeats` is the index of an
-    equal call of the same answer, which is made in place of this one.
+    Then `fault` is the reason why it can't be made; without a fault it is of a built-in tool. `repeats` is the index of
+    an equal call of the same answer, which is made in place of this one.
     """
 
     asked: ModelToolCall
@@ -133,6 +133,8 @@ def _requested(
     call_id = f"{execution.path}.{place[0]}.{place[1]}"
     if asked.name == READ_ARTIFACT and execution.artifacts:
         return RequestedCall(asked, READ_ARTIFACT, call_id, place[1], None)
+    if asked.name == FIND_TOOLS and execution.shown is not None:
+        return RequestedCall(asked, FIND_TOOLS, call_id, place[1], None)
     if tool is None:
         fault = _fault(toolbox.unknown(asked.name), "not_allowed")
         return RequestedCall(asked, asked.name, call_id, place[1], None, fault)

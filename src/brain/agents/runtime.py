@@ -48,7 +48,8 @@ class TaskExecution:
     `position` is that of the next answer in the journal. `refused` holds the reason of each call that was not
     approved, once; `uses` all finished calls, `calls` the number of those that were made, `limit_reached` whether one
     was refused because of a limit; `kept` the artifacts of results that were too long, by id; `skills` those that its
-    first messages have; `result_uses` the calls that the approved result was made of.
+    first messages have; `result_uses` the calls that the approved result was made of; `shown` the names of the tools
+    that the model is shown, None where it is shown all.
     """
 
     context: RunContext
@@ -64,6 +65,7 @@ class TaskExecution:
     kept: dict[str, ArtifactRecord] = field(default_factory=dict[str, ArtifactRecord])
     skills: Sequence[RecalledSkill] = ()
     result_uses: Sequence[ToolUse] = ()
+    shown: list[str] | None = None
 
     @property
     def artifacts(self) -> Mapping[str, ArtifactRecord]:
@@ -81,6 +83,11 @@ class TaskExecution:
         """Add finished calls and their artifacts, in their order."""
         self.uses += uses
         self.kept |= {record["id"]: record for use in uses for record in use.artifacts}
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether an earlier process began the task."""
+        return self.context.journal.knows(self.path, "context")
 
     @property
     def calls_before(self) -> int:

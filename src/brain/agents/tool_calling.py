@@ -7,6 +7,7 @@ from typing import Self
 from brain.agents.artifact_tool import ArtifactTool
 from brain.agents.requested_calls import RequestedCall, repetitions, requested_calls, within_limits
 from brain.agents.runtime import TaskExecution, ToolUse
+from brain.agents.tool_finder import ToolFinder
 from brain.agents.toolbox import Toolbox
 from brain.concurrency import run_concurrently
 from brain.interrupts.approvals import NOT_APPROVED
@@ -16,7 +17,7 @@ from starling.core.llm import ModelToolCall
 from starling.core.runs import Step
 from starling.core.settings import Limits
 from starling.core.tool_calls import CallState, Effect, needs_a_person, state_after_answer
-from starling.core.tools import ToolGateway, ToolOutcome
+from starling.core.tools import FIND_TOOLS, ToolGateway, ToolOutcome
 
 _STEP_CHARS = 300
 _REPEATED_CHARS = 500
@@ -25,11 +26,15 @@ _TREATED_AS_ONE = "These count as one call; to make another one, ask for it in a
 
 @dataclass(frozen=True, slots=True)
 class ToolAccess:
-    """Makes tool calls: those of servers through the gateway, `read_artifact` in this process."""
+    """Makes tool calls: those of servers through the gateway, built-in ones in this process.
+
+    Without a `tool_finder`, agents are shown all their tools.
+    """
 
     gateway: ToolGateway
     artifact_tool: ArtifactTool
     limits: Limits
+    tool_finder: ToolFinder | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,7 @@ class ToolCallBatch:
 
     access: ToolAccess
     execution: TaskExecution
+    toolbox: Toolbox
     position: int
     requested: Sequence[RequestedCall]
     replayed: bool
@@ -60,7 +66,7 @@ class ToolCallBatch:
         requested = requested_calls(execution, toolbox, position, asked)
         requested = within_limits(execution, position, requested, access.limits, replayed=replayed)
         execution.calls += sum(item.is_made for item in requested)
-        batch = cls(access, execution, position, requested, replayed)
+        batch = cls(access, execution, toolbox, position, requested, replayed)
         if not replayed:
             batch._announce()
         execution.limit_reached |= any(item.refused for item in requested)
@@ -72,6 +78,11 @@ class ToolCallBatch:
     def is_cut(self) -> bool:
         """Whether calls were refused that may be asked for again in the next answer."""
         return any(item.refused for item in self.requested) and any(item.is_made for item in self.requested)
+
+    @property
+    def looked_for_tools(self) -> bool:
+        """Whether the model asked for tools, which it is shown with its next request."""
+        return any(item.name == FIND_TOOLS and item.is_made for item in self.requested)
 
     async def use_all(self) -> list[ToolUse]:
         """Make all calls concurrently, in any order; the failure of one doesn't stop the others.
@@ -110,6 +121,8 @@ class ToolCallBatch:
         context = self.execution.context
         stored = context.journal.find(self.execution.path, "tool", self.position, item.index)
         if stored is not None:
+            if item.name == FIND_TOOLS and self.access.tool_finder is not None:
+                self.access.tool_finder.replay(self.execution, (self.position, item.index))
             return ToolOutcome.from_json(stored)
         if (call := item.effectful) is None:
             return None
@@ -122,6 +135,9 @@ class ToolCallBatch:
             return item.fault
         context = self.execution.context
         context.budget.meter.tool_calls += 1
+        if item.name == FIND_TOOLS and self.access.tool_finder is not None:
+            place = self.position, item.index
+            return await self.access.tool_finder.call(self.execution, self.toolbox, place, item.asked.arguments)
         if item.call is None:
             return await self.access.artifact_tool.call(self.execution, item.asked.arguments)
         outcome = await self.access.gateway.call(item.call, context.budget.deadline, context.ledger)

@@ -1,7 +1,7 @@
 """The tools of an agent under names that model endpoints accept, and the built-in `continue`."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Self
@@ -32,14 +32,18 @@ class Toolbox:
     other_names: Mapping[str, str]
 
     @classmethod
-    def of(cls, tools: Iterable[ToolDefinition]) -> Self:
-        """Return a toolbox; names that collide after invalid characters are replaced get a number."""
+    def of(cls, tools: Iterable[ToolDefinition], *, reserved: Collection[str] = ()) -> Self:
+        """Return a toolbox; names that are `reserved`, or collide without invalid characters, get a number."""
         named: dict[str, ToolDefinition] = {}
         for tool in tools:
-            named[_free_name(_INVALID.sub("_", tool.name)[:_MAX_NAME] or "tool", named)] = tool
+            named[_free_name(_INVALID.sub("_", tool.name)[:_MAX_NAME] or "tool", (*named, *reserved))] = tool
         specs = tuple(ToolSpec(name, tool.description, tool.input_schema) for name, tool in named.items())
         other_names = _other_names(tuple((name, tool.name, tool.full_name) for name, tool in named.items()))
         return cls(named, (*specs, _CONTINUE_SPEC) if specs else (), other_names)
+
+    def specs_of(self, names: Collection[str]) -> tuple[ToolSpec, ...]:
+        """Return the tools of these names, in the order of the toolbox, and `continue`."""
+        return tuple(spec for spec in self.specs if spec.name == CONTINUE or self.tools[spec.name].name in names)
 
     def tool(self, written: str) -> ToolDefinition | None:
         """Return the tool that a name means, None where it could mean none or several."""
@@ -58,7 +62,7 @@ def _other_names(tools: Sequence[tuple[str, str, str]]) -> Mapping[str, str]:
     return aliases({name: (own, *(f"{prefix}{full}" for prefix in prefixes)) for name, own, full in tools})
 
 
-def _free_name(wanted: str, taken: Mapping[str, object]) -> str:
+def _free_name(wanted: str, taken: Collection[str]) -> str:
     name, number = wanted, 2
     while name in taken or name in _BUILT_IN:
         suffix = f"_{number}"

@@ -62,6 +62,7 @@ class Limits(BaseModel):
     supervisor_calls: int = Field(default=6, ge=1, le=50)
     graph_steps: int = Field(default=200, ge=5, le=10_000)  # LangGraph supersteps: two per round of tasks, and one
     shortlist: int = Field(default=12, ge=1, le=500)  # agents that a decision is shown, besides built-in and named ones
+    tools_shown: int = Field(default=20, ge=1, le=500)  # tools of an agent that fit its task; it finds others itself
     parallel_tasks: int = Field(default=8, ge=1, le=64)
     tool_result_chars: int = Field(default=20_000, ge=200)  # a longer result is cut and stored as an artifact
     artifact_bytes: int = Field(default=2**24, ge=0)  # size of one artifact; 0 stores none

@@ -9,6 +9,7 @@ from starling.core.json import JsonObject
 from starling.core.principal import DEFAULT_TENANT, Grant
 from starling.core.tool_calls import Effect, Observation
 
+FIND_TOOLS: Final = "find_tools"  # the built-in tool that shows an agent others of its tools
 OVER_LIMIT: Final = "over_limit"
 
 

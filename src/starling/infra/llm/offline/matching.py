@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 from starling.core.artifacts import READ_ARTIFACT
 from starling.core.json import JsonObject, canonical, digest
 from starling.core.llm import Message, ModelReply, ModelToolCall, ToolSpec
+from starling.core.tools import FIND_TOOLS
 from starling.infra.llm.offline.language import (
     READ_VERBS,
     RESTRICTING,
@@ -26,6 +27,7 @@ from starling.infra.llm.offline.language import (
 )
 from starling.infra.llm.offline.prompt_parsing import Element
 
+_BUILT_IN = ("continue", READ_ARTIFACT, FIND_TOOLS)
 _KINDS: tuple[Kind, ...] = ("zone", "path", "time", "text", "number")
 _NO_VERB = {"", *map(stem, ("a", "an", "the", "how", "what", "which"))}
 _NOT_PART = re.compile(r"\([^)]*\)|(?<!\w)['\"`][^'\"`]*['\"`]")
@@ -117,7 +119,7 @@ def select_calls(prompt: Element, messages: Sequence[Message], tools: Sequence[T
     task = prompt.child("task").text
     if any(message.tool_calls for message in messages):
         return ModelReply("There is no other way to do this task.")
-    found = [fit for tool in tools if tool.name not in ("continue", READ_ARTIFACT) and (fit := _fit(task, tool))]
+    found = [fit for tool in tools if tool.name not in _BUILT_IN and (fit := _fit(task, tool))]
     best = max(found, key=lambda fit: (not fit.faults, fit.reads, fit.score), default=None)
     if best is None:
         return ModelReply(f"No tool here does what “{task}” asks for.")
