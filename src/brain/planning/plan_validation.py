@@ -7,6 +7,7 @@ from types import MappingProxyType
 from brain.planning.decision import Assignment, Decision, OpenDecision
 from brain.registry.cards import Roster
 from brain.state import DegradedPart, GraphState, TaskOutcome, TaskRecord, merge_tasks
+from starling.core.model_output.names import near_matches
 
 UNREACHED = "It was never reached: what it depends on failed, or a limit was reached."
 _ABSENT = "which isn't in the plan"
@@ -14,7 +15,7 @@ _EMPTY = (
     "The decision is empty. Give the request to agents in `selected_agents`, or answer it in `reply` if no agent is "
     "needed, or name in `unserved` each part that no agent can serve."
 )
-_AGENTS_NAMED = 24  # in an error; of more agents only near matches are named
+_AGENTS_NAMED = 24  # in an error where none is near; of more agents none is named
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +100,7 @@ def decision_errors(decision: Decision, planning: PlanningContext) -> list[str]:
     wrong: list[str] = []
     for item in wanted.values():
         if planning.roster.get(item.agent) is None:
-            wrong.append(
-                f"{item.task_id}: {planning.roster.unknown(item.agent)} "
-                f"The agents are: {', '.join(sorted(planning.roster.cards))}."
-                if len(planning.roster.cards) <= _AGENTS_NAMED
-                else f"{item.task_id}: {planning.roster.unknown(item.agent)}"
-            )
+            wrong.append(f"{item.task_id}: {_unknown_agent(item.agent, planning.roster)}")
         wrong += [
             f"{item.task_id}: depends_on names {task_id}, {_ABSENT}." for task_id in planning.missing(item, wanted)
         ]
@@ -116,6 +112,14 @@ def decision_errors(decision: Decision, planning: PlanningContext) -> list[str]:
         *wrong,
         *(f"{task_id}: {_too_late_text(planning)}. Plan fewer tasks after one another." for task_id in late),
     ]
+
+
+def _unknown_agent(written: str, roster: Roster) -> str:
+    """Return the error for a name that means no agent, with the nearest names; of a few agents, all if none is near."""
+    error, names = roster.unknown(written), sorted(roster.cards)
+    if len(names) > _AGENTS_NAMED or near_matches(written, names):
+        return error
+    return f"{error} The agents are: {', '.join(names)}."
 
 
 def is_empty(decision: Decision) -> bool:

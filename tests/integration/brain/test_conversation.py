@@ -15,10 +15,13 @@ from brain.conversation.states import (
     UserMessageState,
     encode,
 )
+from starling.core.agents import LLMAgentConfig
 from starling.core.errors import InvalidRequestError
+from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.writer import RunWriter
+from tests.integration.brain.conftest import Open
 from tests.support.model_script import Answer
-from tests.support.platform import BENCH, Platform, ScriptedModel, calls, decision, task, verdict
+from tests.support.platform import BENCH, CALLER, Platform, ScriptedModel, calls, decision, task, verdict
 
 EVERY_KIND = tuple(KINDS.values())
 
@@ -41,6 +44,27 @@ async def test_prompt_holds_no_messages_of_another_thread(platform: Platform, sc
     await platform.ask("Who?", thread="two")
 
     assert "Who are you?" not in platform.model.bodies[1]["messages"][1]["content"]
+
+
+async def test_agents_of_the_last_turn_are_shown_in_the_next_one_of_their_thread(
+    opened: Open, script: ScriptedModel
+) -> None:
+    script.supervisor(decision(task("t1", BENCH)), *[decision(reply="Noted.")] * 2)
+    script.agent("t1", calls(("look", {"thing": "disk"})))
+    script.reviewer(verdict("APPROVED"))
+    async with opened(shortlist=1) as platform:
+        for name in ("poet", "singer"):
+            config = LLMAgentConfig.model_validate({"id": name, "behavior_template": f"{name}: haiku, songs."})
+            await platform.services.agents.create(CALLER, config, Actor.local("test"))
+
+        await platform.ask("Look at the disk.", thread="one")
+        await platform.ask("A haiku by the poet, please.", thread="one")
+        await platform.ask("A haiku by the poet, please.", thread="two")
+
+    _, again, elsewhere = (body["messages"][1]["content"] for body in platform.requests_containing("<agents>"))
+    shown = '<agent name="mcp_agent_bench"'
+    assert (shown in again, shown in elsewhere) == (True, False)
+    assert '<agent name="poet"' in elsewhere
 
 
 async def test_planner_prompt_holds_ten_messages_and_agent_prompt_five(

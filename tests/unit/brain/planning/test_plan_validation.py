@@ -83,8 +83,8 @@ def test_name_that_could_mean_two_agents_is_an_error_that_names_both() -> None:
     [error] = decision_errors(decision(assignment("t1", agent="db")), PlanningContext(SPECIALISTS))
 
     assert error.startswith("t1: There is no agent 'db'. Did you mean ")
-    assert "mcp_agent_test_db" in error.partition("The agents are")[0]
-    assert "mcp_agent_prod_db" in error.partition("The agents are")[0]
+    assert {"mcp_agent_test_db", "mcp_agent_prod_db"} <= {*error.rstrip("?").split()}
+    assert "mcp_agent_time" not in error
 
 
 def test_sound_tasks_are_taken_over_as_they_are() -> None:
