@@ -79,7 +79,7 @@ def _messages(execution: TaskExecution, history_messages: int) -> tuple[Message,
 def _skill(skill: RecalledSkill) -> Xml:
     """Return a skill as data: each call with its constants, and with an example for each slot."""
     calls = json.dumps([call.to_json() for call in skill.calls], ensure_ascii=False)
-    return element("skill", Xml(element("task", skill.template) + element("calls", calls)), id=skill.id[-8:])
+    return element("skill", Xml(element("similar_task", skill.template) + element("calls", calls)), id=skill.id[-8:])
 
 
 def _agent_sections(card: AgentCard) -> dict[str, str]:
