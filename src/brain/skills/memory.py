@@ -1,6 +1,7 @@
 """The memory of skills: what similar tasks recall, and what a finished task adds to it."""
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -8,20 +9,17 @@ from typing import Final
 from brain.registry.cards import AgentCard
 from brain.retrieval.text_features import content_words
 from brain.skills.generalization import MadeCall, Redact, TaskTexts, generalized
-from brain.skills.recall_ranking import is_same_task, ranked, recall
+from brain.skills.recall_ranking import RankedSkill, certainty, cut, fitting, is_same_task, ranked
 from brain.skills.repository import NewSkill, SkillQuery, SkillRepository, SkillUse
 from brain.skills.run_skills import Lesson
 from brain.skills.screening import suspicion
-from brain.skills.skill import LearnedSkill, RecalledSkill, SkillExample
+from brain.skills.skill import MOST_CALLS, OUTCOME_CHARS, TASK_CHARS, LearnedSkill, RecalledSkill, SkillExample
 from starling.core.clock import Clock
 from starling.core.embeddings import Embedder
 from starling.core.errors import DatabaseUnavailableError, StarlingError
 from starling.core.ids import new_id
 from starling.core.tracing import SpanKind, Tracer
 
-_MOST_CALLS: Final = 12  # a longer solution fits no other task
-_TASK_CHARS: Final = 2_000
-_OUTCOME_CHARS: Final = 500
 _COMPARED_EACH: Final = 5_000  # rows of a tenant; above, the indexes find those that are compared
 _RECOUNT_SECONDS: Final = 60.0
 _RETRY_SECONDS: Final = 60.0  # after the embedder failed
@@ -61,6 +59,28 @@ class Recall:
     warning: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class SkillSearch:
+    """All skills that a task was compared with, best first, and the ids of those that it recalls.
+
+    It recalls none if `certainty` doesn't reach `cut`. `warning` is that of Recall.
+    """
+
+    ranked: Sequence[RankedSkill] = ()
+    recalled: Sequence[str] = ()
+    certainty: float = -math.inf
+    cut: float = 0.0
+    warning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a skill belongs: `new` stores it, None if nothing has to be; `resembles` is the id of a stored one."""
+
+    new: NewSkill | None
+    resembles: str | None = None
+
+
 @dataclass(slots=True)
 class SkillMemory:
     """Recalls and learns skills of one tenant at a time. It never fails a task.
@@ -91,6 +111,59 @@ class SkillMemory:
             span.set(lambda: {"output": [skill.template for skill in found.skills]})
             return found
 
+    async def search(self, tenant: str, tools: Mapping[str, str], task: str) -> SkillSearch:
+        """Return how active skills compare with a task, of those that need only `tools`.
+
+        `tools` has the hash of each tool by its full name. Raises DatabaseUnavailableError.
+        """
+        size = await self._size(tenant)
+        if not size:
+            return SkillSearch()
+        query = await self.query(task)
+        search = self.repository.candidates_by_index if size > _COMPARED_EACH else self.repository.candidates
+        examples = await search(tenant, tools, query)
+        with_vectors = query.vector is not None
+        found = ranked(query.text, examples, with_vectors=with_vectors)
+        return SkillSearch(
+            found,
+            [skill.skill_id for skill in fitting(found, with_vectors=with_vectors)],
+            certainty(found, with_vectors=with_vectors),
+            cut(with_vectors=with_vectors),
+            self._failure,
+        )
+
+    async def placed(self, tenant: str, skill: LearnedSkill) -> Placement:
+        """Return what stores a skill, as a new one or as a further task of one that it resembles.
+
+        Nothing is stored of one whose task is known, that is suspicious, or that resembles a skill out of use.
+        Raises DatabaseUnavailableError.
+        """
+        query = await self.query(skill.task)
+        examples = await self.repository.alike(tenant, skill, query)
+        target = _nearest(query, examples)
+        if target is None:
+            self._sizes.pop(tenant, None)
+            return Placement(NewSkill(new_id(), skill, query))
+        is_known = any(example.text == skill.task for example in examples if example.skill_id == target.skill_id)
+        if is_known or target.state not in ("active", "suspended") or skill.suspicion:
+            return Placement(None, target.skill_id)
+        return Placement(NewSkill(new_id(), skill, query, merged_into=target.skill_id), target.skill_id)
+
+    async def query(self, task: str) -> SkillQuery:
+        """Return what a task is compared by; without a vector while the embedder fails."""
+        words = list(dict.fromkeys(content_words(task)))
+        if self.embedder is None or self.clock.monotonic() < self._retry_at:
+            return SkillQuery(task, words)
+        try:
+            (vector,) = await self.embedder.embed([task])
+        except StarlingError as error:
+            self._failure = f"Skills are recalled by words only: {error}"
+            self._retry_at = self.clock.monotonic() + _RETRY_SECONDS
+            _log.warning("%s", self._failure)
+            return SkillQuery(task, words)
+        self._failure = ""
+        return SkillQuery(task, words, vector, self.embedder.name)
+
     async def lesson(self, done: FinishedTask) -> Lesson:
         """Return what a finished task's flush adds: the use of each skill that it had, and what it teaches."""
         uses = [_use(done, skill) for skill in done.recalled]
@@ -101,36 +174,20 @@ class SkillMemory:
             return Lesson(uses)
 
     async def _recalled(self, tenant: str, card: AgentCard, task: str) -> Recall:
-        size = await self._size(tenant)
-        if not size:
-            return Recall()
-        query = await self._query(task)
-        search = self.repository.candidates_by_index if size > _COMPARED_EACH else self.repository.candidates
-        examples = await search(tenant, _hashes(card), query)
-        fitting = recall(query.text, examples, with_vectors=query.vector is not None)
-        ids = [skill.skill_id for skill in fitting]
-        return Recall(await self.repository.recalled(tenant, ids) if ids else (), self._failure)
+        found = await self.search(tenant, _hashes(card), task)
+        ids = found.recalled
+        return Recall(await self.repository.recalled(tenant, ids) if ids else (), found.warning)
 
     async def _learned(self, done: FinishedTask) -> NewSkill | None:
         """Return what stores the task as a new skill, or as a further task of one that it resembles."""
-        if not (skill := self._taught(done)):
-            return None
-        query = await self._query(skill.task)
-        examples = await self.repository.alike(done.tenant, skill, query)
-        target = _nearest(query, examples)
-        if target is None:
-            self._sizes.pop(done.tenant, None)
-            return NewSkill(new_id(), skill, query)
-        is_known = any(example.text == skill.task for example in examples if example.skill_id == target.skill_id)
-        if is_known or target.state not in ("active", "suspended") or skill.suspicion:
-            return None
-        return NewSkill(new_id(), skill, query, merged_into=target.skill_id)
+        skill = self._taught(done)
+        return (await self.placed(done.tenant, skill)).new if skill else None
 
     def _taught(self, done: FinishedTask) -> LearnedSkill | None:
         """Return what a task teaches; None where it failed, only talked, or may be done in part."""
-        if not done.output or not done.calls or done.uncertain or len(done.calls) > _MOST_CALLS:
+        if not done.output or not done.calls or done.uncertain or len(done.calls) > MOST_CALLS:
             return None
-        if len(done.task) > _TASK_CHARS:
+        if len(done.task) > TASK_CHARS:
             return None
         tools = _hashes(done.card)
         task = TaskTexts(done.task, done.request, done.results)
@@ -139,7 +196,7 @@ class SkillMemory:
             task=self.redact(done.task),
             template=found.template,
             calls=found.calls,
-            outcome=self.redact(done.output)[:_OUTCOME_CHARS],
+            outcome=self.redact(done.output)[:OUTCOME_CHARS],
             tools={call.tool: tools[call.tool] for call in done.calls},
             agent_kind=done.card.kind,
             agent=done.card.name,
@@ -156,20 +213,6 @@ class SkillMemory:
         if size:
             self._sizes[tenant] = size, self.clock.monotonic() + _RECOUNT_SECONDS
         return size
-
-    async def _query(self, task: str) -> SkillQuery:
-        words = list(dict.fromkeys(content_words(task)))
-        if self.embedder is None or self.clock.monotonic() < self._retry_at:
-            return SkillQuery(task, words)
-        try:
-            (vector,) = await self.embedder.embed([task])
-        except StarlingError as error:
-            self._failure = f"Skills are recalled by words only: {error}"
-            self._retry_at = self.clock.monotonic() + _RETRY_SECONDS
-            _log.warning("%s", self._failure)
-            return SkillQuery(task, words)
-        self._failure = ""
-        return SkillQuery(task, words, vector, self.embedder.name)
 
 
 def _use(done: FinishedTask, skill: RecalledSkill) -> SkillUse:

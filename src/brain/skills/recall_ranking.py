@@ -34,27 +34,27 @@ _WITHOUT_VECTORS: Final = _Calibration(unrelated=0.25, cut=0.4, same=0.4)
 
 @dataclass(frozen=True, slots=True)
 class RankedSkill:
-    """A skill that fits: `similarity` is the mean of its best examples; 0 to 1, or to 1.75 with vectors."""
+    """A skill that fits: `similarity` is the mean of its best examples; 0 to 1, or to 1.75 with vectors.
+
+    It is the sum of its parts: that of characters, weighted, and that of vectors.
+    """
 
     skill_id: str
     similarity: float
+    characters: float = 0.0
+    meaning: float = 0.0
 
 
-def recall(text: str, examples: Sequence[SkillExample], *, with_vectors: bool) -> list[RankedSkill]:
-    """Return at most three skills that fit `text`, best first; none if the best one doesn't stand out.
+def fitting(skills: Sequence[RankedSkill], *, with_vectors: bool) -> list[RankedSkill]:
+    """Return at most three of ranked skills that fit, best first; none if the best one doesn't stand out.
 
     `with_vectors`: the text has a vector, which the examples were compared with. The best skill stands out if its
     similarity plus its distance to the next one reaches a cut. The others returned have at least half of the cut.
     """
-    return fitting(ranked(text, examples, with_vectors=with_vectors), with_vectors=with_vectors)
-
-
-def fitting(skills: Sequence[RankedSkill], *, with_vectors: bool) -> list[RankedSkill]:
-    """Return those of ranked skills that `recall` returns."""
-    cut = _calibration(with_vectors=with_vectors).cut
-    if certainty(skills, with_vectors=with_vectors) < cut:
+    needed = cut(with_vectors=with_vectors)
+    if certainty(skills, with_vectors=with_vectors) < needed:
         return []
-    return [skill for skill in skills[:_MOST] if skill.similarity >= cut / 2]
+    return [skill for skill in skills[:_MOST] if skill.similarity >= needed / 2]
 
 
 def is_same_task(skill: RankedSkill, *, with_vectors: bool) -> bool:
@@ -66,11 +66,16 @@ def ranked(text: str, examples: Sequence[SkillExample], *, with_vectors: bool) -
     """Return all skills that have examples, best first, whether they fit or not."""
     scores = SparseIndex([_counts(example.text) for example in examples]).similarities(_counts(text))
     weight = _SPARSE_WEIGHT if with_vectors else 1.0
-    by_skill: dict[str, list[float]] = {}
+    by_skill: dict[str, list[tuple[float, float]]] = {}
     for example, score in zip(examples, scores, strict=True):
-        by_skill.setdefault(example.skill_id, []).append(weight * float(score) + (example.cosine or 0.0))
-    means = {skill_id: _mean_of_best(found) for skill_id, found in by_skill.items()}
-    return [RankedSkill(*found) for found in sorted(means.items(), key=lambda item: (-item[1], item[0]))]
+        by_skill.setdefault(example.skill_id, []).append((weight * float(score), example.cosine or 0.0))
+    found = [RankedSkill(skill_id, *_means_of_best(parts)) for skill_id, parts in by_skill.items()]
+    return sorted(found, key=lambda skill: (-skill.similarity, skill.skill_id))
+
+
+def cut(*, with_vectors: bool) -> float:
+    """Return the certainty from which on ranked skills fit."""
+    return _calibration(with_vectors=with_vectors).cut
 
 
 def certainty(skills: Sequence[RankedSkill], *, with_vectors: bool) -> float:
@@ -86,9 +91,11 @@ def _calibration(*, with_vectors: bool) -> _Calibration:
     return _WITH_VECTORS if with_vectors else _WITHOUT_VECTORS
 
 
-def _mean_of_best(scores: list[float]) -> float:
-    best = sorted(scores, reverse=True)[:_BEST_EXAMPLES]
-    return sum(best) / len(best)
+def _means_of_best(parts: list[tuple[float, float]]) -> tuple[float, float, float]:
+    """Return the mean similarity of the best examples, and those of its parts."""
+    best = sorted(parts, key=sum, reverse=True)[:_BEST_EXAMPLES]
+    characters, meaning = (sum(values) / len(best) for values in zip(*best, strict=True))
+    return sum(map(sum, best)) / len(best), characters, meaning
 
 
 @lru_cache(maxsize=4096)  # some 4 MB: examples of skills come again

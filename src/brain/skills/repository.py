@@ -95,15 +95,16 @@ FROM skills AS main JOIN skills AS part
 WHERE main.tenant = %(tenant)s AND main.shape = %(shape)s AND main.merged_into IS NULL
     AND main.tools = %(tools)s::jsonb
 ORDER BY 4 DESC NULLS LAST LIMIT %(limit)s"""
-_SUSPEND: Final = text("""
-UPDATE skills SET state = 'suspended', reason = 'These tools were changed or removed: ' || gone.tools || '.'
+_CHANGED: Final = "These tools were changed or removed: "
+_SUSPEND: Final = text(f"""
+UPDATE skills SET state = 'suspended', reason = '{_CHANGED}' || gone.tools || '.'
 FROM (
     SELECT tenant, id, (
         SELECT string_agg(key, ', ' ORDER BY key) FROM jsonb_each(skills.tools)
         WHERE value IS DISTINCT FROM CAST(:pins AS jsonb) -> key) AS tools
     FROM skills WHERE state = 'active' AND merged_into IS NULL AND NOT tools <@ CAST(:pins AS jsonb)
     ORDER BY tenant, id FOR UPDATE) AS gone
-WHERE skills.tenant = gone.tenant AND skills.id = gone.id""")
+WHERE skills.tenant = gone.tenant AND skills.id = gone.id""")  # noqa: S608 - a constant
 _RESUME: Final = text("""
 UPDATE skills SET state = 'active', reason = ''
 FROM (
@@ -191,6 +192,12 @@ def _summed(uses: Sequence[SkillUse]) -> list[dict[str, Any]]:
         item["success"] += use.success
         item["failure"] += use.failure
     return list(items.values())
+
+
+def suspension(tools: Mapping[str, str], pins: Mapping[str, str]) -> str:
+    """Return the reason why a skill of these tools is suspended, empty if they all are as in `pins`."""
+    gone = sorted(name for name, pin in tools.items() if pins.get(name) != pin)
+    return f"{_CHANGED}{', '.join(gone)}." if gone else ""
 
 
 async def follow_tools(connection: AsyncConnection, pins: Mapping[str, str]) -> None:

@@ -10,6 +10,9 @@ from starling.core.json import Json, JsonObject, digest
 type SkillState = Literal["active", "suspended", "retired", "quarantined"]
 type Provenance = Literal["run", "admin", "import"]
 
+MOST_CALLS: Final = 12  # a longer solution fits no other task
+TASK_CHARS: Final = 2_000
+OUTCOME_CHARS: Final = 500
 SLOT: Final = "slot"
 _SLOT_KEYS: Final = frozenset({SLOT, "from"})
 

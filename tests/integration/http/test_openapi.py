@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import schemathesis
 from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator
 from schemathesis import GenerationMode, checks, openapi
@@ -20,6 +21,14 @@ CHECKS: list[Any] = [
     checks.response_schema_conformance,
     checks.content_type_conformance,
 ]
+
+
+@schemathesis.serializer("application/jsonl")
+def lines_of(_context: schemathesis.SerializationContext, value: Any) -> bytes:
+    """Send lines as they are: Schemathesis has no serializer for them."""
+    return value if isinstance(value, bytes) else str(value).encode(errors="surrogatepass")
+
+
 STARTING = {"/v1/registry/plan", "/v1/registry/reload"}  # they would run the commands that are made up
 BOUNDED = settings(
     max_examples=8,

@@ -1,6 +1,7 @@
 """Every route refuses callers without permission and changes nothing."""
 
 import hashlib
+import json
 import re
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
@@ -41,6 +42,17 @@ AGENT = "teller"
 ORDER = "order-4711"  # the bank's idempotency key
 LISTS = {"/v1/runs/{run_id}/resume"}  # paths whose body is a list
 NOBODYS = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
+SKILL: dict[str, Any] = {
+    "format": "starling.skill",
+    "version": 1,
+    "task": SECRET_WORDS,
+    "template": SECRET_WORDS,
+    "calls": [{"tool": "vault.open", "arguments": {}}],
+    "outcome": SECRET_WORDS,
+    "tools": {"vault.open": "hash"},
+    "agent_kind": "custom",
+    "agent": AGENT,
+}
 BODIES: dict[str, Any] = {  # a good body of each route that takes one
     "/v1/agent/run": {"input": "hello", "thread_id": "t"},
     "/process": {"input": "hello", "thread_id": "t"},
@@ -49,6 +61,9 @@ BODIES: dict[str, Any] = {  # a good body of each route that takes one
     "/v1/runs/{run_id}/resume": [{"interruptId": NOBODYS, "status": "cancelled"}],
     "/v1/approvals/{interrupt_id}": {"status": "cancelled"},
     "/v1/agents": {"id": AGENT},
+    "/v1/skills/import": SKILL,
+    "/v1/skills/{skill_id}/retire": {"reason": "why"},
+    "/v1/skills/{skill_id}/restore": {},
     "/v1/switches": {"kind": "server", "name": "vault", "reason": "why"},
     "/v1/registry/plan": {"mcpServers": {}},
     "/v1/registry/reload": {"mcpServers": {}},
@@ -73,11 +88,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Town:
-    """An application with two tenants: the bank has a run and an agent, the shop has keys."""
+    """An application with two tenants: the bank has a run, a skill and an agent, the shop has keys."""
 
     app: FastAPI
     services: Services
     run: RunKey
+    skill: str  # the bank's
     keys: dict[frozenset[Scope], str] = field(default_factory=dict[frozenset[Scope], str])
 
     @property
@@ -141,7 +157,8 @@ async def town(module_database_url: str) -> AsyncGenerator[Town]:
         assert await services.artifacts.put(read, SECRET_WORDS, "text/plain") == artifact_id(SECRET_WORDS)
         app = make_app(services, "test", access)
         await load_routes(app)
-        town = Town(app, services, accepted.key)
+        (skill,) = await services.skill_import.store(BANK, json.dumps(SKILL).encode(), ADMIN)
+        town = Town(app, services, accepted.key, skill.id)
         _, credentials = await services.keys.create(KeySpec("bank", BANK, frozenset(Scope)), ADMIN)
         async with client_of(town, f"Bearer {credentials}") as client:
             response = await client.post("/v1/agents", json={"id": AGENT, "behavior_template": SECRET_WORDS})
@@ -164,6 +181,7 @@ async def ask(client: httpx.AsyncClient, call: Call, town: Town, **more: Any) ->
         "interrupt_id": NOBODYS,
         "name": AGENT,
         "artifact": artifact_id(SECRET_WORDS),
+        "skill_id": town.skill,
     }  # what the bank has, for each parameter of a path that there is
     path = call.path.format(**{parameter: banks[parameter] for parameter in call.parameters})
     request: dict[str, Any] = {"json": call.body} | more

@@ -9,18 +9,22 @@ from brain.registry.custom_agents.repository import AgentRepository
 from brain.registry.custom_agents.service import CustomAgents
 from brain.registry.repository import EpochRepository
 from brain.registry.service import Registry
+from brain.skills.catalog.repository import SkillCatalog
 from mcp_gateway.repository import ServerRepository
 from starling.app.access.keys import KeyService
 from starling.app.access.switch_targets import SwitchTargets
-from starling.app.container.deferred import DeferredAgentRanker, DeferredRetrieval
+from starling.app.container.deferred import Deferred, DeferredAgentRanker, DeferredRetrieval
 from starling.app.registry.agents import AgentService
 from starling.app.registry.documents import ServerDocuments
 from starling.app.runs.documents import RunDocuments
 from starling.app.runtime.database import find_database
 from starling.app.runtime.retention import RetentionService
+from starling.app.skills.service import SkillService
+from starling.app.skills.skill_import import SkillImport
 from starling.core.artifacts import ArtifactStore
 from starling.core.clock import SystemClock
 from starling.core.settings import Settings
+from starling.core.tracing import NOOP_TRACER
 from starling.infra.llm.factory import check_model
 from starling.infra.postgres.artifacts import PostgresArtifacts, Quota
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
@@ -56,6 +60,8 @@ class AdminServices:
     rosters: Registry
     server_documents: ServerDocuments
     servers: ServerRepository
+    skill_import: SkillImport
+    skills: SkillService
     switch_targets: SwitchTargets
     switches: SwitchRepository
 
@@ -76,7 +82,7 @@ async def open_admin(settings: Settings, *, statement_seconds: float | None = No
         async with open_broadcast(database.direct_url) as broadcast:
             admin = build_admin(engine, RunReader(engine, broadcast), settings)
             yield admin
-            await admin.agent_ranker.close()
+            await admin.retrieval.close()
     finally:
         await engine.dispose()
 
@@ -86,6 +92,7 @@ def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminS
     agents, epochs, servers = AgentRepository(engine), EpochRepository(engine), ServerRepository(engine)
     keys, listing, limits = KeyRepository(engine), RunListing(engine), settings.limits
     rosters, retrieval = Registry(epochs, CustomAgents(agents)), DeferredRetrieval(settings, engine)
+    catalog, memory = SkillCatalog(engine), Deferred(lambda: retrieval.get().memory(NOOP_TRACER))
     ranker = DeferredAgentRanker(lambda: retrieval.get().agent_finder)
     artifacts = PostgresArtifacts(engine, Quota(limits.artifact_bytes, limits.tenant_artifact_bytes))
     interrupts, ledger = InterruptReader(engine), LedgerReader(engine)
@@ -105,6 +112,8 @@ def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminS
         rosters=rosters,
         server_documents=ServerDocuments(servers),
         servers=servers,
+        skill_import=SkillImport(catalog, epochs, memory),
+        skills=SkillService(catalog, epochs, rosters, memory),
         switch_targets=SwitchTargets(epochs, keys, listing),
         switches=SwitchRepository(engine),
     )

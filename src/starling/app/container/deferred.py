@@ -68,6 +68,11 @@ class DeferredRetrieval:
                 self._built = retrieval().build_retrieval(self._settings, self._engine)
             return self._built
 
+    async def close(self) -> None:
+        """Stop making vectors and close connections to embedders."""
+        if self._built is not None:
+            await self._built.agent_finder.close()
+
 
 class DeferredAgentRanker:
     """Ranks agents by a ranker that is built for the first search."""

@@ -80,7 +80,7 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
         terminator = Deferred(lambda: deferred.execution().build_terminator(engine, broadcast, reader, runs))
         cancellation = RunCancellation(TerminationRepository(engine), terminator)
         admin = build_admin(engine, reader, settings)
-        stack.push_async_callback(admin.agent_ranker.close)
+        stack.push_async_callback(admin.retrieval.close)
         yield Services(
             agent_ranker=admin.agent_ranker,
             agents=admin.agents,
@@ -96,6 +96,8 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
             rosters=admin.rosters,
             server_documents=admin.server_documents,
             servers=admin.servers,
+            skill_import=admin.skill_import,
+            skills=admin.skills,
             switch_targets=admin.switch_targets,
             switches=admin.switches,
             engine=engine,

@@ -14,6 +14,7 @@ from starling.app.http.routes import (
     run_document,
     runs,
     servers,
+    skills,
     start_page,
 )
 
@@ -21,6 +22,6 @@ ROUTERS = tuple(
     module.router
     for module in (
         *(agent_run, runs, run_calls, run_document, artifacts, cancellation, resume, approvals),
-        *(agents, servers, registry, kill_switches, start_page, metrics),
+        *(agents, skills, servers, registry, kill_switches, start_page, metrics),
     )
 )

@@ -5,7 +5,7 @@ from operator import mul
 
 import pytest
 
-from brain.skills.recall_ranking import recall
+from brain.skills.recall_ranking import fitting, ranked
 from brain.skills.skill import SkillExample
 from starling.infra.embeddings.static_vectors import StaticEmbedder
 
@@ -27,7 +27,8 @@ def recalled(text: str, stored: list[tuple[str, str]], *, vectors: bool) -> list
             for (skill, example), vector in zip(stored, made, strict=True)
         ]
 
-    return [found.skill_id for found in recall(text, asyncio.run(embedded()), with_vectors=vectors)]
+    found = fitting(ranked(text, asyncio.run(embedded()), with_vectors=vectors), with_vectors=vectors)
+    return [skill.skill_id for skill in found]
 
 
 @pytest.mark.parametrize("vectors", [True, False])
@@ -58,5 +59,17 @@ def test_two_skills_that_fit_alike_recall_neither_alone(*, vectors: bool) -> Non
     assert len(recalled("send the report", stored, vectors=vectors)) in {0, 2}
 
 
+@pytest.mark.parametrize("vectors", [True, False])
+def test_similarity_is_the_sum_of_its_parts(*, vectors: bool) -> None:
+    cosine = 0.5 if vectors else None
+    stored = [SkillExample("alarm", text, cosine) for text in ("set an alarm", "set my alarm for 5pm")]
+
+    (found,) = ranked("set the alarm", stored, with_vectors=vectors)
+
+    assert found.similarity == pytest.approx(found.characters + found.meaning)
+    assert found.characters > 0
+    assert found.meaning == (0.5 if vectors else 0.0)
+
+
 def test_empty_store_recalls_nothing() -> None:
-    assert recall("anything", [], with_vectors=False) == []
+    assert fitting(ranked("anything", [], with_vectors=False), with_vectors=False) == []

@@ -1,0 +1,187 @@
+"""Skills as documents that another tenant or installation can take over: JSON lines, one skill a line. Pure."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, NoReturn, Self, cast
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError, model_validator
+
+from brain.registry.cards import AgentKind
+from brain.skills.repository import MOST_MERGED
+from brain.skills.screening import suspicion
+from brain.skills.skill import (
+    MOST_CALLS,
+    OUTCOME_CHARS,
+    SLOT,
+    TASK_CHARS,
+    LearnedSkill,
+    SkillCall,
+    StoredSkill,
+    is_slot,
+)
+from starling.core.errors import InvalidRequestError
+from starling.core.json import Json, JsonObject
+from starling.core.validation_errors import fault_list
+
+_LINES: Final = 5_000
+_FAULTS: Final = 10  # lines that are named
+_REMEDY: Final = "Correct the document; nothing was stored."
+
+# Twice what is stored: with secrets replaced, and with the names of slots, texts may have become longer.
+type _Text = Annotated[str, StringConstraints(min_length=1, max_length=2 * TASK_CHARS)]
+type _Name = Annotated[str, StringConstraints(min_length=1, max_length=500)]
+
+
+class SkillCallDocument(BaseModel):
+    """A call: each value of its arguments is a constant or a slot, `{slot, from, example}`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tool: _Name
+    arguments: dict[str, JsonValue]
+
+    @model_validator(mode="after")
+    def _slots_are_valid(self) -> Self:
+        for value in _values(cast("Json", self.arguments)):
+            if isinstance(value, Mapping) and is_slot(value) and not _is_valid_slot(value):
+                raise ValueError("`slot` must be a name, and `from` must be task, request or result")
+        return self
+
+
+class SkillDocument(BaseModel):
+    """A skill without what belongs to one tenant alone: its id, its runs, its record, its vectors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal["starling.skill"]
+    version: Literal[1]
+    task: _Text
+    template: _Text
+    calls: Annotated[list[SkillCallDocument], Field(min_length=1, max_length=MOST_CALLS)]
+    code: Annotated[str, StringConstraints(max_length=100_000)] = ""
+    outcome: Annotated[str, StringConstraints(max_length=2 * OUTCOME_CHARS)]
+    tools: Annotated[dict[_Name, _Name], Field(description="The hash of the definition of each tool of its calls.")]
+    agent_kind: AgentKind
+    agent: _Name
+    examples: Annotated[
+        list[_Text], Field(max_length=MOST_MERGED, description="Further tasks that the calls solved.")
+    ] = []
+
+    @model_validator(mode="after")
+    def _tools_are_those_of_the_calls(self) -> Self:
+        if self.tools.keys() != {call.tool for call in self.calls}:
+            raise ValueError("`tools` must name exactly the tools of `calls`")
+        return self
+
+    @classmethod
+    def of(cls, skill: StoredSkill, examples: Sequence[str]) -> Self:
+        """Return the document of a stored skill with its further tasks."""
+        return cls.model_validate(
+            {
+                "format": "starling.skill",
+                "version": 1,
+                "task": skill.task,
+                "template": skill.template,
+                "calls": [call.to_json() for call in skill.calls],
+                "code": skill.code,
+                "outcome": skill.outcome,
+                "tools": skill.tools,
+                "agent_kind": skill.agent_kind,
+                "agent": skill.agent,
+                "examples": list(examples),
+            }
+        )
+
+    def learned(self) -> LearnedSkill:
+        """Return the skill, screened for texts that try to instruct."""
+        return LearnedSkill(
+            task=self.task,
+            template=self.template,
+            calls=tuple(SkillCall(call.tool, cast("JsonObject", call.arguments)) for call in self.calls),
+            outcome=self.outcome,
+            tools=self.tools,
+            agent_kind=self.agent_kind,
+            agent=self.agent,
+            source_path="",
+            suspicion=suspicion(self._texts()),
+        )
+
+    def secret_place(self, redact: Callable[[str], str]) -> str:
+        """Return the field that has a text which `redact` changes, empty if none has."""
+        fields = {**self.model_dump(mode="json"), "tools": None}
+        found = (name for name, value in fields.items() for text in _strings(value) if redact(text) != text)
+        return next(found, "")
+
+    def _texts(self) -> Iterator[str]:
+        yield from (self.task, self.template, self.code, self.outcome, *self.examples)
+        for call in self.calls:
+            yield from _strings(cast("Json", call.arguments))
+
+
+def parse(content: bytes, redact: Callable[[str], str]) -> dict[int, SkillDocument]:
+    """Return the skills of JSON lines by the number of their line, from 1; empty lines are skipped.
+
+    Raises InvalidRequestError that names the lines that are wrong and their fields, also those with secrets.
+    """
+    try:
+        lines = content.decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise InvalidRequestError(f"The document is not UTF-8: {error.reason}.", _REMEDY) from None
+    found: dict[int, SkillDocument] = {}
+    faults: list[str] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            found[number] = _parsed(line, redact)
+        except InvalidRequestError as error:
+            faults.append(f"line {number}: {error.message}")
+    if faults:
+        more = f" (and {len(faults) - _FAULTS} more lines)" if len(faults) > _FAULTS else ""
+        raise InvalidRequestError("; ".join(faults[:_FAULTS]) + more, _REMEDY)
+    if not 0 < len(found) <= _LINES:
+        raise InvalidRequestError(f"The document has {len(found)} skills.", f"Send 1 to {_LINES} lines, one a skill.")
+    return found
+
+
+def _parsed(line: str, redact: Callable[[str], str]) -> SkillDocument:
+    try:
+        document = SkillDocument.model_validate(json.loads(line, parse_constant=_refused))
+    except ValidationError as error:
+        raise InvalidRequestError(fault_list(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"is not JSON: {error}") from None
+    if place := document.secret_place(redact):
+        raise InvalidRequestError(f"{place}: has a text that looks like a secret")
+    return document
+
+
+def _refused(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number")
+
+
+def _is_valid_slot(value: Mapping[str, Json]) -> bool:
+    return isinstance(value[SLOT], str) and value["from"] in ("task", "request", "result")
+
+
+def _values(value: Json) -> Iterator[Json]:
+    """Yield a value and all that is in it."""
+    yield value
+    match value:
+        case Mapping():
+            for item in value.values():
+                yield from _values(item)
+        case list() | tuple():
+            for item in cast("Sequence[Json]", value):
+                yield from _values(item)
+        case _:
+            pass
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Yield the texts in a value, and the names of its members."""
+    for item in _values(value):
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, Mapping):
+            yield from item

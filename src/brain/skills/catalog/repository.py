@@ -1,0 +1,168 @@
+"""Queries over the skills of a tenant, and changes of them in the transaction of their audit entry."""
+
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import RowMapping, Select, Text, cast, func, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from brain.skills.repository import MOST_MERGED, NewSkill
+from brain.skills.skill import Provenance, SkillState, StoredSkill, call_from_json
+from starling.core.errors import NotFoundError
+from starling.core.json import storable
+from starling.infra.postgres.engine import translated
+from starling.infra.postgres.tables import skills
+
+_REMEDY: Final = "`GET /v1/skills` and `starling skill list` show the skills of your tenant."
+_PART: Final = skills.alias("part")
+_MERGED: Final = (
+    select(func.count())
+    .where(_PART.c.tenant == skills.c.tenant, _PART.c.merged_into == skills.c.id)
+    .scalar_subquery()
+    .label("merged")
+)
+_UNREAD: Final = frozenset({"tenant", "merged_into", "shape", "embedding", "words"})
+_COLUMNS: Final = [column for column in skills.c if column.name not in _UNREAD]
+_STORE: Final = text("""
+INSERT INTO skills (tenant, id, merged_into, state, reason, task, template, calls, code, outcome, tools, shape,
+    agent_kind, agent, provenance, shared_by, model, embedding, words)
+SELECT :tenant, item.id, item.merged_into, item.state, item.reason, item.task, item.template, item.calls, item.code,
+    item.outcome, item.tools, item.shape, item.agent_kind, item.agent, 'import', :shared_by, item.model,
+    CAST(item.embedding AS halfvec), array_to_tsvector(ARRAY(SELECT jsonb_array_elements_text(item.words)))
+FROM jsonb_to_recordset(CAST(:items AS jsonb)) AS item (id uuid, merged_into uuid, state text, reason text, task text,
+    template text, calls jsonb, code text, outcome text, tools jsonb, shape text, agent_kind text, agent text,
+    model text, embedding text, words jsonb)
+WHERE item.merged_into IS NULL OR :most > (
+    SELECT count(*) FROM skills AS part WHERE part.tenant = :tenant AND part.merged_into = item.merged_into)""")
+
+
+@dataclass(frozen=True, slots=True)
+class SkillFilter:
+    """Selects skills by state, by agent, older than the skill with id `before`, and by the ending of their id."""
+
+    states: Sequence[SkillState] = ()
+    agent: str | None = None
+    before: str | None = None
+    ending: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SkillTask:
+    """A task that a skill solved besides its own: the task of a skill that was merged into it."""
+
+    task: str
+    provenance: Provenance
+    source_run: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedSkill:
+    """A skill of a document, with the state that it is stored in; `code` is what NewSkill leaves out."""
+
+    new: NewSkill
+    state: SkillState
+    reason: str = ""
+    code: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the columns of its row."""
+        return {**self.new.to_json(), "state": self.state, "reason": self.reason, "code": self.code}
+
+
+_ALL: Final = SkillFilter()
+
+
+class SkillCatalog:
+    """Skills of one tenant at a time. What takes a connection is part of its caller's transaction.
+
+    Those that are merged into another skill are its further tasks. Raises DatabaseUnavailableError.
+    """
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    async def latest(self, tenant: str, *, limit: int, which: SkillFilter = _ALL) -> Sequence[StoredSkill]:
+        """Return the latest skills, newest first."""
+        query = _selected(tenant, which).order_by(skills.c.id.desc()).limit(limit)  # ids sort by creation time
+        with translated():
+            async with self._engine.connect() as connection:
+                return [_stored(row) for row in (await connection.execute(query)).mappings()]
+
+    async def named(self, tenant: str, ids: Sequence[str]) -> Mapping[str, StoredSkill]:
+        """Return those of these skills that exist, by id."""
+        query = _selected(tenant, _ALL).where(skills.c.id.in_(ids))
+        with translated():
+            async with self._engine.connect() as connection:
+                return {row["id"]: _stored(row) for row in (await connection.execute(query)).mappings()}
+
+    async def get(self, tenant: str, skill_id: str) -> StoredSkill:
+        """Return a skill. Raises NotFoundError, also for a skill of another tenant."""
+        found = await self.named(tenant, [skill_id])
+        if skill_id not in found:
+            raise NotFoundError("skill", skill_id, _REMEDY)
+        return found[skill_id]
+
+    async def tasks(self, tenant: str, ids: Sequence[str]) -> Mapping[str, Sequence[SkillTask]]:
+        """Return the further tasks of skills, oldest first, by the id of the skill."""
+        columns = [skills.c[name] for name in ("merged_into", "task", "provenance", "source_run", "created_at")]
+        query = select(*columns).where(skills.c.tenant == tenant, skills.c.merged_into.in_(ids)).order_by(skills.c.id)
+        found: dict[str, list[SkillTask]] = {}
+        with translated():
+            async with self._engine.connect() as connection:
+                for skill_id, *values in await connection.execute(query):
+                    found.setdefault(skill_id, []).append(SkillTask(*values))
+        return found
+
+    @asynccontextmanager
+    async def changing(self) -> AsyncGenerator[AsyncConnection]:
+        """Yield a connection for one transaction, committed at the end."""
+        with translated():
+            async with self._engine.begin() as connection:
+                yield connection
+
+    async def locked(self, connection: AsyncConnection, tenant: str, skill_id: str) -> StoredSkill:
+        """Return a skill that nobody else changes until the transaction ends. Raises NotFoundError."""
+        query = _selected(tenant, _ALL).where(skills.c.id == skill_id).with_for_update(of=skills)
+        row = (await connection.execute(query)).mappings().one_or_none()
+        if row is None:
+            raise NotFoundError("skill", skill_id, _REMEDY)
+        return _stored(row)
+
+    async def change(self, connection: AsyncConnection, tenant: str, skill_id: str, values: Mapping[str, Any]) -> None:
+        """Set columns of a skill."""
+        await connection.execute(
+            update(skills).where(skills.c.tenant == tenant, skills.c.id == skill_id).values(**values)
+        )
+
+    async def store(
+        self, connection: AsyncConnection, tenant: str, found: Sequence[ImportedSkill], shared_by: str
+    ) -> None:
+        """Store imported skills; further tasks of a skill only as long as it has less than it is compared by."""
+        items = json.dumps(storable([item.to_json() for item in found]), ensure_ascii=False)
+        values = {"tenant": tenant, "items": items, "shared_by": shared_by, "most": MOST_MERGED}
+        await connection.execute(_STORE, values)
+
+
+def _selected(tenant: str, which: SkillFilter) -> Select[Any]:
+    query = select(*_COLUMNS, _MERGED).where(skills.c.tenant == tenant, skills.c.merged_into.is_(None))
+    if which.states:
+        query = query.where(skills.c.state.in_(which.states))
+    if which.agent is not None:
+        query = query.where(skills.c.agent == which.agent)
+    if which.before is not None:
+        query = query.where(skills.c.id < which.before)
+    if which.ending is not None:
+        digits = func.replace(cast(skills.c.id, Text), "-", "")
+        query = query.where(func.right(digits, len(which.ending)) == which.ending)
+    return query
+
+
+def _stored(row: RowMapping) -> StoredSkill:
+    values: dict[str, Any] = {**row}
+    values["calls"] = tuple(map(call_from_json, row["calls"]))
+    return StoredSkill(**values)

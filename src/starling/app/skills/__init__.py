@@ -1,0 +1,1 @@
+"""What the API and commands do with skills."""

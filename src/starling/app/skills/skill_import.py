@@ -1,0 +1,116 @@
+"""Imports skills: all lines of a document or none, with one audit entry."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from brain.registry.repository import EpochRepository
+from brain.skills.catalog.exchange import SkillDocument, parse
+from brain.skills.catalog.repository import ImportedSkill, SkillCatalog
+from brain.skills.repository import NewSkill, suspension
+from brain.skills.skill import LearnedSkill, SkillState
+from starling.core.ids import new_id
+from starling.infra.postgres.audit import Actor, AuditedChange, record
+
+if TYPE_CHECKING:
+    from brain.skills.memory import SkillMemory
+
+type Outcome = Literal["stored", "merged", "known"]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedLine:
+    """What became of a line: `id` is the new skill, or the earlier one that it was merged with or equals.
+
+    `state` and `reason` are those of a new skill.
+    """
+
+    line: int
+    outcome: Outcome
+    id: str
+    state: SkillState | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A line and the rows that it adds; the first is the skill, or a further task of the skill `id`."""
+
+    line: int
+    outcome: Outcome
+    id: str
+    rows: Sequence[NewSkill] = ()
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SkillImport:
+    """Stores skills of other tenants or installations. Raises DatabaseUnavailableError."""
+
+    catalog: SkillCatalog
+    epochs: EpochRepository
+    memory: "Callable[[], Awaitable[SkillMemory]]"
+
+    async def store(self, tenant: str, content: bytes, actor: Actor) -> Sequence[ImportedLine]:
+        """Store the skills of JSON lines for a tenant, all or none of them, each under a new id.
+
+        A skill that resembles a stored one with the same calls becomes a further task of it; a text that tries to
+        instruct puts its skill into quarantine; one whose tools are others here is suspended. Raises
+        InvalidRequestError with the lines and fields that are wrong.
+        """
+        memory = await self.memory()
+        placed = await _placed(memory, tenant, parse(content, memory.redact))
+        async with self.catalog.changing() as connection:
+            pins = (await self.epochs.begin(connection)).manifest.tool_hashes()
+            rows = {line.line: _rows(line, pins) for line in placed}
+            await self.catalog.store(connection, tenant, [row for found in rows.values() for row in found], actor.name)
+            added = [line.id for line in placed if line.rows]
+            detail = {"tenant": tenant, "skills": added, "lines": len(placed)}
+            await record(connection, actor, AuditedChange("skill.import", f"tenant {tenant}", detail))
+        return [_imported(line, rows[line.line]) for line in placed]
+
+
+async def _placed(memory: "SkillMemory", tenant: str, documents: Mapping[int, SkillDocument]) -> list[_Placed]:
+    found: list[_Placed] = []
+    known: dict[tuple[str, str], str] = {}
+    for number, document in documents.items():
+        skill = document.learned()
+        key = (skill.shape, skill.task)
+        if key in known:
+            found.append(_Placed(number, "known", known[key]))
+        else:
+            found.append(await _compared(memory, tenant, number, document))
+            known[key] = found[-1].id
+    return found
+
+
+async def _compared(memory: "SkillMemory", tenant: str, number: int, document: SkillDocument) -> _Placed:
+    """Return what a line adds beside the skills that are stored."""
+    skill = document.learned()
+    place = await memory.placed(tenant, skill)
+    if place.resembles is not None:
+        return _Placed(number, "merged" if place.new else "known", place.resembles, [place.new] if place.new else ())
+    assert place.new is not None
+    rows = [place.new, *[await _further(memory, skill, task, place.new.id) for task in document.examples]]
+    return _Placed(number, "stored", place.new.id, rows, document.code)
+
+
+async def _further(memory: "SkillMemory", skill: LearnedSkill, task: str, merged_into: str) -> NewSkill:
+    return NewSkill(new_id(), replace(skill, task=task), await memory.query(task), merged_into=merged_into)
+
+
+def _rows(line: _Placed, pins: Mapping[str, str]) -> list[ImportedSkill]:
+    """Return the rows of a line; only the state of a skill itself matters, not that of its further tasks."""
+    if line.outcome != "stored":
+        return [ImportedSkill(row, "active") for row in line.rows]
+    main, *others = line.rows
+    suspended = suspension(main.skill.tools, pins)
+    state: SkillState = "quarantined" if main.skill.suspicion else "suspended" if suspended else "active"
+    first = ImportedSkill(main, state, main.skill.suspicion or suspended, line.code)
+    return [first, *(ImportedSkill(row, "active") for row in others)]
+
+
+def _imported(line: _Placed, rows: Sequence[ImportedSkill]) -> ImportedLine:
+    if line.outcome != "stored":
+        return ImportedLine(line.line, line.outcome, line.id)
+    return ImportedLine(line.line, line.outcome, line.id, rows[0].state, rows[0].reason)
