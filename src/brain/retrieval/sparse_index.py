@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _BUCKETS: Final = 1 << 20
+_SHIFT: Final = np.uint64(64 - 20)
 
 type Floats = NDArray[np.float32]
 
@@ -26,6 +27,12 @@ class FeatureCounts:
         counted = Counter(crc32(feature.encode()) % _BUCKETS for feature in features)
         buckets = np.fromiter(counted.keys(), np.uint32, len(counted))
         return cls(buckets, 1 + np.log(np.fromiter(counted.values(), np.float32, len(counted))))
+
+    @classmethod
+    def of_hashes(cls, hashes: NDArray[np.uint64]) -> "FeatureCounts":
+        """Return the counts of features that are given as hashes of 64 bits, whose highest bits select the bucket."""
+        buckets, counts = np.unique((hashes >> _SHIFT).astype(np.uint32), return_counts=True)
+        return cls(buckets, 1 + np.log(counts.astype(np.float32)))
 
 
 class SparseIndex:

@@ -10,7 +10,7 @@ from brain.registry.cards import AgentCard
 from brain.retrieval.text_features import content_words
 from brain.skills.generalization import MadeCall, Redact, TaskTexts, generalized
 from brain.skills.recall_ranking import RankedSkill, certainty, cut, fitting, is_same_task, ranked
-from brain.skills.repository import NewSkill, SkillQuery, SkillRepository, SkillUse
+from brain.skills.repository import COMPARED_EACH, NewSkill, SkillQuery, SkillRepository, SkillUse
 from brain.skills.run_skills import Lesson
 from brain.skills.screening import suspicion
 from brain.skills.skill import MOST_CALLS, OUTCOME_CHARS, TASK_CHARS, LearnedSkill, RecalledSkill, SkillExample
@@ -20,7 +20,6 @@ from starling.core.errors import DatabaseUnavailableError, StarlingError
 from starling.core.ids import new_id
 from starling.core.tracing import SpanKind, Tracer
 
-_COMPARED_EACH: Final = 5_000  # rows of a tenant; above, the indexes find those that are compared
 _RECOUNT_SECONDS: Final = 60.0
 _RETRY_SECONDS: Final = 60.0  # after the embedder failed
 _BLAMED: Final = frozenset({"rejected", "tool_error", "invalid_arguments", "invalid_result", "not_allowed"})
@@ -120,7 +119,7 @@ class SkillMemory:
         if not size:
             return SkillSearch()
         query = await self.query(task)
-        search = self.repository.candidates_by_index if size > _COMPARED_EACH else self.repository.candidates
+        search = self.repository.candidates_by_index if size > COMPARED_EACH else self.repository.candidates
         examples = await search(tenant, tools, query)
         with_vectors = query.vector is not None
         found = ranked(query.text, examples, with_vectors=with_vectors)
@@ -209,7 +208,7 @@ class SkillMemory:
         size, until = self._sizes.get(tenant, (0, 0.0))
         if size and self.clock.monotonic() < until:
             return size
-        size = await self.repository.count(tenant, _COMPARED_EACH + 1)
+        size = await self.repository.count(tenant, COMPARED_EACH + 1)
         if size:
             self._sizes[tenant] = size, self.clock.monotonic() + _RECOUNT_SECONDS
         return size

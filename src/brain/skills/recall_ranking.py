@@ -1,10 +1,13 @@
 """Ranks recalled skills and decides whether the best one fits at all. Pure: candidates come from the repository."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from brain.retrieval.sparse_index import FeatureCounts, SparseIndex
 from brain.retrieval.text_features import plain_words
@@ -12,6 +15,7 @@ from brain.skills.skill import SkillExample
 
 _BEST_EXAMPLES: Final = 3  # of a skill, whose mean similarity counts
 _GRAMS: Final = (3, 4, 5)  # characters
+_FACTOR: Final = np.uint64(0x9E37_79B9_7F4A_7C15)  # odd, with well mixed bits: 2^64 divided by the golden ratio
 _MOST: Final = 3
 _SPARSE_WEIGHT: Final = 0.75  # of characters beside vectors; with 1, false reuse is as rare only at a lower recall
 
@@ -100,12 +104,16 @@ def _means_of_best(parts: list[tuple[float, float]]) -> tuple[float, float, floa
 
 @lru_cache(maxsize=4096)  # some 4 MB: examples of skills come again
 def _counts(text: str) -> FeatureCounts:
-    return FeatureCounts.of(_features(text))
-
-
-def _features(text: str) -> Iterator[str]:
-    """Yield sequences of characters over the whole text, with its frequent words: these tell requests apart."""
+    """Count sequences of characters over the whole text, with its frequent words: these tell requests apart."""
     line = f" {' '.join(plain_words(text))} "
-    for length in _GRAMS:
-        for start in range(len(line) - length + 1):
-            yield line[start : start + length]
+    codes = np.frombuffer(line.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.uint64)
+    return FeatureCounts.of_hashes(np.concatenate([_hashes(codes, length) for length in _GRAMS]))
+
+
+def _hashes(codes: NDArray[np.uint64], length: int) -> NDArray[np.uint64]:
+    """Return a hash of each sequence of `length` characters: their polynomial, modulo 2^64."""
+    count = max(0, len(codes) - length + 1)
+    hashes = np.full(count, length, np.uint64)
+    for start in range(length):
+        hashes = hashes * _FACTOR + codes[start : start + count]
+    return hashes * _FACTOR

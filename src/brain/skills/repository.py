@@ -3,6 +3,8 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from time import monotonic
 from typing import Any, Final
 
 from pgvector import HalfVector
@@ -12,12 +14,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from brain.skills.skill import LearnedSkill, RecalledSkill, SkillExample, call_from_json
 from starling.core.embeddings import Vector
 from starling.core.json import storable
-from starling.infra.postgres.engine import Engine, fetch_autocommit, transaction, translated
+from starling.infra.postgres.engine import Engine, encoded, fetch_autocommit, transaction, translated
 from starling.infra.postgres.runs.writer import Clause
 
-CANDIDATES: Final = 50  # by vectors, and as many by words
+CANDIDATES: Final = 30  # by vectors, and as many by words
+COMPARED_EACH: Final = 5_000  # rows of a tenant; above, the indexes find those that are compared
 MOST_MERGED: Final = 9  # further tasks that a skill is compared by
-_MATCHING_WORDS: Final = 2_000  # rows with a word of the task that are ranked, in a large store
+_MATCHING_WORDS: Final = 400  # rows with a word of the task that are ranked, in a large store
+_RECOUNT_SECONDS: Final = 600.0
 
 _STORE: Final = """
 learned AS (
@@ -59,42 +63,70 @@ tallied AS (
 _FAILURES_IN_A_ROW: Final = 3
 _JUDGED: Final = 8
 
-_USABLE: Final = """
+# A vector of another length can't be compared; that of a text without words has no direction, so its cosine is NaN.
+_COSINE: Final = """
+    CASE WHEN part.model = %(model)s AND vector_dims(part.embedding) = %(dimensions)s
+        THEN nullif(1 - (part.embedding <=> %(vector)s::halfvec), 'NaN') END AS cosine"""
+# `part.tenant || ''` keeps Postgres from reading its index of tenants, in full for a large one, beside a better index.
+_USABLE_PARTS: Final = """
     FROM skills AS part JOIN skills AS main
         ON main.tenant = part.tenant AND main.id = coalesce(part.merged_into, part.id)
-    WHERE part.tenant = %(tenant)s AND main.state = 'active' AND main.tools <@ %(tools)s::jsonb"""
+    WHERE {tenant} = %(tenant)s AND main.state = 'active' AND main.tools <@ %(tools)s::jsonb"""
+_USABLE: Final = _USABLE_PARTS.format(tenant="part.tenant")
+_BY_TOOL: Final = " AND part.tools ?| %(names)s AND part.tools <@ %(tools)s::jsonb"
 _ALL: Final = f"""
 WITH usable AS MATERIALIZED (
-    SELECT part.id, main.id AS skill, part.task, part.words,
-        CASE WHEN part.model = %(model)s THEN 1 - (part.embedding <=> %(vector)s::halfvec) END AS cosine
-    {_USABLE}),
-near AS (SELECT id FROM usable WHERE cosine IS NOT NULL ORDER BY cosine DESC LIMIT {CANDIDATES}),
+    SELECT main.id AS skill, part.task, part.words, {_COSINE}
+    {_USABLE_PARTS}{{by_tool}}),
+near AS (SELECT skill, task, cosine FROM usable WHERE cosine IS NOT NULL ORDER BY cosine DESC LIMIT {CANDIDATES}),
 named AS (
-    SELECT id FROM usable WHERE words @@ %(query)s::tsquery
+    SELECT skill, task, cosine FROM usable WHERE words @@ %(query)s::tsquery
     ORDER BY ts_rank(words, %(query)s::tsquery) DESC LIMIT {CANDIDATES})
-SELECT skill, task, cosine FROM usable WHERE id IN (SELECT id FROM near UNION SELECT id FROM named)"""  # noqa: S608
+SELECT * FROM near UNION SELECT * FROM named"""  # noqa: S608
+_EACH: Final = _ALL.format(tenant="part.tenant", by_tool="")
+_EACH_OF_TOOLS: Final = _ALL.format(tenant="part.tenant || ''", by_tool=_BY_TOOL)
 _NEAR: Final = f"""
-SELECT main.id, part.task, 1 - (part.embedding <=> %(vector)s::halfvec)
-{_USABLE} AND part.model = {{model}}
+SELECT main.id, part.task, {_COSINE}
+{_USABLE} AND part.tools <@ %(tools)s::jsonb AND part.model = {{model}} AND vector_dims(part.embedding) = {{dimensions}}
 ORDER BY part.embedding::halfvec({{dimensions}}) <=> %(vector)s::halfvec({{dimensions}}) LIMIT {CANDIDATES}"""
 _NAMED: Final = f"""
-SELECT skill, task, cosine FROM (
-    SELECT main.id AS skill, part.task, part.words,
-        CASE WHEN part.model = %(model)s THEN 1 - (part.embedding <=> %(vector)s::halfvec) END AS cosine
-    {_USABLE} AND part.words @@ %(query)s::tsquery LIMIT {_MATCHING_WORDS}) AS found
-ORDER BY ts_rank(words, %(query)s::tsquery) DESC LIMIT {CANDIDATES}"""  # noqa: S608
+WITH found AS MATERIALIZED (
+    SELECT part.id, part.words FROM skills AS part
+    WHERE part.tenant || '' = %(tenant)s AND part.words @@ %(rare)s::tsquery
+        AND part.tools <@ %(tools)s::jsonb
+    LIMIT {_MATCHING_WORDS}),
+best AS MATERIALIZED (
+    SELECT id FROM found ORDER BY ts_rank(words, %(query)s::tsquery) DESC LIMIT {CANDIDATES})
+SELECT main.id, part.task, {_COSINE}
+{_USABLE} AND part.id IN (SELECT id FROM best)"""  # noqa: S608
 _ITERATIVE: Final = "SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true)"
+# Comparing each of n rows takes as long as the index over all N rows where n² is some 400 N: for each row that it
+# returns, the index has to pass N / n rows, which costs more than a comparison.
+_USES_INDEX: Final = """
+WITH most AS MATERIALIZED (
+    SELECT greatest(%(each)s, sqrt(400 * greatest(reltuples, 0)))::bigint AS rows
+    FROM pg_class WHERE oid = 'skills'::regclass)
+SELECT (SELECT rows FROM most) < (
+    SELECT count(*) FROM (
+        SELECT FROM skills AS part
+        WHERE part.tenant || '' = %(tenant)s AND part.tools ?| %(names)s AND part.tools <@ %(tools)s::jsonb
+        LIMIT (SELECT rows + 1 FROM most)) AS found)"""
+_FREQUENT: Final = """
+SELECT word, share * greatest(reltuples, 0)
+FROM pg_class, pg_stats, unnest(most_common_elems::text::text[], most_common_elem_freqs) AS common (word, share)
+WHERE pg_class.oid = 'skills'::regclass AND tablename = 'skills' AND attname = 'words' AND schemaname = current_schema()
+    AND word IS NOT NULL"""
 
 _SKILLS: Final = """
 SELECT id, template, calls, shape FROM skills WHERE tenant = %(tenant)s AND id = ANY(%(ids)s::uuid[])"""
-_OF_SHAPE: Final = """
+_OF_SHAPE: Final = f"""
 SELECT main.id, main.state, part.task,
-    CASE WHEN part.model = %(model)s THEN 1 - (part.embedding <=> %(vector)s::halfvec) END
+    {_COSINE}
 FROM skills AS main JOIN skills AS part
     ON part.tenant = main.tenant AND (part.id = main.id OR part.merged_into = main.id)
 WHERE main.tenant = %(tenant)s AND main.shape = %(shape)s AND main.merged_into IS NULL
     AND main.tools = %(tools)s::jsonb
-ORDER BY 4 DESC NULLS LAST LIMIT %(limit)s"""
+ORDER BY cosine DESC NULLS LAST LIMIT %(limit)s"""  # noqa: S608
 _CHANGED: Final = "These tools were changed or removed: "
 _SUSPEND: Final = text(f"""
 UPDATE skills SET state = 'suspended', reason = '{_CHANGED}' || gone.tools || '.'
@@ -126,7 +158,12 @@ class SkillQuery:
 
     def values(self) -> dict[str, Any]:
         """Return the parameters of queries."""
-        return {"vector": _vector_text(self.vector), "model": self.model, "query": _any_of(self.words)}
+        return {
+            "vector": _vector_text(self.vector),
+            "dimensions": len(self.vector) if self.vector is not None else None,
+            "model": self.model,
+            "query": _any_of(self.words),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +248,14 @@ async def follow_tools(connection: AsyncConnection, pins: Mapping[str, str]) -> 
 
 
 class SkillRepository:
-    """Reads skills."""
+    """Reads skills. Up to `each` of those that a task may use are compared one by one."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, each: int = COMPARED_EACH) -> None:
         self._engine = engine
+        self._each = each
+        self._large: dict[tuple[str, str], tuple[bool, float]] = {}
+        self._frequent: Mapping[str, float] = {}  # words, and about how many rows have each
+        self._frequent_until = 0.0
 
     async def count(self, tenant: str, limit: int) -> int:
         """Return how many tasks of skills a tenant has, at most `limit`. Raises DatabaseUnavailableError."""
@@ -227,24 +268,61 @@ class SkillRepository:
 
         Each of the tenant's tasks is compared. Raises DatabaseUnavailableError.
         """
-        values = {"tenant": tenant, "tools": _json(tools), **query.values()}
-        with translated():
-            rows = await fetch_autocommit(self._engine, _ALL, values)
-        return [SkillExample(str(skill), task, cosine) for skill, task, cosine in rows]
+        return await self._compared(_EACH, _values(tenant, tools, query))
 
     async def candidates_by_index(self, tenant: str, tools: Mapping[str, str], query: SkillQuery) -> list[SkillExample]:
-        """Return what `candidates` returns, found by the indexes: for large stores. Raises DatabaseUnavailableError."""
-        values = {"tenant": tenant, "tools": _json(tools), **query.values()}
+        """Return what `candidates` returns, found by the indexes: for large stores. Raises DatabaseUnavailableError.
+
+        Where few skills need only these tools, each of them is compared. Else the index of the vectors and the rarest
+        words of the task find the candidates: the nearest vectors are found nearly always, not always.
+        """
+        values = _values(tenant, tools, query)
+        if not await self._uses_index(tenant, values):
+            return await self._compared(_EACH_OF_TOOLS, values)
+        rare = await self._rare(query)
+        statements = [*([nearest_statement(query)] if query.vector is not None else []), *([_NAMED] if rare else [])]
+        values["rare"] = _any_of(rare)
         found: dict[tuple[str, str], SkillExample] = {}
         with translated():
             async with transaction(self._engine) as connection, connection.pipeline():
                 await connection.execute(_ITERATIVE)
-                statements = [*([_near(query)] if query.vector is not None else []), _NAMED]
-                cursors = [await connection.execute(statement.encode(), values) for statement in statements]
+                cursors = [await connection.execute(encoded(statement), values) for statement in statements]
                 for cursor in cursors:
                     for skill, task, cosine in await cursor.fetchall():
                         found[str(skill), task] = SkillExample(str(skill), task, cosine)
         return list(found.values())
+
+    async def _compared(self, statement: str, values: Mapping[str, Any]) -> list[SkillExample]:
+        with translated():
+            rows = await fetch_autocommit(self._engine, statement, values)
+        return [SkillExample(str(skill), task, cosine) for skill, task, cosine in rows]
+
+    async def _uses_index(self, tenant: str, values: Mapping[str, Any]) -> bool:
+        """Return whether so many skills of a tenant need only some tools that the indexes are faster."""
+        key, now = (tenant, str(values["tools"])), monotonic()
+        known, until = self._large.get(key, (False, 0.0))
+        if now < until:
+            return known
+        with translated():
+            rows = await fetch_autocommit(self._engine, _USES_INDEX, {**values, "each": self._each})
+        self._large = {other: state for other, state in self._large.items() if state[1] > now}
+        self._large[key] = bool(rows[0][0]), now + _RECOUNT_SECONDS
+        return self._large[key][0]
+
+    async def _rare(self, query: SkillQuery) -> list[str]:
+        """Return the words of a task that few skills have: together they find at most some 400 rows.
+
+        Without a vector, the rarest word in any case.
+        """
+        if monotonic() >= self._frequent_until:
+            with translated():
+                rows = await fetch_autocommit(self._engine, _FREQUENT, {})
+            self._frequent = {str(word): float(count) for word, count in rows}
+            self._frequent_until = monotonic() + _RECOUNT_SECONDS
+        words = sorted(query.words, key=lambda word: self._frequent.get(word, 0.0))
+        rows_so_far = accumulate(self._frequent.get(word, 0.0) for word in words)
+        rare = [word for word, count in zip(words, rows_so_far, strict=True) if count <= _MATCHING_WORDS]
+        return rare or (words[:1] if query.vector is None else [])
 
     async def recalled(self, tenant: str, ids: Sequence[str]) -> list[RecalledSkill]:
         """Return skills in the order of `ids`. Raises DatabaseUnavailableError."""
@@ -265,7 +343,11 @@ class SkillRepository:
         return [SkillExample(str(key), task, cosine, state) for key, state, task, cosine in rows]
 
 
-def _near(query: SkillQuery) -> str:
+def _values(tenant: str, tools: Mapping[str, str], query: SkillQuery) -> dict[str, Any]:
+    return {"tenant": tenant, "tools": _json(tools), "names": list(tools), **query.values()}
+
+
+def nearest_statement(query: SkillQuery) -> str:
     """Return the statement that uses a model's index, whose condition has to be in the text of the statement."""
     assert query.vector is not None
     assert query.model is not None

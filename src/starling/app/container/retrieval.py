@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from brain.retrieval.agent_finder import PATIENCE_SECONDS, AgentFinder
 from brain.skills.memory import SkillMemory
 from brain.skills.repository import SkillRepository
+from brain.skills.upkeep import SkillUpkeep
 from starling.app.telemetry.redaction import Redaction
 from starling.core.clock import SystemClock
 from starling.core.embeddings import Embedder
@@ -29,6 +30,10 @@ class Retrieval:
         """Return the memory of skills."""
         redact = Redaction.of(self.settings)
         return SkillMemory(SkillRepository(self.engine), self.embedder, redact, tracer, SystemClock())
+
+    def skill_upkeep(self, direct_url: str) -> SkillUpkeep | None:
+        """Return what keeps the vectors of skills; None without embeddings."""
+        return SkillUpkeep(direct_url, self.embedder) if self.embedder else None
 
 
 def build_retrieval(settings: Settings, engine: Engine, patience: float = PATIENCE_SECONDS) -> Retrieval:

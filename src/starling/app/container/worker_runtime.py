@@ -1,5 +1,6 @@
 """What a worker process runs with: models, the gateway to MCP servers, the brain and the worker."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from starling.app.registry.epoch_follower import EpochFollower
 from starling.app.registry.epoch_publisher import EpochPublisher
 from starling.app.registry.file_watcher import watching
 from starling.app.runs.cancellation import CancellationListener
+from starling.app.runtime.background_tasks import in_background
 from starling.app.runtime.outbox_relay import relay_outbox
 from starling.app.telemetry.instrumentation import MeasuredRuns
 from starling.app.worker.heartbeat import Heartbeat
@@ -48,12 +50,14 @@ class WorkerRuntime:
     epoch: int
     halts: KillSwitchCache
     recent_calls: RecentCalls
+    start_finished: asyncio.Event
 
     async def finish_start(self) -> None:
-        """Import what runs need, and open the sessions of the servers that were called last."""
+        """Import what runs need, open the sessions of the servers that were called last, let background work begin."""
         await mcp_gateway.deferred.imported()
         await warm_recent_servers(self.recent_calls, self.gateway, self.halts)
         await self.brain.load()
+        self.start_finished.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,10 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
         execute = MeasuredRuns(epoch_follower.before(brain.execute), metrics)
         work = RunHandlers(execute, brain.park, brain.drain, sweeps=[services.interrupts.expire])
         worker = Worker(services.queue, services.leases, _heartbeat(settings, services, active), work, settings.limits)
+        start_finished = asyncio.Event()
+        if settings.skills:
+            upkeep = _keep_skills(services, start_finished)
+            await stack.enter_async_context(in_background(upkeep, "skill-upkeep"))
         yield WorkerRuntime(
             gateway,
             registry,
@@ -112,7 +120,16 @@ async def open_worker_runtime(settings: Settings, services: Services) -> AsyncGe
             epoch,
             board,
             RecentCalls(services.engine),
+            start_finished,
         )
+
+
+async def _keep_skills(services: Services, start_finished: asyncio.Event) -> None:
+    """Look after the vectors of skills once the start is over."""
+    await start_finished.wait()
+    retrieval = await asyncio.to_thread(services.retrieval.get)
+    if upkeep := retrieval.skill_upkeep(services.direct_url):
+        await upkeep.repeat()
 
 
 def _heartbeat(settings: Settings, services: Services, active: ActiveRuns) -> Heartbeat:

@@ -27,7 +27,7 @@ _SETTINGS = {
     "listen_addresses": HOST,
     "max_connections": "200",
     "authentication_timeout": "10s",  # an unfinished login blocks CREATE and DROP DATABASE
-    "shared_buffers": "128MB",
+    "shared_buffers": "256MB",
     "jit": "off",
     "io_method": "sync",
     "wal_level": "minimal",

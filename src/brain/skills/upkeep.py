@@ -1,0 +1,67 @@
+"""Background work on the memory of skills: vectors of the configured model, and their index once a store is large."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from brain.skills.repository import COMPARED_EACH
+from starling.core.embeddings import Embedder
+from starling.core.errors import DatabaseUnavailableError, StarlingError
+from starling.infra.postgres.skill_vectors import FIRST, SkillVectors, open_skill_vectors
+
+_INTERVAL_SECONDS: Final = 600.0
+_AT_ONCE: Final = 256  # texts that are embedded together
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SkillUpkeep:
+    """Gives skills vectors of `embedder`, and indexes them once a tenant has more than `large` of them."""
+
+    direct_url: str
+    embedder: Embedder
+    large: int = COMPARED_EACH
+
+    async def repeat(self) -> None:
+        """Do what there is to do, and look again every ten minutes, until cancelled."""
+        while True:
+            try:
+                await self.sweep()
+            except DatabaseUnavailableError as error:
+                _log.info("the vectors of skills are looked after later: %s", error)
+            except StarlingError as error:
+                _log.warning("skills of another embedding model are found by words only for now: %s", error)
+            await asyncio.sleep(_INTERVAL_SECONDS)
+
+    async def sweep(self) -> bool:
+        """Do what there is to do; return False if another process does it.
+
+        Raises what the embedder raises, and DatabaseUnavailableError; what was done by then stays done.
+        """
+        async with open_skill_vectors(self.direct_url) as vectors:
+            if vectors is None:
+                return False
+            await self._embed(vectors)
+            await self._index(vectors)
+            return True
+
+    async def _embed(self, vectors: SkillVectors) -> None:
+        """Embed the tasks of skills whose vector another model made, or that have none."""
+        model, count, last = self.embedder.name, 0, FIRST
+        while found := await vectors.outdated(model, self.embedder.dimensions, last, _AT_ONCE):
+            if not self.embedder.dimensions:  # the provider decides it
+                await self.embedder.embed([found[0].task])
+                continue
+            await vectors.store(model, found, await self.embedder.embed([skill.task for skill in found]))
+            count, last = count + len(found), found[-1]
+        if count:
+            _log.info("%d skills have vectors of %s now", count, model)
+
+    async def _index(self, vectors: SkillVectors) -> None:
+        model, dimensions = self.embedder.name, self.embedder.dimensions
+        if not dimensions:  # there is no skill yet
+            return
+        await vectors.drop_other_indexes(model, dimensions)
+        if await vectors.is_large(model, dimensions, self.large) and await vectors.build_indexes(model, dimensions):
+            _log.info("the vectors of %s are indexed now", model)

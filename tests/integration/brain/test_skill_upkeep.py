@@ -1,0 +1,216 @@
+"""The vectors of skills in Postgres: made anew for another model, indexed once a store is large, found either way."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import pytest
+from pgvector import HalfVector
+
+from brain.retrieval.text_features import content_words
+from brain.skills.repository import SkillQuery, SkillRepository, nearest_statement
+from brain.skills.upkeep import SkillUpkeep
+from starling.core.embeddings import Vector
+from starling.core.ids import new_id
+from starling.infra.embeddings.static_vectors import StaticEmbedder
+from starling.infra.postgres.engine import Engine, connected, execute_autocommit, fetch_autocommit
+from starling.infra.postgres.skill_vectors import open_skill_vectors
+
+TOOLS = {"desk.find": "1", "desk.file": "2"}
+COLORS, THINGS = ("red", "green", "blue", "old", "large"), ("book", "map", "key", "lamp", "coin", "bell", "box", "pen")
+SHELVES = [f"Find the {color} {thing} on shelf {at}." for at, (color, thing) in enumerate(product(COLORS, THINGS))]
+SHORT = [0.1, 0.2, 0.3]
+_ADD = """
+INSERT INTO skills (tenant, id, task, template, calls, outcome, tools, shape, agent_kind, agent, provenance, model,
+    embedding, words)
+SELECT tenant, id, task, task, '[]', 'done', tools, '', 'specialist', 'desk', 'run', model, embedding::halfvec,
+    array_to_tsvector(words)
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS item (tenant text, id uuid, task text, tools jsonb, model text,
+    embedding text, words text[])
+RETURNING 1"""
+
+
+class CountingEmbedder(StaticEmbedder):
+    """The built-in embedder, with the texts that it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        self.asked += texts
+        return await super().embed(texts)
+
+
+class ShortEmbedder(StaticEmbedder):
+    """Another model: its vectors have three dimensions, which it tells after the first text."""
+
+    name = "other:short"
+    dimensions = 0
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        self.dimensions = 3
+        return [vector[:3] for vector in await super().embed(texts)]
+
+
+def row(
+    tenant: str, task: str, vector: Sequence[float] | None, model: str | None = "static", tool: str = "desk.find"
+) -> dict[str, Any]:
+    """A stored skill of one tool."""
+    embedding = HalfVector(list(vector)).to_text() if vector is not None else None
+    words = list(dict.fromkeys(content_words(task)))
+    fields = {"tenant": tenant, "id": new_id(), "task": task, "tools": {tool: TOOLS[tool]}}
+    return {**fields, "model": model, "embedding": embedding, "words": words}
+
+
+async def add(engine: Engine, *rows: dict[str, Any]) -> None:
+    await execute_autocommit(engine, _ADD, {"rows": json.dumps(rows)})
+
+
+async def embedded(tenant: str, tasks: Sequence[str], tool: str = "desk.find") -> list[dict[str, Any]]:
+    vectors = await StaticEmbedder().embed(tasks)
+    return [row(tenant, task, vector, tool=tool) for task, vector in zip(tasks, vectors, strict=True)]
+
+
+async def query(text: str) -> SkillQuery:
+    (vector,) = await StaticEmbedder().embed([text])
+    return SkillQuery(text, content_words(text), vector, "static")
+
+
+async def indexes(engine: Engine) -> dict[str, bool]:
+    statement = """SELECT indexrelid::regclass::text, indisvalid FROM pg_index
+        WHERE indrelid = 'skills'::regclass AND starts_with(indexrelid::regclass::text, 'skills_large_')"""
+    return dict(await fetch_autocommit(engine, statement, {}))
+
+
+async def test_sweep_embeds_skills_without_a_vector_of_the_configured_model(engine: Engine, database_url: str) -> None:
+    tasks = ["Find the red book.", "Find the green map.", "Find the blue key.", "Find the old lamp."]
+    (known,) = await embedded("a", tasks[:1])
+    others = row("a", tasks[1], SHORT, "other:m"), row("b", tasks[2], None, None), row("b", tasks[3], SHORT, "static")
+    await add(engine, known, *others)
+    embedder = CountingEmbedder()
+
+    await SkillUpkeep(database_url, embedder).sweep()
+    await SkillUpkeep(database_url, embedder).sweep()
+
+    assert sorted(embedder.asked) == sorted(tasks[1:])
+    found = await SkillRepository(engine).candidates("b", TOOLS, await query(tasks[3]))
+    cosines = {one.text: one.cosine for one in found}
+    assert cosines[tasks[3]] == pytest.approx(1, abs=0.01)
+    assert cosines[tasks[2]]
+
+
+async def test_model_that_tells_its_dimensions_late_is_swept(engine: Engine, database_url: str) -> None:
+    await add(engine, *await embedded("a", SHELVES[:3]))
+
+    await SkillUpkeep(database_url, ShortEmbedder(), large=2).sweep()
+
+    models = await fetch_autocommit(engine, "SELECT DISTINCT model, vector_dims(embedding) FROM skills", {})
+    assert models == [("other:short", 3)]
+    assert set((await indexes(engine)).values()) == {True}
+
+
+async def test_index_of_a_large_store_is_what_the_statement_of_recall_reads(engine: Engine, database_url: str) -> None:
+    await add(engine, *await embedded("large", SHELVES), *await embedded("small", SHELVES[:3]))
+    upkeep = SkillUpkeep(database_url, StaticEmbedder(), large=len(SHELVES) - 1)
+    wanted = await query("Find the large bell.")
+
+    await upkeep.sweep()
+
+    values = {"tenant": "large", "tools": json.dumps(TOOLS), **wanted.values()}
+    async with connected(database_url) as connection:
+        await connection.execute("SET enable_seqscan = off")
+        await connection.execute("SET enable_sort = off")
+        plan = await (await connection.execute(f"EXPLAIN {nearest_statement(wanted)}".encode(), values)).fetchall()
+    (used,) = set(await indexes(engine)) - {"skills_large_tools"}
+    assert any(f"Index Scan using {used}" in line for (line,) in plan)
+
+
+async def test_store_that_is_not_large_has_no_index(engine: Engine, database_url: str) -> None:
+    await add(engine, *await embedded("a", SHELVES[:20]), *await embedded("b", SHELVES[:20]))
+
+    await SkillUpkeep(database_url, StaticEmbedder(), large=20).sweep()
+
+    assert await indexes(engine) == {}
+
+
+@pytest.mark.parametrize("tenant", ["large", "small"])
+@pytest.mark.parametrize("tools", [TOOLS, {"desk.file": "2"}], ids=["all tools", "one tool"])
+async def test_skills_found_by_the_index_are_the_best_of_the_exact_scan(
+    engine: Engine, database_url: str, tenant: str, tools: dict[str, str]
+) -> None:
+    for name, tasks in (("large", SHELVES), ("small", SHELVES[:8])):
+        await add(engine, *await embedded(name, tasks[::2]), *await embedded(name, tasks[1::2], "desk.file"))
+    await SkillUpkeep(database_url, StaticEmbedder(), large=10).sweep()
+    wanted = await query("Please find a green map on shelf 9.")
+    exact, by_index = SkillRepository(engine), SkillRepository(engine, each=0)
+
+    expected = await exact.candidates(tenant, tools, wanted)
+    found = await by_index.candidates_by_index(tenant, tools, wanted)
+
+    assert {one.text for one in found} >= {
+        one.text for one in sorted(expected, key=lambda one: one.cosine or 0, reverse=True)[:5]
+    }
+    assert {one.skill_id for one in found} <= {one.skill_id for one in expected} or len(expected) == 30
+
+
+async def test_build_that_was_interrupted_is_done_again(engine: Engine, database_url: str) -> None:
+    await add(engine, *await embedded("a", SHELVES))
+    upkeep = SkillUpkeep(database_url, StaticEmbedder(), large=1)
+    async with connected(database_url) as other:
+        await other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        await other.execute("SELECT count(*) FROM skills")  # a snapshot that the build has to wait for
+        build = asyncio.create_task(upkeep.sweep())
+        while not await indexes(engine):  # noqa: ASYNC110 - it is Postgres that builds
+            await asyncio.sleep(0.01)
+        build.cancel()
+        await asyncio.gather(build, return_exceptions=True)
+        await other.execute("ROLLBACK")
+    left = await indexes(engine)
+
+    while not await upkeep.sweep():  # noqa: ASYNC110 - until the server has ended the session of the cancelled build
+        await asyncio.sleep(0.01)
+
+    assert set(left.values()) == {False}
+    assert list((await indexes(engine)).values()) == [True, True]
+
+
+async def test_sweep_leaves_the_work_to_the_process_that_does_it(engine: Engine, database_url: str) -> None:
+    await add(engine, row("a", "Find the red book.", None, None))
+    embedder = CountingEmbedder()
+
+    async with open_skill_vectors(database_url) as first:
+        swept = await SkillUpkeep(database_url, embedder).sweep()
+
+    assert first is not None
+    assert (swept, embedder.asked) == (False, [])
+
+
+async def test_index_of_a_former_model_is_dropped(engine: Engine, database_url: str) -> None:
+    await add(engine, *await embedded("a", SHELVES))
+    await SkillUpkeep(database_url, ShortEmbedder(), large=1).sweep()
+    former = await indexes(engine)
+
+    await SkillUpkeep(database_url, StaticEmbedder(), large=1).sweep()
+
+    assert len(former) == len(await indexes(engine)) == 2
+    assert set(former) & set(await indexes(engine)) == {"skills_large_tools"}
+
+
+async def test_vector_of_another_length_is_ignored_by_recall_and_by_the_index(
+    engine: Engine, database_url: str
+) -> None:
+    await add(engine, *await embedded("a", SHELVES))
+    await SkillUpkeep(database_url, StaticEmbedder(), large=1).sweep()
+
+    await add(engine, row("a", "Find the golden door.", SHORT), row("a", "Open the golden gate.", [0.0] * 256))
+
+    wanted = await query("Find the golden door.")
+    for found in (
+        await SkillRepository(engine).candidates("a", TOOLS, wanted),
+        await SkillRepository(engine, each=0).candidates_by_index("a", TOOLS, wanted),
+    ):
+        cosines = {one.text: one.cosine for one in found if "golden" in one.text}
+        assert cosines == {"Find the golden door.": None, "Open the golden gate.": None}
