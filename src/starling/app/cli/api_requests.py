@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from starling.core.errors import (
@@ -17,6 +17,7 @@ from starling.core.errors import (
     StarlingError,
 )
 
+JSON_LINES: Final = "application/jsonl"
 _SECONDS = 60.0
 _PROBE_SECONDS = 2.0
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
@@ -42,7 +43,8 @@ class Api(ABC):
     def send(self, method: str, path: str, body: object = None, *, seconds: float | None = None) -> tuple[str, bytes]:
         """Return the media type and the content of the answer to a request that was not refused.
 
-        `seconds` is how long the answer may take; default: a minute.
+        A body is sent as JSON, bytes as the JSON lines that they are. `seconds` is how long the answer may take;
+        default: a minute.
         """
 
     def get(self, path: str, **query: str | int) -> Any:
@@ -54,7 +56,7 @@ class Api(ABC):
         return json.loads(self.send("PUT", path, body)[1])
 
     def post(self, path: str, body: object = None, *, seconds: float | None = None) -> Any:
-        """Send a JSON document to `path` and return the answer."""
+        """Send a document to `path`, as `send` does, and return the answer."""
         return json.loads(self.send("POST", path, body, seconds=seconds)[1])
 
 
@@ -94,9 +96,9 @@ class ApiRequests(Api):
         connection = connect(parts.hostname, parts.port, timeout=seconds)
         headers: Mapping[str, str] = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         if body is not None:
-            headers = {**headers, "Content-Type": "application/json"}
+            headers = {**headers, "Content-Type": JSON_LINES if isinstance(body, bytes) else "application/json"}
         try:
-            sent = None if body is None else json.dumps(body).encode()
+            sent = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
             connection.request(method, parts.path.rstrip("/") + path, sent, dict(headers))
             response: HTTPResponse = connection.getresponse()
             return response.status, response.headers.get("content-type", ""), response.read()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from starling.app.cli.api_requests import Api, refusal
+from starling.app.cli.api_requests import JSON_LINES, Api, refusal
 from starling.app.cli.signals import run_until_stopped
 from starling.app.container.services import open_services
 from starling.app.http.app import make_app_for
@@ -40,4 +40,6 @@ class DatabaseApi(Api):
         async with open_services(self.settings, find_database(self.settings)) as services:
             transport = httpx.ASGITransport(make_app_for(services, caller), client=_CLIENT)
             async with httpx.AsyncClient(transport=transport, base_url=_URL) as client:
+                if isinstance(body, bytes):
+                    return await client.request(method, path, content=body, headers={"Content-Type": JSON_LINES})
                 return await client.request(method, path, json=body)

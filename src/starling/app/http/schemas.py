@@ -8,6 +8,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from starling.app.runs import acceptance
+from starling.core.events import SkillUsed
 from starling.core.runs import RunConfig, RunStatus
 from starling.infra.postgres.runs.busy_thread_policy import Policy
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, InterruptKind, StoredInterrupt
@@ -107,6 +108,16 @@ class InterruptReply(Reply):
 
 
 type Replies = Annotated[list[InterruptReply], Field(min_length=1, max_length=100, examples=[[_REPLY]])]
+
+
+class TaskSkills(BaseModel):
+    """The skills that were in the prompt of a task of a run; `task_id` is its name in the plan."""
+
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+    task_id: str
+    path: str
+    skills: list[SkillUsed]
 
 
 class OpenInterrupt(BaseModel):

@@ -27,7 +27,7 @@ class RunDocuments:
     artifacts: ArtifactStore
 
     async def of(self, key: RunKey) -> Mapping[str, Any]:
-        """Return plan, steps, effectful calls, artifacts, open interrupts and result. Raises NotFoundError."""
+        """Return plan, steps, skills, effectful calls, artifacts, open interrupts and result. Raises NotFoundError."""
         record = await self.reader.record(key)
         plan = await self.reader.latest(key, "plan")
         asked = await self.interrupts.waiting(key.tenant, run=key.id)
@@ -44,6 +44,10 @@ class RunDocuments:
             "artifacts": [asdict(item) for item in await self.artifacts.of_run(key.tenant, key.id)],
             "behind": [{"run_id": run.id, "status": run.status.value} for run in ahead],
             "waits_for": [interrupt_document(item) for item in asked],
+            "skills": [
+                {"task_id": task.task_id, "path": task.path, "skills": [used.model_dump() for used in task.skills]}
+                for task in await self.listing.skills(key)
+            ],
             "steps": [step.model_dump(mode="json") for step in await self.reader.steps(key)],
             "result": record.result.model_dump(mode="json") if record.result else None,
         }

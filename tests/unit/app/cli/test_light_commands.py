@@ -98,6 +98,8 @@ _ANSWERS: dict[str, Any] = {
     f"/v1/runs/{_RUN}/artifacts": {"artifacts": []},
     "/v1/approvals": {"interrupts": [], "next": None},
     "/v1/servers": {"servers": []},
+    "/v1/skills": {"skills": [], "next": None},
+    "/v1/skills/search": {"skills": [], "total": 0, "certainty": None, "cut": None, "warning": ""},
 }
 _STREAMS = ("/v1/agent/run", f"/v1/runs/{_RUN}/events")
 
@@ -146,6 +148,8 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
         ("agent", "show", "poet"),
         ("agent", "create", "--name", "poet"),
         ("agent", "archive", "poet"),
+        ("skill", "list"),
+        ("skill", "search", "What time is it?"),
         ("switch", "list"),
         ("switch", "off", "server", "time", "--reason", "Stop."),
         ("switch", "on", "server", "time"),

@@ -32,7 +32,7 @@ def show(
         return
     for field in ("run_id", "status", "thread_id", "epoch", "trace_id"):
         print_line(f"{field:<10} {document[field]}")
-    for title, lines in _parts(document, run_reference(document["run_id"], tenant)):
+    for title, lines in run_parts(document, run_reference(document["run_id"], tenant)):
         print_line(title, "bold")
         for line in lines:
             print_line(f"  {line}")
@@ -41,11 +41,13 @@ def show(
         print_line(document["result"]["reply"])
 
 
-def _parts(document: Document, run: str) -> list[tuple[str, list[str]]]:
+def run_parts(document: Document, run: str) -> list[tuple[str, list[str]]]:
+    """Return the parts of a run that have content, each with its title; `run` is how commands name the run."""
     result: dict[str, Any] = document["result"] or {"citations": [], "assumptions": [], "degraded": []}
     parts: list[tuple[str, list[str]]] = [
         ("Plan", [f"{task['id']} {task['agent']}: {task['task']}" for task in document["tasks"]]),
         ("Steps", [f"{step['type']:<10} {_shortened(step['description'])}" for step in document["steps"]]),
+        ("Skills", [_used(task["path"], used) for task in document.get("skills", ()) for used in task["skills"]]),
         ("Behind", [f"{run['run_id']}, which is {run['status']}" for run in document["behind"]]),
         ("Waits for", [line for item in document["waits_for"] for line in _asked(item, run)]),
         ("Effects", [_effect(call) for call in document["calls"]]),
@@ -60,6 +62,12 @@ def _parts(document: Document, run: str) -> list[tuple[str, list[str]]]:
 def _asked(item: dict[str, Any], run: str) -> list[str]:
     _, *others = interrupt_lines(event_of(item["kind"]), item, run)
     return [f"{item['kind']} {item['id']}: {item['message']}", *others]
+
+
+def _used(path: str, skill: dict[str, Any]) -> str:
+    """Return a line for a skill that was in the prompt of a task."""
+    followed = "followed" if skill["followed"] else "not followed"
+    return f"{path:<8} {skill['id']} {followed}: {_shortened(skill['task'])}"
 
 
 def _effect(call: dict[str, Any]) -> str:

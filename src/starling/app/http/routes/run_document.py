@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from starling.app.http.dependencies import Caller, FromServices
 from starling.app.http.problems import Problem
+from starling.app.http.schemas import TaskSkills
 from starling.core.runs import RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
 
@@ -27,6 +28,9 @@ _EXAMPLE: dict[str, Any] = {
     "artifacts": [],
     "behind": [],
     "waits_for": [],
+    "skills": [
+        {"task_id": "t1", "path": "t1", "skills": [{"id": _ID, "task": "What time is it in {city}?", "followed": True}]}
+    ],
     "steps": [{"type": "plan", "description": "One task."}],
     "result": {"status": "succeeded", "reply": "It is 06:12 in Lima [1]."},
 }
@@ -52,7 +56,7 @@ class RunAhead(BaseModel):
 
 
 class RunDocument(BaseModel):
-    """A run: its plan, its effectful calls, what it waits for, its steps and its result."""
+    """A run: its plan, effectful calls, what it waits for, the skills that its tasks had, its steps and its result."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
@@ -67,11 +71,12 @@ class RunDocument(BaseModel):
     artifacts: list[KeptArtifact]
     behind: list[RunAhead]
     waits_for: list[dict[str, Any]]
+    skills: list[TaskSkills]
     steps: list[dict[str, Any]]
     result: dict[str, Any] | None
 
 
 @router.get("/{run_id}/document", summary="Everything that is stored about a run", responses={422: {"model": Problem}})
 async def document(run_id: UUID, services: FromServices, caller: Caller) -> RunDocument:
-    """Return plan, steps, effectful calls, artifacts, open questions and result in one document."""
+    """Return plan, steps, skills used, effectful calls, artifacts, open questions and result in one document."""
     return RunDocument.model_validate(await services.documents.of(RunKey(caller.tenant, str(run_id))))

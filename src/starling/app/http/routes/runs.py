@@ -11,10 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import EventStream
 from starling.app.http.problems import Problem
-from starling.app.http.schemas import Name, OpenInterrupt, RunRequest
+from starling.app.http.schemas import Name, OpenInterrupt, RunRequest, TaskSkills
 from starling.app.runs.acceptance import AcceptedRun
 from starling.core.events import AnyEvent
 from starling.core.runs import RunResult, RunStatus
+from starling.infra.postgres.runs import listing
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import StoredInterrupt
 from starling.infra.postgres.runs.listing import RunDetails, RunFilter, RunSummary
@@ -43,6 +44,9 @@ _ENDED: dict[str, Any] = _ACCEPTED | {
     "why": None,
     "behind": None,
     "interrupts": [],
+    "skills": [
+        {"task_id": "t1", "path": "t1", "skills": [{"id": _ID, "task": "What time is it in {city}?", "followed": True}]}
+    ],
 }
 _PAGE: dict[str, Any] = {
     "runs": [
@@ -112,9 +116,10 @@ class RunState(RunAccepted):
     why: Why | None = Field(description="What ended the run before its time, if anything did.")
     behind: Behind | None = Field(description="While it is queued: the run of its thread that has to end first.")
     interrupts: list[OpenInterrupt] = Field(description="What the run waits for.")
+    skills: list[TaskSkills] = Field(description="The skills that its finished tasks had in their prompts.")
 
     @classmethod
-    def at(cls, run: RunDetails, waiting: Sequence[StoredInterrupt]) -> Self:
+    def at(cls, run: RunDetails, waiting: Sequence[StoredInterrupt], skills: Sequence[listing.TaskSkills]) -> Self:
         """Return a run as it is sent."""
         return cls(
             run_id=run.id,
@@ -132,6 +137,7 @@ class RunState(RunAccepted):
             why=Why(code=run.failure.code, message=run.failure.message) if run.failure else None,
             behind=Behind(run_id=run.behind.run_id, status=run.behind.status) if run.behind else None,
             interrupts=[OpenInterrupt.of(found) for found in waiting],
+            skills=[TaskSkills.model_validate(found) for found in skills],
         )
 
 
@@ -217,9 +223,10 @@ async def latest(services: FromServices, caller: Caller, wanted: Annotated[RunQu
 @router.get("/{run_id}", summary="Show a run")
 async def show(run_id: UUID, services: FromServices, caller: Caller) -> RunState:
     """Return the status of a run, its open interrupts and, once it has ended, its result."""
-    run = await services.listing.details(RunKey(caller.tenant, str(run_id)))
-    ended = run.ended_at is not None
-    return RunState.at(run, () if ended else await services.interrupts.waiting(caller.tenant, run=run.id))
+    key = RunKey(caller.tenant, str(run_id))
+    run = await services.listing.details(key)
+    waiting = await services.interrupts.waiting(key.tenant, run=run.id) if run.ended_at is None else ()
+    return RunState.at(run, waiting, await services.listing.skills(key))
 
 
 @router.get(

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, Text, cast, func, select
 
 from starling.core.errors import NotFoundError
-from starling.core.events import Failure
+from starling.core.events import Failure, SkillUsed
 from starling.core.runs import RunResult, RunStatus
 from starling.infra.postgres.engine import Engine, translated
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -74,6 +74,15 @@ class RunDetails:
     behind: RunAhead | None
 
 
+@dataclass(frozen=True, slots=True)
+class TaskSkills:
+    """The skills that were in the prompt of a task of a run."""
+
+    task_id: str
+    path: str
+    skills: Sequence[SkillUsed]
+
+
 _ALL = RunFilter()
 
 
@@ -135,6 +144,22 @@ class RunListing:
         if ahead_of_it := row["behind"]:
             values["behind"] = RunAhead(ahead_of_it["run_id"], RunStatus(ahead_of_it["status"]))
         return RunDetails(**values)
+
+    async def skills(self, key: RunKey) -> Sequence[TaskSkills]:
+        """Return the tasks of a run that had skills, in the order of their results; none once events are pruned."""
+        query = (
+            select(events.c.data)
+            .where(events.c.tenant == key.tenant, events.c.run_id == key.id, events.c.type == "task_result")
+            .where(func.jsonb_array_length(events.c.data["skills"]) > 0)  # older results have no such field
+            .order_by(events.c.seq)
+        )
+        with translated():
+            async with self._engine.connect() as connection:
+                found = (await connection.execute(query)).scalars().all()
+        return [
+            TaskSkills(data["task_id"], data["path"], [SkillUsed.model_validate(used) for used in data["skills"]])
+            for data in found
+        ]
 
 
 def _conditions(tenant: str, which: RunFilter) -> list[ColumnElement[bool]]:

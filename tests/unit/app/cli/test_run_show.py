@@ -1,0 +1,31 @@
+"""What `starling run show` prints of a run."""
+
+from typing import Any
+
+from starling.app.cli.run.show import run_parts
+
+DOCUMENT: dict[str, Any] = {
+    **{name: [] for name in ("tasks", "calls", "artifacts", "behind", "waits_for", "steps")},
+    "result": None,
+}
+
+
+def test_skills_of_tasks_are_named() -> None:
+    used = {"id": "01a1f8ac", "task": "How full is {path}?", "followed": False}
+    skills = [{"task_id": "t1", "path": "t1", "skills": [used, {**used, "followed": True}]}]
+
+    parts = run_parts({**DOCUMENT, "skills": skills}, "last")
+
+    assert parts == [
+        (
+            "Skills",
+            [
+                "t1       01a1f8ac not followed: How full is {path}?",
+                "t1       01a1f8ac followed: How full is {path}?",
+            ],
+        )
+    ]
+
+
+def test_document_of_an_api_without_skills_is_shown() -> None:
+    assert run_parts(DOCUMENT, "last") == []
