@@ -3,8 +3,8 @@
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from brain.registry.cards import AgentCard
 from brain.retrieval.text_features import content_words
@@ -21,6 +21,7 @@ from starling.core.ids import new_id
 from starling.core.tracing import SpanKind, Tracer
 
 _RECOUNT_SECONDS: Final = 60.0
+_KEPT: Final = 1_000  # skills, and tasks with their vectors, in memory
 _RETRY_SECONDS: Final = 60.0  # after the embedder failed
 _BLAMED: Final = frozenset({"rejected", "tool_error", "invalid_arguments", "invalid_result", "not_allowed"})
 _log = logging.getLogger(__name__)
@@ -62,13 +63,15 @@ class Recall:
 class SkillSearch:
     """All skills that a task was compared with, best first, and the ids of those that it recalls.
 
-    It recalls none if `certainty` doesn't reach `cut`. `warning` is that of Recall.
+    It recalls none if `certainty` doesn't reach `cut`. `known` are those that solved a task of the same text; `warning`
+    is that of Recall.
     """
 
     ranked: Sequence[RankedSkill] = ()
     recalled: Sequence[str] = ()
     certainty: float = -math.inf
     cut: float = 0.0
+    known: frozenset[str] = frozenset()
     warning: str = ""
 
 
@@ -95,6 +98,8 @@ class SkillMemory:
     _failure: str = ""
     _retry_at: float = 0.0
     _sizes: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
+    _queries: dict[tuple[str, str], SkillQuery] = field(default_factory=dict[tuple[str, str], SkillQuery])
+    _read: dict[tuple[str, str], RecalledSkill] = field(default_factory=dict[tuple[str, str], RecalledSkill])
 
     async def recall(self, tenant: str, card: AgentCard, task: str) -> Recall:
         """Return at most three skills that fit a task, of those that need only tools of the agent's card."""
@@ -118,7 +123,7 @@ class SkillMemory:
         size = await self._size(tenant)
         if not size:
             return SkillSearch()
-        query = await self.query(task)
+        query = await self.query(tenant, task)
         search = self.repository.candidates_by_index if size > COMPARED_EACH else self.repository.candidates
         examples = await search(tenant, tools, query)
         with_vectors = query.vector is not None
@@ -128,6 +133,7 @@ class SkillMemory:
             [skill.skill_id for skill in fitting(found, with_vectors=with_vectors)],
             certainty(found, with_vectors=with_vectors),
             cut(with_vectors=with_vectors),
+            frozenset(example.skill_id for example in examples if example.text == self.redact(task)),
             self._failure,
         )
 
@@ -137,7 +143,7 @@ class SkillMemory:
         Nothing is stored of one whose task is known, that is suspicious, or that resembles a skill out of use.
         Raises DatabaseUnavailableError.
         """
-        query = await self.query(skill.task)
+        query = await self.query(tenant, skill.task)
         examples = await self.repository.alike(tenant, skill, query)
         target = _nearest(query, examples)
         if target is None:
@@ -148,8 +154,13 @@ class SkillMemory:
             return Placement(None, target.skill_id)
         return Placement(NewSkill(new_id(), skill, query, merged_into=target.skill_id), target.skill_id)
 
-    async def query(self, task: str) -> SkillQuery:
-        """Return what a task is compared by; without a vector while the embedder fails."""
+    async def query(self, tenant: str, task: str) -> SkillQuery:
+        """Return what a task is compared by; without a vector while the embedder fails.
+
+        A task that ends is stored by what it was compared by when it began.
+        """
+        if (known := self._queries.get((tenant, task))) is not None:
+            return known
         words = list(dict.fromkeys(content_words(task)))
         if self.embedder is None or self.clock.monotonic() < self._retry_at:
             return SkillQuery(task, words)
@@ -161,7 +172,9 @@ class SkillMemory:
             _log.warning("%s", self._failure)
             return SkillQuery(task, words)
         self._failure = ""
-        return SkillQuery(task, words, vector, self.embedder.name)
+        query = self._queries[tenant, task] = SkillQuery(task, words, vector, self.embedder.name)
+        _forget_oldest(self._queries)
+        return query
 
     async def lesson(self, done: FinishedTask) -> Lesson:
         """Return what a finished task's flush adds: the use of each skill that it had, and what it teaches."""
@@ -174,13 +187,27 @@ class SkillMemory:
 
     async def _recalled(self, tenant: str, card: AgentCard, task: str) -> Recall:
         found = await self.search(tenant, _hashes(card), task)
-        ids = found.recalled
-        return Recall(await self.repository.recalled(tenant, ids) if ids else (), found.warning)
+        skills = await self._skills(tenant, found.recalled)
+        return Recall([replace(skill, known=skill.id in found.known) for skill in skills], found.warning)
+
+    async def _skills(self, tenant: str, ids: Sequence[str]) -> list[RecalledSkill]:
+        """Return skills in the order of `ids`, those that were read before from memory: they never change."""
+        missing = [key for key in ids if (tenant, key) not in self._read]
+        for skill in await self.repository.recalled(tenant, missing) if missing else ():
+            self._read[tenant, skill.id] = skill
+        found = [self._read[tenant, key] for key in ids if (tenant, key) in self._read]
+        _forget_oldest(self._read)
+        return found
 
     async def _learned(self, done: FinishedTask) -> NewSkill | None:
         """Return what stores the task as a new skill, or as a further task of one that it resembles."""
-        skill = self._taught(done)
-        return (await self.placed(done.tenant, skill)).new if skill else None
+        if not (skill := self._taught(done)):
+            return None
+        if (followed := _followed(done, skill)) is None:
+            return (await self.placed(done.tenant, skill)).new
+        if followed.known or skill.suspicion:
+            return None
+        return NewSkill(new_id(), skill, await self.query(done.tenant, skill.task), followed.id)
 
     def _taught(self, done: FinishedTask) -> LearnedSkill | None:
         """Return what a task teaches; None where it failed, only talked, or may be done in part."""
@@ -219,6 +246,16 @@ def _use(done: FinishedTask, skill: RecalledSkill) -> SkillUse:
     if done.output:
         return SkillUse(skill.id, success=done.followed(skill))
     return SkillUse(skill.id, failure=done.code in _BLAMED)
+
+
+def _followed(done: FinishedTask, skill: LearnedSkill) -> RecalledSkill | None:
+    """Return the recalled skill that the task repeated, None where it made other calls."""
+    return next((known for known in done.recalled if known.shape == skill.shape and done.followed(known)), None)
+
+
+def _forget_oldest(kept: dict[Any, Any]) -> None:
+    while len(kept) > _KEPT:
+        del kept[next(iter(kept))]
 
 
 def _nearest(query: SkillQuery, examples: Sequence[SkillExample]) -> SkillExample | None:

@@ -77,17 +77,24 @@ class LearnedSkill:
 
 @dataclass(frozen=True, slots=True)
 class RecalledSkill:
-    """A skill that fits a task, as an agent's prompt has it."""
+    """A skill that fits a task, as an agent's prompt has it; `known` if it has solved a task of the same text."""
 
     id: str
     template: str
     calls: tuple[SkillCall, ...]
     shape: str
+    known: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the skill as the journal keeps it with the context that it was part of."""
         calls = [call.to_json() for call in self.calls]
-        return {"id": self.id, "template": self.template, "calls": calls, "shape": self.shape}
+        return {
+            "id": self.id,
+            "template": self.template,
+            "calls": calls,
+            "shape": self.shape,
+            "known": self.known,
+        }
 
     def was_followed(self, made: Sequence[tuple[str, JsonObject]]) -> bool:
         """Whether these calls, each a tool and its arguments, contain those of the skill in order."""
@@ -98,7 +105,7 @@ class RecalledSkill:
 def recalled_from_json(stored: Mapping[str, Any]) -> RecalledSkill:
     """Return a skill that `RecalledSkill.to_json` gave."""
     calls = tuple(map(call_from_json, stored["calls"]))
-    return RecalledSkill(stored["id"], stored["template"], calls, stored["shape"])
+    return RecalledSkill(stored["id"], stored["template"], calls, stored["shape"], stored.get("known", False))
 
 
 @dataclass(frozen=True, slots=True)

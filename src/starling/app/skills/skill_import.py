@@ -91,12 +91,9 @@ async def _compared(memory: "SkillMemory", tenant: str, number: int, document: S
     if place.resembles is not None:
         return _Placed(number, "merged" if place.new else "known", place.resembles, [place.new] if place.new else ())
     assert place.new is not None
-    rows = [place.new, *[await _further(memory, skill, task, place.new.id) for task in document.examples]]
+    further = [await memory.query(tenant, task) for task in document.examples]
+    rows = [place.new, *(NewSkill(new_id(), replace(skill, task=query.text), query, place.new.id) for query in further)]
     return _Placed(number, "stored", place.new.id, rows, document.code)
-
-
-async def _further(memory: "SkillMemory", skill: LearnedSkill, task: str, merged_into: str) -> NewSkill:
-    return NewSkill(new_id(), replace(skill, task=task), await memory.query(task), merged_into=merged_into)
 
 
 def _rows(line: _Placed, pins: Mapping[str, str]) -> list[ImportedSkill]:

@@ -25,6 +25,7 @@ from starling.infra.embeddings.unit_vectors import unit_vector
 _WEIGHTS: Final = Path("weights") / "l2_supercat_256.safetensors"
 _TOKENIZER: Final = Path("tokenizers") / "l2_supercat_tokenizer_config.json"
 _BATCH: Final = 256
+_SHORT_CHARS: Final = 500
 
 
 class StaticEmbedder:
@@ -35,9 +36,12 @@ class StaticEmbedder:
 
     def __init__(self) -> None:
         self._loading = Lock()
+        self._loaded = False
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """Return the vector of each text. Raises ConfigurationError if the package's files are missing."""
+        if self._loaded and len(texts) == 1 and len(texts[0]) <= _SHORT_CHARS:
+            return self._embed(texts)  # takes less than handing it to a thread
         return await asyncio.to_thread(self._embed, texts)
 
     async def close(self) -> None:
@@ -46,6 +50,7 @@ class StaticEmbedder:
     def _embed(self, texts: Sequence[str]) -> list[Vector]:
         with self._loading:
             model = self._model
+            self._loaded = True
         return [
             vector for start in range(0, len(texts), _BATCH) for vector in model.embed(texts[start : start + _BATCH])
         ]
