@@ -54,13 +54,14 @@ class SparseIndex:
 
     def similarities(self, query: FeatureCounts) -> Floats:
         """Return the similarity of each text, in order, from 0 to 1."""
-        scores = np.zeros(self._size, np.float32)
         if not len(self._present):
-            return scores
+            return np.zeros(self._size, np.float32)
         at = np.minimum(np.searchsorted(self._present, query.buckets), len(self._present) - 1)
         known = self._present[at] == query.buckets
         terms, weights = at[known], query.weights[known] * self._idf[at[known]]
-        for term, weight in zip(terms, weights / max(float(np.linalg.norm(weights)), 1e-9), strict=True):
-            part = slice(self._starts[term], self._starts[term + 1])
-            scores[self._owners[part]] += weight * self._weights[part]  # an owner occurs once in a part
-        return scores
+        weights = weights / max(float(np.linalg.norm(weights)), 1e-9)
+        counts = self._starts[terms + 1] - self._starts[terms]
+        # the entries of all terms, one after the other: each term's start, and on from there
+        entries = np.arange(int(counts.sum())) + np.repeat(self._starts[terms] - np.cumsum(counts) + counts, counts)
+        scores = self._weights[entries] * np.repeat(weights, counts)
+        return np.bincount(self._owners[entries], scores, minlength=self._size).astype(np.float32)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from time import monotonic
 from typing import Any, Final
@@ -155,11 +155,19 @@ class SkillQuery:
     words: Sequence[str]
     vector: Vector | None = None
     model: str | None = None
+    _text: list[str] = field(default_factory=list[str], compare=False)  # of the vector, once it was needed
+
+    @property
+    def vector_text(self) -> str | None:
+        """The vector as Postgres reads it."""
+        if self.vector is not None and not self._text:
+            self._text.append(HalfVector(list(self.vector)).to_text())
+        return self._text[0] if self._text else None
 
     def values(self) -> dict[str, Any]:
         """Return the parameters of queries."""
         return {
-            "vector": _vector_text(self.vector),
+            "vector": self.vector_text,
             "dimensions": len(self.vector) if self.vector is not None else None,
             "model": self.model,
             "query": _any_of(self.words),
@@ -202,7 +210,7 @@ class NewSkill:
             "agent": skill.agent,
             "source_path": skill.source_path,
             "model": self.query.model,
-            "embedding": _vector_text(self.query.vector),
+            "embedding": self.query.vector_text,
             "words": list(self.query.words),
         }
 
@@ -353,10 +361,6 @@ def nearest_statement(query: SkillQuery) -> str:
     assert query.model is not None
     model = "'" + query.model.replace("'", "''") + "'"
     return _NEAR.format(model=model.replace("%", "%%"), dimensions=len(query.vector))
-
-
-def _vector_text(vector: Vector | None) -> str | None:
-    return None if vector is None else HalfVector(list(vector)).to_text()
 
 
 def _any_of(words: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from brain.registry.repository import EpochRepository
 from brain.skills.catalog.exchange import SkillDocument, parse
 from brain.skills.catalog.repository import ImportedSkill, SkillCatalog
 from brain.skills.repository import NewSkill, suspension
-from brain.skills.skill import LearnedSkill, SkillState
+from brain.skills.skill import SkillState
 from starling.core.ids import new_id
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 
