@@ -20,6 +20,7 @@ from bench import (
     request,
     retrieval,
     skill_recall,
+    skill_store,
     streams,
     thread_growth,
     tracing_overhead,
@@ -56,6 +57,7 @@ PARTS = (
     Part(retrieval.MINILM_NAMES, retrieval.measure_minilm),
     Part(skill_recall.NAMES, skill_recall.measure),
     Part(skill_recall.MINILM_NAMES, skill_recall.measure_minilm),
+    Part(skill_store.NAMES, skill_store.measure),
 )
 
 
