@@ -17,6 +17,7 @@ _BEST_EXAMPLES: Final = 3  # of a skill, whose mean similarity counts
 _GRAMS: Final = (3, 4, 5)  # characters
 _FACTOR: Final = np.uint64(0x9E37_79B9_7F4A_7C15)  # odd, with well mixed bits: 2^64 divided by the golden ratio
 _MOST: Final = 3
+_NEARLY: Final = 0.05  # of similarity: less than what a word more or less changes
 _SPARSE_WEIGHT: Final = 0.75  # of characters beside vectors; with 1, false reuse is as rare only at a lower recall
 
 
@@ -67,14 +68,25 @@ def is_same_task(skill: RankedSkill, *, with_vectors: bool) -> bool:
 
 
 def ranked(text: str, examples: Sequence[SkillExample], *, with_vectors: bool) -> list[RankedSkill]:
-    """Return all skills that have examples, best first, whether they fit or not."""
+    """Return all skills that have examples, best first, whether they fit or not.
+
+    Of those that are nearly as similar as the best one, the skill with the most successes is first: a copy of a trusted
+    skill with another constant doesn't come before it.
+    """
     scores = SparseIndex([_counts(example.text) for example in examples]).similarities(_counts(text))
     weight = _SPARSE_WEIGHT if with_vectors else 1.0
     by_skill: dict[str, list[tuple[float, float]]] = {}
     for example, score in zip(examples, scores, strict=True):
         by_skill.setdefault(example.skill_id, []).append((weight * float(score), example.cosine or 0.0))
     found = [RankedSkill(skill_id, *_means_of_best(parts)) for skill_id, parts in by_skill.items()]
-    return sorted(found, key=lambda skill: (-skill.similarity, skill.skill_id))
+    successes = {example.skill_id: example.successes for example in examples}
+    nearly = max((skill.similarity for skill in found), default=0.0) - _NEARLY
+
+    def order(skill: RankedSkill) -> tuple[float, float, str]:
+        trust = successes[skill.skill_id] if skill.similarity >= nearly else -1
+        return -trust, -skill.similarity, skill.skill_id
+
+    return sorted(found, key=order)
 
 
 def cut(*, with_vectors: bool) -> float:

@@ -76,17 +76,19 @@ _USABLE: Final = _USABLE_PARTS.format(tenant="part.tenant")
 _BY_TOOL: Final = " AND part.tools ?| %(names)s AND part.tools <@ %(tools)s::jsonb"
 _ALL: Final = f"""
 WITH usable AS MATERIALIZED (
-    SELECT main.id AS skill, part.task, part.words, {_COSINE}
+    SELECT main.id AS skill, part.task, part.words, main.successes, {_COSINE}
     {_USABLE_PARTS}{{by_tool}}),
-near AS (SELECT skill, task, cosine FROM usable WHERE cosine IS NOT NULL ORDER BY cosine DESC LIMIT {CANDIDATES}),
+near AS (
+    SELECT skill, task, cosine, successes FROM usable WHERE cosine IS NOT NULL
+    ORDER BY cosine DESC LIMIT {CANDIDATES}),
 named AS (
-    SELECT skill, task, cosine FROM usable WHERE words @@ %(query)s::tsquery
+    SELECT skill, task, cosine, successes FROM usable WHERE words @@ %(query)s::tsquery
     ORDER BY ts_rank(words, %(query)s::tsquery) DESC LIMIT {CANDIDATES})
 SELECT * FROM near UNION SELECT * FROM named"""  # noqa: S608
 _EACH: Final = _ALL.format(tenant="part.tenant", by_tool="")
 _EACH_OF_TOOLS: Final = _ALL.format(tenant="part.tenant || ''", by_tool=_BY_TOOL)
 _NEAR: Final = f"""
-SELECT main.id, part.task, {_COSINE}
+SELECT main.id, part.task, {_COSINE}, main.successes
 {_USABLE} AND part.tools <@ %(tools)s::jsonb AND part.model = {{model}} AND vector_dims(part.embedding) = {{dimensions}}
 ORDER BY part.embedding::halfvec({{dimensions}}) <=> %(vector)s::halfvec({{dimensions}}) LIMIT {CANDIDATES}"""
 _NAMED: Final = f"""
@@ -97,7 +99,7 @@ WITH found AS MATERIALIZED (
     LIMIT {_MATCHING_WORDS}),
 best AS MATERIALIZED (
     SELECT id FROM found ORDER BY ts_rank(words, %(query)s::tsquery) DESC LIMIT {CANDIDATES})
-SELECT main.id, part.task, {_COSINE}
+SELECT main.id, part.task, {_COSINE}, main.successes
 {_USABLE} AND part.id IN (SELECT id FROM best)"""  # noqa: S608
 _ITERATIVE: Final = "SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true)"
 # Comparing each of n rows takes as long as the index over all N rows where n² is some 400 N: for each row that it
@@ -296,14 +298,14 @@ class SkillRepository:
                 await connection.execute(_ITERATIVE)
                 cursors = [await connection.execute(encoded(statement), values) for statement in statements]
                 for cursor in cursors:
-                    for skill, task, cosine in await cursor.fetchall():
-                        found[str(skill), task] = SkillExample(str(skill), task, cosine)
+                    for row in await cursor.fetchall():
+                        found[str(row[0]), row[1]] = _example(*row)
         return list(found.values())
 
     async def _compared(self, statement: str, values: Mapping[str, Any]) -> list[SkillExample]:
         with translated():
             rows = await fetch_autocommit(self._engine, statement, values)
-        return [SkillExample(str(skill), task, cosine) for skill, task, cosine in rows]
+        return [_example(*row) for row in rows]
 
     async def _uses_index(self, tenant: str, values: Mapping[str, Any]) -> bool:
         """Return whether so many skills of a tenant need only some tools that the indexes are faster."""
@@ -353,6 +355,10 @@ class SkillRepository:
 
 def _values(tenant: str, tools: Mapping[str, str], query: SkillQuery) -> dict[str, Any]:
     return {"tenant": tenant, "tools": _json(tools), "names": list(tools), **query.values()}
+
+
+def _example(skill: object, task: str, cosine: float | None, successes: int) -> SkillExample:
+    return SkillExample(str(skill), task, cosine, successes=successes)
 
 
 def nearest_statement(query: SkillQuery) -> str:

@@ -1,23 +1,55 @@
-"""Finds texts that try to instruct an agent: a skill that they had a part in is kept in quarantine. Pure."""
+"""Finds texts that try to instruct an agent: a skill that they had a part in is kept in quarantine. Pure.
+
+It looks for what addresses an agent, not for single words: “always”, “remember” and “you must” stand in ordinary mails
+and documentation. It is one of several protections: whatever a skill says, it is data in a prompt and widens no grant.
+"""
 
 import re
+import unicodedata
 from collections.abc import Iterable
+from html import unescape
 from typing import Final
 
+_ACT: Final = (
+    r"(?:call|use|invoke|run|execute|look\s+up|query|send|forward|transfer|answer|reply|respond|return|say|read)"
+)
+_RULES: Final = r"(?:instructions?|rules?|prompts?|guidelines?|restrictions?|safety|security|polic(?:y|ies)|filters?)"
+_ELEMENTS: Final = (
+    "system|skill|task|instructions?|user_(?:request|goal)|assistant|untrusted|tool_(?:output|result)|memory|reflection"
+    "|agent_card"
+)
 _INSTRUCTIONS: Final = re.compile(
-    r"""
-    \b(?:ignore|disregard|forget|override)\b[^.\n]{0,40}\b(?:previous|prior|above|earlier|instructions?|rules?|prompts?)\b
-    | \b(?:system|developer)\s+prompt\b
-    | \b(?:from\s+now\s+on|for\s+all\s+future|in\s+(?:all\s+)?future\s+(?:tasks|requests|runs))\b
-    | \b(?:always|never)\s+(?:call|use|invoke|run|look\s+up|send|answer|reply|say)\b
-    | \bremember\b\s*[:,]
-    | \byou\s+(?:must|are\s+now|have\s+to)\b
-    | \b(?:do\s+not|don't)\s+(?:tell|mention|reveal|inform)\b
-    | <\s*/?\s*(?:system|skill|task|instructions?|user_request|assistant)\b
+    rf"""
+    \b(?:ignore|disregard|forget|override|bypass|skip)\b[^.\n]{{0,15}}
+        \b(?:all|any|previous|prior|above|earlier|your|safety|security)\b[^.\n]{{0,40}}\b{_RULES}\b
+    | \b(?:system|safety|instruction)s?\s+(?:override|bypass)\b
+    | \b(?:hidden|system|role|override|emergency)\s+(?:directive|instruction)
+    | \b(?:reveal|print|show|output|repeat|leak|replace|ignore)\b[^.\n]{{0,30}}\byour\s+(?:system|developer)\s+prompt\b
+    | (?:^|\n)\s*(?:system|developer|assistant)\s*:\s*(?:you|call|use|ignore|trust|run|invoke|execute|forget|send)\b
+    | \bfrom\s+now\s+on,?\s+(?:you|always|never|answer|reply|respond|call|invoke|ignore|treat)\b
+    | \b(?:in|for|on)\s+(?:all\s+|any\s+|every\s+)?future\s+(?:tasks?|requests?|runs?|quer(?:y|ies)|sessions?|prompts?)
+        \b[^.\n]{{0,20}}\b(?:always|never|you|{_ACT})\b
+    | \b(?:when(?:ever)?|if|once|each\s+time|every\s+time)\s+(?:you(?:'re|\s+are)\s+|someone\s+is\s+|ever\s+)?asked\b
+        [^.\n]{{0,80}}\b(?:remember|always|never|must|instead|{_ACT})\b
+    | \b(?:always|never)\s+{_ACT}\b[^.\n]{{0,20}}\b(?!\w+\.\w+\()\w+[._]\w+\b(?!\()
+    | \b(?:so|therefore|hence)\b,?\s+(?:you\s+(?:must|should)\s+)?(?:always|never)\s+{_ACT}\b
+    | \b(?:data|records?|orders?|entries|information|accounts?)\b[^.\n]{{0,40}}
+        \b(?:moved|merged|saved|stored|transferred|replaced|renamed)\b[^.\n]{{0,60}}[.,;]\s*(?:so|therefore|thus|hence)\b
+        [^.\n]{{0,30}}\b(?:always|instead|must)\b
+    | \bremember\b[^.\n]{{0,80}}\b(?:from\s+now\s+on|next\s+time\s+you|(?:always|instead)\s+{_ACT})\b
+    | \byou\s+are\s+now\s+(?:an?\s+|the\s+|in\s+)?[\w\s]{{0,20}}
+        \b(?:mode|assistant|agent|administrator|root|unrestricted)\b
+    | \byou\s+(?:must|have\s+to)\s+(?:now\s+)?(?:call|invoke|obey|ignore|respond\s+with|answer\s+with|reply\s+with)\b
+    | \bact(?:ing)?\s+as\b[^.\n]{{0,40}}\b(?:admin\w*|root|unrestricted|override|full\s+trust|no\s+restrictions)\b
+    | \b(?:do\s+not|don't|without|never)\s+(?:tell(?:ing)?|mention(?:ing)?|reveal(?:ing)?|inform(?:ing)?|notify(?:ing)?|
+        ask(?:ing)?)\b[^.\n]{{0,40}}\b(?:the\s+(?:user|operator|reviewer|supervisor)|this\s+instruction)
+    | \b(?:important|attention|note)\b[^.\n]{{0,20}}\b(?:assistants?|agents?|ai|llms?|language\s+models?)\b\s*[:,]
+    | <\s*/?\s*(?:{_ELEMENTS})\b(?!-)[^<>\n]{{0,40}}>
+    | <\|\w+\|> | \[/?INST\] | <<\s*/?SYS\s*>>
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-_HIDDEN: Final = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\U000e0000-\U000e007f]")
+_HIDDEN: Final = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\U000e0000-\U000e007f]")
 
 
 def suspicion(texts: Iterable[str]) -> str:
@@ -25,6 +57,6 @@ def suspicion(texts: Iterable[str]) -> str:
     for text in texts:
         if _HIDDEN.search(text):
             return "A text has characters that aren't shown."
-        if found := _INSTRUCTIONS.search(text):
-            return f"A text tries to instruct: “{found[0].strip()}”."
+        if found := _INSTRUCTIONS.search(unicodedata.normalize("NFKC", unescape(text))):
+            return f"A text tries to instruct: “{found[0].strip()[:200]}”."
     return ""

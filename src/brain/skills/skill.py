@@ -119,6 +119,7 @@ class SkillExample:
     text: str
     cosine: float | None = None
     state: SkillState = "active"
+    successes: int = 0  # of its skill
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,6 +144,7 @@ async def test_skills_found_by_the_index_are_the_best_of_the_exact_scan(
     for name, tasks in (("large", SHELVES), ("small", SHELVES[:8])):
         await add(engine, *await embedded(name, tasks[::2]), *await embedded(name, tasks[1::2], "desk.file"))
     await SkillUpkeep(database_url, StaticEmbedder(), large=10).sweep()
+    await execute_autocommit(engine, "UPDATE skills SET successes = 2 RETURNING 1", {})
     wanted = await query("Please find a green map on shelf 9.")
     exact, by_index = SkillRepository(engine), SkillRepository(engine, each=0)
 
@@ -154,6 +155,7 @@ async def test_skills_found_by_the_index_are_the_best_of_the_exact_scan(
         one.text for one in sorted(expected, key=lambda one: one.cosine or 0, reverse=True)[:5]
     }
     assert {one.skill_id for one in found} <= {one.skill_id for one in expected} or len(expected) == 30
+    assert {one.successes for one in (*expected, *found)} == {2}
 
 
 async def test_build_that_was_interrupted_is_done_again(engine: Engine, database_url: str) -> None:

@@ -73,3 +73,20 @@ def test_similarity_is_the_sum_of_its_parts(*, vectors: bool) -> None:
 
 def test_empty_store_recalls_nothing() -> None:
     assert fitting(ranked("anything", [], with_vectors=False), with_vectors=False) == []
+
+
+@pytest.mark.parametrize("copy", ["Refund the order 17.", "Refund order 17, please.", "Refund the order 17"])
+def test_copy_of_a_trusted_skill_does_not_come_before_it(copy: str) -> None:
+    trusted = SkillExample("trusted", "Refund the order 17.", 0.9, successes=3)
+
+    found = ranked("Refund the order 18.", [SkillExample("copy", copy, 0.91), trusted], with_vectors=True)
+
+    assert [skill.skill_id for skill in found] == ["trusted", "copy"]
+
+
+def test_trusted_skill_of_another_task_does_not_come_before_the_right_one() -> None:
+    trusted = SkillExample("trusted", "List the orders of May.", 0.4, successes=30)
+
+    found = ranked("Refund the order 18.", [trusted, SkillExample("right", "Refund order 17.", 0.9)], with_vectors=True)
+
+    assert [skill.skill_id for skill in found] == ["right", "trusted"]
