@@ -68,7 +68,8 @@ def list_skills(  # noqa: PLR0913, PLR0917 - its options
         print_json(found)
     elif found:
         print_table(
-            ("SKILL", "STATE", "SINCE", "AGENT", "USES", "GOOD", "BAD", "TASK"), _rows(found, full=full, utc=utc)
+            ("SKILL", "STATE", "STORED", "AGENT", "USES", "SUCCESSES", "FAILURES", "TASK"),
+            _rows(found, full=full, utc=utc),
         )
     elif state or agent:
         print_line("There are no such skills.")
@@ -259,7 +260,7 @@ def _fields(skill: Document, *, utc: bool) -> Iterator[tuple[str, str]]:
     yield "origin", _origin(skill)
     yield "stored", moment(skill["created_at"], utc=utc)
     used = f", last {moment(skill['last_used_at'], utc=utc)}" if skill["last_used_at"] else ""
-    yield "uses", f"{skill['uses']}{used}; {skill['successes']} successes, {skill['failures']} failures"
+    yield "uses", f"{skill['uses']}{used}; successes {skill['successes']}, failures {skill['failures']}"
 
 
 def _origin(skill: Document) -> str:
