@@ -74,7 +74,8 @@ def definition(name: str, description: str) -> Definition:
     reads = first in _NO_VERB or named[0] in READ_VERBS or first in READ_VERBS
     head = _AFTER_HEAD.split(sentences[0], maxsplit=1)[0]
     lists = "list" in named or bool(re.search(r"\s\w+[^su]s\b", head))
-    return Definition(stems(name), stems(head), stems(about), frozenset({*named, first}), reads, lists)
+    verbs = {first, *(word for word in named if word in READ_VERBS or not reads)}  # “charge” of `find_charge` is none
+    return Definition(stems(name), stems(head), stems(about), frozenset(verbs), reads, lists)
 
 
 def _slots(parameters: JsonObject) -> list[Slot]:

@@ -118,6 +118,15 @@ def test_renamed_tool_is_found_by_its_description() -> None:
     assert calls(reply) == [("clock_now", {"timezone": "America/Lima"})]
 
 
+@pytest.mark.parametrize("name", ["find_charge", "charge_status"])
+def test_order_whose_verb_is_a_noun_of_a_reading_tool_calls_nothing(name: str) -> None:
+    schema = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
+
+    reply = select_calls([ToolSpec(name, "Get whether a charge was made.", schema)], "Charge 'bob'.")
+
+    assert reply.tool_calls == ()
+
+
 def test_two_tools_that_change_the_same_are_not_chosen_between() -> None:
     schema = {"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]}
     order = ToolSpec("order", "Order an item.", schema)
