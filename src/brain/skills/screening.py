@@ -22,6 +22,7 @@ _INSTRUCTIONS: Final = re.compile(
     rf"""
     \b(?:ignore|disregard|forget|override|bypass|skip)\b[^.\n]{{0,15}}
         \b(?:all|any|previous|prior|above|earlier|your|safety|security)\b[^.\n]{{0,40}}\b{_RULES}\b
+    | \b(?:ignore|disregard|forget|override)\b[^.\n]{{0,15}}\b{_RULES}\s+(?:above|before|so\s+far|you)\b
     | \b(?:system|safety|instruction)s?\s+(?:override|bypass)\b
     | \b(?:hidden|system|role|override|emergency)\s+(?:directive|instruction)
     | \b(?:reveal|print|show|output|repeat|leak|replace|ignore)\b[^.\n]{{0,30}}\byour\s+(?:system|developer)\s+prompt\b
@@ -39,7 +40,8 @@ _INSTRUCTIONS: Final = re.compile(
     | \bremember\b[^.\n]{{0,80}}\b(?:from\s+now\s+on|next\s+time\s+you|(?:always|instead)\s+{_ACT})\b
     | \byou\s+are\s+now\s+(?:an?\s+|the\s+|in\s+)?[\w\s]{{0,20}}
         \b(?:mode|assistant|agent|administrator|root|unrestricted)\b
-    | \byou\s+(?:must|have\s+to)\s+(?:now\s+)?(?:call|invoke|obey|ignore|respond\s+with|answer\s+with|reply\s+with)\b
+    | \byou\s+(?:must|have\s+to)\s+(?:now\s+)?(?:call|invoke|obey|ignore|(?:respond|answer|reply)\s+with
+        |(?:delete|erase|wipe|remove|export)\s+(?:everything|all))\b
     | \bact(?:ing)?\s+as\b[^.\n]{{0,40}}\b(?:admin\w*|root|unrestricted|override|full\s+trust|no\s+restrictions)\b
     | \b(?:do\s+not|don't|without|never)\s+(?:tell(?:ing)?|mention(?:ing)?|reveal(?:ing)?|inform(?:ing)?|notify(?:ing)?|
         ask(?:ing)?)\b[^.\n]{{0,40}}\b(?:the\s+(?:user|operator|reviewer|supervisor)|this\s+instruction)

@@ -9,7 +9,7 @@ from brain.skills.upkeep import SkillUpkeep
 from starling.app.telemetry.redaction import Redaction
 from starling.core.clock import SystemClock
 from starling.core.embeddings import Embedder
-from starling.core.settings import Settings
+from starling.core.settings import Settings, environment
 from starling.core.tracing import Tracer
 from starling.infra.embeddings.cache import PostgresCachingEmbedder
 from starling.infra.embeddings.factory import build_embedder
@@ -28,7 +28,7 @@ class Retrieval:
 
     def memory(self, tracer: Tracer) -> SkillMemory:
         """Return the memory of skills."""
-        redact = Redaction.of(self.settings)
+        redact = Redaction.of(self.settings, environment())  # which configurations of servers refer to
         return SkillMemory(SkillRepository(self.engine), self.embedder, redact, tracer, SystemClock())
 
     def skill_upkeep(self, direct_url: str) -> SkillUpkeep | None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final, Self, cast
 from urllib.parse import quote, unquote, urlsplit
 
@@ -14,6 +15,7 @@ _SHORTEST: Final = 6  # shorter secrets would match harmless words
 _AUTHORIZATION = re.compile(r"""(authorization["']?\s*[:=]\s*["']?(?:(?:bearer|basic)\s+)?)[^\s"',;]+""", re.IGNORECASE)
 _BEARER = re.compile(r"\b(bearer\s+)[\w.~+/=-]{8,}", re.IGNORECASE)
 _KEY = re.compile(r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{8,}")
+_SECRET_VARIABLE = re.compile(r"(?:PASSW(?:OR)?D|PASS|SECRET|TOKEN|KEY|CREDENTIALS?|AUTHORIZATION)S?$", re.IGNORECASE)
 _PASSWORD = re.compile(r"(://[^\s:/@]*:)[^\s@/]+(?=@)")
 
 
@@ -25,9 +27,13 @@ class Redaction:
         self._known = re.compile("|".join(map(re.escape, known))) if known else None
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
-        """Return the redaction of all secrets of the settings, and of passwords in addresses."""
-        return cls(form for secret in _secrets(settings) for form in _forms(secret))
+    def of(cls, settings: Settings, variables: Mapping[str, str] = MappingProxyType({})) -> Self:
+        """Return the redaction of all secrets of the settings, and of passwords in addresses.
+
+        `variables` are those of an environment: a value counts as a secret if its name says so.
+        """
+        named = (value for name, value in variables.items() if _SECRET_VARIABLE.search(name))
+        return cls(form for secret in (*_secrets(settings), *named) for form in _forms(secret))
 
     def __call__(self, text: str) -> str:
         """Return `text` with `***` where a secret was."""
