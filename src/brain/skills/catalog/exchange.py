@@ -20,7 +20,7 @@ from brain.skills.skill import (
     is_slot,
 )
 from starling.core.errors import InvalidRequestError
-from starling.core.json import Json, JsonObject
+from starling.core.json import Json, JsonObject, storable
 from starling.core.validation_errors import fault_list
 
 _LINES: Final = 5_000
@@ -35,7 +35,7 @@ type _Name = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 class SkillCallDocument(BaseModel):
     """A call: each value of its arguments is a constant or a slot, `{slot, from, example}`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     tool: _Name
     arguments: dict[str, JsonValue]
@@ -51,7 +51,7 @@ class SkillCallDocument(BaseModel):
 class SkillDocument(BaseModel):
     """A skill without what belongs to one tenant alone: its id, its runs, its record, its vectors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     format: Literal["starling.skill"]
     version: Literal[1]
@@ -146,7 +146,7 @@ def parse(content: bytes, redact: Callable[[str], str]) -> dict[int, SkillDocume
 
 def _parsed(line: str, redact: Callable[[str], str]) -> SkillDocument:
     try:
-        document = SkillDocument.model_validate(json.loads(line, parse_constant=_refused))
+        document = SkillDocument.model_validate(storable(json.loads(line, parse_constant=_refused)))
     except ValidationError as error:
         raise InvalidRequestError(fault_list(error)) from None
     except (ValueError, RecursionError) as error:

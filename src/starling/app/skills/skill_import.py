@@ -10,6 +10,7 @@ from brain.skills.catalog.repository import ImportedSkill, SkillCatalog
 from brain.skills.repository import NewSkill, suspension
 from brain.skills.skill import SkillState
 from starling.core.ids import new_id
+from starling.core.json import canonical
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 
 if TYPE_CHECKING:
@@ -72,10 +73,10 @@ class SkillImport:
 
 async def _placed(memory: "SkillMemory", tenant: str, documents: Mapping[int, SkillDocument]) -> list[_Placed]:
     found: list[_Placed] = []
-    known: dict[tuple[str, str], str] = {}
+    known: dict[tuple[str, str, str], str] = {}
     for number, document in documents.items():
         skill = document.learned()
-        key = (skill.shape, skill.task)
+        key = (skill.shape, skill.task, canonical(skill.tools))
         if key in known:
             found.append(_Placed(number, "known", known[key]))
         else:
