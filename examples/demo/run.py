@@ -1,4 +1,7 @@
-"""Starts the platform, sends it one request that several specialists have to solve, shows what happens, and stops."""
+"""Starts the platform, sends it a request that several specialists have to solve, then a similar one, and stops.
+
+The second request uses skills: what solved the tasks of the first one.
+"""
 
 import ctypes
 import json
@@ -21,6 +24,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 CACHE = Path(os.environ.get("STARLING_DEMO_CACHE") or ROOT / ".cache/demo")
 REQUEST = f"What time is it in Lima, how full is this disk, and list the last 3 commits of {ROOT}."
+SIMILAR = f"What time is it in Cairo, and list the last 5 commits of {ROOT}."
 STOP_SECONDS = 60
 NOT_OURS = ("DATABASE_URL", "DATABASE_DIRECT_URL", "STARLING_DATA_DIR", "STARLING_HOST", "STARLING_MCP_CONFIG")
 PR_SET_PDEATHSIG = 1
@@ -88,28 +92,40 @@ def introduce(started: dict[str, Any]) -> None:
 
 
 def ask(address: str, text: str) -> RunDisplay:
-    """Send the request and show its stream."""
+    """Send the request and show its stream, then the skills that its tasks used."""
     print_line(f"\n> {text}\n", "bold")
     display = RunDisplay(results())
+    used: list[str] = []
     for event in ApiClient(address).ask({"input": text, "thread_id": f"demo-{os.getpid()}"}):
         display.feed(event.seq, event.type, event.data)
+        if event.type == "task_result":
+            used += [skill["task"] for skill in event.data.get("skills", ()) if skill["followed"]]
+    for task in used:
+        print_line(f"Skill used: {task}", "green")
     return display
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Return 0 where the run succeeded and at least two specialists contributed."""
+    """Return 0 where each run succeeded and at least two specialists contributed to each."""
     install_signal_handlers()
     try:
         with platform() as started:
             introduce(started)
-            display = ask(started["address"], " ".join(arguments) or REQUEST)
+            displays = [
+                ask(started["address"], text) for text in ([" ".join(arguments)] if arguments else [REQUEST, SIMILAR])
+            ]
     except StoppedBySignal as stopped:
         return stopped.exit_code
     except StarlingError as error:
         print_line(str(error), "red")
         return 1
+    return 0 if all(map(is_joint_success, displays)) else 1
+
+
+def is_joint_success(display: RunDisplay) -> bool:
+    """Whether a run succeeded with results of at least two specialists."""
     specialists = [name for name in display.approved_agents if name.startswith("mcp_agent_")]
-    return 0 if display.status == "succeeded" and len(specialists) >= 2 else 1
+    return display.status == "succeeded" and len(specialists) >= 2
 
 
 if __name__ == "__main__":

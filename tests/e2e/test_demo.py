@@ -47,7 +47,8 @@ def test_demo_uses_several_specialists_each_time_and_leaves_no_process() -> None
 
             assert done.returncode == 0, done.stdout + done.stderr
             assert "America/Lima" in done.stdout
-            assert "Succeeded:" in done.stdout.splitlines()[-1]
+            assert done.stdout.count("Succeeded:") == 2
+            assert "Skill used: What time is it in {timezone}" in done.stdout
             assert _running_in(workspace.folder) == []
 
 

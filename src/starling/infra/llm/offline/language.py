@@ -11,7 +11,7 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W\d_]+)?")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _CONTRACTIONS = {"t": "not", "ll": "will", "d": "would"}
 _ENDINGS = (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"), ("zes", "z"))
-_POLITE = re.compile(
+POLITE = re.compile(
     r"\W*(?:(?:and|then|also|but|so|please|kindly)\b[\s,]*)*"
     r"(?:(?:(?:can|could|would|will) you|i(?: want|['’]d like| would like| need)(?: you)? to|let me)\b\s*)?"
     r"(?:please\b\s*)?(?:(?:in|on|at|to|from|of)\s+(?=which|what|how))?",
@@ -95,7 +95,7 @@ RESTRICTING = _stemmed(
 def words_of(text: str) -> tuple[Word, ...]:
     """Return the words that not every request may contain; camelCase, snake_case and contractions are split."""
     found: list[Word] = []
-    for match in _WORD.finditer(text, len(text) - len(_POLITE.sub("", text, count=1))):
+    for match in _WORD.finditer(text, len(text) - len(POLITE.sub("", text, count=1))):
         base, _, short = match[0].replace("’", "'").partition("'")
         base = base.removesuffix("n") if short == "t" else base
         pieces = [*_CAMEL.split(base), _CONTRACTIONS.get(short.casefold(), "")]
@@ -116,7 +116,7 @@ def only_asks(text: str) -> bool:
 
 def opening(text: str) -> str:
     """Return the stem of the first word of a request, after words of politeness and connection."""
-    first = re.match(r"[^\W_]+", _POLITE.sub("", text, count=1))
+    first = re.match(r"[^\W_]+", POLITE.sub("", text, count=1))
     return stem(first[0]) if first else ""
 
 

@@ -26,6 +26,7 @@ from starling.infra.llm.offline.language import (
     words_of,
 )
 from starling.infra.llm.offline.prompt_parsing import Element
+from starling.infra.llm.offline.skills import skill_call
 
 _BUILT_IN = ("continue", READ_ARTIFACT, FIND_TOOLS)
 _KINDS: tuple[Kind, ...] = ("zone", "path", "time", "text", "number")
@@ -120,6 +121,9 @@ def select_calls(prompt: Element, messages: Sequence[Message], tools: Sequence[T
     task = prompt.child("task").text
     if any(message.tool_calls for message in messages):
         return ModelReply("There is no other way to do this task.")
+    for call in filter(None, (skill_call(skill, task) for skill in prompt.children("skill"))):
+        if call[0] in {tool.name for tool in tools}:
+            return _reply(*call)
     found = [fit for tool in tools if tool.name not in _BUILT_IN and (fit := _fit(task, tool))]
     best = max(found, key=lambda fit: (not fit.faults, fit.reads, fit.score), default=None)
     if best is None:
@@ -129,9 +133,12 @@ def select_calls(prompt: Element, messages: Sequence[Message], tools: Sequence[T
         return ModelReply(f"{nearest.tool.name} was not called: {'; '.join(nearest.faults)}.")
     if not best.reads and sum(not fit.faults for fit in found) > 1:
         return ModelReply(f"More than one tool does what “{task}” asks for.")
-    raw = canonical(best.arguments)
-    call = ModelToolCall(f"call_{digest([best.tool.name, raw])[:12]}", best.tool.name, best.arguments, raw)
-    return ModelReply("", (call,))
+    return _reply(best.tool.name, best.arguments)
+
+
+def _reply(tool: str, arguments: JsonObject) -> ModelReply:
+    raw = canonical(arguments)
+    return ModelReply("", (ModelToolCall(f"call_{digest([tool, raw])[:12]}", tool, arguments, raw),))
 
 
 def _fit(task: str, tool: ToolSpec) -> _Fit | None:
