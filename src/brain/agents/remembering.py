@@ -25,5 +25,6 @@ def finished_task(execution: TaskExecution, outcome: TaskOutcome) -> FinishedTas
         output=outcome["output"],
         code=outcome.get("code", "rejected"),
         results=[result["output"] for result in dispatch["needed"]],
+        seen=[use.outcome.text for use in execution.uses],
         uncertain=bool(outcome.get("uncertain")),
     )

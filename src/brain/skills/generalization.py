@@ -1,13 +1,14 @@
 """Turns the calls that solved one task into calls with slots, and the task into a template. Pure."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, Literal, cast
 
 from brain.retrieval.text_features import content_words
 from brain.skills.skill import SLOT, SkillCall
-from starling.core.json import Json, JsonObject
+from starling.core.json import Json, JsonObject, canonical
 
 type _Source = Literal["task", "request", "result"]
 type Redact = Callable[[str], str]
@@ -15,7 +16,19 @@ type Redact = Callable[[str], str]
 
 _CONSTANT_CHARS: Final = 200  # a longer text was written for the task
 _EXAMPLE_CHARS: Final = 120
-_SECRET_NAME: Final = re.compile(r"passw|secret|token|api_?key|credential|authorization|private_?key", re.IGNORECASE)
+_SECRET_NAME: Final = re.compile(
+    r"passw|passphrase|secret|token|api[-_ ]?key|credential|authori[sz]ation|private[-_ ]?key|cookie"
+    r"|(?:^|[-_])(?:pwd|pin|auth)(?:$|[-_])",
+    re.IGNORECASE,
+)
+_SHORTEST_SECRET: Final = 4  # characters: shorter ones would hide harmless words
+_HIDDEN: Final = "***"
+_MOST_VALUES: Final = 50  # of all arguments
+_CALLS_CHARS: Final = 4_000
+_PLACE_CHARS: Final = 20_000  # of a request or a result that values are looked for in
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}.{0,20})?|\d{1,2}:\d{2}(?::\d{2})?")
+_NUMBERS: Final = (re.compile(r"\d+(?:\.\d+)?"), re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?"))
+_PERCENT: Final = re.compile(r"(\d+(?:\.\d+)?)\s?%")
 _PLACEHOLDERS: Final = re.compile(r"(\{\w+\})(?:[\s,/]+\1)+")
 
 
@@ -49,15 +62,48 @@ def generalized(texts: TaskTexts, made: Sequence[MadeCall], redact: Redact) -> G
     """Return what the calls of one task have in common with those of similar tasks.
 
     A value that occurs in the task, the request or an earlier result becomes a slot, and so does one that shares a
-    word with the task or the request: `America/Lima` where the task says Lima. All others stay as constants. A secret
-    becomes a slot without an example.
+    word with the task or the request: `America/Lima` where the task says Lima. A date or a time is a slot in any case,
+    all others stay as constants. A secret becomes a slot without an example.
     """
-    slots = _Slots(texts, redact, list(texts.results))
+    slots = _Slots(texts, redact, [result[:_PLACE_CHARS] for result in texts.results])
     calls: list[SkillCall] = []
     for call in made:
         calls.append(SkillCall(call.tool, cast("JsonObject", slots.filled(call.arguments))))
-        slots.results.append(call.result)
+        slots.results.append(call.result[:_PLACE_CHARS])
     return GeneralizedTask(_template(redact(texts.task), slots.examples), tuple(calls))
+
+
+def is_too_long(made: Sequence[MadeCall]) -> bool:
+    """Whether calls have too many or too long arguments to be shown to another task."""
+    arguments = [call.arguments for call in made]
+    return sum(1 for _ in _values(arguments)) > _MOST_VALUES or len(canonical(arguments)) > _CALLS_CHARS
+
+
+def hiding_secrets(redact: Redact, made: Sequence[MadeCall]) -> Redact:
+    """Return a redaction that also hides the values of arguments whose names say that they are secret."""
+    secrets = {
+        text
+        for call in made
+        for text, is_secret in _values(call.arguments)
+        if is_secret and len(text) >= _SHORTEST_SECRET
+    }
+    if not secrets:
+        return redact
+    known = re.compile("|".join(map(re.escape, sorted(secrets, key=len, reverse=True))))
+    return lambda text: known.sub(_HIDDEN, redact(text))
+
+
+def _values(value: Json, *, secret: bool = False) -> Iterator[tuple[str, bool]]:
+    """Yield each scalar of arguments as a text, and whether it stands under a name that says that it is secret."""
+    match value:
+        case Mapping():
+            for key, item in value.items():
+                yield from _values(item, secret=secret or bool(_SECRET_NAME.search(key)))
+        case list() | tuple():
+            for item in cast("Sequence[Json]", value):
+                yield from _values(item, secret=secret)
+        case _:
+            yield str(value), secret
 
 
 @dataclass(slots=True)
@@ -67,54 +113,82 @@ class _Slots:
     results: list[str]
     examples: dict[str, str] = field(default_factory=dict[str, str])  # the value of each slot, as a text
 
-    def filled(self, value: Json, name: str = "value") -> Json:
+    def filled(self, value: Json, name: str = "value", *, secret: bool = False) -> Json:
         match value:
             case Mapping():
-                return {key: self.filled(item, key) for key, item in value.items()}
+                return {
+                    key: self.filled(item, key, secret=secret or bool(_SECRET_NAME.search(key)))
+                    for key, item in value.items()
+                }
             case list() | tuple():
-                return [self.filled(item, name) for item in cast("Sequence[Json]", value)]
+                return [self.filled(item, name, secret=secret) for item in cast("Sequence[Json]", value)]
             case str() | int() | float() if not isinstance(value, bool):
-                return self._generalized(value, name)
+                return self._generalized(value, name, secret=secret)
             case _:
                 return value
 
-    def _generalized(self, value: str | float, name: str) -> Json:
+    def _generalized(self, value: str | float, name: str, *, secret: bool) -> Json:
         text = str(value)
-        secret = bool(_SECRET_NAME.search(name)) or self.redact(text) != text
-        source = self._source(text, words=isinstance(value, str))
-        if source is None and not secret and len(text) <= _CONSTANT_CHARS:
+        secret = secret or self.redact(text) != text
+        source = self._source(value)
+        if source is None and not secret and len(text) <= _CONSTANT_CHARS and not _DATE.fullmatch(text):
             return value
         slot = {SLOT: self._name(name, "" if secret else text), "from": source or "task"}
         return slot if secret else {**slot, "example": text[:_EXAMPLE_CHARS] if isinstance(value, str) else value}
 
-    def _source(self, text: str, *, words: bool) -> _Source | None:
+    def _source(self, value: str | float) -> _Source | None:
         """Return where a value comes from: literally, else by a word of it."""
+        text = str(value)
         if not text.strip():
             return None
-        places: Sequence[tuple[_Source, str]] = (("task", self.texts.task), ("request", self.texts.request))
+        places: Sequence[tuple[_Source, str]] = (
+            ("task", self.texts.task),
+            ("request", self.texts.request[:_PLACE_CHARS]),
+        )
         results: Sequence[tuple[_Source, str]] = [("result", result) for result in self.results]
         for source, place in (*places, *results):
-            if _occurrence(text).search(place):
+            if _occurrence(text).search(place) or (isinstance(value, int | float) and float(value) in _numbers(place)):
                 return source
-        own = set(content_words(text)) if words else set[str]()
-        return next((source for source, place in places if own & set(content_words(place))), None)
+        own = set(content_words(text)) if isinstance(value, str) else set[str]()
+        return next((source for source, place in places if own & _words(place)), None)
 
     def _name(self, wanted: str, text: str) -> str:
         """Return the slot of a value; the same value has the same slot in all calls."""
+        if (known := next((name for name, value in self.examples.items() if text and value == text), None)) is not None:
+            return known
         base = re.sub(r"\W", "_", wanted) or "value"
         name, number = base, 2
-        while name in self.examples and (not text or self.examples[name] != text):
+        while name in self.examples:
             name, number = f"{base}_{number}", number + 1
         self.examples[name] = text
         return name
 
 
+@lru_cache(maxsize=64)
+def _words(place: str) -> frozenset[str]:
+    return frozenset(content_words(place))
+
+
+@lru_cache(maxsize=64)
+def _numbers(place: str) -> frozenset[float]:
+    """Return the numbers of a text in any notation: `1,000` is also 1000, and `15%` also 0.15."""
+    plain = {float(found.replace(",", "")) for pattern in _NUMBERS for found in pattern.findall(place)}
+    return frozenset(plain | {float(found) / 100 for found in _PERCENT.findall(place)})
+
+
 def _occurrence(text: str) -> re.Pattern[str]:
     """Return a pattern that finds a value as a whole: `5` isn't part of `15` or `5.2`."""
     inner = r"\s+".join(map(re.escape, text.split()))
-    number = text[:1].isdigit()
-    before, after = (r"(?<![\w.,])", r"(?!\w|[.,]\d)") if number else (r"(?<!\w)", r"(?!\w)")
+    if text[:1].isdigit():
+        return re.compile(rf"(?<![\w.,]){inner}(?!\w|[.,]\d)", re.IGNORECASE)
+    before = "" if _has_no_borders(text.strip()[0]) else r"(?<!\w)"
+    after = "" if _has_no_borders(text.strip()[-1]) else r"(?!\w)"
     return re.compile(f"{before}{inner}{after}", re.IGNORECASE)
+
+
+def _has_no_borders(character: str) -> bool:
+    """Whether a character is of a script without spaces between words: Thai, Chinese, Japanese and others."""
+    return character >= "\u0e00"
 
 
 def _template(task: str, examples: Mapping[str, str]) -> str:
@@ -122,8 +196,15 @@ def _template(task: str, examples: Mapping[str, str]) -> str:
     for name, text in sorted(examples.items(), key=lambda item: -len(item[1])):
         if not text.strip():
             continue
-        found = _occurrence(text).sub(f"{{{name}}}", task)
-        for word in set(content_words(text)) if found == task else ():
-            found = re.sub(rf"(?<![\w{{]){re.escape(word)}(?![\w}}])", f"{{{name}}}", found, flags=re.IGNORECASE)
+        found = _replaced(task, _occurrence(text), name)
+        if found == task and len(text) <= _CONSTANT_CHARS:
+            for word in sorted(set(content_words(text))):
+                found = _replaced(found, re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE), name)
         task = found
     return _PLACEHOLDERS.sub(r"\1", task)
+
+
+def _replaced(task: str, pattern: re.Pattern[str], name: str) -> str:
+    """Return a task with a slot's name for each match outside of the names that are there already."""
+    parts = re.split(r"(\{\w+\})", task)
+    return "".join(part if index % 2 else pattern.sub(f"{{{name}}}", part) for index, part in enumerate(parts))

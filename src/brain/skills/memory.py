@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from brain.registry.cards import AgentCard
 from brain.retrieval.text_features import content_words
-from brain.skills.generalization import MadeCall, Redact, TaskTexts, generalized
+from brain.skills.generalization import MadeCall, Redact, TaskTexts, generalized, hiding_secrets, is_too_long
 from brain.skills.recall_ranking import RankedSkill, certainty, cut, fitting, is_same_task, ranked
 from brain.skills.repository import COMPARED_EACH, NewSkill, SkillQuery, SkillRepository, SkillUse
 from brain.skills.run_skills import Lesson
@@ -18,10 +18,12 @@ from starling.core.clock import Clock
 from starling.core.embeddings import Embedder
 from starling.core.errors import DatabaseUnavailableError, StarlingError
 from starling.core.ids import new_id
+from starling.core.json import canonical
 from starling.core.tracing import SpanKind, Tracer
 
 _RECOUNT_SECONDS: Final = 60.0
 _KEPT: Final = 1_000  # skills, and tasks with their vectors, in memory
+_WORD_CHARS: Final = 100  # longer ones are data; Postgres refuses those of over 2,046 bytes
 _RETRY_SECONDS: Final = 60.0  # after the embedder failed
 _BLAMED: Final = frozenset({"rejected", "tool_error", "invalid_arguments", "invalid_result", "not_allowed"})
 _log = logging.getLogger(__name__)
@@ -31,7 +33,8 @@ _log = logging.getLogger(__name__)
 class FinishedTask:
     """A task that ended: what it had recalled, and the succeeded calls that its result was made of, in order.
 
-    `output` is empty and `code` says why where it failed; `results` are those of the tasks that it depended on.
+    `output` is empty and `code` says why where it failed; `results` are those of the tasks that it depended on,
+    `seen` the texts of all calls, also of failed ones and of rejected attempts.
     """
 
     tenant: str
@@ -44,6 +47,7 @@ class FinishedTask:
     output: str = ""
     code: str = ""
     results: Sequence[str] = ()
+    seen: Sequence[str] = ()
     uncertain: bool = False
 
     def followed(self, skill: RecalledSkill) -> bool:
@@ -112,7 +116,11 @@ class SkillMemory:
                 _log.warning("no skills were recalled: %s", error)
                 span.fail(str(error))
                 return Recall()
-            span.set(lambda: {"output": [skill.template for skill in found.skills]})
+            except Exception as error:  # noqa: BLE001 - a task does without skills
+                _log.exception("no skills were recalled")
+                span.fail(type(error).__name__)
+                return Recall()
+            span.set(lambda: {"output": [{"id": skill.id, "task": skill.template} for skill in found.skills]})
             return found
 
     async def search(self, tenant: str, tools: Mapping[str, str], task: str) -> SkillSearch:
@@ -157,19 +165,20 @@ class SkillMemory:
     async def query(self, tenant: str, task: str) -> SkillQuery:
         """Return what a task is compared by; without a vector while the embedder fails.
 
-        A task that ends is stored by what it was compared by when it began.
+        A task that ends is stored by what it was compared by when it began. Of a long task the beginning counts.
         """
+        task = task[:TASK_CHARS]
         if (known := self._queries.get((tenant, task))) is not None:
             return known
-        words = list(dict.fromkeys(content_words(task)))
+        words = [word for word in dict.fromkeys(content_words(task)) if len(word) <= _WORD_CHARS]
         if self.embedder is None or self.clock.monotonic() < self._retry_at:
             return SkillQuery(task, words)
         try:
             (vector,) = await self.embedder.embed([task])
         except StarlingError as error:
-            self._failure = f"Skills are recalled by words only: {error}"
+            self._failure = "Skills are recalled by words only: the embedding model can't be used now."
             self._retry_at = self.clock.monotonic() + _RETRY_SECONDS
-            _log.warning("%s", self._failure)
+            _log.warning("skills are recalled by words only: %s", error)
             return SkillQuery(task, words)
         self._failure = ""
         query = self._queries[tenant, task] = SkillQuery(task, words, vector, self.embedder.name)
@@ -183,7 +192,9 @@ class SkillMemory:
             return Lesson(uses, await self._learned(done))
         except DatabaseUnavailableError as error:
             _log.warning("a skill was not stored: %s", error)
-            return Lesson(uses)
+        except Exception:  # noqa: BLE001 - the task has its result without a skill
+            _log.exception("a skill was not stored")
+        return Lesson(uses)
 
     async def _recalled(self, tenant: str, card: AgentCard, task: str) -> Recall:
         found = await self.search(tenant, _hashes(card), task)
@@ -213,21 +224,23 @@ class SkillMemory:
         """Return what a task teaches; None where it failed, only talked, or may be done in part."""
         if not done.output or not done.calls or done.uncertain or len(done.calls) > MOST_CALLS:
             return None
-        if len(done.task) > TASK_CHARS:
+        if len(done.task) > TASK_CHARS or is_too_long(done.calls):
             return None
-        tools = _hashes(done.card)
-        task = TaskTexts(done.task, done.request, done.results)
-        found = generalized(task, done.calls, self.redact)
+        tools, redact = _hashes(done.card), hiding_secrets(self.redact, done.calls)
+        found = generalized(TaskTexts(done.task, done.request, done.results), done.calls, redact)
+        if len(found.template) > 2 * TASK_CHARS:
+            return None
+        arguments = (canonical(call.arguments) for call in done.calls)
         return LearnedSkill(
-            task=self.redact(done.task),
+            task=redact(done.task),
             template=found.template,
             calls=found.calls,
-            outcome=self.redact(done.output)[:OUTCOME_CHARS],
+            outcome=redact(done.output)[:OUTCOME_CHARS],
             tools={call.tool: tools[call.tool] for call in done.calls},
             agent_kind=done.card.kind,
             agent=done.card.name,
             source_path=done.path,
-            suspicion=suspicion((done.task, *done.results, *(call.result for call in done.calls))),
+            suspicion=suspicion((done.task, done.request, *done.results, *done.seen, *arguments)),
         )
 
     async def _size(self, tenant: str) -> int:

@@ -26,7 +26,8 @@ _INSTRUCTIONS: Final = re.compile(
     | \b(?:system|safety|instruction)s?\s+(?:override|bypass)\b
     | \b(?:hidden|system|role|override|emergency)\s+(?:directive|instruction)
     | \b(?:reveal|print|show|output|repeat|leak|replace|ignore)\b[^.\n]{{0,30}}\byour\s+(?:system|developer)\s+prompt\b
-    | (?:^|\n)\s*(?:system|developer|assistant)\s*:\s*(?:you|call|use|ignore|trust|run|invoke|execute|forget|send)\b
+    | (?:^|\n)[ \t]{{0,20}}(?:system|developer|assistant)[ ]?:\s{{0,20}}
+        (?:you|call|use|ignore|trust|run|invoke|execute|forget|send)\b
     | \bfrom\s+now\s+on,?\s+(?:you|always|never|answer|reply|respond|call|invoke|ignore|treat)\b
     | \b(?:in|for|on)\s+(?:all\s+|any\s+|every\s+)?future\s+(?:tasks?|requests?|runs?|quer(?:y|ies)|sessions?|prompts?)
         \b[^.\n]{{0,20}}\b(?:always|never|you|{_ACT})\b
@@ -46,11 +47,13 @@ _INSTRUCTIONS: Final = re.compile(
     | \b(?:do\s+not|don't|without|never)\s+(?:tell(?:ing)?|mention(?:ing)?|reveal(?:ing)?|inform(?:ing)?|notify(?:ing)?|
         ask(?:ing)?)\b[^.\n]{{0,40}}\b(?:the\s+(?:user|operator|reviewer|supervisor)|this\s+instruction)
     | \b(?:important|attention|note)\b[^.\n]{{0,20}}\b(?:assistants?|agents?|ai|llms?|language\s+models?)\b\s*[:,]
-    | <\s*/?\s*(?:{_ELEMENTS})\b(?!-)[^<>\n]{{0,40}}>
+    | <[ \t]{{0,3}}/?[ \t]{{0,3}}(?:{_ELEMENTS})\b(?!-)[^<>\n]{{0,40}}>
     | <\|\w+\|> | \[/?INST\] | <<\s*/?SYS\s*>>
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+_SPACES: Final = re.compile(r"[^\S\n]+")
+_LINES: Final = re.compile(r"\n[\n ]*")
 _HIDDEN: Final = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\U000e0000-\U000e007f]")
 
 
@@ -59,6 +62,14 @@ def suspicion(texts: Iterable[str]) -> str:
     for text in texts:
         if _HIDDEN.search(text):
             return "A text has characters that aren't shown."
-        if found := _INSTRUCTIONS.search(unicodedata.normalize("NFKC", unescape(text))):
+        if found := _INSTRUCTIONS.search(_plain(text)):
             return f"A text tries to instruct: “{found[0].strip()[:200]}”."
     return ""
+
+
+def _plain(text: str) -> str:
+    """Return a text without entities and forms of characters, each run of white space as one character.
+
+    Otherwise a page of blank lines would take a pattern that skips white space seconds.
+    """
+    return _LINES.sub("\n", _SPACES.sub(" ", unicodedata.normalize("NFKC", unescape(text))))

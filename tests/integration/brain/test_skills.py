@@ -264,3 +264,18 @@ async def test_tasks_that_end_together_count_a_common_skill_twice_and_store_one_
         "Look at the upper disk.",
     ]
     assert len(rows) == 4
+
+
+async def test_word_that_postgres_refuses_fails_no_task(platform: Platform, script: ScriptedModel) -> None:
+    look_twice(script)
+    await platform.ask("How is the left disk?")
+    script.rules.clear()
+    script.supervisor(decision(task("t1", BENCH, f"Look at {'x' * 3_000} and {'字' * 700}."), plan=["look"]))
+    script.agent("t1", calls(("look", {"thing": "disk"})))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Fine."))
+
+    stream = await platform.ask("Look at both.", thread="another")
+
+    assert (stream.status, stream.codes) == ("succeeded", [])
+    assert len(await stored(platform)) == 1  # too long to be a skill

@@ -85,8 +85,8 @@ async def test_run_of_two_specialists_is_one_span_tree(
     assert tree(collector, segment) == node(
         "run.segment",
         node("supervisor", node(CHAT)),
-        node("task t1", attempt(1, "bench"), attempt(2, "bench")),
-        node("task t2", attempt(1, "shop")),
+        node("task t1", node("recall"), attempt(1, "bench"), attempt(2, "bench")),
+        node("task t2", node("recall"), attempt(1, "shop")),
         node(CHAT),  # the final answer
     )
 
@@ -107,6 +107,7 @@ async def test_spans_have_the_documented_attributes(opened: Open, script: Script
         "task t2": "agent",
         "attempt 1": "chain",
         "attempt 2": "chain",
+        "recall": "retriever",
         "reflection": "evaluator",
         CHAT: "generation",
         LOOK_AT.format("bench"): "tool",

@@ -68,8 +68,8 @@ class EndpointEmbedder:
 
     def _vectors(self, answer: Mapping[str, Any], count: int) -> list[Vector]:
         items = [as_object(item) for item in as_items(answer.get("data"))]
-        in_order = sorted(items, key=lambda item: int(item.get("index") or 0))
         try:
+            in_order = sorted(items, key=lambda item: int(item.get("index") or 0))
             vectors = [unit_vector(item["embedding"]) for item in in_order]
         except (KeyError, TypeError, ValueError) as error:
             raise LLMInvalidResponse(self.name, f"the endpoint's vectors can't be read: {error}.") from error
