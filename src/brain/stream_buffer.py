@@ -33,6 +33,9 @@ class StreamBuffer:
             self._timer = asyncio.get_running_loop().call_later(_GROUP_SECONDS, self._emit_all)
 
     def _emit_all(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
         if self._held:
             self._emit(len(self._held))
 

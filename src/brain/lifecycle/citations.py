@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from brain.state import CitationRecord, TaskOutcome
 
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
-_CITATION = re.compile(r"[ \t]*\[\s*(\d{1,6}(?:\s*[,;]\s*\d{1,6})*)\s*\](?!\()")  # `[1](…)` is a link
+_CITATION = re.compile(r"(?<![ \t])[ \t]*\[\s*(\d{1,6}(?:\s*[,;]\s*\d{1,6})*)\s*\](?!\()")  # `[1](…)` is a link
 
 
 @dataclass(frozen=True, slots=True)

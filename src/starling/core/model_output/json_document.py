@@ -6,6 +6,7 @@ the members that are complete count. A document type names in `NEEDED_IF_CUT` th
 """
 
 import ast
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ _BARE: Final = re.compile(r'(?<!\\)"|[\n\r\t]')
 _ESCAPES: Final = {'"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _WHOLE_FENCE: Final = re.compile(r"```\w*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
 _WORD: Final = re.compile(r"[A-Za-z_]+")
+_UNICODE_ESCAPE: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
+_NO_LETTER: Final = re.compile(r'\\[bfnrt"/\\]|[\W_]+')
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/|#[^\n]*", re.DOTALL)
 _WRAPPERS: Final = ("response", "result", "output", "answer", "json", "arguments", "parameters")
 
@@ -94,7 +97,10 @@ def loads_object(text: str | bytes) -> dict[str, Any] | None:
 def whole_object(text: str) -> dict[str, Any] | None:
     """Return the object that `text` is, in a code fence or not, or None."""
     inner = without_fence(text)
-    return loads_tolerantly(inner) if inner.startswith("{") and inner.endswith("}") else None
+    if (value := loads_object(inner)) is not None:
+        return value
+    is_whole = inner.startswith("{") and _end_of_object(inner, 0).end == len(inner)  # else it was cut off in a string
+    return loads_tolerantly(inner) if is_whole else None
 
 
 def without_fence(text: str) -> str:
@@ -268,7 +274,17 @@ def _repaired(text: str) -> dict[str, Any] | None:
         value = deferred.json_repair().loads(text, skip_json_loads=True, strict=True)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) and value else None
+    return value if isinstance(value, dict) and value and _has_all_of(value, text) else None
+
+
+def _has_all_of(value: object, text: str) -> bool:
+    """Whether a repaired value has every word of the text: a quote within a string may have ended it too early."""
+    return _letters(json.dumps(value, ensure_ascii=False)) == _letters(text)
+
+
+def _letters(text: str) -> str:
+    decoded = _UNICODE_ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+    return _NO_LETTER.sub("", decoded)
 
 
 def _cut_object(text: str, kind: type[BaseModel]) -> Sequence[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import orjson
 
 from starling.core import deferred
-from starling.core.json import JsonObject
+from starling.core.json import JsonObject, canonical, storable
 from starling.core.llm import ModelToolCall, ToolSpec
 from starling.core.model_output.json_document import loads_tolerantly, whole_object, without_fence
 from starling.core.model_output.names import aliases, resolve
@@ -68,7 +68,8 @@ def _readable(call: ModelToolCall, tools: Sequence[ToolSpec]) -> ModelToolCall:
     arguments = whole_object(_decoded(call.raw_arguments))
     if tool is None or arguments is None or not _fits(tool.parameters, arguments):
         return call
-    return replace(call, arguments=arguments, raw_arguments=orjson.dumps(arguments).decode())
+    kept = cast("JsonObject", storable(arguments))
+    return replace(call, arguments=kept, raw_arguments=canonical(kept))
 
 
 def _decoded(text: str) -> str:
@@ -114,7 +115,8 @@ def _was_read(written: str, read: str) -> bool:
 
 def _squeezed(text: str) -> str:
     """Return the letters and digits of a text, without escapes of JSON and XML."""
-    return _NO_WORD.sub("", _ESCAPES.sub("", html.unescape(text)))
+    decoded = _UNICODE_ESCAPE.sub(lambda found: chr(int(found[1], 16)), html.unescape(text))
+    return _NO_WORD.sub("", _ESCAPES.sub("", decoded))
 
 
 def _whole_answer(text: str) -> Iterator[Written]:
@@ -223,7 +225,8 @@ def _valid(written: Written, index: int, tools: Sequence[ToolSpec], names: Mappi
     typed = {key: _typed(value, tool.parameters, key) for key, value in arguments.items()}
     if not _fits(tool.parameters, typed):
         return None
-    return ModelToolCall(f"call_{index}", tool.name, typed, orjson.dumps(typed).decode())
+    kept = cast("JsonObject", storable(typed))
+    return ModelToolCall(f"call_{index}", tool.name, kept, canonical(kept))
 
 
 def _typed(value: object, parameters: JsonObject, key: str) -> Any:
@@ -257,9 +260,10 @@ def _named(name: str) -> re.Pattern[str]:
 
 
 _NO_WORD: Final = re.compile(r"\W+")
-_ESCAPES: Final = re.compile(r"\\[nrtu\"\\/]")
-_FENCES: Final = re.compile(r"^\s*(?:```|~~~)", re.MULTILINE)
-_OBJECT_BORDER: Final = re.compile(r"(?<=\})\s*;?\s*(?=\{)")
+_UNICODE_ESCAPE: Final = re.compile(r"\\+u([0-9a-fA-F]{4})")
+_ESCAPES: Final = re.compile(r"\\[nrt\"\\/]")
+_FENCES: Final = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
+_OBJECT_BORDER: Final = re.compile(r"(?<=\})\s*+;?\s*+(?=\{)")
 _ENDS_BEFORE_CALL: Final = ".!?…。！？>:]"
 _DSML: Final = re.compile(r"[｜|‖]+\s*DSML\s*[｜|‖]+")
 _FUNCTION: Final = re.compile(r"<function=([^>\s]+)>(.*?)(?:</function>|\Z)", re.DOTALL)
@@ -268,7 +272,7 @@ _INVOKE: Final = re.compile(r"<invoke name=\"([^\"]+)\">(.*?)(?:</invoke>|\Z)", 
 _INVOKE_VALUE: Final = re.compile(r"<parameter name=\"([^\"]+)\"[^>]*>(.*?)</parameter>", re.DOTALL)
 _ARG_VALUE: Final = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
 _MISTRAL_CALL: Final = re.compile(
-    r"([\w.\-]+)\s*(?:\[CALL_ID\]\w+)?(?:\[ARGS\])?\s*(\{.*?\})\s*(?=\[TOOL_CALLS\]|\Z)", re.DOTALL
+    r"(?<![\w.\-])([\w.\-]++)\s*+(?:\[CALL_ID\]\w+)?(?:\[ARGS\])?\s*(\{.*?\})\s*(?=\[TOOL_CALLS\]|\Z)", re.DOTALL
 )
 _DEEPSEEK_CALL: Final = re.compile(
     r"<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?([\w.\-/]+)(?:\s*```json\s*|<｜tool▁sep｜>)(.*?)(?:```\s*)?<｜tool▁call▁end｜>",

@@ -116,7 +116,8 @@ class OutputReader:
 
 def _offered(request: ModelRequest) -> OfferedTools:
     read = [message.content for message in request.messages if message.role != "assistant"]
-    return OfferedTools(request.tools, request.tool_names, read)
+    described = [tool.description for tool in request.tools]  # by servers: an example call in it is none of the model's
+    return OfferedTools(request.tools, request.tool_names, [*read, *described])
 
 
 def _is_object(text: str) -> bool:

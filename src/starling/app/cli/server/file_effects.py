@@ -83,7 +83,7 @@ class FileEdit:
             raise ConflictError(f"{self.file} was changed meanwhile.", "Nothing was written; run the command again.")
         draft = file.with_name(f".{file.name}.{os.getpid()}.new")
         try:
-            with draft.open("xb") as opened:
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
                 opened.write(self.after)
                 opened.flush()
                 os.fsync(opened.fileno())
