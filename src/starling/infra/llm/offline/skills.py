@@ -11,12 +11,11 @@ def skill_call(skill: Element, task: str) -> tuple[str, dict[str, Any]] | None:
     """Return tool and arguments if the task is the skill's but for its slots, each with one possible value."""
     calls: Any = parse_json(skill.child("calls").text)
     template, said = (POLITE.sub("", one, count=1).rstrip(" .?!") for one in (skill.child("similar_task").text, task))
-    names: list[str] = re.findall(r"\{(\w+)\}", template)
     forms = [re.sub(r"\\\{\w+\\\}", group, re.escape(template)) for group in ("(.+)", "(.+?)")]
     most, least = (re.fullmatch(form, said, re.IGNORECASE) for form in forms)
     if len(calls or ()) != 1 or not most or not least or most.groups() != least.groups():
         return None
-    texts, given = set(zip(names, most.groups(), strict=True)), calls[0]["arguments"]
+    texts, given = set(zip(re.findall(r"\{(\w+)\}", template), most.groups(), strict=True)), calls[0]["arguments"]
     slots: dict[str, Any] = {key: value for key, value in given.items() if isinstance(value, dict | list)}
     filled = {key: _value(slot, dict(texts)) for key, slot in slots.items() if "slot" in slot}
     used = {slots[key]["slot"] for key, value in filled.items() if value is not None}
