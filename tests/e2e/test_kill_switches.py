@@ -35,9 +35,10 @@ DEAFEN = text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE quer
 UNHEARD = text(
     "INSERT INTO switches (tenant, kind, name, reason, actor) VALUES (:tenant, :kind, :name, 'Stop.', 'test')"
 )
+# without a call that was stopped between its record and its departure
 LAST_CALL = text("""
 SELECT extract(epoch FROM max(ledger.dispatched_at) - min(switches.created_at))::float8, count(dispatched_at)
-FROM ledger, switches WHERE ledger.run_id = :run""")
+FROM ledger, switches WHERE ledger.run_id = :run AND ledger.outcome ->> 'code' IS DISTINCT FROM 'switched_off'""")
 
 
 @dataclass(frozen=True, slots=True)
