@@ -1,0 +1,49 @@
+"""All tables, with the tenant first in each key. `migrations/` creates them; a test compares the two.
+
+A module holds the tables of one subject. What a tenant defines (servers, agents) is in `registry`. A new module has to
+be imported here: migrations see only what this package imports.
+"""
+
+from starling.infra.postgres.tables.access import keys, switches
+from starling.infra.postgres.tables.audit_log import audit, audit_events
+from starling.infra.postgres.tables.columns import metadata
+from starling.infra.postgres.tables.conversations import branches, states, threads
+from starling.infra.postgres.tables.registry import agents, configs, epochs, servers, tools
+from starling.infra.postgres.tables.run_records import (
+    events,
+    idempotency_keys,
+    interrupts,
+    journal,
+    ledger,
+    runs,
+    steps,
+)
+from starling.infra.postgres.tables.skill_memory import embeddings, skills
+from starling.infra.postgres.tables.tool_results import artifacts, run_artifacts
+
+__all__ = [
+    "agents",
+    "artifacts",
+    "audit",
+    "audit_events",
+    "branches",
+    "configs",
+    "embeddings",
+    "epochs",
+    "events",
+    "idempotency_keys",
+    "interrupts",
+    "journal",
+    "keys",
+    "ledger",
+    "metadata",
+    "run_artifacts",
+    "runs",
+    "servers",
+    "skills",
+    "states",
+    "steps",
+    "switches",
+    "threads",
+    "tools",
+]

@@ -1,0 +1,68 @@
+"""What a tenant defines, as written or as pinned: servers with their tools, agents; and the epochs that pin it."""
+
+from sqlalchemy import BigInteger, Boolean, Column, Index, Table, Text, text
+from sqlalchemy.dialects.postgresql import JSONB
+
+from starling.infra.postgres.tables.columns import metadata, moment_column, tenant_column
+
+servers = Table(
+    "servers",
+    metadata,
+    tenant_column(),
+    Column("name", Text, primary_key=True),
+    Column("config", JSONB, nullable=False),  # as written: variables and secrets unresolved
+    Column("config_hash", Text, nullable=False),
+    Column("source", Text, nullable=False),  # file or api
+    Column("state", Text, nullable=False),  # ready or degraded
+    Column("description", Text, nullable=False, server_default=""),
+    Column("tools", JSONB, nullable=False, server_default="{}"),  # tool name -> definition hash
+    Column("error", Text, nullable=False, server_default=""),
+    Column("remedy", Text, nullable=False, server_default=""),
+    moment_column("listed_at"),
+)
+
+tools = Table(
+    "tools",
+    metadata,
+    tenant_column(),
+    Column("server", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("hash", Text, primary_key=True),
+    Column("definition", JSONB, nullable=False),  # as the server listed it, whole
+    moment_column("created_at"),
+)
+
+configs = Table(
+    "configs",
+    metadata,
+    tenant_column(),
+    Column("hash", Text, primary_key=True),
+    Column("config", JSONB, nullable=False),  # of a server, as epochs pin it: variables and secrets unresolved
+    moment_column("created_at"),
+)
+
+agents = Table(
+    "agents",
+    metadata,
+    tenant_column(),
+    Column("name", Text, primary_key=True),
+    Column("hash", Text, primary_key=True),
+    Column("config", JSONB, nullable=False),  # of a custom agent, as pinned by epochs
+    moment_column("created_at"),
+)
+
+epochs = Table(
+    "epochs",
+    metadata,
+    tenant_column(),
+    Column("number", BigInteger, primary_key=True),
+    Column("hash", Text, nullable=False),
+    Column("manifest", JSONB, nullable=False),
+    Column("changes", JSONB, nullable=False),  # against the epoch that was active before
+    Column("actor", Text, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("active", Boolean, nullable=False),
+    moment_column("created_at"),
+    moment_column("closed_at", nullable=True),  # set when no run uses it any more
+    Index("epochs_one_active", "tenant", unique=True, postgresql_where=text("active")),
+)

@@ -1,0 +1,175 @@
+"""Runs, and what belongs to one run: its events, steps, journal, ledger and interrupts."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    SmallInteger,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB, UUID
+
+from starling.infra.postgres.tables.columns import metadata, moment_column, tenant_column
+
+runs = Table(
+    "runs",
+    metadata,
+    tenant_column(),
+    Column("id", UUID(as_uuid=False), primary_key=True),
+    Column("thread_id", Text, nullable=False),
+    Column("branch_id", Text, nullable=False),
+    Column("arrival", BigInteger, nullable=False),  # position in its branch's queue
+    Column("status", Text, nullable=False, server_default="queued"),
+    Column("epoch", BigInteger, nullable=False),
+    Column("graph_version", Integer, nullable=False),
+    Column("input", Text, nullable=False),
+    Column("config", JSONB, nullable=False),
+    Column("principal", JSONB, nullable=False),
+    Column("correlation_id", Text, nullable=False),
+    Column("trace_id", Text, nullable=False),
+    Column("seq", BigInteger, nullable=False, server_default="0"),
+    Column("fence", BigInteger, nullable=False, server_default="0"),
+    Column("flushes", BigInteger, nullable=False, server_default="0"),  # batches written so far, over all fences
+    Column("worker", Text),
+    moment_column("lease_until", nullable=True),
+    Column("crashes", SmallInteger, nullable=False, server_default="0"),
+    Column("cancel_requested", Boolean, nullable=False, server_default="false"),
+    moment_column("admitted_at", nullable=True),  # set when the run is put into the queue
+    moment_column("created_at"),
+    moment_column("started_at", nullable=True),
+    moment_column("deadline", nullable=True),
+    moment_column("ended_at", nullable=True),
+    Column("result", JSONB),
+    Column("trimmed", BigInteger, nullable=False, server_default="0"),  # events up to this number are no longer kept
+    ForeignKeyConstraint(
+        ["tenant", "thread_id", "branch_id"],
+        ["branches.tenant", "branches.thread_id", "branches.id"],
+        ondelete="CASCADE",
+    ),
+    Index(
+        "runs_one_active_per_branch",
+        "tenant",
+        "thread_id",
+        "branch_id",
+        unique=True,
+        postgresql_where=text("status IN ('running', 'waiting')"),
+    ),
+    Index(
+        "runs_line",
+        "tenant",
+        "thread_id",
+        "branch_id",
+        "arrival",
+        unique=True,
+    ),
+    Index("runs_unfinished", "tenant", "status", postgresql_where=text("ended_at IS NULL")),
+    Index(
+        "runs_ended_badly",
+        "tenant",
+        "status",
+        "id",
+        postgresql_where=text("status IN ('failed', 'cancelled', 'budget_exhausted', 'parked')"),
+    ),
+)
+
+# The next tables belong to a run, without a foreign key: their only writer checks in each transaction that the run
+# exists and that it holds its lease, and a check for every row would cost more than the row.
+
+events = Table(
+    "events",
+    metadata,
+    tenant_column(),
+    Column("run_id", UUID(as_uuid=False), primary_key=True),
+    Column("seq", BigInteger, primary_key=True),
+    Column("type", Text, nullable=False),
+    Column("data", JSONB, nullable=False),
+    moment_column("created_at"),
+)
+
+steps = Table(
+    "steps",
+    metadata,
+    tenant_column(),
+    Column("run_id", UUID(as_uuid=False), primary_key=True),
+    Column("id", UUID(as_uuid=False), primary_key=True),
+    Column("type", Text, nullable=False),  # llm_call, tool_call, plan, summary, warning
+    Column("description", Text, nullable=False),
+    Column("metadata", JSONB, nullable=False),
+    moment_column("created_at"),
+)
+
+journal = Table(
+    "journal",
+    metadata,
+    tenant_column(),
+    Column("run_id", UUID(as_uuid=False), primary_key=True),
+    Column("path", Text, primary_key=True),  # of the task or node: `t1`, `t1/review`, `supervisor/1`, `qa`
+    Column("kind", Text, primary_key=True),  # context, answer, tool or result
+    Column("position", Integer, primary_key=True),  # of the answer
+    Column("index", Integer, primary_key=True),  # of the call in its answer
+    Column("request_hash", Text, nullable=False),
+    Column("data", JSONB, nullable=False),
+    moment_column("created_at"),
+)
+
+ledger = Table(  # a row for each call that may change something
+    "ledger",
+    metadata,
+    tenant_column(),
+    Column("run_id", UUID(as_uuid=False), primary_key=True),
+    Column("key", Text, primary_key=True),  # digest of run, path, position, index, tool and arguments
+    Column("path", Text, nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("index", Integer, nullable=False),
+    Column("tool", Text, nullable=False),  # the full name
+    Column("effect", Text, nullable=False),
+    Column("arguments", JSONB, nullable=False),
+    Column("state", Text, nullable=False),  # a CallState other than announced
+    Column("outcome", JSONB(none_as_null=True)),
+    Column("correlation_id", Text, nullable=False),
+    Column("fence", BigInteger, nullable=False, server_default="0"),  # of the execution that sent it; 0 before
+    moment_column("created_at"),
+    moment_column("dispatched_at", nullable=True),
+    moment_column("settled_at", nullable=True),
+    Column("settled_by", Text),  # a key's id, local, or the tool that reconciled; NULL: the call's own answer
+    Column("idempotency_key", Text),  # as sent to the server; NULL: `key`
+    Index("ledger_in_doubt", "tenant", postgresql_where=text("state = 'in_doubt'")),
+)
+
+interrupts = Table(  # what a run waits for; keyed like the ledger, within its run
+    "interrupts",
+    metadata,
+    tenant_column(),
+    Column("id", UUID(as_uuid=False), primary_key=True),
+    Column("run_id", UUID(as_uuid=False), nullable=False),
+    Column("key", Text, nullable=False),
+    Column("kind", Text, nullable=False),  # approval, clarification, budget or in_doubt
+    Column("path", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("response_schema", JSONB, nullable=False),
+    Column("call", JSONB(none_as_null=True)),  # tool and arguments, exactly
+    Column("state", Text, nullable=False, server_default="open"),  # open, resolved, cancelled or expired
+    Column("payload", JSONB(none_as_null=True)),
+    moment_column("created_at"),
+    moment_column("expires_at", nullable=True),
+    moment_column("answered_at", nullable=True),
+    Column("answered_by", Text),
+    Index("interrupts_key", "tenant", "run_id", "key", unique=True),
+    Index("interrupts_open", "expires_at", postgresql_where=text("state = 'open'")),
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    tenant_column(),
+    Column("key", Text, primary_key=True),  # as the caller sent it
+    Column("request_hash", Text, nullable=False),
+    Column("run_id", UUID(as_uuid=False), nullable=False),
+    moment_column("created_at"),
+)
