@@ -28,11 +28,12 @@ from starling.app.http.route_loading import load_routes
 from starling.app.http.uvicorn_server import bind, serving
 from starling.app.runtime.background_tasks import in_background
 from starling.app.runtime.configuration_check import check_configuration
-from starling.app.runtime.database import Database, keep_embedded_running, open_database, wait_for_database
+from starling.app.runtime.database import Database, open_database, wait_for_database
 from starling.app.runtime.gc_tuning import freeze_startup_objects, pause_collection
 from starling.app.worker.worker import running_worker
 from starling.core.llm import ModelRole
 from starling.core.settings import Settings
+from starling.infra.postgres.embedded.restart_loop import restarting
 
 app = typer.Typer(add_completion=False)
 
@@ -91,7 +92,9 @@ async def _run(
 ) -> None:
     """Run until cancelled; then stop in reverse order: API, worker, sessions, connections."""
     async with AsyncExitStack() as stack:
-        keeper = await stack.enter_async_context(keep_embedded_running(database))
+        endless: set[asyncio.Task[None]] = set()  # each ends only with an error, or drained
+        if database.embedded is not None:
+            endless.add(await stack.enter_async_context(restarting(database.embedded)))
         with progress("Preparing the database …") as now:
             await wait_for_database(database, settings.limits.database_seconds)
             services = await stack.enter_async_context(open_services(settings, database, migrate=True))
@@ -100,7 +103,7 @@ async def _run(
             now("Registering MCP servers …")
             runtime = await stack.enter_async_context(open_worker_runtime(settings, services))
             times.end("servers")
-            worker = await stack.enter_async_context(running_worker(runtime.worker))
+            endless.add(await stack.enter_async_context(running_worker(runtime.worker)))
             api = make_app(services, version("starling-swarm"), access)
             address = await stack.enter_async_context(serving(api, listener))
             stack.enter_context(published_address(settings, address))
@@ -108,8 +111,8 @@ async def _run(
         report(_started(address, runtime, times), as_json=as_json)
         await stack.enter_async_context(in_background(_finish_start(api, runtime), "finish-start"))
         with drain_on_sigterm(partial(drain, api), runtime.worker.drain):
-            ended, _ = await asyncio.wait({worker, *filter(None, [keeper])}, return_when=asyncio.FIRST_COMPLETED)
-        ended.pop().result()  # neither ends but with an error, or drained
+            ended, _ = await asyncio.wait(endless, return_when=asyncio.FIRST_COMPLETED)
+        ended.pop().result()
 
 
 async def _finish_start(api: FastAPI, runtime: WorkerRuntime) -> None:

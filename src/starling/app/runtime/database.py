@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from starling.core.errors import ConfigurationError, DatabaseUnavailableError
@@ -11,8 +11,8 @@ from starling.core.settings import Settings
 from starling.infra.postgres.embedded.server import EmbeddedPostgres, attach
 from starling.infra.postgres.engine import connected
 
-_LOOK_SECONDS = 0.5
-_LONGEST_SECONDS = 5.0
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -42,46 +42,6 @@ def open_database(settings: Settings) -> Generator[Database]:
         yield Database(server.url, server.url, server)
 
 
-@asynccontextmanager
-async def keep_embedded_running(database: Database) -> AsyncGenerator[asyncio.Task[None] | None]:
-    """Restart the embedded server whenever it ends, for as long as the context lasts.
-
-    Yields the task that does so, which ends only with an error; None without an embedded server. The loop must run in
-    the main thread.
-    """
-    if database.embedded is None:
-        yield None
-        return
-    task = asyncio.get_running_loop().create_task(_keep_running(database.embedded, database.url), name="keep-postgres")
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def _keep_running(server: EmbeddedPostgres, url: str) -> None:
-    while True:
-        await asyncio.sleep(_LOOK_SECONDS)
-        if server.is_running:
-            continue
-        _log.warning("the embedded Postgres ended; restarting it")
-        server.stop()
-        try:
-            server.start()
-        except DatabaseUnavailableError as error:  # remains of the former server may need a moment
-            _log.warning("the embedded Postgres doesn't start: %s", error)
-        else:
-            _check_same(url, server.url)
-
-
-def _check_same(url: str, now: str) -> None:
-    if url != now:
-        raise DatabaseUnavailableError(
-            "The embedded Postgres lost its port while it was away.", "Start Starling again."
-        )
-
-
 def find_database(settings: Settings) -> Database:
     """Return the database that DATABASE_URL names, else the embedded one that `starling up` runs.
 
@@ -104,7 +64,7 @@ async def wait_for_database(database: Database, seconds: float) -> None:
     Raises DatabaseUnavailableError after `seconds`.
     """
     clock = asyncio.get_running_loop().time
-    until, pause = clock() + seconds, _LOOK_SECONDS
+    until, pause = clock() + seconds, _FIRST_PAUSE_SECONDS
     while True:
         try:
             async with connected(database.direct_url):
@@ -114,7 +74,7 @@ async def wait_for_database(database: Database, seconds: float) -> None:
                 raise
             _log.warning("%s Waiting for it, %.0f s at most.", error.message, left)
         await asyncio.sleep(min(pause, left))
-        pause = min(2 * pause, _LONGEST_SECONDS)
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
 
 def _named(settings: Settings) -> Database:

@@ -22,7 +22,7 @@ from starling.core.artifacts import (
 )
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
 from starling.infra.postgres.engine import Engine, execute_autocommit, translated
-from starling.infra.postgres.retry_backoff import retry_while_unavailable
+from starling.infra.postgres.outage_retry import retry_while_unavailable
 from starling.infra.postgres.tables import artifacts, run_artifacts
 
 type ContentKey = tuple[str, str]

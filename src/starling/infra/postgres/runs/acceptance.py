@@ -15,8 +15,8 @@ from starling.core.errors import DatabaseUnavailableError, IdempotencyKeyReusedE
 from starling.core.events import RunStarted
 from starling.core.runs import Run, RunConfig, RunStatus
 from starling.infra.postgres.engine import execute_autocommit, transaction, translated
+from starling.infra.postgres.outage_retry import retry_while_unavailable
 from starling.infra.postgres.outbox import INSERT_RUN_AUDIT_EVENT, run_event_values
-from starling.infra.postgres.retry_backoff import retry_while_unavailable
 from starling.infra.postgres.runs.busy_thread_policy import TAKE_TURN, Policy, apply_policy, lock_for
 from starling.infra.postgres.runs.idempotency import IdempotencyKey, IdempotencyRecord, reserve
 

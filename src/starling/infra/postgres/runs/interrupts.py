@@ -16,7 +16,7 @@ from starling.core.json import JsonObject, storable
 from starling.core.principal import Grant, Principal
 from starling.infra.postgres.audit import LOCAL
 from starling.infra.postgres.engine import fetch_autocommit, transaction, translated
-from starling.infra.postgres.retry_backoff import retry_while_unavailable
+from starling.infra.postgres.outage_retry import retry_while_unavailable
 from starling.infra.postgres.runs.acceptance import RETRY_SECONDS, Connection, RunKey, RunRepository
 from starling.infra.postgres.runs.idempotency import IdempotencyKey, reserve
 from starling.infra.postgres.runs.writer import Clause

@@ -18,8 +18,8 @@ from starling.core.ids import new_id
 from starling.core.runs import Run, RunResult, Step
 from starling.infra.fast_json import storable_json, storable_with_json
 from starling.infra.postgres.engine import encoded, execute_autocommit, transaction, translated
+from starling.infra.postgres.outage_retry import retry_while_unavailable
 from starling.infra.postgres.outbox import INSERT_RUN_AUDIT_EVENT, run_event_values
-from starling.infra.postgres.retry_backoff import retry_while_unavailable
 from starling.infra.postgres.runs.acceptance import Claim, Connection, RunRepository
 from starling.infra.postgres.runs.broadcast import CHANNEL, Broadcast, notice_of
 

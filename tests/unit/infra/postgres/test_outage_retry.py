@@ -1,11 +1,11 @@
-"""Retries while Postgres is away."""
+"""Retries while Postgres is unavailable."""
 
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
-from starling.infra.postgres.retry_backoff import retry_while_unavailable
+from starling.infra.postgres.outage_retry import retry_while_unavailable
 
 
 def failing(errors: list[Exception]) -> Callable[[], Awaitable[str]]:

@@ -1,4 +1,4 @@
-"""Retry with backoff while Postgres is away."""
+"""Retry with backoff while Postgres is unavailable."""
 
 from collections.abc import Awaitable, Callable
 from math import inf
