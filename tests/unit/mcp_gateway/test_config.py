@@ -16,7 +16,7 @@ def document(**servers: Any) -> str:
     return json.dumps({"mcpServers": servers})
 
 
-def test_both_kinds_of_servers_are_read() -> None:
+def test_document_with_stdio_and_remote_servers_is_read() -> None:
     config = parse_config(
         document(
             time={"command": "mcp-server-time", "args": ["--local-timezone", "UTC"], "env": {"A": "1"}, "cwd": "/"},
@@ -35,17 +35,17 @@ def test_both_kinds_of_servers_are_read() -> None:
     }
 
 
-def test_keys_of_other_hosts_mean_nothing() -> None:
+def test_unknown_keys_of_other_mcp_hosts_are_ignored() -> None:
     config = parse_config(document(a={"command": "x", "autoApprove": ["y"], "gallery": True}), "file")
 
     assert config["a"].hash == parse_config(document(a={"command": "x"}), "file")["a"].hash
 
 
-def test_a_disabled_server_is_left_out() -> None:
+def test_disabled_server_is_left_out() -> None:
     assert parse_config(document(a={"command": "x", "disabled": True}), "file") == {}
 
 
-def test_the_hash_depends_on_meaning_and_not_on_order() -> None:
+def test_hash_is_the_same_for_another_order_of_keys_and_differs_for_other_values() -> None:
     one = server_of({"command": "x", "args": ["${TOKEN}"], "env": {"A": "1", "B": "2"}})
     other = server_of({"env": {"B": "2", "A": "1"}, "type": "stdio", "args": ["${TOKEN}"], "command": "x"})
     changed = server_of({"command": "x", "args": ["${TOKEN2}"], "env": {"A": "1", "B": "2"}})
@@ -60,13 +60,13 @@ def test_the_hash_depends_on_meaning_and_not_on_order() -> None:
         {"type": "sse", "url": "http://x", "headers": {"A": "${B}"}},
     ],
 )
-def test_what_is_stored_reads_back_the_same(given: dict[str, Any]) -> None:
+def test_stored_config_reads_back_equal(given: dict[str, Any]) -> None:
     config = server_of(given)
 
     assert server_of(json.loads(json.dumps(config.document))) == config
 
 
-def test_effects_come_from_the_admin_and_default_to_unsafe() -> None:
+def test_effect_of_a_tool_is_the_configured_one_and_unsafe_by_default() -> None:
     tools = {"look": {"side_effect_free": True}, "put": {"effect": "idempotent"}, "drop": {"effect": "unsafe"}}
     unmarked = server_of({"command": "x", "x-starling": {"tools": tools}}).options
     readers = server_of({"command": "x", "x-starling": {"effect": "read", "tools": {"drop": tools["drop"]}}}).options
@@ -123,7 +123,7 @@ def test_effects_come_from_the_admin_and_default_to_unsafe() -> None:
         ),
     ],
 )
-def test_a_wrong_document_says_where(text: str, said: str) -> None:
+def test_error_in_a_document_names_its_place(text: str, said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_config(text, "servers.json")
 
@@ -132,7 +132,7 @@ def test_a_wrong_document_says_where(text: str, said: str) -> None:
     assert caught.value.remedy
 
 
-def test_every_fault_is_told_at_once() -> None:
+def test_several_errors_in_a_document_are_all_named() -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_config(document(a={}, b={"command": 5}, **{"a b": {"args": 7}}), "file")
 
@@ -140,12 +140,12 @@ def test_every_fault_is_told_at_once() -> None:
         assert f"mcpServers.{place}: " in caught.value.message
 
 
-def test_a_missing_file_says_what_to_check(tmp_path: Path) -> None:
+def test_missing_file_names_the_setting_of_its_path(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"can't be read.*STARLING_MCP_CONFIG"):
         read_config(tmp_path / "none.json")
 
 
-def test_a_file_in_another_encoding_says_so(tmp_path: Path) -> None:
+def test_file_in_another_encoding_is_refused_with_the_remedy(tmp_path: Path) -> None:
     file = tmp_path / "servers.json"
     file.write_bytes(document(a={"command": "x"}).encode("utf-16"))
 
@@ -153,14 +153,14 @@ def test_a_file_in_another_encoding_says_so(tmp_path: Path) -> None:
         read_config(file)
 
 
-def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+def test_file_with_byte_order_mark_is_read(tmp_path: Path) -> None:
     file = tmp_path / "servers.json"
     file.write_text(document(a={"command": "x"}), encoding="utf-8-sig")
 
     assert read_config(file).keys() == {"a"}
 
 
-def test_references_are_expanded_for_use_only() -> None:
+def test_variables_are_expanded_for_use_and_stored_unexpanded() -> None:
     config = server_of(
         {"command": "${HOME}/x", "args": ["${KEY}", "${NONE:-d:e}", "${EMPTY:-f}", "$KEY"], "env": {"T": "a-${KEY}"}}
     )
@@ -174,7 +174,7 @@ def test_references_are_expanded_for_use_only() -> None:
     assert "${KEY}" in json.dumps(config.document)
 
 
-def test_headers_and_address_are_expanded() -> None:
+def test_variables_in_headers_and_address_are_expanded() -> None:
     config = server_of({"url": "http://${H}/mcp", "headers": {"Authorization": "Bearer ${T}"}})
 
     resolved = resolve("a", config, {"H": "host", "T": "token"}).config
@@ -182,7 +182,7 @@ def test_headers_and_address_are_expanded() -> None:
     assert resolved == RemoteServer(url="http://host/mcp", headers={"Authorization": "Bearer token"})
 
 
-def test_a_server_sees_nothing_of_our_environment_but_the_harmless_part() -> None:
+def test_server_inherits_only_harmless_environment_variables() -> None:
     ours = {"PATH": "/bin", "HOME": "/h", "DATABASE_URL": "postgresql://u:p@h", "OPENAI_API_KEY": "sk"}
 
     resolved = resolve("a", server_of({"command": "x"}), ours).config
@@ -199,14 +199,14 @@ def test_a_server_sees_nothing_of_our_environment_but_the_harmless_part() -> Non
         ("${input:key}", "can't be understood"),
     ],
 )
-def test_a_reference_that_leads_nowhere_is_named(reference: str, said: str) -> None:
+def test_variable_that_cannot_be_resolved_is_named(reference: str, said: str) -> None:
     config = server_of({"command": "x", "env": {"KEY": reference}})
 
     with pytest.raises(ServerUnavailableError, match=said):
         resolve("a", config, {})
 
 
-def test_values_that_came_from_references_are_masked_in_what_is_told() -> None:
+def test_values_of_variables_are_masked_in_messages() -> None:
     config = server_of({"command": "x", "args": ["${TOKEN}", "${DEBUG}"], "env": {"PLACE": "harbour"}})
 
     resolved = resolve("a", config, {"TOKEN": "hunter22", "DEBUG": "1"})
@@ -221,7 +221,7 @@ def test_values_that_came_from_references_are_masked_in_what_is_told() -> None:
         ("time", {"command": ""}, "'time' isn't right: command: must not be empty"),
     ],
 )
-def test_a_server_of_the_command_line_is_corrected_there(name: str, server: Any, wrong: str) -> None:
+def test_error_in_a_server_of_the_command_line_names_no_file(name: str, server: Any, wrong: str) -> None:
     with pytest.raises(ConfigurationError, match=wrong) as caught:
         checked_server(name, server)
 

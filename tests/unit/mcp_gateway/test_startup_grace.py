@@ -1,4 +1,4 @@
-"""A start waits for most servers, not for all."""
+"""How long a start waits for the answers of servers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ async def waited(*answers: Callable[[], Awaitable[str]], others: bool = False, s
     tasks = [loop.create_task(_awaited(answer)) for answer in answers]
     try:
         async with asyncio.timeout(seconds):
-            await wait_for_most(tasks, lambda said: said == "good", GRACE, others=others)
+            await wait_for_most(tasks, lambda said: said == "usable", GRACE, others=others)
         return [task.done() for task in tasks]
     finally:
         for task in tasks:
@@ -26,38 +26,38 @@ async def _awaited(answer: Callable[[], Awaitable[str]]) -> str:
     return await answer()
 
 
-async def good() -> str:
-    return "good"
+async def usable() -> str:
+    return "usable"
 
 
-async def bad() -> str:
-    return "bad"
+async def unusable() -> str:
+    return "unusable"
 
 
 async def silent() -> str:
     return await asyncio.get_running_loop().create_future()
 
 
-async def test_all_that_answer_are_waited_for() -> None:
-    assert await waited(good, bad, good) == [True, True, True]
+async def test_start_waits_for_all_servers_that_answer() -> None:
+    assert await waited(usable, unusable, usable) == [True, True, True]
 
 
-async def test_who_says_nothing_is_left_once_somebody_good_answered() -> None:
-    assert await waited(good, silent) == [True, False]
+async def test_start_stops_waiting_for_silent_server_after_grace_once_one_is_usable() -> None:
+    assert await waited(usable, silent) == [True, False]
 
 
-async def test_who_says_nothing_is_left_where_there_are_others_anyway() -> None:
+async def test_start_stops_waiting_for_silent_server_after_grace_if_other_servers_are_registered() -> None:
     assert await waited(silent, others=True) == [False]
 
 
-async def test_without_anybody_good_all_are_waited_for() -> None:
+async def test_start_without_usable_server_waits_for_all() -> None:
     permission = asyncio.Event()
 
     async def late() -> str:
         await permission.wait()
-        return "bad"
+        return "unusable"
 
-    waiting = asyncio.get_running_loop().create_task(waited(bad, late))
+    waiting = asyncio.get_running_loop().create_task(waited(unusable, late))
     over, _ = await asyncio.wait([waiting], timeout=5 * GRACE)
     permission.set()
 
@@ -65,5 +65,5 @@ async def test_without_anybody_good_all_are_waited_for() -> None:
     assert await waiting == [True, True]
 
 
-async def test_nobody_is_nothing_to_wait_for() -> None:
+async def test_start_without_servers_does_not_wait() -> None:
     assert await waited() == []

@@ -45,7 +45,7 @@ def logging_as_before() -> Generator[None]:
         yield
 
 
-def test_what_a_server_says_out_of_turn_is_not_quoted() -> None:
+def test_warning_of_the_mcp_session_is_not_logged_and_its_error_is() -> None:
     file = io.StringIO()
     configure_logs("INFO", Console(file=file), SETTINGS)
     said = [("/mcp/shared/session.py", logging.WARNING, "secret"), ("/mcp/shared/session.py", logging.ERROR, "broken")]
@@ -69,7 +69,7 @@ def logged(settings: Settings = SETTINGS, *, terminal: bool = False) -> str:
     return file.getvalue()
 
 
-def test_without_a_terminal_a_line_is_a_json_object_with_what_is_bound() -> None:
+def test_line_without_a_terminal_is_a_json_object_with_bound_values() -> None:
     (line,) = logged().splitlines()
     document: dict[str, Any] = json.loads(line)
 
@@ -80,7 +80,7 @@ def test_without_a_terminal_a_line_is_a_json_object_with_what_is_bound() -> None
     assert document["timestamp"].endswith("Z")
 
 
-def test_on_a_terminal_a_line_is_for_people() -> None:
+def test_line_on_a_terminal_is_text() -> None:
     text = Text.from_ansi(logged(terminal=True)).plain
 
     assert "starling.test: it said ***" in text
@@ -90,19 +90,19 @@ def test_on_a_terminal_a_line_is_for_people() -> None:
 
 @pytest.mark.parametrize("log_format", ["json", "text", "auto"])
 @pytest.mark.parametrize("terminal", [False, True])
-def test_no_secret_is_in_a_log(log_format: str, terminal: bool) -> None:
+def test_log_in_any_format_holds_no_secret(log_format: str, terminal: bool) -> None:
     text = logged(SETTINGS.model_copy(update={"log_format": log_format}), terminal=terminal)
 
     assert "it said" in text
     assert [name for name, canary in CANARIES.items() if canary in text or json.dumps(canary)[1:-1] in text] == []
 
 
-def test_json_may_be_asked_for_on_a_terminal() -> None:
+def test_format_json_is_used_on_a_terminal_too() -> None:
     assert json.loads(logged(SETTINGS.model_copy(update={"log_format": "json"}), terminal=True))["run_id"] == "r1"
 
 
 @pytest.mark.parametrize("level", ["DEBUG", "INFO"])
-def test_who_watches_a_folder_writes_no_line_for_each_line_written_there(level: str) -> None:
+def test_file_watcher_logs_no_line_for_each_change(level: str) -> None:
     file = io.StringIO()
     configure_logs(level, Console(file=file), SETTINGS)
 
@@ -111,7 +111,7 @@ def test_who_watches_a_folder_writes_no_line_for_each_line_written_there(level: 
     assert file.getvalue() == ""
 
 
-def test_what_streams_carry_is_in_no_log() -> None:
+def test_content_of_event_streams_is_not_logged() -> None:
     file = io.StringIO()
     configure_logs("DEBUG", Console(file=file), SETTINGS)
 
@@ -121,13 +121,13 @@ def test_what_streams_carry_is_in_no_log() -> None:
 
 
 @given(st.text(min_size=6), st.text(), st.text())
-def test_a_known_secret_is_taken_out_wherever_it_stands(secret: str, before: str, after: str) -> None:
+def test_known_secret_is_removed_wherever_it_occurs(secret: str, before: str, after: str) -> None:
     assert (
         secret not in Redaction([secret])(f"{before}{secret}{after}").replace("***", "\0") or secret in before + after
     )
 
 
-def test_harmless_words_stay() -> None:
+def test_text_that_only_resembles_secrets_is_unchanged() -> None:
     text = "the task-force asked for a bearer of news; authorization is needed; http://host:8000/a@b"
 
     assert Redaction(["ab"])(text) == text

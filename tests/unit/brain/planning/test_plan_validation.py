@@ -1,4 +1,4 @@
-"""What makes a plan sound."""
+"""Which tasks of a plan are accepted, which are rejected and why."""
 
 from typing import Any
 
@@ -70,7 +70,7 @@ def ids(tasks: list[TaskRecord]) -> list[str]:
 @pytest.mark.parametrize(
     "written", ["time", "mcp-agent-time", "MCP_AGENT_TIME", "get_current_time", "time.get_current_time"]
 )
-def test_task_is_for_the_agent_that_its_name_can_only_mean(written: str) -> None:
+def test_unambiguous_name_of_an_agent_or_tool_resolves_to_the_agent(written: str) -> None:
     planned = decision(assignment("t1", agent=written))
 
     tasks, rejected = accepted_tasks(planned, PlanningContext(SPECIALISTS))
@@ -79,7 +79,7 @@ def test_task_is_for_the_agent_that_its_name_can_only_mean(written: str) -> None
     assert decision_errors(planned, PlanningContext(SPECIALISTS)) == []
 
 
-def test_name_that_could_mean_two_agents_is_an_error_that_names_both() -> None:
+def test_ambiguous_name_is_an_error_that_names_both_agents() -> None:
     [error] = decision_errors(decision(assignment("t1", agent="db")), PlanningContext(SPECIALISTS))
 
     assert error.startswith("t1: There is no agent 'db'. Did you mean ")
@@ -87,7 +87,7 @@ def test_name_that_could_mean_two_agents_is_an_error_that_names_both() -> None:
     assert "mcp_agent_time" not in error
 
 
-def test_sound_tasks_are_taken_over_as_they_are() -> None:
+def test_valid_tasks_are_accepted_unchanged() -> None:
     tasks, rejected = accepted_tasks(decision(assignment("t1"), assignment("t2", "t1", "t1")), PlanningContext(ROSTER))
 
     assert tasks == [record("t1"), record("t2", "pending", "t1")]
@@ -104,14 +104,14 @@ def test_sound_tasks_are_taken_over_as_they_are() -> None:
     ],
     ids=["unknown", "degraded", "missing", "itself"],
 )
-def test_a_task_that_cannot_be_done_is_rejected_with_the_reason(wanted: Assignment, reason: str) -> None:
+def test_task_that_cannot_be_done_is_rejected_with_the_reason(wanted: Assignment, reason: str) -> None:
     tasks, rejected = accepted_tasks(decision(wanted, assignment("t2")), PlanningContext(ROSTER))
 
     assert ids(tasks) == ["t2"]
     assert rejected == [RejectedTask("t1", "do t1", reason)]
 
 
-def test_what_depends_on_a_rejected_task_is_rejected_too() -> None:
+def test_task_that_depends_on_a_rejected_one_is_rejected() -> None:
     wanted = decision(assignment("t3", "t2"), assignment("t2", "t1"), assignment("t1", agent="ill"), assignment("t4"))
 
     tasks, rejected = accepted_tasks(wanted, PlanningContext(ROSTER))
@@ -123,7 +123,7 @@ def test_what_depends_on_a_rejected_task_is_rejected_too() -> None:
     ]
 
 
-def test_a_circle_of_several_tasks_is_rejected_and_nothing_beside_it() -> None:
+def test_cycle_of_dependencies_is_rejected_and_other_tasks_are_accepted() -> None:
     circle = [assignment("t1", "t3"), assignment("t2", "t1"), assignment("t3", "t2")]
 
     tasks, rejected = accepted_tasks(decision(*circle, assignment("t4")), PlanningContext(ROSTER))
@@ -133,7 +133,7 @@ def test_a_circle_of_several_tasks_is_rejected_and_nothing_beside_it() -> None:
 
 
 @pytest.mark.parametrize("status", ["approved", "running"])
-def test_a_task_that_is_settled_stays_as_it_is(status: str) -> None:
+def test_approved_or_running_task_is_not_changed_by_a_new_plan(status: str) -> None:
     known = [record("t1", status)]
 
     tasks, rejected = accepted_tasks(
@@ -144,7 +144,7 @@ def test_a_task_that_is_settled_stays_as_it_is(status: str) -> None:
     assert rejected == []
 
 
-def test_a_failed_task_may_be_tried_again_but_not_waited_for() -> None:
+def test_failed_task_can_be_assigned_again_but_not_depended_on() -> None:
     known = [record("t1", "failed")]
 
     renewed, _ = accepted_tasks(decision(assignment("t1")), PlanningContext(ROSTER, known))
@@ -154,7 +154,7 @@ def test_a_failed_task_may_be_tried_again_but_not_waited_for() -> None:
     assert waiting == [RejectedTask("t2", "do t2", "It depends on t1, which isn't in the plan.")]
 
 
-def test_a_new_task_may_wait_for_a_pending_one_but_not_in_a_circle() -> None:
+def test_new_task_can_depend_on_a_pending_one_but_not_in_a_cycle() -> None:
     known = [record("t1", "failed"), record("t2", "pending", "t1")]
 
     tasks, rejected = accepted_tasks(decision(assignment("t1"), assignment("t3", "t2")), PlanningContext(ROSTER, known))
@@ -164,7 +164,7 @@ def test_a_new_task_may_wait_for_a_pending_one_but_not_in_a_circle() -> None:
     assert [item.part for item in circle] == ["do t1"]
 
 
-def test_one_id_for_two_tasks_is_no_decision() -> None:
+def test_decision_with_one_id_for_two_tasks_is_invalid() -> None:
     with pytest.raises(ValidationError, match="t1 is given more than once"):
         decision(assignment("t1"), assignment("t1"))
 
@@ -180,7 +180,7 @@ ASSIGNMENTS = st.builds(
 
 
 @given(st.lists(ASSIGNMENTS, unique_by=lambda item: item.task_id))
-def test_every_task_is_either_done_in_some_order_or_rejected(wanted: list[Assignment]) -> None:
+def test_any_plan_splits_into_executable_and_rejected_tasks(wanted: list[Assignment]) -> None:
     tasks, rejected = accepted_tasks(decision(*wanted), PlanningContext(ROSTER))
 
     done: set[str] = set()
@@ -192,7 +192,7 @@ def test_every_task_is_either_done_in_some_order_or_rejected(wanted: list[Assign
     )
 
 
-def test_what_failed_or_never_ran_is_named_once() -> None:
+def test_failed_and_unreached_tasks_are_each_named_once() -> None:
     known = [{"part": "do t1", "reason": "It was known before."}]
     tasks = [record("t1", "failed"), record("t2", "failed"), record("t3", "pending", "t2"), record("t4", "approved")]
 
@@ -205,7 +205,7 @@ def test_what_failed_or_never_ran_is_named_once() -> None:
     ]
 
 
-def test_what_never_ran_is_not_missed_where_nobody_waits_for_it() -> None:
+def test_task_that_never_ran_is_not_named_where_the_reason_for_it_is_empty() -> None:
     tasks = [record("t1", "failed"), record("t2")]
 
     parts = degraded_parts(state(*tasks, results=[outcome("t1", "failed")]), unreached="")
@@ -213,7 +213,7 @@ def test_what_never_ran_is_not_missed_where_nobody_waits_for_it() -> None:
     assert [part["part"] for part in parts] == ["do t1"]
 
 
-def test_a_task_that_was_refused_is_named_once_whatever_it_is_called_now() -> None:
+def test_refused_task_is_named_once_under_another_text() -> None:
     refused: list[DegradedPart] = [{"part": "do it again", "reason": "It isn't done again.", "task_id": "t1"}]
 
     parts = degraded_parts(state(record("t1", "failed"), results=[outcome("t1", "failed")], degraded=refused))
@@ -226,21 +226,21 @@ def chain(length: int) -> list[Assignment]:
 
 
 @pytest.mark.parametrize(("rounds", "fitting"), [(0, 0), (3, 3), (5, 5), (6, 5)])
-def test_tasks_whose_turn_comes_after_the_last_round_are_refused(rounds: int, fitting: int) -> None:
+def test_tasks_that_would_run_after_the_last_round_are_rejected(rounds: int, fitting: int) -> None:
     tasks, rejected = accepted_tasks(decision(*chain(5)), PlanningContext(ROSTER, rounds=rounds))
 
     assert (len(tasks), len(rejected)) == (fitting, 5 - fitting)
     assert all("too late" in item.reason and "limits.graph_steps" in item.reason for item in rejected)
 
 
-def test_tasks_side_by_side_share_a_round_as_far_as_there_is_room() -> None:
+def test_concurrent_tasks_share_a_round_up_to_the_limit_of_concurrency() -> None:
     many = decision(*(assignment(f"t{n}") for n in range(7)))
 
     assert len(accepted_tasks(many, PlanningContext(ROSTER, rounds=2, at_once=3))[0]) == 6
     assert len(accepted_tasks(many, PlanningContext(ROSTER, rounds=3, at_once=3))[0]) == 7
 
 
-def test_a_task_behind_one_that_can_never_run_is_not_too_late() -> None:
+def test_task_that_depends_on_an_unreachable_one_does_not_count_rounds() -> None:
     known = [record("t1", "failed"), record("t2", "pending", "t1")]
 
     tasks, rejected = accepted_tasks(decision(assignment("t3", "t2")), PlanningContext(ROSTER, known, rounds=1))
@@ -256,17 +256,17 @@ def test_a_task_behind_one_that_can_never_run_is_not_too_late() -> None:
     ],
     ids=["agent", "dependency"],
 )
-def test_names_that_do_not_exist_can_be_put_right(wanted: Assignment, fault: str) -> None:
+def test_unknown_agent_or_dependency_is_an_error_for_the_repair(wanted: Assignment, fault: str) -> None:
     assert decision_errors(decision(wanted, assignment("t2", "t1")), PlanningContext(ROSTER)) == [fault]
 
 
-def test_a_plan_that_is_too_long_can_be_shortened() -> None:
+def test_plan_with_too_many_rounds_is_an_error_for_the_repair() -> None:
     (fault,) = decision_errors(decision(*chain(3)), PlanningContext(ROSTER, rounds=2))
 
     assert fault.startswith("t2: Its turn would come too late: only 2 more rounds")
 
 
-def test_a_sound_plan_and_one_for_an_agent_that_is_away_have_no_fault() -> None:
+def test_valid_plan_and_plan_for_a_degraded_agent_have_no_error() -> None:
     wanted = decision(assignment("t1"), assignment("t2", "t1"), assignment("t3", agent="ill"))
 
     assert decision_errors(wanted, PlanningContext(ROSTER)) == []
@@ -282,7 +282,9 @@ def test_a_sound_plan_and_one_for_an_agent_that_is_away_have_no_fault() -> None:
     ],
     ids=["same id", "same text", "another task", "another agent"],
 )
-def test_what_may_have_been_done_is_not_given_to_the_same_agent_again(again: Assignment, *, refused: bool) -> None:
+def test_task_with_an_uncertain_effect_is_not_assigned_to_the_same_agent_again(
+    again: Assignment, *, refused: bool
+) -> None:
     roster = Roster({**ROSTER.cards, "other": AgentCard("other", "specialist", "Can look.")})
     unsure: TaskOutcome = {**outcome("t1", "failed"), "reason": "Check the door.", "unknown": True}
 
