@@ -1,8 +1,7 @@
 """JSON documents that models write: between prose, in fences, in the syntax of other languages, or without their end.
 
 Nothing is made up: what was repaired counts only if it fits the schema, and of a document whose end is missing only
-the members that are complete count. A document type names in `NEEDED_IF_CUT` those that must be among them, and in
-`MUST_AGREE` those in which all documents of an answer have to be equal.
+the members that are complete count. A document type names in `NEEDED_IF_CUT` those that must be among them.
 """
 
 import ast
@@ -17,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from starling.core import deferred
 from starling.core.json import storable
+from starling.core.model_output.contradictions import agreed_members, has_two_values, is_contradicted
 
 _UNREAD = 8  # braces of an answer that begin no object, before the rest is not looked at
 _REPAIR_CHARS = 200_000
@@ -45,31 +45,56 @@ class DocumentReading[D: BaseModel]:
 
 
 def read_document[D: BaseModel](text: str, kind: type[D]) -> DocumentReading[D]:
-    """Return the first object in `text` that fits `kind`.
+    """Return the first object in `text` that fits `kind`, unless the rest of the text contradicts it.
 
     Without one, the errors are those of the first object that is JSON. Characters that Postgres can't store are
     replaced.
     """
+    reading = _first_document(text, kind)
+    if reading.document is not None and agreed_members(kind) and _is_contradicted(reading.document, text):
+        return DocumentReading(None, ["document: the answer has several that contradict each other"])
+    return reading
+
+
+def _first_document[D: BaseModel](text: str, kind: type[D]) -> DocumentReading[D]:
     errors: Sequence[str] = ()
-    found: D | None = None
-    for readings in _objects(text):
-        if found is not None and not getattr(kind, "MUST_AGREE", ()):
-            break
-        document, wrong = _first_fit(readings, kind)
-        if found is not None and document is not None and not _agree(found, document):
-            return DocumentReading(None, ["document: the answer has several that contradict each other"])
-        found, errors = found or document, errors or wrong
-    if found is None:
-        found, wrong = _first_fit(_cut_object(text, kind), kind)
-        errors = errors or wrong or [_without_object(text)]
-    return DocumentReading(found, () if found is not None else errors)
+    for written in _objects(text):
+        document, wrong = _first_fit(written.readings, kind)
+        if document is not None:
+            return DocumentReading(document)
+        errors = errors or wrong
+    document, wrong = _first_fit(_cut_object(text, kind), kind)
+    return DocumentReading(document, () if document is not None else errors or wrong or [_without_object(text)])
 
 
-def _objects(text: str) -> Iterator[Sequence[dict[str, Any]]]:
-    """Yield the possible readings of each complete object in `text`, outermost only, in order."""
+def _is_contradicted(found: BaseModel, text: str) -> bool:
+    """Whether another document of this text, an object that is none, or the text around them contradicts `found`."""
+    others, around, after = list[dict[str, Any]](), "", 0
+    for written in _objects(text):
+        own = text[written.start : written.end]
+        around, after = f"{around}{text[after : written.start]}\n", written.end
+        document, _ = _first_fit(written.readings, type(found))
+        if document is None:
+            others.extend(written.readings)
+        elif has_two_values(own, type(found)) or not _agree(found, document):
+            return True
+    return is_contradicted(found, others, around + text[after:])
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """Where an object stands in a text, and the objects that it can be read as, the most literal one first."""
+
+    start: int
+    end: int
+    readings: Sequence[dict[str, Any]]
+
+
+def _objects(text: str) -> Iterator[_Written]:
+    """Yield each complete object in `text`, outermost only, in order."""
     whole = loads_object(text.strip())
     if whole is not None:
-        yield [whole]
+        yield _Written(0, len(text), [whole])
         return
     at, unread = 0, 0
     while unread < _UNREAD:
@@ -79,7 +104,7 @@ def _objects(text: str) -> Iterator[Sequence[dict[str, Any]]]:
         end = _end_of_object(text, at).end
         readings = [*_readings(text[at:end])] if end is not None else []
         if end is not None and readings:
-            yield readings
+            yield _Written(at, end, readings)
             at = end
         else:  # a brace of the prose, or an object without an end
             at, unread = at + 1, unread + 1
@@ -152,8 +177,7 @@ def _fit[D: BaseModel](value: dict[str, Any], kind: type[D]) -> tuple[D | None, 
 
 
 def _agree(first: BaseModel, second: BaseModel) -> bool:
-    names: Sequence[str] = getattr(type(first), "MUST_AGREE", ())
-    return all(getattr(first, name) == getattr(second, name) for name in names)
+    return all(getattr(first, name) == getattr(second, name) for name in agreed_members(type(first)))
 
 
 def _wrapped(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
