@@ -55,7 +55,7 @@ class HttpChatModel(BaseChatModel):
     ) -> ChatResult:
         async with httpx.AsyncClient() as client:
             response = await client.post(f"{self.base_url}/chat/completions", json=self._body(messages, kwargs))
-            response.raise_for_status()
+            await _raise_refusal(response)
         body = response.json()
         return ChatResult(generations=[ChatGeneration(message=_message(body["choices"][0], _usage(body["usage"])))])
 
@@ -71,7 +71,7 @@ class HttpChatModel(BaseChatModel):
             httpx.AsyncClient() as client,
             client.stream("POST", f"{self.base_url}/chat/completions", json=body) as response,
         ):
-            response.raise_for_status()
+            await _raise_refusal(response)
             async for line in response.aiter_lines():
                 if line.startswith("data: {"):
                     yield ChatGenerationChunk(message=_chunk(orjson.loads(line[6:])))
@@ -85,6 +85,13 @@ class HttpChatModel(BaseChatModel):
         if self.max_tokens is not None:
             body["max_tokens"] = self.max_tokens
         return body | {name: value for name, value in options.items() if name == "tools"}
+
+
+async def _raise_refusal(response: httpx.Response) -> None:
+    """Raise an error that quotes the body, as packages of providers do."""
+    if response.is_error:
+        text = (await response.aread()).decode()
+        raise httpx.HTTPStatusError(f"{response.status_code} {text}", request=response.request, response=response)
 
 
 def _message(choice: dict[str, Any], usage: UsageMetadata) -> AIMessage:

@@ -31,7 +31,14 @@ from starling.core.llm import (
 )
 from starling.infra.fast_json import dumps
 from starling.infra.llm.chat_model import ReplyStream, checked_reply, report_failed_attempt
-from starling.infra.llm.endpoint_capabilities import Dialect, Feature, schema_form, used_features, without_refused
+from starling.infra.llm.endpoint_capabilities import (
+    Attempt,
+    Dialect,
+    EndpointFeatures,
+    Feature,
+    schema_form,
+    used_features,
+)
 from starling.infra.llm.error_mapping import shortened, status_failure
 from starling.infra.llm.lenient_json import as_object, as_text, loads_object
 from starling.infra.llm.model_selection import ModelName
@@ -88,12 +95,12 @@ class LangChainModel:
         self.name = name
         self._build = build
         self._built: dict[tuple[float | None, int | None], BaseChatModel] = {}
-        self._dialect = _DIALECT - lacks
+        self._features = EndpointFeatures(_DIALECT, lacks)
 
     @property
     def lacking(self) -> Dialect:
         """Features that the endpoint has refused, or is set to lack; requests do without them."""
-        return _DIALECT - self._dialect
+        return self._features.lacking
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         """Return the complete answer within `request.timeout` seconds."""
@@ -118,10 +125,11 @@ class LangChainModel:
 
     async def _chunks(self, request: ModelRequest, deadline: float) -> AsyncGenerator[AIMessageChunk]:
         """Yield the pieces of an answer; without what the endpoint refuses, if it refuses before the first piece."""
-        dialect = self._dialect - _SCHEMA_FORMS
+        attempt = self._features.attempt(_SCHEMA_FORMS)
         while True:
             begun = False
             try:
+                dialect = attempt.dialect
                 stream: Any = self._runnable(request, dialect).astream(_messages(request, dialect))
                 async with aclosing(stream):
                     while True:
@@ -129,28 +137,25 @@ class LangChainModel:
                             chunk: AIMessageChunk | None = await anext(stream, None)
                         if chunk is None:
                             break
+                        if not begun:
+                            attempt.succeed()
                         begun = True
-                        self._dialect &= dialect | _SCHEMA_FORMS
                         yield chunk
                 return
             except Exception as error:  # as above
-                reduced = None if begun else self._without_refused(dialect, request, error)
-                if reduced is None:
+                if begun or not self._reduce(attempt, request, error):
                     raise self._failure(error) from error
-                dialect = reduced
 
     async def _answer(self, request: ModelRequest) -> ModelReply:
-        dialect = self._dialect
+        attempt = self._features.attempt()
         while True:
             try:
-                reply = await self._respond(request, dialect)
+                reply = await self._respond(request, attempt.dialect)
             except Exception as error:  # as above
-                reduced = self._without_refused(dialect, request, error)
-                if reduced is None:
+                if not self._reduce(attempt, request, error):
                     raise
-                dialect = reduced
             else:
-                self._dialect &= dialect
+                attempt.succeed()
                 return checked_reply(answer_of_schema_tool(reply, request), request)
 
     async def _respond(self, request: ModelRequest, dialect: Dialect) -> ModelReply:
@@ -158,19 +163,19 @@ class LangChainModel:
             return await self._structured(request, request.response, dialect)
         return self._reply(await self._runnable(request, dialect).ainvoke(_messages(request, dialect)))
 
-    def _without_refused(self, dialect: Dialect, request: ModelRequest, error: Exception) -> Dialect | None:
-        """Return the dialect to try after `error`, which is reported; None if it is not about a feature."""
-        used = used_features(dialect, request, stream=False)
+    def _reduce(self, attempt: Attempt, request: ModelRequest, error: Exception) -> bool:
+        """Leave out what `error` is about, and report it; False if it is not about a feature."""
+        used = used_features(attempt.dialect, request, stream=False)
         if isinstance(error, NotImplementedError):  # of a package for models without the feature
             lacking = [feature for feature in used if feature is not Feature.TEMPERATURE]
-            return dialect - {lacking[0]} if lacking else None
+            if lacking:
+                attempt.leave_out(lacking[0])
+            return bool(lacking)
         failure = self._failure(error)
-        if not isinstance(failure, LLMServerError):
-            return None
-        reduced = without_refused(dialect, used, failure.status, failure.reason)
-        if reduced is not None:
-            report_failed_attempt(request, failure)
-        return reduced
+        if not isinstance(failure, LLMServerError) or not attempt.reduce(used, failure.status, failure.reason):
+            return False
+        report_failed_attempt(request, failure)
+        return True
 
     async def _structured(self, request: ModelRequest, response: ResponseSchema, dialect: Dialect) -> ModelReply:
         model = self._with_structured_output(self._model(request, dialect), response)

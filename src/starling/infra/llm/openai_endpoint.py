@@ -10,7 +10,7 @@ from starling.core.errors import LLMInvalidResponse, LLMServerError, ModelError
 from starling.core.llm import ModelReply, ModelRequest, TextDelta
 from starling.infra.llm.chat_completions import RequestWriter, error_text, read_reply
 from starling.infra.llm.chat_model import ReplyStream, checked_reply, report_failed_attempt
-from starling.infra.llm.endpoint_capabilities import EVERYTHING, Dialect, used_features, without_refused
+from starling.infra.llm.endpoint_capabilities import EVERYTHING, Dialect, EndpointFeatures, used_features
 from starling.infra.llm.error_mapping import excerpt, status_failure, transport_failure
 from starling.infra.llm.lenient_json import loads_object
 from starling.infra.llm.model_selection import Endpoint
@@ -37,12 +37,12 @@ class EndpointModel:
         if endpoint.api_key:
             self._headers["Authorization"] = f"Bearer {endpoint.api_key}"
         self._writer = RequestWriter(model)
-        self._dialect = EVERYTHING - endpoint.lacks
+        self._features = EndpointFeatures(EVERYTHING, endpoint.lacks)
 
     @property
     def lacking(self) -> Dialect:
         """Features that the endpoint has refused, or is set to lack; requests do without them."""
-        return EVERYTHING - self._dialect
+        return self._features.lacking
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         """Return the complete answer within `request.timeout` seconds."""
@@ -76,16 +76,18 @@ class EndpointModel:
 
     async def _send(self, request: ModelRequest, deadline: float, *, stream: bool) -> aiohttp.ClientResponse:
         """Return the successful response; omit refused features, and remember them if this helps."""
-        dialect = self._dialect
+        attempt = self._features.attempt()
         while True:
-            body = self._writer.write(request, dialect, stream=stream)
+            body = self._writer.write(request, attempt.dialect, stream=stream)
             async with asyncio.timeout_at(deadline):
                 response = await self._session.post(self._url, data=body, headers=self._headers, allow_redirects=False)
             if 200 <= response.status < 300:
-                self._dialect &= dialect
+                attempt.succeed()
                 return response
             refusal = await self._refusal(response, deadline)
-            dialect = _reduced(dialect, request, refusal, stream=stream)
+            used = used_features(attempt.dialect, request, stream=stream)
+            if not attempt.reduce(used, refusal.status, refusal.reason):
+                raise refusal
             report_failed_attempt(request, refusal)
 
     async def _whole(self, response: aiohttp.ClientResponse, request: ModelRequest, deadline: float) -> ModelReply:
@@ -137,15 +139,6 @@ def open_session(*, trust_env: bool) -> aiohttp.ClientSession:
 
 def _deadline(request: ModelRequest) -> float:
     return asyncio.get_running_loop().time() + request.timeout
-
-
-def _reduced(dialect: Dialect, request: ModelRequest, refusal: LLMServerError, *, stream: bool) -> Dialect:
-    """Return the dialect to try after `refusal`; raise it if the refusal is not about a feature."""
-    used = used_features(dialect, request, stream=stream)
-    reduced = without_refused(dialect, used, refusal.status, refusal.reason)
-    if reduced is None:
-        raise refusal
-    return reduced
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:

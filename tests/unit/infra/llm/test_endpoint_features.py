@@ -7,6 +7,7 @@ import orjson
 import pytest
 from aiohttp import ClientSession
 
+from starling.core.clock import SystemClock
 from starling.core.errors import LLMServerError
 from starling.core.llm import (
     FailedAttempt,
@@ -19,6 +20,7 @@ from starling.core.llm import (
     TextDelta,
     ToolSpec,
 )
+from starling.infra.llm.endpoint_capabilities import EVERYTHING, EndpointFeatures, Feature
 from starling.infra.llm.model_selection import Endpoint
 from starling.infra.llm.openai_endpoint import EndpointModel, open_session
 from starling.infra.llm.output_reader import OutputReader
@@ -33,6 +35,15 @@ FINE = '{"status": "fine"}'
 CLOCK = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {"city": {"type": "string"}}})
 LIMA = ModelToolCall("call_0", "clock", {"city": "Lima"}, '{"city":"Lima"}')
 LIMA_IN_TEXT = '{"tool_calls": [{"name": "clock", "arguments": {"city": "Lima"}}]}'
+
+
+class SetClock(SystemClock):
+    """A clock that a test sets."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
 
 
 @pytest.fixture
@@ -179,13 +190,66 @@ async def test_model_without_tool_calling_gets_tools_in_the_prompt_and_calls_by_
     assert '"name":"clock"' in server.bodies[-1]["messages"][0]["content"]
 
 
-async def test_tools_refused_without_a_reason_are_put_into_the_prompt(session: ClientSession) -> None:
-    endpoint = LimitedEndpoint({"unprocessable": uses("tools")}, LIMA_IN_TEXT, 422)
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        "unprocessable",
+        "Invalid schema for function 'clock': schema must be a JSON Schema of 'type: \"object\"', got 'type: null'.",
+        "tools.39.custom.input_schema: JSON schema is invalid. Learn more about tool use in the documentation.",
+        "tools.0.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level",
+        "Invalid 'tools': array too long. Expected an array with maximum length 128.",
+        "Unknown name \"const\" at 'tools[0].function_declarations[0].parameters': Cannot find field.",
+        "An assistant message with 'tool_calls' must be followed by tool messages.",
+    ],
+)
+async def test_tools_refused_for_another_reason_are_in_the_prompt_of_this_request_only(
+    session: ClientSession, refusal: str, stream: bool
+) -> None:
+    wrong = replace(CLOCK, name="wrong")
+    endpoint = LimitedEndpoint({refusal: lambda body: "wrong" in str(body.get("tools"))}, LIMA_IN_TEXT)
 
     async with ModelServer(endpoint) as server:
-        reply = await model(server, session).respond(replace(ASKED, tools=(CLOCK,)))
+        client = model(server, session)
+        first = await ask(client, replace(ASKED, tools=(CLOCK, wrong)), stream=stream)
+        lacked = client.lacking
+        await ask(client, replace(ASKED, tools=(CLOCK,)), stream=stream)
 
-    assert reply.tool_calls == (LIMA,)
+    assert (first.tool_calls, Feature.TOOLS in lacked) == ((LIMA,), True)
+    assert ["tools" in body for body in server.bodies[-2:]] == [False, True]
+    assert ("stream_options" in server.bodies[-1]) == stream
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        "Unsupported parameter: 'tools' is not supported with this model.",
+        "Unrecognized request argument supplied: tools",
+        "body.tools: Extra inputs are not permitted",
+        "Function calling is not enabled for models/small",
+        "This model doesn't support tool use.",
+        "`tool calling` is not supported with this model",
+    ],
+)
+def test_refusal_that_says_that_tools_are_unsupported_holds_for_ten_minutes(refusal: str) -> None:
+    clock = SetClock()
+    endpoint = EndpointFeatures(EVERYTHING, clock=clock)
+    attempt = endpoint.attempt()
+    assert attempt.reduce([Feature.TOOLS], 400, refusal)
+    attempt.succeed()
+
+    left_out = Feature.TOOLS not in endpoint.attempt().dialect
+    clock.seconds += 601
+
+    assert (left_out, Feature.TOOLS in endpoint.attempt().dialect) == (True, True)
+
+
+def test_refusal_is_forgotten_if_the_request_fails_without_the_feature_too() -> None:
+    endpoint = EndpointFeatures(EVERYTHING)
+
+    endpoint.attempt().reduce([Feature.TOOLS], 400, "tools are not supported")
+
+    assert (endpoint.attempt().dialect, endpoint.lacking) == (EVERYTHING, frozenset())
 
 
 async def test_calls_and_results_are_text_for_a_model_without_tool_calling(session: ClientSession) -> None:
@@ -212,6 +276,10 @@ async def test_calls_and_results_are_text_for_a_model_without_tool_calling(sessi
     ("status", "refusal"),
     [
         (400, "maximum context length is 8192"),
+        (400, "prompt is too long: 210000 tokens > 200000 maximum"),
+        (400, "The input token count (140000) exceeds the maximum number of tokens allowed (131072)."),
+        (400, "Your credit balance is too low to access the API."),
+        (500, "Failed to parse tool call arguments as JSON"),
         (400, "The response was filtered: content_filter"),
         (404, "The model `small` does not exist"),
         (401, "Tools need another key"),

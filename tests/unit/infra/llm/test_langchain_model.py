@@ -83,7 +83,10 @@ async def in_words(given: LangChainModel, *, stream: bool) -> list[ModelReply]:
 async def test_refused_tools_are_put_into_the_prompt_and_remembered(
     model: LangChainModel, server: ModelServer, rules: list[Rule], stream: bool
 ) -> None:
-    rules += [Rule(Answer(status=400, body="{}"), When(tool="clock")), Rule(CALL_IN_WORDS)]
+    rules += [
+        Rule(Answer(status=400, body='{"error": {"message": "tools are not supported"}}'), When(tool="clock")),
+        Rule(CALL_IN_WORDS),
+    ]
 
     replies = await in_words(model, stream=stream)
 
