@@ -2,10 +2,12 @@
 
 import json
 import re
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from tests.support.platform import calls, decision, task, verdict
 from tests.support.terminal import Terminal
 
 QUESTION = "How full is this disk?"
+GUARDED = SYSTEM_HEALTH | {"x-starling": {"effect": "read", "approval": "always"}}
 LARGE_USAGE = (250_000, 10)  # more than the tokens that a run has
 TASKS = {"costly": ("read_it", {"what": "it"}), "late": ("charge", {"what": "a", "stall": "before", "gate": "never"})}
 RULES = (
@@ -58,7 +61,7 @@ def workspace(model_url: str) -> Generator[CliWorkspace]:
 @pytest.fixture(scope="module", autouse=True)
 def platform(workspace: CliWorkspace) -> Generator[Service]:
     servers = {
-        "system_health": SYSTEM_HEALTH | {"x-starling": {"effect": "read", "approval": "always"}},
+        "system_health": GUARDED,
         "effects": EffectRecorder(workspace.folder / "effects").as_server(timeout=1),
     }
     with workspace.running("up", "--port", "0", "--mcp-config", server_file(workspace, **servers)) as service:
@@ -122,6 +125,23 @@ def test_tail_prompts_where_ask_was_left(workspace: CliWorkspace) -> None:
 
     assert (left, code) == (130, 0)
     assert "The run continues: `starling run tail" in terminal.shown
+
+
+def test_ask_goes_on_after_a_restart_of_the_platform_on_another_port() -> None:
+    with new_workspace() as workspace, ExitStack() as stack:
+        up = ("up", "--port", "0", "--mcp-config", server_file(workspace, system_health=GUARDED))
+        with workspace.running(*up) as first:
+            terminal = stack.enter_context(on_terminal(workspace, "ask", QUESTION))
+            terminal.until("Approve? [y/N/show] ")
+            first.stopped_by(signal.SIGTERM)
+        former = socket.create_server(("127.0.0.1", int(first.url.rpartition(":")[2])))  # accepts and never answers
+        with former, workspace.running(*up):
+            terminal.type("y\n")
+            code = terminal.end()
+
+    assert code == 0, terminal.shown
+    assert terminal.shown.count("Approve?") == 1
+    assert "Succeeded: " in terminal.shown
 
 
 @pytest.mark.parametrize(

@@ -2,34 +2,39 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx
 from httpx_sse import ServerSentEvent, connect_sse
 
 from starling.app.cli.api_requests import ApiUnavailableError, refusal
+from starling.app.cli.reconnection import DEFAULT_TIMES, TEMPORARY, Outage, Relocate, RetryTimes, same_address
 from starling.app.cli.run_source import StreamedEvent
 from starling.core.ids import new_id
 
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 60.0  # the server sends a ping every 15 s
-_RECONNECT_SECONDS = 60.0  # how long to reconnect after the API went away
-_PAUSE_SECONDS = 0.5
-_TRIES = 4  # to have a request accepted
+_STABLE_SECONDS = 5.0  # a stream that was open for longer ended an outage, with or without an event
 
 
 class ApiClient:
     """The API at `url`, called with `key` if there is one.
 
-    `relocate` returns the address of the API now: a platform that was started again may have another one.
-    Raises ApiUnavailableError; InvalidRequestError and StarlingError with the message of the API.
+    `relocate` returns the address of the API now: a platform that was started again may have another one. `times` says
+    how long requests are repeated. Raises ApiUnavailableError; InvalidRequestError and StarlingError with the message
+    of the API.
     """
 
-    def __init__(self, url: str, key: str = "", relocate: Callable[[], str] | None = None) -> None:
+    def __init__(
+        self, url: str, key: str = "", relocate: Relocate = same_address, times: RetryTimes = DEFAULT_TIMES
+    ) -> None:
         self.run_id = ""  # of the last request's run
         self.url = url.rstrip("/")
         self._relocate = relocate
+        self._times = times
+        self._reached = False  # whether the API has answered, or at least accepted a connection
+        self._opened: float | None = None  # when the last stream began
         timeout = httpx.Timeout(_CONNECT_SECONDS, read=_READ_SECONDS)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._client = httpx.Client(base_url=self.url, headers=headers, timeout=timeout, trust_env=False)
@@ -59,60 +64,69 @@ class ApiClient:
     def _begin(self, request: Mapping[str, Any]) -> Iterator[StreamedEvent]:
         """Yield events until the stream ends. The idempotency key makes repeated requests lead to one run."""
         headers = {"Idempotency-Key": new_id()}
-        for tries_left in reversed(range(_TRIES)):
+        outage = Outage(self._times)
+        while True:
             try:
                 for event in self._events("POST", "/v1/agent/run", json=request, headers=headers):
                     self.run_id = self.run_id or event.data.get("run_id", "")
                     yield event
-            except httpx.TransportError as error:
-                if not self.run_id and not tries_left:
-                    raise self._away(error) from error
+            except TEMPORARY as error:
+                if self.run_id:
+                    return
+                outage.wait(error, reached=self._reached)
             else:
                 return
-            if self.run_id:
-                return
-            time.sleep(_PAUSE_SECONDS)
+            self._find_again()
 
     def _go_on(self, run_id: str, after: int) -> Iterator[StreamedEvent]:
         """Yield the rest of a broken stream once the API answers again."""
-        end = time.monotonic() + _RECONNECT_SECONDS
+        outage = Outage(self._times)
         while True:
+            self._find_again()
             try:
                 for event in self._events("GET", f"/v1/runs/{run_id}/events", headers={"Last-Event-ID": str(after)}):
-                    after, end = event.seq, time.monotonic() + _RECONNECT_SECONDS
+                    after = event.seq
+                    outage.end()
                     yield event
                     if event.type == "done":
                         return
                 if self._has_ended(run_id, after):
                     return
-            except httpx.TransportError as error:
-                if time.monotonic() > end:
-                    raise self._away(
-                        error, f"`starling run tail {run_id} --after {after}` continues the stream."
-                    ) from error
-            time.sleep(_PAUSE_SECONDS)
-            self._find_again()
+            except TEMPORARY as error:
+                if self._opened is not None and time.monotonic() - self._opened > _STABLE_SECONDS:
+                    outage.end()
+                error.remedy = f"`starling run tail {run_id} --after {after}` continues the stream."
+                outage.wait(error, reached=True)
+            else:
+                time.sleep(self._times.pause)
 
     def _has_ended(self, run_id: str, after: int) -> bool:
         """Return whether a run has ended and has no event after number `after`."""
-        state = self._client.get(f"/v1/runs/{run_id}")
+        try:
+            state = self._client.get(f"/v1/runs/{run_id}")
+        except httpx.TransportError as error:
+            raise ApiUnavailableError(self.url, error) from error
         return state.is_success and state.json()["ended_at"] is not None and state.json()["events"] <= after
 
     def _find_again(self) -> None:
-        if self._relocate is not None and (url := self._relocate().rstrip("/")):
+        if url := self._relocate().rstrip("/"):
             self.url = url
             self._client.base_url = url
 
     def _events(self, method: str, path: str, **request: Any) -> Iterator[StreamedEvent]:
-        with connect_sse(self._client, method, path, **request) as source:
-            if source.response.is_error:
-                source.response.read()
-                raise refusal(str(source.response.url), source.response.status_code, source.response.content)
-            self.run_id = source.response.headers.get("X-Run-Id", self.run_id)
-            yield from (_event(item) for item in source.iter_sse() if item.data)
-
-    def _away(self, error: httpx.TransportError, remedy: str = "") -> ApiUnavailableError:
-        return ApiUnavailableError(self.url, error, remedy) if remedy else ApiUnavailableError(self.url, error)
+        self._opened = None
+        try:
+            with connect_sse(self._client, method, path, **request) as source:
+                self._reached = True
+                if source.response.is_error:
+                    source.response.read()
+                    raise refusal(str(source.response.url), source.response.status_code, source.response.content)
+                self._opened = time.monotonic()
+                self.run_id = source.response.headers.get("X-Run-Id", self.run_id)
+                yield from (_event(item) for item in source.iter_sse() if item.data)
+        except httpx.TransportError as error:
+            self._reached = self._reached or not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            raise ApiUnavailableError(self.url, error) from error
 
 
 def _event(item: ServerSentEvent) -> StreamedEvent:

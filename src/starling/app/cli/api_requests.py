@@ -13,6 +13,7 @@ from starling.core.errors import (
     ConfigurationError,
     ConflictError,
     DatabaseUnavailableError,
+    DatabaseUnsuitableError,
     InvalidRequestError,
     StarlingError,
 )
@@ -115,10 +116,12 @@ def refusal(url: str, status: int, content: bytes) -> StarlingError:
     """Return the error that an answer with an error status stands for."""
     try:
         problem = json.loads(content)
-        detail, remedy = str(problem["detail"]), str(problem.get("remedy", ""))
+        detail, remedy, code = str(problem["detail"]), str(problem.get("remedy", "")), problem.get("code")
     except (ValueError, KeyError, TypeError, AttributeError):
-        detail, remedy = f"{url} answered {status}.", "Check that the address is that of Starling's API."
+        detail, remedy, code = f"{url} answered {status}.", "Check that the address is that of Starling's API.", None
     match status:
+        case 503 if code == DatabaseUnsuitableError.code:
+            return DatabaseUnsuitableError(detail, remedy)
         case 503:
             return DatabaseUnavailableError(detail, remedy)
         case 409:

@@ -13,6 +13,7 @@ import typer
 from starling.app.cli import deferred
 from starling.app.cli.api_requests import Api, ApiRequests
 from starling.app.cli.api_source import ApiSource
+from starling.app.cli.reconnection import ReconnectingApi, Relocate, same_address
 from starling.app.cli.run_source import RunSource
 from starling.app.runtime.port_file import find_platform
 from starling.core.client_settings import ClientSettings, database_name, read_client_settings
@@ -28,25 +29,39 @@ _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 @dataclass(frozen=True, slots=True)
+class _Endpoint:
+    """An API: its address now, the key for it, and what returns its address later."""
+
+    url: str
+    key: str = ""
+    relocate: Relocate = same_address
+
+    @property
+    def requests(self) -> ApiRequests:
+        return ApiRequests(self.url, self.key)
+
+    def streams(self) -> "ApiClient":
+        return deferred.stream_client(self.url, self.key, self.relocate)
+
+    def reconnecting(self, *, reached: bool) -> ReconnectingApi:
+        return ReconnectingApi(self.requests, self.relocate, reached)
+
+
+@dataclass(frozen=True, slots=True)
 class Connection:
     """How a command reaches the platform."""
 
     context: typer.Context
     settings: ClientSettings
 
-    def streams(self, url: str | None = None) -> "ApiClient":
-        """Return the API at `url`; without one that of this data folder, of STARLING_URL, of STARLING_HOST and PORT."""
-        if url:
-            return deferred.stream_client(url, self.settings.api_key)
-        found = find_platform(self.settings.data_dir)
-        if found is not None:
-            return deferred.stream_client(found.address, self.settings.api_key, self._address)
-        return deferred.stream_client(self.settings.url or self.settings.default_url, self.settings.api_key)
-
     def conversation(self, url: str | None = None) -> "tuple[ApiClient, ApiSource]":
-        """Return the streams of the API that `streams` returns, and its runs."""
-        client = self.streams(url)
-        return client, ApiSource(ApiRequests(client.url, self.settings.api_key), lambda: client)
+        """Return the streams and the runs of an API, which are found again if its platform is started again.
+
+        That is the API at `url`; without one that of this data folder, of STARLING_URL, of STARLING_HOST and PORT.
+        """
+        endpoint = self._named(url) if url else self._default()
+        client = endpoint.streams()
+        return client, ApiSource(endpoint.reconnecting(reached=True), lambda: client)
 
     def source(self, tenant: str = DEFAULT_TENANT) -> RunSource:
         """Return where the runs of a tenant are read.
@@ -54,26 +69,30 @@ class Connection:
         That is the API of this data folder where it serves this tenant without a key, else the API of STARLING_URL,
         else the database.
         """
-        return self._running(tenant) or deferred.database_source(self.context, tenant)
+        running = self._running(tenant)
+        return ApiSource(running.requests, running.streams) if running else self._database(tenant)
+
+    def lasting_source(self, tenant: str = DEFAULT_TENANT) -> RunSource:
+        """Return what `source` returns; an API is found again if its platform is started again."""
+        running = self._running(tenant)
+        return ApiSource(running.reconnecting(reached=False), running.streams) if running else self._database(tenant)
 
     def api(self, tenant: str = DEFAULT_TENANT) -> Api:
         """Return the API for a tenant: where `source` finds one, else the same routes over the database."""
         running = self._running(tenant)
-        return running.api if running else deferred.database_api(self.context, tenant)
+        return running.requests if running else deferred.database_api(self.context, tenant)
 
-    def _running(self, tenant: str) -> ApiSource | None:
+    def _running(self, tenant: str) -> _Endpoint | None:
         return self._local(tenant) or self._remote(tenant)
 
-    def _local(self, tenant: str) -> ApiSource | None:
+    def _local(self, tenant: str) -> _Endpoint | None:
         found = find_platform(self.settings.data_dir, self.settings.database)
         if found is None or not found.keyless or tenant != DEFAULT_TENANT:
             return None
-        requests = ApiRequests(found.address)
-        if not requests.answers():
-            return None
-        return ApiSource(requests, partial(deferred.stream_client, found.address, "", self._address))
+        endpoint = _Endpoint(found.address, relocate=partial(self._address, found.database))
+        return endpoint if endpoint.requests.answers() else None
 
-    def _remote(self, tenant: str) -> ApiSource | None:
+    def _remote(self, tenant: str) -> _Endpoint | None:
         if not self.settings.url or find_platform(self.settings.data_dir) is not None:
             return None
         if tenant != DEFAULT_TENANT:
@@ -81,11 +100,24 @@ class Connection:
                 f"--tenant {tenant} can't be used with the API at {self.settings.url}.",
                 "It shows the runs of the tenant of its key: set STARLING_API_KEY to a key of that tenant.",
             )
-        url, key = self.settings.url, self.settings.api_key
-        return ApiSource(ApiRequests(url, key), partial(deferred.stream_client, url, key))
+        return self._named(self.settings.url)
 
-    def _address(self) -> str:
+    def _default(self) -> _Endpoint:
         found = find_platform(self.settings.data_dir)
+        if found is not None:
+            return _Endpoint(found.address, self.settings.api_key, partial(self._address, found.database))
+        if self.settings.url:
+            return self._named(self.settings.url)
+        return _Endpoint(self.settings.default_url, self.settings.api_key, partial(self._address, None))
+
+    def _named(self, url: str) -> _Endpoint:
+        return _Endpoint(url, self.settings.api_key)
+
+    def _database(self, tenant: str) -> RunSource:
+        return deferred.database_source(self.context, tenant)
+
+    def _address(self, database: str | None) -> str:
+        found = find_platform(self.settings.data_dir, database)
         return found.address if found else ""
 
 

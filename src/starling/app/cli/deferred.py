@@ -1,12 +1,13 @@
 """The imports that light commands defer: they ask a running platform and need none of this to do so."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from starling.app.cli.api_requests import Api
+from starling.app.cli.reconnection import Relocate
 from starling.app.cli.run_source import RunSource
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from starling.core.settings import Settings
 
 
-def stream_client(url: str, key: str, relocate: Callable[[], str] | None = None) -> "ApiClient":
+def stream_client(url: str, key: str, relocate: Relocate) -> "ApiClient":
     """Return the client for event streams. Imports httpx."""
     from starling.app.cli.api_client import ApiClient
 

@@ -1,4 +1,4 @@
-"""The API's client, against a server that breaks off, refuses or isn't there."""
+"""The client of event streams, against a server that breaks off, refuses or doesn't listen."""
 
 import json
 import socket
@@ -11,7 +11,8 @@ from typing import ClassVar
 import pytest
 
 from starling.app.cli.api_client import ApiClient, ApiUnavailableError
-from starling.core.errors import DatabaseUnavailableError, InvalidRequestError, StarlingError
+from starling.app.cli.reconnection import Relocate, RetryTimes, same_address
+from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError, InvalidRequestError, StarlingError
 
 _EVENTS = [
     ("run_started", {"run_id": "r1"}),
@@ -20,27 +21,40 @@ _EVENTS = [
 ]
 
 
+_QUICK = RetryTimes(answered_before=20, never_answered=0.2, pause=0.01, notice=20)
+
+
 class _Handler(BaseHTTPRequestHandler):
-    """Sends two events to who asks, and the rest to who reads on. Breaks off before that as often as is said."""
+    """Sends two events to a request, and the rest to a reader. Before that it does what is in `faults`.
+
+    A fault is `break` (the connection is closed without an answer), or the status of a refusal with its code.
+    """
 
     asked_after: ClassVar[list[str]] = []
     keys: ClassVar[list[str]] = []
-    breaks: ClassVar[int] = 0
+    faults: ClassVar[dict[str, list[str]]] = {}
 
     def do_POST(self) -> None:
         self.keys.append(self.headers["Idempotency-Key"])
-        if len(self.keys) <= self.breaks:
-            return
-        if self.path != "/v1/agent/run":
-            self._refuse(int(self.path.strip("/").partition("/")[0]))
-            return
-        self._begin(200, "text/event-stream")
-        self._send(0, 2)
+        if not self._failed("POST"):
+            self._begin(200, "text/event-stream")
+            self._send(0, 2)
 
     def do_GET(self) -> None:
         self.asked_after.append(f"{self.path} {self.headers['Last-Event-ID']}")
-        self._begin(200, "text/event-stream")
-        self._send(2, 3)
+        if not self._failed("GET"):
+            self._begin(200, "text/event-stream")
+            self._send(2, 3)
+
+    def _failed(self, method: str) -> bool:
+        if not (faults := self.faults.get(method, [])):
+            return False
+        fault = faults[0] if faults[0].endswith("always") else faults.pop(0)
+        status, _, code = fault.partition(" ")
+        if status != "break":
+            self._begin(int(status), "application/problem+json")
+            self.wfile.write(json.dumps({"detail": "no", "remedy": "ask again", "code": code}).encode())
+        return True
 
     def log_message(self, *_: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Say nothing."""
@@ -56,16 +70,12 @@ class _Handler(BaseHTTPRequestHandler):
             text = json.dumps({"type": kind, **data}, ensure_ascii=False)
             self.wfile.write(f": ping\n\nid: {number}\nevent: {kind}\ndata: {text}\n\n".encode())
 
-    def _refuse(self, status: int) -> None:
-        self._begin(status, "application/problem+json")
-        self.wfile.write(json.dumps({"detail": "no", "remedy": "ask again"}).encode())
-
 
 @contextmanager
-def _serving(breaks: int = 0) -> Generator[str]:
+def _serving(**faults: list[str]) -> Generator[str]:
     _Handler.asked_after.clear()
     _Handler.keys.clear()
-    _Handler.breaks = breaks
+    _Handler.faults = faults
     with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -74,9 +84,19 @@ def _serving(breaks: int = 0) -> Generator[str]:
         thread.join()
 
 
-def test_a_stream_that_breaks_off_is_read_on_where_it_ended() -> None:
+def _asked(url: str, relocate: Relocate = same_address, times: RetryTimes = _QUICK) -> list[int]:
+    """Return the numbers of the events of a request."""
+    return [event.seq for event in ApiClient(url, relocate=relocate, times=times).ask({"input": "x"})]
+
+
+def _closed_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        return f"http://127.0.0.1:{closed.getsockname()[1]}"
+
+
+def test_broken_stream_continues_after_its_last_event() -> None:
     with _serving() as url:
-        events = list(ApiClient(url).ask({"input": "x", "thread_id": "t"}))
+        events = list(ApiClient(url, times=_QUICK).ask({"input": "x", "thread_id": "t"}))
 
     assert [(event.seq, event.type) for event in events] == [(1, "run_started"), (2, "thinking"), (3, "done")]
     assert events[1].data["content"] == "a\u2028b"
@@ -84,48 +104,83 @@ def test_a_stream_that_breaks_off_is_read_on_where_it_ended() -> None:
     assert len(_Handler.keys) == 1
 
 
-def test_a_request_whose_connection_breaks_is_sent_again_under_the_same_key() -> None:
-    with _serving(breaks=2) as url:
-        api = ApiClient(url)
+@pytest.mark.parametrize("fault", ["break", "503 database_unavailable", "503 draining"])
+def test_request_that_gets_no_answer_or_503_is_repeated_under_the_same_key(fault: str) -> None:
+    with _serving(POST=[fault] * 3) as url:
+        api = ApiClient(url, times=_QUICK)
         asked = [[event.seq for event in api.ask({"input": "x", "thread_id": "t"})] for _ in range(2)]
 
     assert asked == [[1, 2, 3]] * 2
-    first, second, third, next_request = _Handler.keys
-    assert first == second == third != next_request
+    *repeated, next_request = _Handler.keys
+    assert len(repeated) == 4
+    assert len({*repeated}) == 1
+    assert next_request not in repeated
 
 
-def test_a_connection_that_always_breaks_is_told() -> None:
-    with _serving(breaks=100) as url, pytest.raises(ApiUnavailableError, match="does not answer"):
-        list(ApiClient(url).ask({"input": "x", "thread_id": "t"}))
+@pytest.mark.parametrize("fault", ["break", "503 database_unavailable"])
+def test_stream_continues_after_breaks_and_503(fault: str) -> None:
+    with _serving(GET=[fault] * 3) as url:
+        assert _asked(url) == [1, 2, 3]
 
-    assert len(set(_Handler.keys)) == 1
-    assert len(_Handler.keys) > 1
+    assert _Handler.asked_after == ["/v1/runs/r1/events 2"] * 4
 
 
-def test_address_where_nothing_listens_is_told_without_the_number_of_the_error() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+def test_request_and_stream_are_sent_to_the_address_of_the_restarted_platform() -> None:
+    with _serving() as url:
+        assert _asked(_closed_address(), lambda: url) == [1, 2, 3]
+        followed = ApiClient(_closed_address(), relocate=lambda: url, times=_QUICK).follow("r1", 2)
 
-    with pytest.raises(ApiUnavailableError) as refused:
-        list(ApiClient(url).ask({"input": "x", "thread_id": "t"}))
-
-    assert refused.value.message == f"The API at {url} does not answer: Connection refused."
+        assert [event.seq for event in followed] == [3]
 
 
 @pytest.mark.parametrize(
-    ("status", "error"), [(422, InvalidRequestError), (503, DatabaseUnavailableError), (500, StarlingError)]
+    ("faults", "error", "message"),
+    [
+        ({"POST": ["break always"]}, ApiUnavailableError, "does not answer"),
+        ({"POST": ["503 always"]}, DatabaseUnavailableError, "no"),
+        ({"GET": ["503 always"]}, DatabaseUnavailableError, "no `starling run tail r1 --after 2` continues the stream"),
+    ],
 )
-def test_a_refusal_says_what_the_api_says(status: int, error: type[StarlingError]) -> None:
-    with _serving() as url, pytest.raises(error) as raised:
-        list(ApiClient(f"{url}/{status}").ask({"input": "x"}))
+def test_outage_that_lasts_ends_with_its_error(
+    faults: dict[str, list[str]], error: type[StarlingError], message: str
+) -> None:
+    times = RetryTimes(answered_before=0.05, pause=0.01)
+
+    with _serving(**faults) as url, pytest.raises(error, match=message):
+        _asked(url, times=times)
+
+    assert len(set(_Handler.keys)) == 1
+    assert len(_Handler.keys) + len(_Handler.asked_after) > 2
+
+
+def test_user_is_told_once_that_requests_are_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    with _serving(POST=["503 draining"] * 5) as url:
+        _asked(url, times=RetryTimes(answered_before=20, pause=0.01, notice=0.02))
+
+    assert capsys.readouterr().err == "no Trying again for up to 20 s.\n"
+
+
+def test_address_where_nothing_listens_is_named_with_the_remedy() -> None:
+    url = _closed_address()
+
+    with pytest.raises(ApiUnavailableError) as refused:
+        _asked(url)
+
+    assert refused.value.message == f"The API at {url} does not answer: Connection refused."
+    assert "starling up" in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("refused", "error"),
+    [
+        ("422 invalid_request", InvalidRequestError),
+        ("503 database_unsuitable", DatabaseUnsuitableError),
+        ("500 internal", StarlingError),
+    ],
+)
+def test_refusal_is_raised_at_once_with_the_message_of_the_api(refused: str, error: type[StarlingError]) -> None:
+    with _serving(POST=[refused]) as url, pytest.raises(error) as raised:
+        _asked(url)
 
     assert type(raised.value) is error
     assert (raised.value.message, raised.value.remedy) == ("no", "ask again")
-
-
-def test_nobody_there_is_told_with_what_to_do() -> None:
-    with _serving() as url:
-        pass
-
-    with pytest.raises(ApiUnavailableError, match="starling up"):
-        list(ApiClient(url).ask({"input": "x"}))

@@ -1,6 +1,6 @@
 """Which platform a command talks to."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,8 +13,9 @@ from typer.core import TyperCommand
 
 from starling.app.cli.api_requests import ApiRequests
 from starling.app.cli.api_source import ApiSource
-from starling.app.cli.connection import connection_of
+from starling.app.cli.connection import Connection, connection_of
 from starling.app.cli.database_source import DatabaseSource
+from starling.app.cli.run_source import RunSource
 from starling.app.runtime.port_file import RunningPlatform, published
 from starling.core.client_settings import database_name
 from starling.core.errors import ConfigurationError, InvalidRequestError
@@ -41,7 +42,7 @@ def context() -> typer.Context:
 
 class _Healthy(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        self.send_response(200)
+        self.send_response(200 if self.path == "/health" else 404)
         self.end_headers()
         self.wfile.write(b'{"status": "ok"}')
 
@@ -53,7 +54,7 @@ class _Healthy(BaseHTTPRequestHandler):
 def platform(folder: Path, *, keyless: bool = True, database: str = "embedded") -> Generator[str]:
     """A platform that answers, and its port file."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Healthy) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
         with published(folder, RunningPlatform(address, "0", 1, database, keyless)):
             yield address
@@ -107,6 +108,34 @@ def test_database_is_read_where_the_platform_does_not_answer(context: typer.Cont
         assert isinstance(connection_of(context).source(), DatabaseSource)
     with published(folder, replace(silent, address="http://192.0.2.1", keyless=False)):
         assert isinstance(connection_of(context).source(), DatabaseSource)
+
+
+def _of_ask(connection: Connection) -> RunSource:
+    return connection.conversation()[1]
+
+
+@pytest.mark.parametrize("source_of", [_of_ask, Connection.lasting_source], ids=["ask", "tail"])
+def test_command_that_goes_on_finds_the_platform_that_was_started_again(
+    context: typer.Context, folder: Path, source_of: Callable[[Connection], RunSource]
+) -> None:
+    with platform(folder):
+        source = source_of(connection_of(context))
+        assert isinstance(source, ApiSource)
+        source.api.get("/health")
+    with platform(folder) as address:
+        client = source.streams()
+
+        assert source.api.get("/health") == {"status": "ok"}
+        with pytest.raises(InvalidRequestError, match=f"{address}/v1/runs/r/events answered 404"):
+            list(client.follow("r", 0))
+
+
+def test_named_address_is_not_replaced_by_that_of_the_data_folder(context: typer.Context, folder: Path) -> None:
+    with platform(folder / "other") as named, platform(folder):
+        client, _ = connection_of(context).conversation(named)
+
+        with pytest.raises(InvalidRequestError, match=f"{named}/v1/runs/r/events answered 404"):
+            list(client.follow("r", 0))
 
 
 def test_another_tenant_at_a_url_is_refused(context: typer.Context, monkeypatch: pytest.MonkeyPatch) -> None:

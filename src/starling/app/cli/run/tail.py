@@ -28,7 +28,7 @@ def tail(  # noqa: PLR0913, PLR0917 - its options
     cancels it if you say so.
     """
     fixed = fixed_answers(yes=yes, no=no)
-    source = connection_of(context).source(tenant)
+    source = connection_of(context).lasting_source(tenant)
     run_id = find_run(source, run)
     display, shown = display_for(live=False, after=after, tenant=tenant, as_json=as_json)
     display.run_id = run_id
