@@ -2,6 +2,7 @@
 
 Each process that serves the API has a file of its own in the folder `api` of the data folder and holds a lock on it.
 The lock ends with the process, however it ends: a file without a lock is out of date, and the next reader removes it.
+The name of a file is random: process ids are the same in several containers that share a data folder.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 PROTOCOL: Final = 1  # of the routes that commands use: commands of another version read the database instead
 _FOLDER: Final = "api"
@@ -43,7 +45,7 @@ def published(data_dir: Path, platform: RunningPlatform) -> Generator[None]:
 
     A folder that can't be written to is logged: commands then need STARLING_URL.
     """
-    file = _folder(data_dir) / f"{platform.pid}.json"
+    file = _folder(data_dir) / f"{uuid4().hex}.json"
     try:
         descriptor = _written(file, platform)
     except OSError as error:

@@ -45,6 +45,20 @@ def test_the_platform_with_the_wanted_database_is_found_among_several(tmp_path: 
     assert found == [_PLATFORM, other, None]
 
 
+@pytest.mark.parametrize("ended", [0, 1])
+def test_platform_with_the_same_process_id_keeps_its_file_when_the_other_ends(tmp_path: Path, ended: int) -> None:
+    platforms = [replace(_PLATFORM, pid=1, address=f"http://10.0.0.{number}") for number in (1, 2)]
+    contexts = [published(tmp_path, platform) for platform in platforms]
+    for context in contexts:
+        context.__enter__()
+
+    contexts[ended].__exit__(None, None, None)
+    left = find_platform(tmp_path)
+    contexts[1 - ended].__exit__(None, None, None)
+
+    assert left == platforms[1 - ended]
+
+
 def test_platform_of_another_protocol_is_passed_over(tmp_path: Path) -> None:
     with published(tmp_path, replace(_PLATFORM, protocol=99)):
         assert find_platform(tmp_path) is None
