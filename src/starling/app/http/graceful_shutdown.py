@@ -48,17 +48,18 @@ class GracefulShutdown:
                 raise
             task.uncancel()
             if request.streams:
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                await request.end_stream()
         finally:
             self._requests.discard(request)
 
 
 class _Request:
-    __slots__ = ("_receive", "_scope", "_send", "begun", "cut", "streams", "task")
+    __slots__ = ("_ended", "_receive", "_scope", "_send", "_started", "begun", "cut", "streams", "task")
 
     def __init__(self, task: asyncio.Task[object], scope: Scope, receive: Receive, send: Send) -> None:
         self.task = task
         self.begun = self.streams = self.cut = False
+        self._started = self._ended = False  # as far as the server has taken the messages
         self._scope, self._receive, self._send = scope, receive, send
 
     async def send(self, message: Message) -> None:
@@ -69,8 +70,18 @@ class _Request:
         if message["type"] == "http.response.start":
             self.streams = _streams(message)
         await self._send(message)
+        self._started = True
+        self._ended = message["type"] == "http.response.body" and not message.get("more_body", False)
+
+    async def end_stream(self) -> None:
+        """Complete the response to a stream that was cancelled: it may not have begun yet, or have ended already."""
+        if not self._started:
+            await self.cut_off()
+        elif not self._ended:
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def cut_off(self) -> None:
+        """Answer with 503."""
         self.begun = self.cut = True
         error = DrainingError("The request was not finished when this process had to stop.", _REMEDY)
         await problem_of(error)(self._scope, self._receive, self._send)
