@@ -52,6 +52,7 @@ class EpochRepository:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
+        self._autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")  # a read needs no BEGIN
 
     async def begin(self, connection: AsyncConnection) -> Epoch:
         """Lock the registry until the transaction ends; return the active epoch, with number 0 if there is none."""
@@ -107,7 +108,7 @@ class EpochRepository:
         """Return the number of the active epoch, None before the first."""
         query = select(epochs.c.number).where(epochs.c.tenant == SHARED, epochs.c.active)
         with translated():
-            async with self._engine.connect() as connection:
+            async with self._autocommit.connect() as connection:
                 return await connection.scalar(query)
 
     async def get(self, number: int) -> Epoch:
@@ -137,12 +138,14 @@ class EpochRepository:
         ours = epochs.c.tenant == SHARED
         free = select(epochs.c.number).where(ours, ~epochs.c.active, epochs.c.closed_at.is_(None), ~held)
         free = free.with_for_update(of=epochs, skip_locked=True)  # every process does so every few seconds
-        unheld = update(epochs).where(ours, epochs.c.number.in_(free))
+        unheld = update(epochs).where(ours, epochs.c.number.in_(free)).values(closed_at=func.now())
+        closed = unheld.returning(epochs.c.number).cte("closed")
+        open_ones = select(epochs.c.number).where(
+            ours, epochs.c.closed_at.is_(None), epochs.c.number.not_in(select(closed.c.number))
+        )
         with translated():
-            async with self._engine.begin() as connection:
-                await connection.execute(unheld.values(closed_at=func.now()))
-                found = await connection.scalars(select(epochs.c.number).where(ours, epochs.c.closed_at.is_(None)))
-                return frozenset(found)
+            async with self._autocommit.connect() as connection:
+                return frozenset(await connection.scalars(open_ones))
 
     async def definitions(self, manifest: Manifest) -> Mapping[tuple[str, str], Mapping[str, Any]]:
         """Return the pinned definition of each tool, by server and name."""

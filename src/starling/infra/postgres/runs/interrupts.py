@@ -15,7 +15,7 @@ from starling.core.ids import new_id
 from starling.core.json import JsonObject, storable
 from starling.core.principal import Grant, Principal
 from starling.infra.postgres.audit import LOCAL
-from starling.infra.postgres.engine import fetch_autocommit, transaction, translated
+from starling.infra.postgres.engine import execute_autocommit, fetch_autocommit, transaction, translated
 from starling.infra.postgres.outage_retry import retry_while_unavailable
 from starling.infra.postgres.runs.acceptance import RETRY_SECONDS, Connection, RunKey, RunRepository
 from starling.infra.postgres.runs.idempotency import IdempotencyKey, reserve
@@ -100,6 +100,8 @@ _GRANT = "SELECT principal -> 'grant' FROM runs WHERE tenant = %(tenant)s AND id
 _OPEN_OF_RUN = """
 SELECT id::text, kind FROM interrupts
 WHERE tenant = %(tenant)s AND run_id = %(id)s AND state = 'open' AND expires_at > now()"""
+
+_ANY_LAPSED = "SELECT EXISTS (SELECT FROM interrupts WHERE state = 'open' AND expires_at <= now())"
 
 _LAPSED = """
 SELECT tenant, id::text FROM runs WHERE (tenant, id) IN (
@@ -299,6 +301,8 @@ class InterruptRepository(InterruptReader):
     async def expire(self) -> int:
         """Expire unanswered interrupts and queue their runs again; return the number of runs."""
         with translated():
+            if await execute_autocommit(self._engine, _ANY_LAPSED, {}) == (False,):
+                return 0
             async with transaction(self._engine) as connection:
                 cursor = await connection.execute(_LAPSED, {"limit": BATCH_LIMIT})
                 lapsed = [RunKey(*row) for row in await cursor.fetchall()]

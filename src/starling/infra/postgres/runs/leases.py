@@ -59,8 +59,8 @@ _STRANDED = """
 SELECT tenant, id::text FROM runs WHERE ended_at IS NULL AND (
     (status = 'running' AND (lease_until IS NULL OR lease_until < now()))
     OR (status = 'queued' AND admitted_at < now() - make_interval(secs => %(grace)s)))
-AND NOT EXISTS (SELECT FROM procrastinate_jobs WHERE queueing_lock = runs.id::text AND status = 'todo')
-FOR UPDATE OF runs SKIP LOCKED"""
+AND NOT EXISTS (SELECT FROM procrastinate_jobs WHERE queueing_lock = runs.id::text AND status = 'todo')"""
+_LOCK_STRANDED = f"{_STRANDED} FOR UPDATE OF runs SKIP LOCKED"
 
 # Checked again once the rows are locked: each enqueuing transaction locks the run row, so a run has at most one job.
 _WITHOUT_JOB = """
@@ -69,11 +69,15 @@ WHERE NOT EXISTS (SELECT FROM procrastinate_jobs WHERE queueing_lock = run.id AN
 
 # Jobs fetched by a worker that died; the queue has deleted that worker's row.
 _LEFT_BEHIND = """
-DELETE FROM procrastinate_jobs WHERE status = 'doing' AND worker_id IS NULL AND NOT EXISTS (
+FROM procrastinate_jobs WHERE status = 'doing' AND worker_id IS NULL AND NOT EXISTS (
     SELECT FROM runs WHERE tenant = args ->> 'tenant' AND id = (args ->> 'run_id')::uuid AND lease_until > now())"""
 
 _WAITING_TENANTS = """
 SELECT DISTINCT tenant FROM runs WHERE ended_at IS NULL AND status = 'queued' AND admitted_at IS NULL"""
+
+# One round trip that locks nothing: an idle platform sweeps every few seconds.
+_NEEDS_SWEEP = f"""
+SELECT EXISTS ({_STRANDED}) OR EXISTS (SELECT {_LEFT_BEHIND}) OR EXISTS ({_WAITING_TENANTS})"""
 
 
 class Leases:
@@ -128,11 +132,14 @@ class Leases:
 
         A queued run without a job counts as lost after `grace_seconds`. Returns the number of runs queued again.
         """
+        grace = {"grace": grace_seconds}
         with translated():
+            if await execute_autocommit(self._engine, _NEEDS_SWEEP, grace) == (False,):
+                return 0
             async with transaction(self._engine) as connection:
-                stranded = await connection.execute(_STRANDED, {"grace": grace_seconds})
+                stranded = await connection.execute(_LOCK_STRANDED, grace)
                 found = await self._queue(connection, await stranded.fetchall())
-                await connection.execute(_LEFT_BEHIND)
+                await connection.execute(f"DELETE {_LEFT_BEHIND}")
                 waiting = await connection.execute(_WAITING_TENANTS)
                 for (tenant,) in await waiting.fetchall():
                     await self._admit(connection, tenant)

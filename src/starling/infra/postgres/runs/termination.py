@@ -11,7 +11,7 @@ from starling.core.errors import NotFoundError
 from starling.core.json import JsonObject
 from starling.core.runs import RunStatus
 from starling.core.tool_calls import AFTER_RUN_END
-from starling.infra.postgres.engine import driver, execute_autocommit, translated
+from starling.infra.postgres.engine import driver, execute_autocommit, fetch_autocommit, translated
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
 from starling.infra.postgres.runs.busy_thread_policy import CANCEL_CHANNEL as CHANNEL
 from starling.infra.postgres.runs.leases import CLAIMED, claim_of
@@ -151,9 +151,7 @@ class TerminationRepository:
     async def flagged(self) -> frozenset[str]:
         """Return the ids of running runs that are flagged as cancelled."""
         with translated():
-            async with self._engine.connect() as connection:
-                found = await (await driver(connection)).execute(_FLAGGED)
-                return frozenset(row[0] for row in await found.fetchall())
+            return frozenset(row[0] for row in await fetch_autocommit(self._engine, _FLAGGED, {}))
 
     async def open_calls(self, key: RunKey) -> Sequence[OpenCall]:
         """Return the tool calls that have started and have no result, oldest first."""
