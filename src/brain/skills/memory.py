@@ -212,11 +212,13 @@ class SkillMemory:
 
     async def _learned(self, done: FinishedTask) -> NewSkill | None:
         """Return what stores the task as a new skill, or as a further task of one that it resembles."""
+        if any(known.known and len(known.calls) == len(done.calls) and done.followed(known) for known in done.recalled):
+            return None
         if not (skill := self._taught(done)):
             return None
         if (followed := _followed(done, skill)) is None:
             return (await self.placed(done.tenant, skill)).new
-        if followed.known or skill.suspicion:
+        if skill.suspicion:
             return None
         return NewSkill(new_id(), skill, await self.query(done.tenant, skill.task), followed.id)
 

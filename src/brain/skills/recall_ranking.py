@@ -73,7 +73,7 @@ def ranked(text: str, examples: Sequence[SkillExample], *, with_vectors: bool) -
     Of those that are nearly as similar as the best one, the skill with the most successes is first: a copy of a trusted
     skill with another constant doesn't come before it.
     """
-    scores = SparseIndex([_counts(example.text) for example in examples]).similarities(_counts(text))
+    scores = _index(tuple(example.text for example in examples)).similarities(_counts(text))
     weight = _SPARSE_WEIGHT if with_vectors else 1.0
     by_skill: dict[str, list[tuple[float, float]]] = {}
     for example, score in zip(examples, scores, strict=True):
@@ -112,6 +112,11 @@ def _means_of_best(parts: list[tuple[float, float]]) -> tuple[float, float, floa
     best = sorted(parts, key=sum, reverse=True)[:_BEST_EXAMPLES]
     characters, meaning = (sum(values) / len(best) for values in zip(*best, strict=True))
     return sum(map(sum, best)) / len(best), characters, meaning
+
+
+@lru_cache(maxsize=64)  # tasks of one kind are compared with the same examples
+def _index(texts: tuple[str, ...]) -> SparseIndex:
+    return SparseIndex([_counts(text) for text in texts])
 
 
 @lru_cache(maxsize=4096)  # some 4 MB: examples of skills come again
