@@ -8,7 +8,7 @@ import orjson
 
 from starling.core.errors import LLMInvalidResponse, LLMServerError
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelToolCall, ResponseSchema, TokenUsage, ToolSpec
-from starling.core.model_output.reasoning import with_markers
+from starling.core.model_output.reasoning_markers import with_markers
 from starling.infra.fast_json import dumps
 from starling.infra.llm.endpoint_capabilities import Dialect, Feature, schema_form
 from starling.infra.llm.error_mapping import excerpt, shortened

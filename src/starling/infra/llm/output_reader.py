@@ -4,13 +4,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from starling.core.llm import Message, ModelReply, ModelRequest, TextDelta
-from starling.core.model_output.reasoning import (
-    Piece,
-    ReasoningSplitter,
-    begins_inside_reasoning,
-    keeps_markers,
-    split_reasoning,
-)
+from starling.core.model_output.reasoning import Piece, ReasoningSplitter, SplitAnswer, split_reasoning
+from starling.core.model_output.reasoning_markers import begins_inside_reasoning, keeps_markers
 from starling.core.model_output.text_tool_calls import OfferedTools, calls_in_text, may_begin_call, readable_calls
 from starling.infra.llm.chat_model import ChatModel, ReplyStream, checked_reply
 from starling.infra.llm.endpoint_capabilities import Dialect
@@ -46,8 +41,9 @@ class _StreamedText:
 class OutputReader:
     """One model whose replies hold no reasoning in their text, and no tool call that was written as text.
 
-    It learns from replies whether text begins inside of reasoning, which the chat template began and no server split
-    off: then streams are held back until its end. If a JSON answer was requested and only reasoning came, it raises
+    The model's name and, from then on, its latest complete answer in words say whether text begins inside of reasoning,
+    which the chat template began and no server split off. If so, streams are held back until its end, and an answer
+    that was cut off before it is reasoning. If a JSON answer was requested and only reasoning came, it raises
     LLMInvalidResponse.
     """
 
@@ -63,22 +59,24 @@ class OutputReader:
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         """Return the complete answer within `request.timeout` seconds."""
-        return self._read(await self._inner.respond(self._own(request)), request)
+        begins_inside = self._begins_inside
+        return self._read(await self._inner.respond(self._own(request)), request, begins_inside)
 
     async def stream_respond(self, request: ModelRequest) -> ReplyStream:
         """Yield text as it arrives, then the complete reply, within `request.timeout` seconds.
 
         `restart` says that the text so far was reasoning.
         """
-        splitter, text = ReasoningSplitter(held=self._begins_inside), _StreamedText(bool(request.tools))
+        begins_inside = self._begins_inside
+        splitter, text = ReasoningSplitter(held=begins_inside), _StreamedText(bool(request.tools))
         async with aclosing(self._inner.stream_respond(self._own(request))) as items:
             async for item in items:
                 if isinstance(item, TextDelta):
                     for delta in text.deltas(splitter.feed(item.text)):
                         yield delta
                     continue
-                reply = self._read(item, request)
-                for delta in text.deltas(splitter.finish()):
+                reply = self._read(item, request, begins_inside)
+                for delta in text.deltas(splitter.finish(cut=_is_cut(item))):
                     yield delta
                 if text.held and not reply.tool_calls:
                     yield TextDelta(text.held)
@@ -95,9 +93,19 @@ class OutputReader:
         own = message.reasoning is None or message.reasoning.model == self.name
         return message if own else replace(message, reasoning=None)
 
-    def _read(self, reply: ModelReply, request: ModelRequest) -> ModelReply:
-        split = split_reasoning(reply.content)
-        self._begins_inside = split.began_inside or (self._begins_inside and not reply.reasoning)
+    def _learn(self, reply: ModelReply, request: ModelRequest, split: SplitAnswer) -> None:
+        """Remember whether this answer began inside of reasoning, if it shows that."""
+        if split.began_inside:
+            self._begins_inside = True
+        elif reply.reasoning:
+            self._begins_inside = False
+        elif reply.finish_reason != "length":
+            in_words = bool(reply.content.strip()) and request.response is None  # some suppress reasoning for a schema
+            self._begins_inside = self._begins_inside and not (split.reasoning or in_words)
+
+    def _read(self, reply: ModelReply, request: ModelRequest, begins_inside: bool) -> ModelReply:
+        split = split_reasoning(reply.content, begins_inside=begins_inside, cut=_is_cut(reply))
+        self._learn(reply, request, split)
         content, reasoning = split.text, "\n\n".join(part for part in (reply.reasoning, split.reasoning) if part)
         if request.response is not None and not content and _is_object(reasoning):
             content, reasoning = reasoning, ""  # some servers take an answer without reasoning for reasoning
@@ -112,6 +120,11 @@ class OutputReader:
         if request.response is not None and not (content.strip() or read.tool_calls):
             read = replace(read, reasoning="")  # reasoning alone is no answer
         return checked_reply(read, request)
+
+
+def _is_cut(reply: ModelReply) -> bool:
+    """Whether the token limit may have cut off reasoning in the text: what a server splits off is not in it."""
+    return reply.finish_reason == "length" and not reply.reasoning
 
 
 def _offered(request: ModelRequest) -> OfferedTools:

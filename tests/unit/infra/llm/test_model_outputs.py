@@ -48,9 +48,10 @@ class Endpoint:
     pieces: Sequence[str] = ()
     name: str = "local:small"
     lacking: Dialect = frozenset()
+    finish_reason: str = "stop"
 
     async def respond(self, request: ModelRequest) -> ModelReply:
-        body = {"choices": [{"message": dict(self.message), "finish_reason": "stop"}]}
+        body = {"choices": [{"message": dict(self.message), "finish_reason": self.finish_reason}]}
         return checked_reply(read_reply(self.name, body), request)
 
     async def stream_respond(self, request: ModelRequest) -> ReplyStream:
@@ -59,7 +60,8 @@ class Endpoint:
             chunk = {"choices": [{"delta": {"content": piece}, "finish_reason": None}]}
             for text in answer.feed(b"data: " + json.dumps(chunk).encode() + b"\n\n"):
                 yield TextDelta(text)
-        answer.feed(b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n')
+        last = {"choices": [{"delta": {"content": ""}, "finish_reason": self.finish_reason}]}
+        answer.feed(b"data: " + json.dumps(last).encode() + b"\n\ndata: [DONE]\n\n")
         yield checked_reply(answer.reply(), request)
 
 
@@ -79,7 +81,9 @@ def request_of(row: Row) -> ModelRequest:
 def reader(row: Row, pieces: Sequence[str] = ()) -> OutputReader:
     output: Any = row["output"]
     message = cast("dict[str, Any]", output) if isinstance(output, dict) else {"content": "".join(output)}
-    return OutputReader(Endpoint(message, pieces, row.get("context", {}).get("model", "local:small")))
+    context = row.get("context", {})
+    name, finish_reason = context.get("model", "local:small"), context.get("finish_reason", "stop")
+    return OutputReader(Endpoint(message, pieces, name, finish_reason=finish_reason))
 
 
 @dataclass(slots=True)
@@ -142,17 +146,50 @@ async def test_reading_does_not_depend_on_the_pieces(row: Row) -> None:
         assert shown.reply.reasoning == row["expected"]["reasoning"], size
 
 
-async def test_stream_is_held_back_once_a_model_began_inside_of_reasoning() -> None:
-    model = OutputReader(
-        Endpoint({"content": "It is Lima.\n</think>\n\nLima."}, ["It is", " Lima.\n</th", "ink>\n\nLima."])
-    )
+LONE_END = Endpoint({}, ["It is", " Lima.\n</th", "ink>\n\nLima."])
+PLAIN = Endpoint({}, ["It is ", "Lima."])
+CUT = Endpoint({}, ["It is ", "Li"], finish_reason="length")
+
+
+@dataclass(slots=True)
+class AnswersInTurn:
+    """A model that streams one answer after another."""
+
+    answers: list[Endpoint]
+    name: str = "local:small"
+    lacking: Dialect = frozenset()
+
+    async def respond(self, request: ModelRequest) -> ModelReply:
+        raise NotImplementedError
+
+    def stream_respond(self, request: ModelRequest) -> ReplyStream:
+        return self.answers.pop(0).stream_respond(request)
+
+
+@pytest.mark.parametrize(
+    ("answers", "pieces", "text"),
+    [
+        ([LONE_END, LONE_END], "Lima.", "Lima."),
+        ([LONE_END, PLAIN, PLAIN], "It is |Lima.", "It is Lima."),
+        ([LONE_END, CUT], "", ""),
+        ([LONE_END, CUT, LONE_END], "Lima.", "Lima."),
+        ([LONE_END, PLAIN, CUT], "It is |Li", "It is Li"),
+        ([PLAIN, CUT], "It is |Li", "It is Li"),
+    ],
+    ids=["held", "streamed again", "cut", "held after a cut answer", "cut after a plain answer", "cut, not known"],
+)
+async def test_latest_complete_answer_says_whether_a_model_begins_inside_of_reasoning(
+    answers: list[Endpoint], pieces: str, text: str
+) -> None:
+    model = OutputReader(AnswersInTurn([*answers]))
     request = ModelRequest(ModelRole.ROUTER, (Message("user", "Which city?"),))
-    first = await Shown.of(model.stream_respond(request))
+    for _ in answers[1:]:
+        await Shown.of(model.stream_respond(request))
 
-    second = await Shown.of(model.stream_respond(request))
+    shown = [item async for item in model.stream_respond(request)]
 
-    assert (first.text, first.pieces != first.text) == ("Lima.", True)
-    assert (second.text, second.pieces) == ("Lima.", "Lima.")
+    assert "|".join(item.text for item in shown if isinstance(item, TextDelta)) == pieces
+    assert [item.content for item in shown if isinstance(item, ModelReply)] == [text]
 
 
 @pytest.mark.parametrize(("author", "returned"), [("local:small", True), ("local:large", False)])
