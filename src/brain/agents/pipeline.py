@@ -12,7 +12,6 @@ from brain.agents.runtime import ToolUse as FinishedCall
 from brain.interrupts.approvals import NOT_APPROVED
 from brain.interrupts.budget import OUT_OF_TIME
 from brain.planning.plan_validation import with_refusals
-from brain.registry.cards import AgentCard
 from brain.run_context import RunContext
 from brain.skills.memory import SkillMemory
 from brain.skills.run_skills import Lesson
@@ -24,6 +23,7 @@ from starling.core.errors import (
     JournalDivergedError,
     ModelError,
     OutcomeUnknownError,
+    RuntimeUnavailableError,
     StarlingError,
 )
 from starling.core.events import SkillUsed, TaskResult, TaskStart
@@ -31,7 +31,18 @@ from starling.core.tracing import Attributes, SpanKind, Tracer
 
 _SUMMARY_CHARS = 280
 _QUOTED_CHARS = 400
-_FAILURES = (ModelError, JournalDivergedError, OutcomeUnknownError, DeadlineExceededError, BudgetExhaustedError)
+_CREWAI_MISSING = (
+    "CrewAI isn't installed, so agents that ask for it are executed by the native runtime. Install "
+    "`starling-swarm[crewai]` on the workers."
+)
+_FAILURES = (
+    ModelError,
+    JournalDivergedError,
+    RuntimeUnavailableError,
+    OutcomeUnknownError,
+    DeadlineExceededError,
+    BudgetExhaustedError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +58,8 @@ class _Reason:
 class Pipeline:
     """Takes one task from dispatch to outcome. A failure is an outcome, never a success.
 
-    Agents without tools use `text_runtime`, all others `tool_runtime`. An agent is shown up to `history_messages` of
+    Agents whose card asks for it use `crewai_runtime`, which is None where CrewAI isn't installed. Of the others,
+    agents without tools use `text_runtime`, all others `tool_runtime`. An agent is shown up to `history_messages` of
     the conversation, and to skills of similar tasks where there is a memory of them.
     """
 
@@ -57,6 +69,7 @@ class Pipeline:
     tracer: Tracer
     history_messages: int
     memory: SkillMemory | None = None
+    crewai_runtime: AgentRuntime | None = None
 
     async def run(self, context: RunContext, dispatch: Dispatch) -> TaskOutcome:
         """Return the outcome of the task, from the journal if it had ended before a crash."""
@@ -123,15 +136,31 @@ class Pipeline:
         """Execute and review once; there is no review where the agent says that it can't do the task."""
         _report_start(execution, attempt)
         if attempt == 1:
+            self._choose_runtime(execution)
             await begin(execution, self.history_messages, self.memory)
         with self.tracer.span(f"attempt {attempt}", SpanKind.CHAIN, lambda: {"starling.attempt": attempt}) as span:
-            produced = await self._runtime(execution.card).attempt(execution)
+            produced = await self._runtime(execution).attempt(execution)
             span.set(lambda: {"output": produced.output, "starling.unable": produced.unable or None})
             if produced.unable:
                 return produced, ReviewResult(approved=False, output="", reasons=(produced.output,))
             return produced, await self.reviewer.review(execution, produced, attempt)
 
-    def _runtime(self, card: AgentCard) -> AgentRuntime:
+    def _choose_runtime(self, execution: TaskExecution) -> None:
+        """Set the runtime of a task: that of its card, or the one that began it. Raises RuntimeUnavailableError."""
+        recorded = execution.context.journal.find(execution.path, "context")
+        if recorded is not None:
+            execution.runtime = recorded.get("runtime", "native")
+            if execution.runtime == "crewai" and self.crewai_runtime is None:
+                raise RuntimeUnavailableError(execution.path, execution.runtime)
+        elif self.crewai_runtime is not None:
+            execution.runtime = execution.card.runtime
+        elif execution.card.runtime != "native":
+            execution.context.recorder.warn_once("crewai_missing", _CREWAI_MISSING)
+
+    def _runtime(self, execution: TaskExecution) -> AgentRuntime:
+        if execution.runtime == "crewai" and self.crewai_runtime is not None:
+            return self.crewai_runtime
+        card = execution.card
         has_no_tools = card.kind == "builtin" or (card.kind == "custom" and not card.tools)
         return self.text_runtime if has_no_tools else self.tool_runtime
 

@@ -33,7 +33,8 @@ async def begin(execution: TaskExecution, history_messages: int, memory: SkillMe
     execution.messages = list(_messages(execution, history_messages))
     messages = [{"role": message.role, "content": message.content} for message in execution.messages]
     skills = {"skills": [skill.to_json() for skill in execution.skills]} if execution.skills else {}
-    journal.record(execution.path, "context", {"messages": messages, **skills})
+    runtime = {} if execution.runtime == "native" else {"runtime": execution.runtime}
+    journal.record(execution.path, "context", {"messages": messages, **skills, **runtime})
 
 
 async def _recall(execution: TaskExecution, memory: SkillMemory) -> None:
@@ -84,9 +85,18 @@ def _skill(skill: RecalledSkill) -> Xml:
 
 def _agent_sections(card: AgentCard) -> dict[str, str]:
     """Return the sections of a prompt that describe the agent itself."""
-    if card.config:
-        return {"name": card.name, "behaviour": instruction(card.config)}
+    if card.kind == "custom":
+        return {"name": card.name, "behaviour": _behaviour(card)}
     return {} if card.kind == "builtin" else {"server": card.server or card.name, "about": card.description}
+
+
+def _behaviour(card: AgentCard) -> Xml:
+    """Return what a custom agent is and does: its persona as data, then its instruction."""
+    told = instruction(card.config) if card.config else Xml("Do what your task says.")
+    if card.persona is None:
+        return told
+    parts = card.persona.model_dump(exclude_none=True).items()
+    return Xml(f"You work as this persona:\n{lines(element(name, text) for name, text in parts)}\n\n{told}")
 
 
 def _state_context(execution: TaskExecution, history_messages: int) -> str | None:

@@ -8,6 +8,7 @@ from brain.registry.cards import AgentCard
 from brain.run_context import RunContext
 from brain.skills.skill import RecalledSkill
 from brain.state import ArtifactRecord, Dispatch
+from starling.core.agents import RuntimeName
 from starling.core.json import JsonObject
 from starling.core.llm import Message
 from starling.core.tools import ToolOutcome
@@ -49,7 +50,7 @@ class TaskExecution:
     approved, once; `uses` all finished calls, `calls` the number of those that were made, `limit_reached` whether one
     was refused because of a limit; `kept` the artifacts of results that were too long, by id; `skills` those that its
     first messages have; `result_uses` the calls that the approved result was made of; `shown` the names of the tools
-    that the model is shown, None where it is shown all.
+    that the model is shown, None where it is shown all; `runtime` what executes it.
     """
 
     context: RunContext
@@ -66,6 +67,7 @@ class TaskExecution:
     skills: Sequence[RecalledSkill] = ()
     result_uses: Sequence[ToolUse] = ()
     shown: list[str] | None = None
+    runtime: RuntimeName = "native"
 
     @property
     def artifacts(self) -> Mapping[str, ArtifactRecord]:

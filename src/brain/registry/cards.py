@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from brain.prompts import Xml, element, lines
 from brain.registry.card_text import degraded_text, working_text
-from starling.core.agents import LLMAgentConfig
+from starling.core.agents import LLMAgentConfig, Persona, RuntimeName
 from starling.core.llm import ModelRole
 from starling.core.model_output.names import aliases, near_matches, resolve
 from starling.core.principal import Grant
@@ -23,7 +23,8 @@ class AgentCard:
     """An agent: its name, what it is good for, what it may do and its state.
 
     A specialist is bound to one `server`; a builtin answers with the prompt of its name, asked of `role`; a custom
-    agent does what its `config` says, and the agent that `reviewer` configures judges it.
+    agent does what its `config` says, and the agent that `reviewer` configures judges it. `runtime` is the one that
+    is asked for.
     """
 
     name: str
@@ -35,6 +36,8 @@ class AgentCard:
     degraded: str = ""  # why it can't work now
     config: LLMAgentConfig | None = None
     reviewer: LLMAgentConfig | None = None
+    runtime: RuntimeName = "native"
+    persona: Persona | None = None
 
     @property
     def servers(self) -> tuple[str, ...]:

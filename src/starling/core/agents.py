@@ -22,9 +22,23 @@ def _normalize_model(name: str) -> str:
     return f"{provider}:{model}" if slash and ":" not in provider else name
 
 
+type RuntimeName = Literal["native", "crewai"]
 type AgentName = Annotated[str, StringConstraints(pattern=AGENT_NAME), AfterValidator(_check_not_reserved)]
 type _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(storable_text)]
 type _Reference = Annotated[_Text, StringConstraints(max_length=200)]
+
+
+type _PersonaText = Annotated[_Text, StringConstraints(max_length=4_000)]
+
+
+class Persona(BaseModel):
+    """Who an agent is. Nothing in it is evaluated."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    role: Annotated[_Text, StringConstraints(max_length=300)] = Field(description="What the agent is, in a few words.")
+    goal: _PersonaText = Field(description="What it works for.")
+    backstory: _PersonaText | None = Field(default=None, description="What it knows and how it works.")
 
 
 class LLMAgentConfig(BaseModel):
@@ -68,6 +82,14 @@ class LLMAgentConfig(BaseModel):
     )
     reflection_agent_id: AgentName | None = Field(
         default=None, description="Custom agent whose instruction and model are used to review the results of this one."
+    )
+    runtime: RuntimeName = Field(
+        default="native",
+        exclude_if=lambda runtime: runtime == "native",  # so that older configurations keep their hash
+        description="What executes the agent. `crewai` needs the extra of that name; without it, `native` does.",
+    )
+    persona: Persona | None = Field(
+        default=None, exclude_if=lambda persona: persona is None, description="Role, goal and backstory of the agent."
     )
 
     @property

@@ -136,6 +136,18 @@ class JournalDivergedError(StarlingError):
         )
 
 
+class RuntimeUnavailableError(StarlingError):
+    """A task was begun by an agent runtime that this worker doesn't have; no other one goes on with it."""
+
+    code = "runtime_unavailable"
+
+    def __init__(self, path: str, runtime: str) -> None:
+        super().__init__(
+            f"Task {path} was begun by the runtime {runtime!r}, which this worker doesn't have.",
+            f"Install the extra `{runtime}` on every worker.",
+        )
+
+
 class OutcomeUnknownError(StarlingError):
     """A call with possible effects was interrupted; whether it took effect is unknown."""
 

@@ -49,6 +49,8 @@ def custom_card(
         degraded=degradation(config, selection, others),
         config=config,
         reviewer=others.get(config.reflection_agent_id or ""),
+        runtime=config.runtime,
+        persona=config.persona,
     )
 
 
