@@ -1,0 +1,115 @@
+"""Team specs: the closed document that a team is made from."""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+from starling.core.agents import AgentName
+from starling.core.json import Json, digest, storable_text
+from starling.core.stars import MemberApproval, ReviewPolicy
+
+MEMBER_NAME: Final = r"^[a-z0-9][a-z0-9_]{0,31}$"
+
+type _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(storable_text)]
+type _Short = Annotated[_Text, StringConstraints(max_length=300)]
+type _Long = Annotated[_Text, StringConstraints(max_length=4_000)]
+type _Id = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")]
+type _ToolName = Annotated[str, StringConstraints(pattern=r"^[^.\s]+\.\S+$", max_length=200)]
+type _ServerName = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TeamMember(_Part):
+    """One agent of a team: of one server, of another team, or a writer without tools."""
+
+    name: Annotated[str, StringConstraints(pattern=MEMBER_NAME)] = Field(description="Its name, unique in the team.")
+    role: _Short = Field(description="What it is, in a few words.")
+    goal: _Long = Field(description="What it works for.")
+    backstory: _Long | None = Field(default=None, description="What it knows and how it works.")
+    server: _ServerName | None = Field(default=None, description="The one server whose tools it may call.")
+    tools: Annotated[tuple[_ToolName, ...], Field(max_length=200)] = Field(
+        default=(), description="Full names `server.tool` of that server. None given: all that the team is granted."
+    )
+    team: AgentName | None = Field(default=None, description="Name of an active team that it stands for.")
+    runtime: Literal["crewai", "native"] = Field(default="crewai", description="What executes it.")
+    model_role: Literal["router", "reasoning", "coding"] = Field(
+        default="reasoning", description="The purpose whose model it asks."
+    )
+    reflect: ReviewPolicy = Field(
+        default="always", description="Which of its results are reviewed: `risky` are those of calls with effects."
+    )
+    approval: MemberApproval = Field(
+        default="policy",
+        description="`policy`: what the server's configuration demands. `effects`: a person approves every call that "
+        "may change something.",
+    )
+
+
+class Criterion(_Part):
+    """What a good result fulfils."""
+
+    id: _Id
+    text: _Short = Field(description="What is demanded, in words.")
+    kind: Literal["text_contains", "tool_called", "artifact", "judged"]
+    value: _Long | None = Field(
+        default=None, description="The text, the full name of the tool, or the name of the artifact; none for `judged`."
+    )
+
+
+class Fixture(_Part):
+    """The result that a tool gives in a trial."""
+
+    tool: _ToolName
+    arguments: dict[str, Json] | None = Field(default=None, description="Of which call; none given: of any.")
+    result: Json = Field(description="What the call returns.")
+
+
+class Example(_Part):
+    """A case that a team is tried on."""
+
+    id: _Id
+    input: _Long
+    fixtures: Annotated[tuple[Fixture, ...], Field(max_length=50)] = ()
+    criteria: tuple[_Id, ...] = Field(default=(), description="Ids of the criteria that its result has to fulfil.")
+    must_call: tuple[_ToolName, ...] = ()
+    must_not_call: tuple[_ToolName, ...] = ()
+
+
+class TeamLimits(_Part):
+    """What one call of the team may use, beside what its run has left."""
+
+    seconds: Annotated[float, Field(gt=0, le=86_400)] | None = None
+    iterations: Annotated[int, Field(ge=1, le=50)] | None = Field(
+        default=None, description="How often its supervisor may decide."
+    )
+    tokens: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    members: Annotated[int, Field(ge=1, le=12)] = Field(default=12, description="How many members it may have.")
+
+
+class TeamGrants(_Part):
+    """What the team asks for: every tool of `servers`, and single `tools`. Both empty: what its members name."""
+
+    servers: tuple[_ServerName, ...] = ()
+    tools: tuple[_ToolName, ...] = ()
+
+
+class TeamSpec(_Part):
+    """A team: a supervisor's instructions and the members that it gives tasks to. Nothing in it is evaluated."""
+
+    version: Literal[1] = Field(default=1, description="Version of this format.")
+    name: AgentName = Field(description="Name of the team, unique among your agents and teams.")
+    purpose: _Short = Field(description="What it is good for, as the supervisor of the main star reads it.")
+    instructions: _Long | None = Field(default=None, description="What its own supervisor is told.")
+    members: Annotated[tuple[TeamMember, ...], Field(min_length=1, max_length=12)]
+    criteria: Annotated[tuple[Criterion, ...], Field(max_length=50)] = ()
+    examples: Annotated[tuple[Example, ...], Field(max_length=50)] = ()
+    limits: TeamLimits = TeamLimits()
+    grants: TeamGrants = TeamGrants()
+
+    @property
+    def hash(self) -> str:
+        """Digest of the whole spec."""
+        return digest(self.model_dump(mode="json"))
