@@ -9,6 +9,7 @@ from brain.agents.toolbox import Toolbox
 from starling.core.artifacts import READ_ARTIFACT
 from starling.core.json import canonical
 from starling.core.llm import ModelToolCall
+from starling.core.model_output.tool_arguments import what_is_wrong
 from starling.core.settings import Limits
 from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import FIND_TOOLS, OVER_LIMIT, ToolCall, ToolDefinition, ToolOutcome
@@ -139,7 +140,7 @@ def _requested(
         fault = _fault(toolbox.unknown(asked.name), "not_allowed")
         return RequestedCall(asked, asked.name, call_id, place[1], None, fault)
     if asked.arguments is None:
-        fault = _fault("The arguments weren't a JSON object.", "invalid_arguments")
+        fault = _fault(what_is_wrong(asked.raw_arguments), "invalid_arguments")
         return RequestedCall(asked, tool.full_name, call_id, place[1], None, fault)
     return RequestedCall(asked, tool.full_name, call_id, place[1], _call(execution, tool, asked, call_id, place))
 

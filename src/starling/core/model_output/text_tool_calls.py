@@ -18,6 +18,7 @@ from starling.core.llm import ModelToolCall, ToolSpec
 from starling.core.model_output.call_forms import FORMS, Form, RawText, Written, json_calls, python_calls
 from starling.core.model_output.json_document import whole_object, without_fence
 from starling.core.model_output.names import aliases, resolve
+from starling.core.model_output.tool_arguments import is_too_deep
 
 _SHORTEST_QUOTE = 8  # characters of a call; a shorter one is looked for in the messages with its syntax
 
@@ -72,7 +73,8 @@ def _readable(call: ModelToolCall, tools: Sequence[ToolSpec]) -> ModelToolCall:
     if tool is None or arguments is None or not _fits(tool.parameters, arguments):
         return call
     kept = cast("JsonObject", storable(arguments))
-    return replace(call, arguments=kept, raw_arguments=canonical(kept))
+    raw = canonical(kept)
+    return call if is_too_deep(raw) else replace(call, arguments=kept, raw_arguments=raw)
 
 
 def _decoded(text: str) -> str:
@@ -148,7 +150,8 @@ def _valid(written: Written, index: int, tools: Sequence[ToolSpec], names: Mappi
     if not _fits(tool.parameters, typed):
         return None
     kept = cast("JsonObject", storable(typed))
-    return ModelToolCall(f"call_{index}", tool.name, kept, canonical(kept))
+    raw = canonical(kept)
+    return None if is_too_deep(raw) else ModelToolCall(f"call_{index}", tool.name, kept, raw)
 
 
 def _typed(value: object, parameters: JsonObject, key: str) -> Any:

@@ -7,12 +7,14 @@ from typing import Any
 import orjson
 
 from starling.core.errors import LLMInvalidResponse, LLMServerError
+from starling.core.json import JsonObject, canonical
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelToolCall, ResponseSchema, TokenUsage, ToolSpec
 from starling.core.model_output.reasoning_markers import with_markers
+from starling.core.model_output.tool_arguments import loads_arguments
 from starling.infra.fast_json import dumps
 from starling.infra.llm.endpoint_capabilities import Dialect, Feature, schema_form
 from starling.infra.llm.error_mapping import excerpt, shortened
-from starling.infra.llm.lenient_json import as_count, as_items, as_object, as_text, loads_object
+from starling.infra.llm.lenient_json import as_count, as_items, as_object, as_text
 from starling.infra.llm.request_forms import schema_tool, with_schema_in_prompt, with_tools_in_prompt
 from starling.infra.llm.strict_schema import strict_form
 
@@ -160,10 +162,17 @@ def tool_call(model: str, identity: str, name: str, arguments: object) -> ModelT
     """Return one call. Arguments that are not a JSON object are kept as text for the error message to the model."""
     if not name:
         raise LLMInvalidResponse(model, "a tool call has no tool name.")
-    if parsed := as_object(arguments):  # some endpoints send an object
-        return ModelToolCall(identity, name, parsed, dumps(parsed).decode())
-    raw = as_text(arguments)
-    return ModelToolCall(identity, name, loads_object(raw or "{}"), raw)
+    parsed = as_object(arguments)  # some endpoints send an object
+    raw = arguments_text(parsed) if parsed else as_text(arguments)
+    return ModelToolCall(identity, name, loads_arguments(raw), raw)
+
+
+def arguments_text(arguments: JsonObject) -> str:
+    """Return the JSON text of arguments, which may be nested too deeply for orjson."""
+    try:
+        return dumps(arguments).decode()
+    except TypeError:
+        return canonical(arguments)
 
 
 def _read_call(model: str, call: dict[str, Any], index: int) -> ModelToolCall:

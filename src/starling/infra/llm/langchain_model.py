@@ -29,7 +29,9 @@ from starling.core.llm import (
     TokenUsage,
     ToolSpec,
 )
+from starling.core.model_output.tool_arguments import loads_arguments
 from starling.infra.fast_json import dumps
+from starling.infra.llm.chat_completions import arguments_text
 from starling.infra.llm.chat_model import ReplyStream, checked_reply, report_failed_attempt
 from starling.infra.llm.endpoint_capabilities import (
     Attempt,
@@ -40,7 +42,7 @@ from starling.infra.llm.endpoint_capabilities import (
     used_features,
 )
 from starling.infra.llm.error_mapping import shortened, status_failure
-from starling.infra.llm.lenient_json import as_object, as_text, loads_object
+from starling.infra.llm.lenient_json import as_object, as_text
 from starling.infra.llm.model_selection import ModelName
 from starling.infra.llm.request_forms import (
     answer_of_schema_tool,
@@ -319,14 +321,14 @@ def _calls(answer: AIMessage) -> Iterator[ModelToolCall]:
             yield _call(chunk["id"], chunk["name"], chunk["args"], index)
         return
     for index, call in enumerate(answer.tool_calls):
-        yield _call(call["id"], call["name"], dumps(call["args"]).decode(), index)
+        yield _call(call["id"], call["name"], arguments_text(call["args"]), index)
     for index, broken in enumerate(answer.invalid_tool_calls, len(answer.tool_calls)):
         yield _call(broken["id"], broken["name"], broken["args"], index)
 
 
 def _call(identity: str | None, name: str | None, arguments: str | None, index: int) -> ModelToolCall:
     raw = arguments or ""
-    return ModelToolCall(identity or f"call_{index}", name or "", loads_object(raw or "{}"), raw)
+    return ModelToolCall(identity or f"call_{index}", name or "", loads_arguments(raw), raw)
 
 
 def _finish_reason(answer: AIMessage) -> str:

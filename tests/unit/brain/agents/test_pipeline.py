@@ -187,10 +187,14 @@ async def test_result_without_a_verdict_is_a_failure(wrong: ScriptedAnswer) -> N
             ModelReply("", tool_calls=(ModelToolCall("call", "look", None, '{"thing": "di'),)),
             "The arguments weren't a JSON object.",
         ),
+        (
+            ModelReply("", tool_calls=(ModelToolCall("call", "look", None, '{"thing":' * 101 + "1" + "}" * 101),)),
+            "The arguments are nested more than 100 levels deep.",
+        ),
         (tool_calls(("look", {"thing": "silence"})), "The output is empty."),
         (tool_calls(*[("look", {"thing": "silence"})] * 2), "The output is empty."),
     ],
-    ids=["failing", "unknown", "cut", "empty", "all-empty"],
+    ids=["failing", "unknown", "cut", "nested", "empty", "all-empty"],
 )
 async def test_failed_or_empty_result_is_rejected_without_a_model(asked: ScriptedAnswer, reason: str) -> None:
     begun = execution(asked, LOOK, APPROVED)

@@ -3,12 +3,16 @@
 import time
 from typing import Any
 
+import orjson
 import pytest
 
 from starling.core.llm import ModelToolCall, ToolSpec
 from starling.core.model_output.text_tool_calls import OfferedTools, calls_in_text, readable_calls
+from starling.core.model_output.tool_arguments import what_is_wrong
+from starling.infra.llm.chat_completions import tool_call
 
 _TEXT = {"type": "string"}
+ANY = ToolSpec("write", "", {"type": "object"})
 WRITE = ToolSpec("write", "", {"type": "object", "properties": {"path": _TEXT, "content": _TEXT}})
 
 
@@ -41,6 +45,27 @@ def test_arguments_that_a_repair_would_shorten_are_refused(raw: str) -> None:
 )
 def test_arguments_that_a_repair_keeps_whole_are_read(raw: str, content: str) -> None:
     assert arguments_of(raw)["content"] == content
+
+
+@pytest.mark.parametrize("levels", [101, 254, 400, 1_023, 5_000])
+def test_arguments_nested_too_deeply_are_refused_in_every_form(levels: int) -> None:
+    raw = '{"path":' * levels + "1" + "}" * levels
+    ends = [raw, f"{raw[:-1]},}}", orjson.dumps(raw).decode()]
+    if levels < 1_000:
+        ends.append(orjson.loads(raw))
+
+    native = [tool_call("local:small", "1", "write", arguments) for arguments in ends]
+    _, in_text = calls_in_text(f'<tool_call>{{"name": "write", "arguments": {raw}}}</tool_call>', OfferedTools([ANY]))
+
+    assert [call.arguments for call in readable_calls(native, [ANY])] == [None] * len(ends)
+    assert in_text == ()
+    assert what_is_wrong(native[0].raw_arguments) == "The arguments are nested more than 100 levels deep."
+
+
+def test_arguments_with_many_brackets_that_are_not_nested_are_read() -> None:
+    arguments: dict[str, Any] = {"path": "[" * 500, "content": [[]] * 200}
+
+    assert tool_call("local:small", "1", "write", orjson.dumps(arguments).decode()).arguments == arguments
 
 
 @pytest.mark.parametrize("read", ["Gr\\u00fc\\u00dfe", "Grüße", "Gr&uuml;&szlig;e"])
