@@ -1,7 +1,7 @@
 """Agent cards: the supervisor's view of agents."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from brain.prompts import Xml, element, lines
@@ -10,12 +10,14 @@ from starling.core.agents import LLMAgentConfig, Persona, RuntimeName
 from starling.core.llm import ModelRole
 from starling.core.model_output.names import aliases, near_matches, resolve
 from starling.core.principal import Grant
+from starling.core.stars import StarSpec
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition
 
-type AgentKind = Literal["specialist", "team", "builtin", "custom"]
+type AgentKind = Literal["specialist", "team", "builtin", "custom", "member"]
 
 _CARD_CHARS: Final = 250  # of a whole card
+_NO_TOOLS: Final = "This run may call none of its tools."
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,8 @@ class AgentCard:
 
     A specialist is bound to one `server`; a builtin answers with the prompt of its name, asked of `role`; a custom
     agent does what its `config` says, and the agent that `reviewer` configures judges it. `runtime` is the one that
-    is asked for.
+    is asked for. A team is made of its `star`, whose `members` are cards by name: of kind `member`, or `team` for a
+    team inside it. Its tools are those of the members that can work.
     """
 
     name: str
@@ -38,10 +41,14 @@ class AgentCard:
     reviewer: LLMAgentConfig | None = None
     runtime: RuntimeName = "native"
     persona: Persona | None = None
+    star: StarSpec | None = None
+    members: Mapping[str, "AgentCard"] = field(default_factory=dict[str, "AgentCard"])
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """The servers that it can't work without."""
+        """The servers that it can't work without; of a team, those of all its members."""
+        if self.members:
+            return tuple(dict.fromkeys(server for member in self.members.values() for server in member.servers))
         if self.server:
             return (self.server,)
         return self.config.servers if self.config else ()
@@ -62,6 +69,18 @@ class AgentCard:
         if self.degraded:
             return element("agent", degraded_text(self.description, self.degraded, room), **attributes)
         return element("agent", working_text(self.description, self.tools, room, wanted), **attributes)
+
+
+def with_members(team: AgentCard, members: Mapping[str, AgentCard]) -> AgentCard:
+    """Return the card of a team with these members.
+
+    It is degraded where no member works of those that are to use tools: writers alone would invent results.
+    """
+    users = [member for member in members.values() if member.servers]
+    tools = {tool.full_name: tool for member in users if not member.degraded for tool in member.tools}
+    reasons = [f"{member.name}: {member.degraded}" for member in users if member.degraded]
+    refused = f"No member that uses tools can work: {' '.join(reasons)}" if reasons and not tools else ""
+    return replace(team, members=members, tools=tuple(tools.values()), degraded=refused)
 
 
 GENERALIST: Final = AgentCard(
@@ -89,7 +108,7 @@ class Roster:
         if written in self.cards:
             return written
         by_name = aliases({name: [card.server] if card.server else [] for name, card in self.cards.items()})
-        by_tool = aliases({name: _tool_names(card) for name, card in self.cards.items()})
+        by_tool = aliases({name: _tool_names(card) for name, card in self.cards.items() if card.kind != "team"})
         return resolve(written, by_name) or resolve(written, by_tool) or written
 
     def unknown(self, written: str) -> str:
@@ -101,15 +120,12 @@ class Roster:
         """Return the roster of a run: only tools of allowed effects that are granted, and servers as they are now.
 
         `degraded` says why, by server. Specialists whose tools are all forbidden are left out, and so are those of
-        servers that the grant doesn't reach. Without a grant, everything is granted.
+        servers that the grant doesn't reach. Members of teams that can't work are degraded. Without a grant, everything
+        is granted.
         """
-        chosen: dict[str, AgentCard] = {}
-        for name, card in self.cards.items():
-            tools = tuple(tool for tool in card.tools if tool.effect in effects and _permits(grant, tool))
-            if (card.tools and not tools) or not _reaches(grant, card):
-                continue
-            chosen[name] = replace(card, tools=tools, degraded=_why_not(card, degraded))
-        return Roster(chosen)
+        limits = _Limits(effects, degraded, grant)
+        limited = {name: limits.applied(card) for name, card in self.cards.items()}
+        return Roster({name: card for name, card in limited.items() if card})
 
     def halted(self, reasons: Mapping[str, str]) -> "Roster":
         """Return the roster with those agents that were switched off as such; `reasons` says why, by name."""
@@ -121,19 +137,48 @@ class Roster:
         return lines(card.element() for card in self.cards.values())
 
 
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What a run may use: tools of these effects that are granted, of servers that are not degraded."""
+
+    effects: frozenset[Effect]
+    degraded: Mapping[str, str]
+    grant: Grant | None
+
+    def applied(self, card: AgentCard) -> AgentCard | None:
+        """Return the card with what it may use, None where it is left out."""
+        if card.kind == "team":
+            return self._team(card)
+        tools = self._tools(card)
+        if (card.tools and not tools) or not self._reaches(card):
+            return None
+        return replace(card, tools=tools, degraded=self._why_not(card))
+
+    def _team(self, card: AgentCard) -> AgentCard:
+        return with_members(card, {name: self._member(member) for name, member in card.members.items()})
+
+    def _member(self, card: AgentCard) -> AgentCard:
+        if card.kind == "team":
+            return self._team(card)
+        tools = self._tools(card)
+        reason = card.degraded or self.degraded.get(card.server or "", "")
+        return replace(card, tools=tools, degraded=reason or (_NO_TOOLS if card.server and not tools else ""))
+
+    def _tools(self, card: AgentCard) -> tuple[ToolDefinition, ...]:
+        return tuple(tool for tool in card.tools if tool.effect in self.effects and self._permits(tool))
+
+    def _permits(self, tool: ToolDefinition) -> bool:
+        return self.grant is None or self.grant.permits(tool.server, tool.full_name)
+
+    def _reaches(self, card: AgentCard) -> bool:
+        return self.grant is None or card.server is None or self.grant.reaches(card.server)
+
+    def _why_not(self, card: AgentCard) -> str:
+        if card.server:
+            return self.degraded.get(card.server, "")
+        reasons = (f"{name}: {self.degraded[name]}" for name in card.servers if self.degraded.get(name))
+        return " ".join(reasons) or card.degraded
+
+
 def _tool_names(card: AgentCard) -> list[str]:
     return [name for tool in card.tools for name in (tool.name, tool.full_name)]
-
-
-def _permits(grant: Grant | None, tool: ToolDefinition) -> bool:
-    return grant is None or grant.permits(tool.server, tool.full_name)
-
-
-def _reaches(grant: Grant | None, card: AgentCard) -> bool:
-    return grant is None or card.server is None or grant.reaches(card.server)
-
-
-def _why_not(card: AgentCard, degraded: Mapping[str, str]) -> str:
-    if card.server:
-        return degraded.get(card.server, "")
-    return " ".join(f"{name}: {degraded[name]}" for name in card.servers if degraded.get(name)) or card.degraded

@@ -8,6 +8,7 @@ from brain.registry.cards import BUILTINS, AgentCard, Roster
 from brain.registry.custom_agents.service import CustomAgents
 from brain.registry.manifest import Manifest, ServerEntry, ToolPin, specialist_name
 from brain.registry.repository import EpochRepository
+from brain.registry.teams.service import Teams
 from starling.core.tools import ToolDefinition
 
 _EPOCHS_KEPT = 16
@@ -25,20 +26,23 @@ def with_servers(manifest: Manifest, servers: Mapping[str, ServerEntry]) -> Mani
 class Registry:
     """Hands out the rosters of epochs, built once each."""
 
-    def __init__(self, repository: EpochRepository, custom: CustomAgents) -> None:
+    def __init__(self, repository: EpochRepository, custom: CustomAgents, teams: Teams) -> None:
         self._repository = repository
         self._custom = custom
+        self._teams = teams
         self._rosters: dict[int, tuple[Manifest, Roster]] = {}
 
     async def roster(self, epoch: int, tenant: str) -> Roster:
         """Return what a tenant's runs see of an epoch. Raises NotFoundError."""
         manifest, roster = self._rosters.get(epoch) or await self._built(epoch)
-        return await self._custom.added(epoch, manifest, _visible(manifest, roster, tenant), tenant)
+        own = await self._custom.added(epoch, manifest, _visible(manifest, roster, tenant), tenant)
+        return await self._teams.added(epoch, manifest, own, tenant)
 
     def keep_only(self, epochs: Collection[int]) -> None:
         """Forget what was built for other epochs."""
         self._rosters = {number: built for number, built in self._rosters.items() if number in epochs}
         self._custom.keep_only(epochs)
+        self._teams.keep_only(epochs)
 
     async def _built(self, epoch: int) -> tuple[Manifest, Roster]:
         manifest = (await self._repository.get(epoch)).manifest

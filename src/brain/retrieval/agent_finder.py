@@ -16,6 +16,7 @@ from starling.core.embeddings import CachingEmbedder
 from starling.core.principal import SHARED
 
 _INDEXES_KEPT: Final = 8
+_OF_TENANT: Final = ("custom", "team")  # kinds of agents
 PATIENCE_SECONDS: Final = 5.0
 _log = logging.getLogger(__name__)
 
@@ -162,10 +163,10 @@ async def _query(indexed: _Indexed, text: str) -> Query:
 
 
 def _texts_by_tenant(search: AgentSearch) -> TextsByTenant:
-    """Return all texts of a roster by who keeps their vectors: a tenant those of its own agents."""
+    """Return all texts of a roster by who keeps their vectors: a tenant those of its own agents and teams."""
     texts: dict[str, list[str]] = {SHARED: [], search.tenant: []}
     for card in search.roster.cards.values():
-        texts[search.tenant if card.kind == "custom" else SHARED] += _texts_of(card)
+        texts[search.tenant if card.kind in _OF_TENANT else SHARED] += _texts_of(card)
     return {tenant: wanted for tenant, wanted in texts.items() if wanted}
 
 

@@ -13,6 +13,8 @@ from brain.registry.custom_agents.service import CustomAgents
 from brain.registry.manifest import Epoch
 from brain.registry.repository import EpochRepository
 from brain.registry.service import Registry
+from brain.registry.teams.repository import StarRepository
+from brain.registry.teams.service import Teams
 from mcp_gateway.config import server_of
 from mcp_gateway.gateway import open_gateway
 from mcp_gateway.repository import ListedServer, ServerRepository, ServerRow
@@ -38,7 +40,7 @@ async def bench(engine: AsyncEngine, workbench: Workbench) -> ServerRow:
 
 @pytest.fixture
 def registry(engine: AsyncEngine) -> Registry:
-    return Registry(EpochRepository(engine), CustomAgents(AgentRepository(engine)))
+    return Registry(EpochRepository(engine), CustomAgents(AgentRepository(engine)), Teams(StarRepository(engine)))
 
 
 async def publish(engine: AsyncEngine, *rows: ServerRow, gone: Sequence[str] = ()) -> Epoch:

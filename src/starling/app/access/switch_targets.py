@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from brain.registry.custom_agents.service import pinned_agents
 from brain.registry.manifest import Manifest, specialist_name
 from brain.registry.repository import EpochRepository
+from brain.registry.teams.service import pinned_teams
 from starling.core.principal import DEFAULT_TENANT, SHARED
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.kill_switches import SwitchKind, Target
@@ -53,6 +54,7 @@ def _servers(manifest: Manifest, tenant: str) -> set[str]:
 
 
 def _agents(manifest: Manifest, tenant: str) -> set[str]:
-    """Return the names of specialists, built-in agents and the tenant's own agents."""
-    own = {pin.name for pin in manifest.agents.values()} if tenant == SHARED else set(pinned_agents(manifest, tenant))
+    """Return the names of specialists, built-in agents, and the tenant's own agents and teams."""
+    tenants = {key.rpartition("/")[0] for key in (*manifest.agents, *manifest.teams)} if tenant == SHARED else {tenant}
+    own = {name for one in tenants for name in (*pinned_agents(manifest, one), *pinned_teams(manifest, one))}
     return own | set(manifest.builtins) | {specialist_name(server) for server in _servers(manifest, tenant)}

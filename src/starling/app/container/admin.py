@@ -9,6 +9,8 @@ from brain.registry.custom_agents.repository import AgentRepository
 from brain.registry.custom_agents.service import CustomAgents
 from brain.registry.repository import EpochRepository
 from brain.registry.service import Registry
+from brain.registry.teams.repository import StarRepository
+from brain.registry.teams.service import Teams
 from brain.skills.catalog.repository import SkillCatalog
 from mcp_gateway.repository import ServerRepository
 from starling.app.access.keys import KeyService
@@ -91,7 +93,8 @@ def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminS
     """Return the services over an engine."""
     agents, epochs, servers = AgentRepository(engine), EpochRepository(engine), ServerRepository(engine)
     keys, listing, limits = KeyRepository(engine), RunListing(engine), settings.limits
-    rosters, retrieval = Registry(epochs, CustomAgents(agents)), DeferredRetrieval(settings, engine)
+    rosters = Registry(epochs, CustomAgents(agents), Teams(StarRepository(engine)))
+    retrieval = DeferredRetrieval(settings, engine)
     catalog, memory = SkillCatalog(engine), Deferred(lambda: retrieval.get().memory(NOOP_TRACER))
     ranker = DeferredAgentRanker(lambda: retrieval.get().agent_finder)
     artifacts = PostgresArtifacts(engine, Quota(limits.artifact_bytes, limits.tenant_artifact_bytes))

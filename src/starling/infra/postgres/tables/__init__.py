@@ -1,14 +1,14 @@
 """All tables, with the tenant first in each key. `migrations/` creates them; a test compares the two.
 
-A module holds the tables of one subject. What a tenant defines (servers, agents) is in `registry`. A new module has to
-be imported here: migrations see only what this package imports.
+A module holds the tables of one subject. What a tenant defines (servers, agents, teams) is in `registry`. A new module
+has to be imported here: migrations see only what this package imports.
 """
 
 from starling.infra.postgres.tables.access import keys, switches
 from starling.infra.postgres.tables.audit_log import audit, audit_events
 from starling.infra.postgres.tables.columns import metadata
 from starling.infra.postgres.tables.conversations import branches, states, threads
-from starling.infra.postgres.tables.registry import agents, configs, epochs, servers, tools
+from starling.infra.postgres.tables.registry import agents, configs, epochs, servers, stars, tools, workflows
 from starling.infra.postgres.tables.run_records import (
     events,
     idempotency_keys,
@@ -41,9 +41,11 @@ __all__ = [
     "runs",
     "servers",
     "skills",
+    "stars",
     "states",
     "steps",
     "switches",
     "threads",
     "tools",
+    "workflows",
 ]

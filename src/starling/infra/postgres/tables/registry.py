@@ -1,6 +1,6 @@
-"""What a tenant defines, as written or as pinned: servers with their tools, agents; and the epochs that pin it."""
+"""What a tenant defines, as written or as pinned: servers with tools, agents, teams; and the epochs that pin it."""
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Table, Text, text
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, Table, Text, text
 from sqlalchemy.dialects.postgresql import JSONB
 
 from starling.infra.postgres.tables.columns import metadata, moment_column, tenant_column
@@ -48,6 +48,33 @@ agents = Table(
     Column("name", Text, primary_key=True),
     Column("hash", Text, primary_key=True),
     Column("config", JSONB, nullable=False),  # of a custom agent, as pinned by epochs
+    moment_column("created_at"),
+)
+
+workflows = Table(
+    "workflows",
+    metadata,
+    tenant_column(),
+    Column("name", Text, primary_key=True),  # of a team
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("spec", JSONB, nullable=False),  # as imported; spec, hash and creator are never updated
+    Column("hash", Text, nullable=False),
+    Column("state", Text, nullable=False),  # draft, active, superseded or archived
+    Column("created_by", Text, nullable=False),
+    Column("creator_grant", JSONB(none_as_null=True)),  # what its creator's key could call: NULL for everything
+    moment_column("created_at"),
+    Column("star_hash", Text),  # of the star that its last activation compiled
+    Column("activated_by", Text),
+    moment_column("activated_at", nullable=True),
+    Index("workflows_one_active", "tenant", "name", unique=True, postgresql_where=text("state = 'active'")),
+)
+
+stars = Table(
+    "stars",
+    metadata,
+    tenant_column(),
+    Column("hash", Text, primary_key=True),
+    Column("star", JSONB, nullable=False),  # compiled from a version of a team, as pinned by epochs
     moment_column("created_at"),
 )
 
