@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from starling.core.agents import Persona, RuntimeName
 from starling.core.json import digest
 from starling.core.llm import ModelRole
+from starling.core.principal import Grant
 
 DEEPEST: Final = 3
 """How many stars of teams may be inside one another, below the main star."""
@@ -71,10 +72,21 @@ class StarSpec(_Part):
         own = (tool for member in self.members for tool in (member.team.tools if member.team else member.tools))
         return tuple(dict.fromkeys(own))
 
+    def limited(self, grant: Grant | None) -> "StarSpec":
+        """Return the star with only those tools, at any depth, that are granted. Without a grant, all are."""
+        if grant is None:
+            return self
+        return self.model_copy(update={"members": tuple(_limited(member, grant) for member in self.members)})
+
     @property
     def depth(self) -> int:
         """How many stars are inside one another: 1 for a team without teams."""
         return 1 + max((member.team.depth for member in self.members if member.team), default=0)
+
+
+def _limited(member: Member, grant: Grant) -> Member:
+    tools = tuple(tool for tool in member.tools if grant.permits(tool.partition(".")[0], tool))
+    return member.model_copy(update={"tools": tools, "team": member.team and member.team.limited(grant)})
 
 
 MAIN_STAR: Final = StarSpec()

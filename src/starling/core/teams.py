@@ -1,11 +1,15 @@
-"""Team specs: the closed document that a team is made from."""
+"""Team specs: the closed document that a team is made from, and what is found wrong with one."""
 
-from typing import Annotated, Final, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from starling.core.agents import AgentName
-from starling.core.json import Json, digest, storable_text
+from starling.core.errors import InvalidRequestError
+from starling.core.json import Json, digest, storable, storable_text
+from starling.core.principal import Grant
 from starling.core.stars import MemberApproval, ReviewPolicy
 
 MEMBER_NAME: Final = r"^[a-z0-9][a-z0-9_]{0,31}$"
@@ -14,8 +18,11 @@ type _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=
 type _Short = Annotated[_Text, StringConstraints(max_length=300)]
 type _Long = Annotated[_Text, StringConstraints(max_length=4_000)]
 type _Id = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")]
-type _ToolName = Annotated[str, StringConstraints(pattern=r"^[^.\s]+\.\S+$", max_length=200)]
-type _ServerName = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+type _ToolName = Annotated[
+    str, StringConstraints(pattern=r"^[^.\s]+\.\S+$", max_length=200), AfterValidator(storable_text)
+]
+type _ServerName = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(storable_text)]
+type _Storable = Annotated[Json, AfterValidator(storable)]
 
 
 class _Part(BaseModel):
@@ -63,8 +70,8 @@ class Fixture(_Part):
     """The result that a tool gives in a trial."""
 
     tool: _ToolName
-    arguments: dict[str, Json] | None = Field(default=None, description="Of which call; none given: of any.")
-    result: Json = Field(description="What the call returns.")
+    arguments: dict[str, _Storable] | None = Field(default=None, description="Of which call; none given: of any.")
+    result: _Storable = Field(description="What the call returns.")
 
 
 class Example(_Part):
@@ -95,6 +102,11 @@ class TeamGrants(_Part):
     servers: tuple[_ServerName, ...] = ()
     tools: tuple[_ToolName, ...] = ()
 
+    @property
+    def grant(self) -> Grant | None:
+        """The grant that these are, None where both are empty."""
+        return Grant(frozenset(self.servers), frozenset(self.tools)) if self.servers or self.tools else None
+
 
 class TeamSpec(_Part):
     """A team: a supervisor's instructions and the members that it gives tasks to. Nothing in it is evaluated."""
@@ -113,3 +125,27 @@ class TeamSpec(_Part):
     def hash(self) -> str:
         """Digest of the whole spec."""
         return digest(self.model_dump(mode="json"))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong with a team spec: where (`members[1].tools[0]`), by which rule, why, and what to do."""
+
+    path: str
+    rule: str
+    reason: str
+    remedy: str
+
+    def __str__(self) -> str:
+        place = f"{self.path}: " if self.path else ""
+        return f"{place}{self.reason} {self.remedy}".rstrip()
+
+
+class TeamInvalidError(InvalidRequestError):
+    """A team spec can't be used as it is; `findings` say why."""
+
+    code: ClassVar[str] = "team_invalid"
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        super().__init__("The team spec is wrong.", "; ".join(map(str, findings)))
+        self.findings = tuple(findings)

@@ -1,0 +1,37 @@
+"""Rule: a spec names only what its caller may call itself."""
+
+from collections.abc import Iterator
+
+from architect.team_world import TeamWorld
+from starling.core.teams import Finding, TeamSpec
+
+_REMEDY = "Remove it, or send the spec with a key that is granted it."
+
+
+def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
+    """Return the servers and tools that the caller's key is not granted, whether or not they exist.
+
+    A server counts as granted where at least one of its tools is: the team gets only those.
+    """
+    for path, server in _servers(team):
+        if not world.reaches(server):
+            yield Finding(path, "caller_grant", f"This key may not call the server {server!r}.", _REMEDY)
+    for path, tool in _tools(team):
+        if not world.permits(tool):
+            yield Finding(path, "caller_grant", f"This key may not call {tool!r}.", _REMEDY)
+
+
+def _servers(team: TeamSpec) -> Iterator[tuple[str, str]]:
+    for number, member in enumerate(team.members):
+        if member.server and not member.tools:
+            yield f"members[{number}].server", member.server
+    for number, server in enumerate(team.grants.servers):
+        yield f"grants.servers[{number}]", server
+
+
+def _tools(team: TeamSpec) -> Iterator[tuple[str, str]]:
+    for number, member in enumerate(team.members):
+        for index, tool in enumerate(member.tools):
+            yield f"members[{number}].tools[{index}]", tool
+    for index, tool in enumerate(team.grants.tools):
+        yield f"grants.tools[{index}]", tool

@@ -1,0 +1,33 @@
+"""Rule: criteria have ids of their own, and what is needed to judge them."""
+
+from collections.abc import Iterator
+
+from architect.granted_tools import wanted_tools
+from architect.team_world import TeamWorld
+from starling.core.teams import Criterion, Finding, TeamSpec
+
+
+def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
+    """Return criteria with an id that is used twice, without a value to look for, or of a tool that no member has."""
+    tools = {tool for member in team.members for tool in wanted_tools(team, member, world)}
+    seen: set[str] = set()
+    for number, criterion in enumerate(team.criteria):
+        path = f"criteria[{number}]"
+        if criterion.id in seen:
+            yield Finding(f"{path}.id", "criteria", f"The id {criterion.id!r} is used twice.", "Give each its own id.")
+        seen.add(criterion.id)
+        yield from _value_faults(f"{path}.value", criterion, tools)
+
+
+def _value_faults(path: str, criterion: Criterion, tools: set[str]) -> Iterator[Finding]:
+    value, kind = criterion.value, criterion.kind
+    if kind == "judged":
+        if value is not None:
+            remedy = "Remove `value`, or choose another `kind`."
+            yield Finding(path, "criteria", "A `judged` criterion is judged by its text alone.", remedy)
+    elif value is None:
+        reason = f"A criterion of the kind `{kind}` needs a value."
+        yield Finding(path, "criteria", reason, "Set `value`, or choose the kind `judged`.")
+    elif kind == "tool_called" and value not in tools:
+        reason = f"No member has the tool {value!r}."
+        yield Finding(path, "criteria", reason, "Name a tool of a member by its full name, `server.tool`.")

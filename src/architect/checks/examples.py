@@ -1,0 +1,52 @@
+"""Rule: examples have ids of their own, and name criteria and tools that the team has."""
+
+from collections.abc import Iterator
+
+from architect.checks.near_names import did_you_mean
+from architect.granted_tools import wanted_tools
+from architect.team_world import TeamWorld
+from starling.core.teams import Example, Finding, TeamSpec
+
+
+def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
+    """Return examples with an id that is used twice, and the criteria and tools in them that the team hasn't."""
+    tools = {tool for member in team.members for tool in wanted_tools(team, member, world)}
+    seen: set[str] = set()
+    for number, example in enumerate(team.examples):
+        path = f"examples[{number}]"
+        if example.id in seen:
+            yield Finding(f"{path}.id", "examples", f"The id {example.id!r} is used twice.", "Give each its own id.")
+        seen.add(example.id)
+        yield from _criteria_faults(path, example, [criterion.id for criterion in team.criteria])
+        yield from _tool_faults(path, example, sorted(tools), world)
+
+
+def _criteria_faults(path: str, example: Example, known: list[str]) -> Iterator[Finding]:
+    for index, criterion in enumerate(example.criteria):
+        place = f"{path}.criteria[{index}]"
+        if criterion not in known:
+            remedy = did_you_mean(criterion, known, "Add it to `criteria`, or remove it here.")
+            yield Finding(place, "examples", f"There is no criterion {criterion!r}.", remedy)
+        elif criterion in example.criteria[:index]:
+            yield Finding(place, "examples", f"The criterion {criterion!r} is named twice.", "Remove one of them.")
+
+
+def _tool_faults(path: str, example: Example, tools: list[str], world: TeamWorld) -> Iterator[Finding]:
+    visible = [tool for tool in tools if world.permits(tool)]
+    for place, tool in _named(example):
+        if tool not in tools:
+            remedy = did_you_mean(tool, visible, "Give the tool to a member, or remove it here.")
+            yield Finding(f"{path}.{place}", "examples", f"No member has the tool {tool!r}.", remedy)
+    for index, tool in enumerate(example.must_not_call):
+        if tool in example.must_call:
+            reason = f"{tool!r} must be called and must not be called."
+            yield Finding(f"{path}.must_not_call[{index}]", "examples", reason, "Remove it from one of the two.")
+
+
+def _named(example: Example) -> Iterator[tuple[str, str]]:
+    for index, fixture in enumerate(example.fixtures):
+        yield f"fixtures[{index}].tool", fixture.tool
+    for index, tool in enumerate(example.must_call):
+        yield f"must_call[{index}]", tool
+    for index, tool in enumerate(example.must_not_call):
+        yield f"must_not_call[{index}]", tool

@@ -1,0 +1,17 @@
+"""Rule: the teams that members stand for are active teams of the tenant."""
+
+from collections.abc import Iterator
+
+from architect.checks.near_names import did_you_mean
+from architect.team_world import TeamWorld
+from starling.core.teams import Finding, TeamSpec
+
+
+def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
+    """Return the teams that don't exist or aren't active. A team inside itself is a cycle, and not reported here."""
+    for number, member in enumerate(team.members):
+        if member.team is not None and member.team != team.name and member.team not in world.teams:
+            otherwise = "`starling team list` shows your teams; import and activate the inner team first."
+            remedy = did_you_mean(member.team, sorted({*world.teams} - {team.name}), otherwise)
+            reason = f"You have no active team {member.team!r}."
+            yield Finding(f"members[{number}].team", "unknown_team", reason, remedy)

@@ -1,0 +1,34 @@
+"""Rule: the tools that are named exist."""
+
+from collections.abc import Iterator
+
+from architect.checks.near_names import did_you_mean
+from architect.team_world import TeamWorld
+from starling.core.teams import Finding, TeamMember, TeamSpec
+
+
+def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
+    """Return the tools of members and grants that don't exist, as far as the caller's grant allows it to know.
+
+    Tools of an unknown server of a member have no finding of their own.
+    """
+    for number, member in enumerate(team.members):
+        for index, tool in enumerate(member.tools):
+            if _belongs(member, tool) and tool.partition(".")[0] in world.servers:
+                yield from _unknown(f"members[{number}].tools[{index}]", tool, world)
+    for index, tool in enumerate(team.grants.tools):
+        yield from _unknown(f"grants.tools[{index}]", tool, world)
+
+
+def _belongs(member: TeamMember, tool: str) -> bool:
+    return member.server is None or tool.startswith(f"{member.server}.")
+
+
+def _unknown(path: str, tool: str, world: TeamWorld) -> Iterator[Finding]:
+    if world.has(tool) or not world.permits(tool):
+        return
+    server, _, name = tool.partition(".")
+    near = {full.partition(".")[2]: full for full in world.visible_tools(server)}
+    otherwise = f"`starling server list` shows the servers, and `starling server show {server}` its tools."
+    remedy = did_you_mean(name, near, otherwise)
+    yield Finding(path, "unknown_tool", f"There is no tool {tool!r}.", remedy)

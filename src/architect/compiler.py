@@ -1,0 +1,69 @@
+"""From a team spec to a star spec: the same spec, world and grants give the same star."""
+
+from collections import OrderedDict
+from typing import Final
+
+from architect.checks import STRUCTURE, checked
+from architect.granted_tools import Grants, granted_star, granted_tools, members_without_tools
+from architect.team_world import TeamWorld
+from starling.core.agents import Persona
+from starling.core.json import digest
+from starling.core.llm import ModelRole
+from starling.core.principal import Grant
+from starling.core.stars import Member, StarLimits, StarSpec
+from starling.core.teams import TeamInvalidError, TeamMember, TeamSpec
+
+_CACHED: Final = 1_000
+
+
+def compile_team(team: TeamSpec, world: TeamWorld, *, creator: Grant | None, activator: Grant | None) -> StarSpec:
+    """Return the star of a team, with the tools that the spec, its creator and its activator all grant.
+
+    Teams inside it are those that are active now, limited in the same way. Raises TeamInvalidError.
+    """
+    grants = (creator, activator)
+    if findings := checked(team, world, STRUCTURE) + list(members_without_tools(team, world, grants)):
+        raise TeamInvalidError(findings)
+    limits = StarLimits(seconds=team.limits.seconds, iterations=team.limits.iterations, tokens=team.limits.tokens)
+    return StarSpec(
+        name=team.name,
+        purpose=team.purpose,
+        instructions=team.instructions or "",
+        members=tuple(_member(team, member, world, grants) for member in team.members),
+        limits=limits,
+    )
+
+
+def _member(team: TeamSpec, member: TeamMember, world: TeamWorld, grants: Grants) -> Member:
+    return Member(
+        name=member.name,
+        persona=Persona(role=member.role, goal=member.goal, backstory=member.backstory),
+        server=member.server,
+        tools=() if member.team else granted_tools(team, member, world, grants),
+        team=granted_star(team, member, world, grants),
+        runtime=member.runtime,
+        role=ModelRole(member.model_role),
+        reflect=member.reflect,
+        approval=member.approval,
+    )
+
+
+class TeamCompiler:
+    """Compiles teams, and keeps the last stars by the hashes of spec and world, and by the grants."""
+
+    def __init__(self, size: int = _CACHED) -> None:
+        self._size = size
+        self._stars: OrderedDict[str, StarSpec] = OrderedDict()
+
+    def compile(self, team: TeamSpec, world: TeamWorld, *, creator: Grant | None, activator: Grant | None) -> StarSpec:
+        """Return `compile_team` of the same arguments. Raises TeamInvalidError."""
+        key = _key(team, world, (creator, activator))
+        star = self._stars.pop(key, None) or compile_team(team, world, creator=creator, activator=activator)
+        self._stars[key] = star
+        while len(self._stars) > self._size:
+            self._stars.popitem(last=False)
+        return star
+
+
+def _key(team: TeamSpec, world: TeamWorld, grants: Grants) -> str:
+    return digest([team.hash, world.hash, [grant and grant.as_json() for grant in grants]])

@@ -1,0 +1,88 @@
+"""What a team can be made of: the servers, teams and agents of a tenant, as pure data."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from starling.core.agents import SPECIALIST_PREFIX
+from starling.core.json import digest
+from starling.core.principal import Grant
+from starling.core.stars import StarSpec
+from starling.core.tool_calls import Effect
+
+RESERVED: Final = frozenset({"architect", "supervisor", "qa"})
+"""Names that no team and no member may have, beside those of builtins and of specialists."""
+
+
+@dataclass(frozen=True)
+class TeamWorld:
+    """The registry as one caller of one tenant sees it.
+
+    `servers` has the effect of each tool by the server's and the tool's own name (`servers["git"]["git_log"]`): the
+    servers of the active epoch that the tenant sees. `teams` has the stars of the tenant's active teams, `agents` the
+    names of its custom agents, `builtins` those of built-in agents. `grant` is what the caller may call (None:
+    everything); findings name nothing beyond it.
+    """
+
+    servers: Mapping[str, Mapping[str, Effect]]
+    teams: Mapping[str, StarSpec] = field(default_factory=dict[str, StarSpec])
+    agents: Collection[str] = ()
+    builtins: Collection[str] = ()
+    grant: Grant | None = None
+
+    @cached_property
+    def hash(self) -> str:
+        """Digest of everything in it, whatever the order. It takes milliseconds; keep a world as long as its epoch."""
+        return digest(
+            {
+                "servers": self.servers,
+                "teams": {name: star.hash for name, star in self.teams.items()},
+                "agents": sorted(self.agents),
+                "builtins": sorted(self.builtins),
+                "grant": self.grant and self.grant.as_json(),
+            }
+        )
+
+    def tools(self, server: str) -> list[str]:
+        """Return the full names of a server's tools, sorted; none for an unknown server."""
+        return sorted(f"{server}.{tool}" for tool in self.servers.get(server, ()))
+
+    def has(self, tool: str) -> bool:
+        """Return whether there is a tool of this full name."""
+        server, _, name = tool.partition(".")
+        return name in self.servers.get(server, ())
+
+    def reaches(self, server: str) -> bool:
+        """Return whether the caller may call a tool of a server, whether or not it exists."""
+        return self.grant is None or self.grant.reaches(server)
+
+    def permits(self, tool: str) -> bool:
+        """Return whether the caller may call a tool, whether or not it exists."""
+        return permits(self.grant, tool)
+
+    def visible_servers(self) -> list[str]:
+        """Return the servers that a finding may name to the caller."""
+        return sorted(filter(self.reaches, self.servers))
+
+    def visible_tools(self, server: str) -> list[str]:
+        """Return the full names of a server's tools that a finding may name to the caller."""
+        return list(filter(self.permits, self.tools(server)))
+
+
+def permits(grant: Grant | None, tool: str) -> bool:
+    """Return whether a tool, given by its full name, may be called. Without a grant, everything may."""
+    return grant is None or grant.permits(tool.partition(".")[0], tool)
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether a name belongs to a part of every star, or to the specialists."""
+    return name in RESERVED or name.startswith(SPECIALIST_PREFIX)
+
+
+def nested(star: StarSpec) -> Iterator[StarSpec]:
+    """Return the stars inside a star, at any depth."""
+    for member in star.members:
+        if member.team:
+            yield member.team
+            yield from nested(member.team)
