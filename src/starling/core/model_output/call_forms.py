@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 import orjson
 
-from starling.core.model_output.json_document import loads_object, loads_tolerantly
+from starling.core.model_output.json_document import loads_object, whole_object
 
 _NAMES: Final = ("name", "tool", "tool_name", "function", "function_name")
 _ARGUMENTS: Final = ("arguments", "parameters", "args", "input", "tool_input", "kwargs")
@@ -43,13 +43,13 @@ class Form:
 def json_calls(text: str) -> Iterator[Written]:
     """Yield the calls of JSON text: an object, several one after another or separated by `;`, or an array."""
     text = text.strip()
-    value = loads_tolerantly(f'{{"calls": {text}}}') if text.startswith("[") else None
+    value = whole_object(f'{{"calls": {text}}}') if text.startswith("[") else None
     if value is not None:
         yield from _calls_of(value["calls"])
         return
     for part in _OBJECT_BORDER.split(text):
         if part.strip():
-            value = loads_tolerantly(part.strip()) if part.strip().endswith("}") else None
+            value = whole_object(part.strip()) if part.strip().endswith("}") else None
             yield from _calls_of(value) if value is not None else [("", None)]
 
 
@@ -79,7 +79,7 @@ def _named_call(value: Mapping[str, Any]) -> Written:
         return "", None
     arguments = value[given[0]] if given else None
     if isinstance(arguments, str):
-        arguments = loads_tolerantly(arguments) if arguments.strip() else {}
+        arguments = whole_object(arguments) if arguments.strip() else {}
     if not given and "type" not in value:
         return "", None  # an object that only has a name
     return value[names[0]], cast("Mapping[str, Any]", arguments or {}) if isinstance(arguments or {}, dict) else None
@@ -110,17 +110,17 @@ def _each(call: re.Pattern[str], block: str, read: Callable[[str, str], Written]
 def _function(name: str, content: str) -> Written:
     if "<parameter=" in content:
         return _with_values(name, content, _PARAMETER_VALUE)
-    return name, loads_tolerantly(content) if content else {}
+    return name, whole_object(content) if content else {}
 
 
 def _with_values(name: str, content: str, value: re.Pattern[str]) -> Written:
     found = value.findall(content)
-    complete = len(found) == content.count("<parameter") + content.count("<arg_key>")
+    complete = not value.sub("", content).strip()  # else a value has the end of its tag in it, or none
     return name.strip(), {key.strip(): RawText(text) for key, text in found} if complete else None
 
 
 def _named_json(pattern: re.Pattern[str]) -> Callable[[str], Iterator[Written]]:
-    return lambda block: _each(pattern, block, lambda name, arguments: (name, loads_tolerantly(arguments)))
+    return lambda block: _each(pattern, block, lambda name, arguments: (name, whole_object(arguments)))
 
 
 def _gemma(block: str) -> Iterator[Written]:
@@ -131,7 +131,7 @@ def _gemma(block: str) -> Iterator[Written]:
     elif found.group(2).startswith("("):
         yield from python_calls(f"{found.group(1)}{found.group(2)}")
     else:
-        yield found.group(1), loads_tolerantly(_GEMMA_TOKEN.sub(_json_token, found.group(2)))
+        yield found.group(1), whole_object(_GEMMA_TOKEN.sub(_json_token, found.group(2)))
 
 
 def _json_token(token: re.Match[str]) -> str:
@@ -146,8 +146,7 @@ def _fenced(block: str) -> Iterator[Written]:
     """Yield the calls of one code fence or several."""
     for part in _CALL_FENCE.split(block):
         if part.strip():
-            is_json = part.lstrip().startswith(("{", "[{"))
-            yield from json_calls(part) if is_json else python_calls(part)
+            yield from _json_or_python(part)
 
 
 def python_calls(text: str) -> list[Written]:
@@ -190,8 +189,16 @@ def _mistral(block: str) -> Iterator[Written]:
 
 
 def _named(name: str) -> re.Pattern[str]:
-    """Return the pattern of a block between tags of this name; models forget the end of the last one."""
-    return re.compile(rf"<{name}>(.*?)(?:</{name}>|\Z)", re.DOTALL)
+    """Return the pattern of a block between tags of this name; models forget the end of the last one.
+
+    The strings of JSON may have the end tag in them.
+    """
+    in_json = rf'\s*+[\[{{](?:[^"<]|"(?:[^"\\]|\\.)*+"|<(?!/{name}>))*+(?=</{name}>)'
+    return re.compile(rf"<{name}>({in_json}|.*?)(?:</{name}>|\Z)", re.DOTALL)
+
+
+def _json_or_python(block: str) -> Iterable[Written]:
+    return json_calls(block) if block.lstrip().startswith(("{", "[{")) else python_calls(block)
 
 
 _OBJECT_BORDER: Final = re.compile(r"(?<=\})\s*+;?\s*+(?=\{)")
@@ -208,7 +215,7 @@ _FUNCTION: Final = re.compile(r"<function=([^>\s]+)>(.*?)(?:</function>|\Z)", re
 _PARAMETER_VALUE: Final = re.compile(r"<parameter=([^>]+)>(.*?)</parameter>", re.DOTALL)
 _INVOKE: Final = re.compile(r"<invoke name=\"([^\"]+)\">(.*?)(?:</invoke>|\Z)", re.DOTALL)
 _INVOKE_VALUE: Final = re.compile(r"<parameter name=\"([^\"]+)\"[^>]*>(.*?)</parameter>", re.DOTALL)
-_ARG_VALUE: Final = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
+_ARG_VALUE: Final = re.compile(r"<arg_key>([^<]*+)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
 _MISTRAL_CALL: Final = re.compile(
     r"(?:\[TOOL_CALLS\]\s*+)?(?<![\w.\-])([\w.\-]++)\s*+(?:\[CALL_ID\]\w+)?(?:\[ARGS\])?\s*(\{.*?\})\s*(?=\[TOOL_CALLS\]|\Z)",
     re.DOTALL,
@@ -221,7 +228,7 @@ _KIMI_CALL: Final = re.compile(
     r"<\|tool_call_begin\|>\s*([\w.\-]+?)(?::\d+)?\s*<\|tool_call_argument_begin\|>(.*?)<\|tool_call_end\|>", re.DOTALL
 )
 _HARMONY_CALL: Final = re.compile(
-    r"(?:(?:<\|start\|>assistant)?<\|channel\|>commentary\s*)?to=([\w.\-]+)[^{]*?<\|message\|>(.*?)(?:<\|call\|>|\Z)",
+    r"(?:<\|start\|>assistant)?\s*(?:<\|channel\|>(?:commentary|analysis)\s+)?to=([\w.\-]+)[^{]*?<\|message\|>(.*?)(?:<\|call\|>|\Z)",
     re.DOTALL,
 )
 FORMS: Final = (
@@ -229,8 +236,8 @@ FORMS: Final = (
     Form(
         re.compile(r"(<function=.*?(?:</function>|\Z))(?:\s*</tool_call>)?", re.DOTALL), _tagged
     ),  # Qwen3-Coder, Llama
-    Form(re.compile(r"<\|python_tag\|>(.*?)(?:<\|eom_id\|>|<\|eot_id\|>|\Z)", re.DOTALL), json_calls),  # Llama 3
-    Form(re.compile(r"<\|python_start\|>(.*?)(?:<\|python_end\|>|\Z)", re.DOTALL), json_calls),  # Llama 4
+    Form(re.compile(r"<\|python_tag\|>(.*?)(?:<\|eom_id\|>|<\|eot_id\|>|\Z)", re.DOTALL), _json_or_python),  # Llama 3
+    Form(re.compile(r"<\|python_start\|>(.*?)(?:<\|python_end\|>|\Z)", re.DOTALL), _json_or_python),  # Llama 4
     Form(re.compile(r"\[TOOL_CALLS\]\s*(.*?)(?:</s>|\Z)", re.DOTALL), _mistral),
     Form(re.compile(r"<｜tool▁calls▁begin｜>(.*?)(?:<｜tool▁calls▁end｜>|\Z)", re.DOTALL), _named_json(_DEEPSEEK_CALL)),
     Form(
@@ -247,7 +254,11 @@ FORMS: Final = (
     ),
     Form(_named("minimax:tool_call"), _tagged),
     Form(
-        re.compile(r"(?:<\|start\|>assistant)?(<\|channel\|>commentary to=.*?(?:<\|call\|>|\Z))", re.DOTALL),
+        re.compile(
+            r"((?:<\|start\|>assistant\s*(?:<\|channel\|>(?:commentary|analysis)\s+)?|<\|channel\|>(?:commentary|analysis)\s+)"
+            r"to=[\w.\-]+[^{]*<\|message\|>.*?(?:<\|call\|>|\Z))",
+            re.DOTALL,
+        ),
         _named_json(_HARMONY_CALL),
     ),
     Form(_named("function_call"), _tagged),

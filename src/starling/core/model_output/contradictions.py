@@ -27,9 +27,9 @@ def is_contradicted(found: BaseModel, objects: Iterable[Mapping[str, Any]], pros
     )
 
 
-def has_two_values(text: str, kind: type[BaseModel]) -> bool:
-    """Whether JSON text has a member twice, with values that contradict each other."""
-    names = [name for name in agreed_members(kind) if text.count(name) > 1]
+def has_two_values(text: str, found: BaseModel) -> bool:
+    """Whether the text of a document has a member twice, with values that contradict each other."""
+    names = [name for name in agreed_members(type(found)) if text.count(name) > 1]
     repeated = False
 
     def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def has_two_values(text: str, kind: type[BaseModel]) -> bool:
     try:
         json.loads(text, object_pairs_hook=object_of)
     except (ValueError, RecursionError):  # it was read in another syntax
-        return False
+        return any(_prose_disagrees(found, name, text) for name in names)
     return repeated
 
 

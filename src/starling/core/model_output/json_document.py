@@ -76,7 +76,7 @@ def _is_contradicted(found: BaseModel, text: str) -> bool:
         document, _ = _first_fit(written.readings, type(found))
         if document is None:
             others.extend(written.readings)
-        elif has_two_values(own, type(found)) or not _agree(found, document):
+        elif has_two_values(own, document) or not _agree(found, document):
             return True
     return is_contradicted(found, others, around + text[after:])
 

@@ -11,6 +11,8 @@ from functools import lru_cache
 from typing import Final
 
 _TAGS: Final = ("think", "thinking", "reasoning", "thought", "seed:think", "mm:think")
+# Kimi and DeepSeek sometimes call tools without ending their reasoning.
+_CALLS: Final = ("<|tool_calls_section_begin|>", "<｜tool▁calls▁begin｜>")
 _CHANNELS_SHOWN: Final = ("final", "commentary", "final<|constrain|>json", "final <|constrain|>json")
 
 
@@ -32,21 +34,19 @@ class Marker:
 
 def _harmony() -> tuple[Marker, ...]:
     """Return the markers of gpt-oss, which writes a space before `<|message|>` or not."""
-    stops = ("<|end|>", "<|return|>")
-    again = ("<|start|>assistant", "<|channel|>final")
-    analysis = (f"<|channel|>analysis{space}<|message|>" for space in ("", " "))
-    shown = (
-        channel.replace("<|constrain", f"{space}<|constrain") for channel in _CHANNELS_SHOWN for space in ("", " ")
-    )
-    dropped = {f"<|channel|>{channel}{space}<|message|>": None for channel in shown for space in ("", " ")}
+    stops, role = ("<|end|>", "<|return|>"), "<|start|>assistant"  # a role before a recipient belongs to a tool call
+    again = (role, "<|channel|>final")
+    hidden = [f"<|channel|>analysis{space}<|message|>" for space in ("", " ")]
+    shown = [f"<|channel|>{channel}{space}<|message|>" for channel in _CHANNELS_SHOWN for space in ("", " ")]
     return (
-        *(Marker(begin, stops[:1], again, stops, lone_end=False) for begin in analysis),
-        *(Marker(begin, stops=stops, dropped=True) for begin in (*dropped, "<|start|>assistant")),
+        *(Marker(f"{it}{header}", stops[:1], again, stops, lone_end=False) for header in hidden for it in ("", role)),
+        *(Marker(f"{it}{header}", stops=stops, dropped=True) for header in shown for it in ("", role)),
+        Marker(f"{role}<|message|>", stops=stops, dropped=True),
     )
 
 
 MARKERS: Final = (
-    *(Marker(f"<{tag}>", (f"</{tag}>",)) for tag in _TAGS),
+    *(Marker(f"<{tag}>", (f"</{tag}>",), _CALLS) for tag in _TAGS),
     Marker("[THINK]", ("[/THINK]",)),
     Marker("◁think▷", ("◁/think▷",)),
     Marker("<unused94>thought", ("<unused95>",)),  # MedGemma

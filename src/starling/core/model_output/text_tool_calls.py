@@ -95,6 +95,8 @@ def _marked(text: str, read: _ReadTexts) -> tuple[str, list[Written]]:
     """Return the calls in the markers of one form, and the text around them."""
     for form in FORMS:
         blocks = [match for match in form.block.finditer(text) if not _is_quotation(form, match, read)]
+        if blocks and _is_announced_example(text, blocks):
+            return text, []
         if calls := [call for match in blocks for call in form.read(match.group(1))]:
             for match in reversed(blocks):
                 text = text[: match.start()] + text[match.end() :]
@@ -104,16 +106,28 @@ def _marked(text: str, read: _ReadTexts) -> tuple[str, list[Written]]:
 
 def _is_quotation(form: Form, block: re.Match[str], read: _ReadTexts) -> bool:
     before, inner = block.string[: block.start()], block.group(1)
-    if _is_quoted(before) or (form.fenced and before.rstrip().endswith(_ANNOUNCEMENTS)):
+    if _is_quoted(before) or (form.fenced and _is_announced(before)):
         return True
     with_marker = block.string[block.start() : block.end(1)]
     return read.have(inner if len(_squeezed(inner)) >= _SHORTEST_QUOTE else with_marker)
 
 
 def _is_quoted(before: str) -> bool:
-    """Whether what follows this text stands in code, or within a sentence."""
-    line = before.rpartition("\n")[2].rstrip()
-    return bool(len(_FENCES.findall(before)) % 2 or (line and line[-1] not in _ENDS_BEFORE_CALL))
+    """Whether what follows this text stands in code or a quotation, or within a sentence."""
+    line = before.rpartition("\n")[2].strip()
+    in_sentence = line and (line[-1] not in _ENDS_BEFORE_CALL or not line.strip("> "))
+    return bool(len(_FENCES.findall(before)) % 2 or in_sentence)
+
+
+def _is_announced(before: str) -> bool:
+    return before.rstrip().endswith(_ANNOUNCEMENTS)
+
+
+def _is_announced_example(text: str, blocks: Sequence[re.Match[str]]) -> bool:
+    """Whether these blocks are below a line that ends with a colon, and above further words."""
+    ends = [block.start() for block in blocks[1:]] + [len(text)]
+    between = [text[block.end() : end] for block, end in zip(blocks, ends, strict=True)]
+    return _is_announced(text[: blocks[0].start()]) and bool(_WORD.search(_SPECIAL.sub("", "".join(between))))
 
 
 def _squeezed(text: str) -> str:
@@ -179,6 +193,8 @@ def _fits(schema: JsonObject, arguments: Mapping[str, Any]) -> bool:
         return False
 
 
+_WORD: Final = re.compile(r"\w")
+_SPECIAL: Final = re.compile(r"<[^<>\s]*>")
 _NO_WORD: Final = re.compile(r"\W+")
 _UNICODE_ESCAPE: Final = re.compile(r"\\+u([0-9a-fA-F]{4})")
 _ESCAPES: Final = re.compile(r"\\[nrt\"\\/]")

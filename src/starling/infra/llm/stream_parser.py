@@ -7,6 +7,7 @@ from starling.core.errors import LLMConnectionError, LLMInvalidResponse
 from starling.core.llm import ModelReply, TokenUsage
 from starling.infra.llm.chat_completions import (
     FieldReasoning,
+    arguments_text,
     first_choice,
     raise_error_object,
     read_reasoning,
@@ -25,6 +26,12 @@ class _CallParts:
     identity: str
     name: str
     arguments: str
+
+    def is_another(self, identity: str, name: str, arguments: str) -> bool:
+        """Whether this part belongs to another call: some endpoints give all calls the index 0, and no ids."""
+        if identity and name:
+            return identity != self.identity
+        return bool(name and arguments.strip() and loads_object(self.arguments) is not None)
 
 
 class StreamedAnswer:
@@ -98,12 +105,12 @@ class StreamedAnswer:
     def _call_part(self, part: dict[str, Any], position: int) -> None:
         index = as_count(part.get("index", position))
         function = as_object(part.get("function"))
-        identity, name = as_text(part.get("id")), as_text(function.get("name"))
+        identity, name, written = as_text(part.get("id")), as_text(function.get("name")), function.get("arguments")
+        arguments = as_text(written) or (arguments_text(as_object(written)) if written else "")
         call = self._current.get(index)
-        # Some endpoints give every call the index 0: a new id with a name starts a new call.
-        if call is None or (name and identity and call.identity != identity):
+        if call is None or call.is_another(identity, name, arguments):
             call = self._current[index] = _CallParts(identity or f"call_{len(self._calls)}", name, "")
             self._calls.append(call)
         elif not call.name:
             call.name = name
-        call.arguments += as_text(function.get("arguments"))
+        call.arguments += arguments

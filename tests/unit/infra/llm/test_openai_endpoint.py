@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
+import orjson
 import pytest
 from aiohttp import ClientSession
 
@@ -22,6 +23,7 @@ from starling.core.llm import (
 )
 from starling.infra.llm.model_selection import Endpoint
 from starling.infra.llm.openai_endpoint import EndpointModel, open_session
+from starling.infra.llm.stream_parser import StreamedAnswer
 from tests.support.model_script import Answer, Rule, Script
 from tests.support.model_server import ModelServer
 
@@ -145,22 +147,33 @@ async def test_unreadable_retry_after_header_is_ignored(session: ClientSession, 
     assert await retry_after(session, header) is None
 
 
-async def test_streamed_calls_with_the_same_index_stay_separate(session: ClientSession) -> None:
-    def call(identity: str, city: str) -> str:
-        asked = (
-            f'{{"index":0,"id":"{identity}","function":{{"name":"clock","arguments":"{{\\"city\\":\\"{city}\\"}}"}}}}'
-        )
-        return f'{{"choices":[{{"delta":{{"tool_calls":[{asked}]}}}}]}}'
+LIMA, OSLO = '{"city":"Lima"}', '{"city":"Oslo"}'
 
-    stream = events(call("a", "Lima"), call("b", "Oslo"), '{"choices":[{"delta":{},"finish_reason":"stop"}]}', "[DONE]")
-    async with ModelServer(Script(Rule(stream))) as server:
-        reply = [item async for item in model(server, session).stream_respond(ASKED)][-1]
 
-    assert isinstance(reply, ModelReply)
-    assert [(call.id, call.arguments) for call in reply.tool_calls] == [
-        ("a", {"city": "Lima"}),
-        ("b", {"city": "Oslo"}),
-    ]
+@pytest.mark.parametrize(
+    ("parts", "calls"),
+    [
+        ([("a", "clock", LIMA), ("b", "clock", OSLO)], [("a", "clock", LIMA), ("b", "clock", OSLO)]),
+        ([("", "clock", LIMA), ("", "clock", OSLO)], [("call_0", "clock", LIMA), ("call_1", "clock", OSLO)]),
+        ([("", "clock", LIMA), ("", "look", OSLO)], [("call_0", "clock", LIMA), ("call_1", "look", OSLO)]),
+        ([("a", "clock", '{"city":'), ("a", "clock", '"Lima"}'), ("a", "clock", "")], [("a", "clock", LIMA)]),
+        ([("", "clock", '{"city":'), ("", "clock", '"Lima"}')], [("call_0", "clock", LIMA)]),
+        ([("a", "clock", ""), ("", "", LIMA)], [("a", "clock", LIMA)]),
+        ([("a", "clock", {"city": "Lima"})], [("a", "clock", LIMA)]),
+    ],
+    ids=["ids", "no ids", "no ids, other tool", "repeated id", "repeated name", "in pieces", "object"],
+)
+def test_streamed_calls_with_the_same_index_stay_separate(
+    parts: list[tuple[str, str, object]], calls: list[tuple[str, str, str]]
+) -> None:
+    answer = StreamedAnswer("local:small")
+
+    for identity, name, arguments in parts:
+        call = {"index": 0, "id": identity, "function": {"name": name, "arguments": arguments}}
+        answer.feed(b"data: " + orjson.dumps({"choices": [{"delta": {"tool_calls": [call]}}]}) + b"\n\n")
+    answer.feed(b"data: [DONE]\n\n")
+
+    assert [(call.id, call.name, call.raw_arguments) for call in answer.reply().tool_calls] == calls
 
 
 async def test_usage_in_a_text_chunk_is_counted(session: ClientSession) -> None:
