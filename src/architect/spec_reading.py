@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from architect.checks.near_names import did_you_mean
+from architect.near_names import did_you_mean
 from starling.core.teams import (
     Criterion,
     Example,

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from architect.checks.near_names import did_you_mean
 from architect.granted_tools import wanted_tools
+from architect.near_names import did_you_mean
 from architect.team_world import TeamWorld
 from starling.core.teams import Example, Finding, TeamSpec
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from architect.checks.near_names import did_you_mean
+from architect.near_names import did_you_mean
 from architect.team_world import TeamWorld
 from starling.core.teams import Finding, TeamSpec
 

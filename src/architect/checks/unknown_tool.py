@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from architect.checks.near_names import did_you_mean
+from architect.near_names import did_you_mean
 from architect.team_world import TeamWorld
 from starling.core.teams import Finding, TeamMember, TeamSpec
 
@@ -28,7 +28,7 @@ def _unknown(path: str, tool: str, world: TeamWorld) -> Iterator[Finding]:
     if world.has(tool) or not world.permits(tool):
         return
     server, _, name = tool.partition(".")
-    near = {full.partition(".")[2]: full for full in world.visible_tools(server)}
+    names = [full.partition(".")[2] for full in world.visible_tools(server)]
     otherwise = f"`starling server list` shows the servers, and `starling server show {server}` its tools."
-    remedy = did_you_mean(name, near, otherwise)
+    remedy = did_you_mean(name, names, otherwise, f"{server}.")
     yield Finding(path, "unknown_tool", f"There is no tool {tool!r}.", remedy)

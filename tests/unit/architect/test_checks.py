@@ -1,0 +1,345 @@
+"""Each rule that a team spec has to keep: what breaks it, and what doesn't."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from architect.checks import checked
+from architect.team_world import TeamWorld
+from starling.core.principal import Grant
+from starling.core.teams import TeamSpec
+from tests.support.team_specs import SERVERS, WORLD, grant, member, star, team_spec
+
+HISTORIAN = member(server="git")
+
+
+def found(team: TeamSpec, world: TeamWorld = WORLD) -> list[tuple[str, str]]:
+    return [(finding.rule, finding.path) for finding in checked(team, world)]
+
+
+def case(**fields: Any) -> dict[str, Any]:
+    """Return an example."""
+    return {"id": "one", "input": "What is new?", **fields}
+
+
+def criterion(**fields: Any) -> dict[str, Any]:
+    return {"id": "dated", "text": "It has dates.", "kind": "judged", **fields}
+
+
+@pytest.mark.parametrize(
+    ("team", "broken"),
+    [
+        pytest.param(team_spec(HISTORIAN, name="supervisor"), [("reserved_name", "name")], id="team-supervisor"),
+        pytest.param(team_spec(HISTORIAN, name="coder"), [("reserved_name", "name")], id="team-builtin"),
+        pytest.param(
+            team_spec(member("mcp_agent_git")), [("reserved_name", "members[0].name")], id="member-like-a-specialist"
+        ),
+        pytest.param(
+            team_spec(HISTORIAN, member("qa")), [("reserved_name", "members[1].name")], id="member-like-a-node"
+        ),
+        pytest.param(team_spec(HISTORIAN, name="release_notes"), [("taken_name", "name")], id="name-of-an-agent"),
+        pytest.param(team_spec(HISTORIAN, name="release-notes"), [("taken_name", "name")], id="like-that-of-an-agent"),
+        pytest.param(team_spec(HISTORIAN, name="git-team"), [("taken_name", "name")], id="like-that-of-a-team"),
+        pytest.param(team_spec(HISTORIAN, name="super_visor"), [("taken_name", "name")], id="like-that-of-a-node"),
+        pytest.param(
+            team_spec(HISTORIAN, HISTORIAN), [("duplicate_member", "members[1].name")], id="two-members-of-a-name"
+        ),
+        pytest.param(
+            team_spec(member("his_torian"), HISTORIAN),
+            [("duplicate_member", "members[1].name")],
+            id="two-members-of-alike-names",
+        ),
+        pytest.param(
+            team_spec(HISTORIAN, member("writer"), limits={"members": 1}),
+            [("too_many_members", "members")],
+            id="more-members-than-the-limit",
+        ),
+        pytest.param(
+            team_spec(member(server="git", team="git_team")),
+            [("member_source", "members[0].team")],
+            id="server-and-team",
+        ),
+        pytest.param(
+            team_spec(member(team="git_team", tools=["git.git_log"])),
+            [("member_source", "members[0].tools")],
+            id="team-with-tools",
+        ),
+        pytest.param(
+            team_spec(member(tools=["git.git_log"])), [("member_source", "members[0].server")], id="tools-alone"
+        ),
+        pytest.param(
+            team_spec(member(server="git", tools=["git.git_log", "files.read_file"])),
+            [("two_servers", "members[0].tools[1]")],
+            id="tool-of-another-server",
+        ),
+        pytest.param(
+            team_spec(member(tools=["git.git_log", "files.read_file"])),
+            [("member_source", "members[0].server"), ("two_servers", "members[0].tools[1]")],
+            id="tools-of-two-servers",
+        ),
+        pytest.param(team_spec(member(server="gti")), [("unknown_server", "members[0].server")], id="unknown-server"),
+        pytest.param(
+            team_spec(member(server="gone", tools=["gone.tool"])),
+            [("unknown_server", "members[0].server")],
+            id="unknown-server-with-tools",
+        ),
+        pytest.param(
+            team_spec(HISTORIAN, grants={"servers": ["git", "gone"]}),
+            [("unknown_server", "grants.servers[1]")],
+            id="unknown-server-granted",
+        ),
+        pytest.param(
+            team_spec(member(server="git", tools=["git.git_log", "git.push"])),
+            [("unknown_tool", "members[0].tools[1]")],
+            id="unknown-tool",
+        ),
+        pytest.param(
+            team_spec(HISTORIAN, grants={"servers": ["git"], "tools": ["files.delete"]}),
+            [("unknown_tool", "grants.tools[0]")],
+            id="unknown-tool-granted",
+        ),
+        pytest.param(team_spec(member(team="absent")), [("unknown_team", "members[0].team")], id="unknown-team"),
+        pytest.param(team_spec(member(team="news")), [("cycle", "members[0].team")], id="team-of-itself"),
+        pytest.param(
+            team_spec(member(team="pair"), name="git_team"), [("cycle", "members[0].team")], id="team-around-itself"
+        ),
+        pytest.param(
+            team_spec(HISTORIAN, member("deep", team="triple")), [("depth", "members[1].team")], id="four-levels"
+        ),
+        pytest.param(
+            team_spec(member(server="git", tools=["git.git_log"]), grants={"servers": ["files"]}),
+            [("spec_grants", "members[0].tools[0]"), ("member_without_tools", "members[0].server")],
+            id="tool-that-grants-leave-out",
+        ),
+        pytest.param(
+            team_spec(HISTORIAN, grants={"servers": ["files"]}),
+            [("member_without_tools", "members[0].server")],
+            id="server-that-grants-leave-out",
+        ),
+        pytest.param(
+            team_spec(member(team="pair"), grants={"servers": ["files"]}),
+            [("member_without_tools", "members[0].team")],
+            id="team-that-grants-leave-out",
+        ),
+        pytest.param(
+            team_spec(member(server="silent")), [("member_without_tools", "members[0].server")], id="server-of-no-tools"
+        ),
+        pytest.param(
+            team_spec(HISTORIAN, criteria=[criterion(), criterion()]), [("criteria", "criteria[1].id")], id="id-twice"
+        ),
+        pytest.param(
+            team_spec(HISTORIAN, criteria=[criterion(kind="text_contains")]),
+            [("criteria", "criteria[0].value")],
+            id="criterion-without-value",
+        ),
+        pytest.param(
+            team_spec(HISTORIAN, criteria=[criterion(value="2026")]),
+            [("criteria", "criteria[0].value")],
+            id="judged-with-value",
+        ),
+        pytest.param(
+            team_spec(HISTORIAN, criteria=[criterion(kind="tool_called", value="files.read_file")]),
+            [("criteria", "criteria[0].value")],
+            id="criterion-of-another-tool",
+        ),
+        pytest.param(
+            team_spec(HISTORIAN, examples=[case(), case()]), [("examples", "examples[1].id")], id="example-id-twice"
+        ),
+        pytest.param(
+            team_spec(HISTORIAN, criteria=[criterion()], examples=[case(criteria=["dated", "short", "dated"])]),
+            [("examples", "examples[0].criteria[1]"), ("examples", "examples[0].criteria[2]")],
+            id="criteria-of-an-example",
+        ),
+        pytest.param(
+            team_spec(
+                HISTORIAN,
+                examples=[
+                    case(
+                        fixtures=[{"tool": "files.read_file", "result": ""}],
+                        must_call=["git.push"],
+                        must_not_call=["time.get_current_time"],
+                    )
+                ],
+            ),
+            [
+                ("examples", "examples[0].fixtures[0].tool"),
+                ("examples", "examples[0].must_call[0]"),
+                ("examples", "examples[0].must_not_call[0]"),
+            ],
+            id="tools-of-an-example",
+        ),
+        pytest.param(
+            team_spec(HISTORIAN, examples=[case(must_call=["git.git_log"], must_not_call=["git.git_log"])]),
+            [("examples", "examples[0].must_not_call[0]")],
+            id="must-and-must-not",
+        ),
+    ],
+)
+def test_spec_that_breaks_a_rule_is_found_at_its_place(team: TeamSpec, broken: list[tuple[str, str]]) -> None:
+    assert found(team) == broken
+
+
+@pytest.mark.parametrize(
+    "team",
+    [
+        pytest.param(team_spec(member("writer")), id="writer-alone"),
+        pytest.param(team_spec(HISTORIAN, member("clock", server="time"), member("writer")), id="two-servers"),
+        pytest.param(team_spec(member(server="git"), member("second", server="git")), id="two-members-of-a-server"),
+        pytest.param(team_spec(member("coder", server="files")), id="member-named-like-a-builtin"),
+        pytest.param(team_spec(HISTORIAN, name="git_team"), id="new-version-of-a-team"),
+        pytest.param(team_spec(member(team="pair"), HISTORIAN | {"name": "other"}), id="three-levels"),
+        pytest.param(team_spec(HISTORIAN, limits={"members": 1}), id="as-many-members-as-the-limit"),
+        pytest.param(team_spec(member(server="git"), grants={"tools": ["git.git_log"]}), id="part-of-a-server-granted"),
+        pytest.param(
+            team_spec(member(team="git_team"), grants={"tools": ["git.git_log"]}), id="part-of-a-team-granted"
+        ),
+        pytest.param(
+            team_spec(
+                HISTORIAN,
+                criteria=[
+                    criterion(),
+                    criterion(id="called", kind="tool_called", value="git.git_log"),
+                    criterion(id="kept", kind="artifact", value="report.md"),
+                ],
+                examples=[
+                    case(
+                        criteria=["dated", "called"],
+                        fixtures=[{"tool": "git.git_commit", "result": {"ok": True}}],
+                        must_call=["git.git_log"],
+                        must_not_call=["git.git_commit"],
+                    )
+                ],
+            ),
+            id="criteria-and-examples",
+        ),
+        pytest.param(
+            team_spec(member(team="git_team"), examples=[case(must_call=["git.git_log"])]), id="tool-of-an-inner-team"
+        ),
+    ],
+)
+def test_spec_that_keeps_all_rules_has_no_finding(team: TeamSpec) -> None:
+    assert found(team) == []
+
+
+def test_team_with_tools_that_are_gone_is_broken_where_it_is_used() -> None:
+    world = replace(WORLD, servers={**SERVERS, "git": {"git_log": SERVERS["git"]["git_log"]}})
+
+    (finding,) = checked(team_spec(member(team="pair")), world)
+
+    assert (finding.rule, finding.path) == ("broken_team", "members[0].team")
+    assert "git.git_commit" in finding.reason
+
+
+def test_cycle_through_teams_that_were_compiled_before_is_found() -> None:
+    inner = star("inner", HISTORIAN)
+    outer = star("outer", member(team="inner"), inner=inner)
+
+    rules = found(team_spec(member(team="outer"), name="inner"), TeamWorld(SERVERS, {"inner": inner, "outer": outer}))
+
+    assert rules == [("cycle", "members[0].team")]
+
+
+@pytest.mark.parametrize(
+    ("team", "caller", "broken"),
+    [
+        pytest.param(team_spec(HISTORIAN), grant("git"), [], id="server-granted"),
+        pytest.param(team_spec(HISTORIAN), grant("git.git_log"), [], id="part-of-a-server-granted"),
+        pytest.param(team_spec(member("writer")), grant(), [], id="writer-without-a-grant"),
+        pytest.param(
+            team_spec(member(server="payroll")), grant("git"), [("caller_grant", "members[0].server")], id="server"
+        ),
+        pytest.param(
+            team_spec(member(server="absent")), grant("git"), [("caller_grant", "members[0].server")], id="no-server"
+        ),
+        pytest.param(
+            team_spec(member(server="git", tools=["git.git_log", "git.git_commit"])),
+            grant("git.git_log"),
+            [("caller_grant", "members[0].tools[1]")],
+            id="tool",
+        ),
+        pytest.param(
+            team_spec(member(server="git", tools=["git.git_log", "git.absent"])),
+            grant("git.git_log"),
+            [("caller_grant", "members[0].tools[1]")],
+            id="no-tool",
+        ),
+        pytest.param(
+            team_spec(HISTORIAN, grants={"servers": ["git", "payroll"], "tools": ["absent.tool"]}),
+            grant("git"),
+            [("caller_grant", "grants.servers[1]"), ("caller_grant", "grants.tools[0]")],
+            id="grants-of-the-spec",
+        ),
+        pytest.param(
+            team_spec(member(team="payers")), grant("git"), [("member_without_tools", "members[0].team")], id="team"
+        ),
+        pytest.param(
+            team_spec(member(server="git")),
+            grant("git.absent"),
+            [("member_without_tools", "members[0].server")],
+            id="no-tool-left",
+        ),
+    ],
+)
+def test_spec_names_only_what_its_caller_may_call(team: TeamSpec, caller: Grant, broken: list[tuple[str, str]]) -> None:
+    assert found(team, replace(WORLD, grant=caller)) == broken
+
+
+@pytest.mark.parametrize("secret", ["payroll", "absent"])
+def test_caller_can_not_tell_a_server_that_it_is_not_granted_from_one_that_does_not_exist(secret: str) -> None:
+    team = team_spec(member(server=secret), grants={"servers": [secret], "tools": [f"{secret}.pay"]})
+
+    texts = [str(finding).replace(secret, "…") for finding in checked(team, replace(WORLD, grant=grant("git")))]
+
+    assert texts == [
+        str(finding).replace("other", "…")
+        for finding in checked(
+            team_spec(member(server="other"), grants={"servers": ["other"], "tools": ["other.pay"]}),
+            replace(WORLD, grant=grant("git")),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("team", "caller", "remedy"),
+    [
+        pytest.param(team_spec(member(server="gitt")), None, "Did you mean 'git'?", id="server"),
+        pytest.param(team_spec(member(server="payrol")), None, "Did you mean 'payroll'?", id="server-seen"),
+        pytest.param(
+            team_spec(member(server="git", tools=["git.log"])), None, "Did you mean 'git.git_log'?", id="tool"
+        ),
+        pytest.param(team_spec(member(team="git_teams")), None, "Did you mean 'git_team'?", id="team"),
+        pytest.param(
+            team_spec(HISTORIAN, criteria=[criterion()], examples=[case(criteria=["date"])]),
+            None,
+            "Did you mean 'dated'?",
+            id="criterion",
+        ),
+        pytest.param(
+            team_spec(member(server="git", tools=["git.git_commits"])),
+            grant("git.git_log", "git.git_commits"),
+            "Did you mean 'git.git_log'?",
+            id="tool-as-far-as-granted",
+        ),
+    ],
+)
+def test_unknown_name_is_answered_with_near_ones(team: TeamSpec, caller: Grant | None, remedy: str) -> None:
+    finding = checked(team, replace(WORLD, grant=caller))[0]
+
+    assert finding.remedy == remedy
+
+
+def test_every_finding_has_a_reason_and_a_remedy_in_sentences() -> None:
+    team = team_spec(
+        member("qa", server="git", team="absent", tools=["files.read_file"]),
+        member("qa", server="silent"),
+        name="release_notes",
+        limits={"members": 1},
+        criteria=[criterion(kind="artifact")],
+        examples=[case(must_call=["a.b"])],
+    )
+
+    findings = checked(team, WORLD)
+
+    assert len({finding.rule for finding in findings}) == 9
+    assert all(text.endswith((".", "?")) for finding in findings for text in (finding.reason, finding.remedy))
