@@ -190,6 +190,7 @@ class ReasoningSplitter:
             yield Piece("retraction")
         self._buffer, self._at_start = self._buffer[len(end) :], True
         self._split, self.began_inside, self.held = True, True, False
+        self._given = GivenText()  # the answer begins here
 
     def _kept(self) -> int:
         """Return how much of the end of the buffer may belong to a marker."""
