@@ -26,7 +26,7 @@ class FailedAttempts:
     def add(self, attempt: FailedAttempt) -> None:
         """Count and record an attempt, and warn the user at once if the next one has to wait."""
         self.count += 1
-        self.meter.model_calls += 1
+        self.meter.add_failed_call()
         self.recorder.step(
             Step(
                 type="llm_call",

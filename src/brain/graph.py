@@ -1,7 +1,7 @@
-"""The one builder of stars. A star's agents are data in its roster, so its graph never changes."""
+"""The one builder of stars, of the main one and of every team's: the same graph for any star spec."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
@@ -13,11 +13,21 @@ from brain.nodes.qa import Qa
 from brain.nodes.supervisor import Supervisor
 from brain.run_context import RunContext
 from brain.state import Dispatch, GraphState, TaskRecord, Update, after, approved
+from starling.core.stars import StarSpec
 
 QA = "qa"
 FORMER_FIRST_NODE = "preprocess"
 
 type Star = CompiledStateGraph[GraphState, RunContext, GraphState, GraphState]
+
+
+@dataclass(frozen=True, slots=True)
+class StarNodes:
+    """What stars are built of; each star's own supervisor is `supervisor` with the star's spec."""
+
+    supervisor: Supervisor
+    pipeline: TaskPipeline
+    qa: Qa
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +43,19 @@ class SupervisorTurn:
         return update if update["next_step"] else update | await self.qa(after(state, update), runtime)
 
 
-def build_star(supervisor: Supervisor, pipeline: TaskPipeline, qa: Qa) -> Star:
-    """Return a compiled star: supervisor and agents in turn, until the supervisor's turn ends with the answer."""
+def build_star(spec: StarSpec, nodes: StarNodes) -> Star:
+    """Return the compiled star of a spec: supervisor and agents in turn, until a turn ends with the answer.
+
+    Its agents are data in the roster of the context that it is executed with.
+    """
     graph: StateGraph[GraphState, RunContext, GraphState, GraphState] = StateGraph(GraphState, RunContext)
-    graph.add_node("supervisor", SupervisorTurn(supervisor, qa))
-    graph.add_node("agents", Agents(pipeline))
+    graph.add_node("supervisor", SupervisorTurn(replace(nodes.supervisor, star=spec), nodes.qa))
+    graph.add_node("agents", Agents(nodes.pipeline))
     graph.add_edge(START, "supervisor")
     graph.add_conditional_edges("supervisor", route, ["agents", END])
     graph.add_edge("agents", "supervisor")
-    _add_former_nodes(graph, qa)
+    if not spec.name:
+        _add_former_nodes(graph, nodes.qa)
     return graph.compile()
 
 
@@ -72,7 +86,7 @@ def _dispatch(state: GraphState, task: TaskRecord) -> Dispatch:
         messages=state["messages"],
         task=task,
         whole_plan=len(state["tasks"]) == 1 and not state["degraded"],
-        needed=[done[task_id] for task_id in task["depends_on"] if task_id in done],
+        needed=[*state.get("given", []), *(done[task_id] for task_id in task["depends_on"] if task_id in done)],
         global_state=state["global_state"],
         calls_before=sum(len(result["tools"]) for result in tries),
     )

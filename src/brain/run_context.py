@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from brain.durability.journal import Journal
 from brain.durability.ledger import Ledger
@@ -16,12 +17,24 @@ from brain.skills.run_skills import RunSkills
 from brain.state import ConversationMessage
 from starling.core.runs import Run
 
+if TYPE_CHECKING:
+    from langgraph.checkpoint.base import BaseCheckpointSaver
+
+
+class Checkpoints(Protocol):
+    """The checkpoints of a run's stars."""
+
+    def saver(self, path: str = "") -> "BaseCheckpointSaver[str]":
+        """Return the saver of the star at a path; without one, of the main star."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
     """One execution of a run. What is the same for all runs is a field of the node that needs it.
 
-    `search` finds agents of `roster`; `recent_agents` are those of the thread's last turn.
+    `search` finds agents of `roster`; `recent_agents` are those of the thread's last turn. `path` is where the star is
+    that is executed: that of a team's task, empty for the main star.
     """
 
     run: Run
@@ -37,3 +50,9 @@ class RunContext:
     interrupts: Interrupts
     ledger: Ledger
     skills: RunSkills
+    checkpoints: Checkpoints
+    path: str = ""
+
+    def at(self, name: str) -> str:
+        """Return the path of a task or node of the star."""
+        return f"{self.path}/{name}" if self.path else name

@@ -3,25 +3,23 @@
 import logging
 from collections.abc import Collection
 from dataclasses import replace
-from typing import cast
+from functools import partial
 
-from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained, GraphRecursionError
-from langgraph.runtime import RunControl
 
 from brain.agents.artifact_tool import ArtifactTool
 from brain.agents.native_runtime import NativeRuntime
 from brain.agents.pipeline import Pipeline
 from brain.agents.reflection import Reviewer
+from brain.agents.team_runtime import TeamRuntime
 from brain.agents.text_runtime import TextRuntime
 from brain.agents.tool_calling import ToolAccess
 from brain.agents.tool_finder import ToolFinder
 from brain.collaborators import Collaborators
 from brain.conversation.rendering import SHOWN, render
-from brain.durability.checkpointer import FencedSaver
+from brain.durability.checkpointer import RunCheckpoints
 from brain.durability.journal import Journal
 from brain.durability.ledger import Ledger
-from brain.graph import Star, build_star
 from brain.interrupts.budget import Meter, RunBudget, tightest_budget
 from brain.interrupts.requests import Interrupts
 from brain.journaled_model import JournaledModel
@@ -37,6 +35,7 @@ from brain.registry.cards import Roster
 from brain.retrieval.search import AgentSearch
 from brain.run_context import RunContext
 from brain.skills.run_skills import RunSkills
+from brain.star_runner import StarRunner
 from brain.state import ConversationMessage, GraphState, initial_state
 from brain.tracing import TracedGateway, TracedModels
 from starling.core.clock import Deadline
@@ -50,6 +49,7 @@ from starling.core.errors import (
 )
 from starling.core.events import Failure, Warn
 from starling.core.runs import Run, RunResult
+from starling.core.stars import MAIN_STAR
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolGateway
 from starling.core.tracing import NOOP_TRACER, Span
@@ -63,17 +63,16 @@ _log = logging.getLogger(__name__)
 
 
 class Brain:
-    """Executes claimed runs on the one compiled star."""
+    """Executes claimed runs on the main star."""
 
     def __init__(self, parts: Collaborators) -> None:
         self._parts = _traced(parts)
-        self._star = _star(self._parts)
+        self._stars = _stars(self._parts)
         self._terminator = RunTerminator(parts.engine, parts.broadcast, parts.reader, parts.finalizer)
-        self._control = RunControl()
 
     def drain(self) -> None:
         """Let every execution end after its current step, from now on."""
-        self._control.request_drain()
+        self._stars.drain()
 
     async def park(self, claim: Claim) -> RunResult:
         """End a claimed run that crashed its workers too often. Raises what `execute` raises."""
@@ -169,6 +168,7 @@ class Brain:
             interrupts=interrupts,
             ledger=ledger,
             skills=RunSkills(writer),
+            checkpoints=RunCheckpoints(self._parts.engine, writer),
         )
 
     async def _interrupts(self, run: Run, writer: RunWriter) -> Interrupts:
@@ -200,18 +200,11 @@ class Brain:
         return await self._parts.conversations.last_agents(run)
 
     async def _run_star(self, context: RunContext, writer: RunWriter) -> GraphState:
-        """Run the star from its start or from the last checkpoint. Raises SuspendedError while it waits for answers."""
-        saver = FencedSaver(self._parts.engine, writer)
-        config = _config(context.run, self._parts.limits.graph_steps)
-        resumed = await saver.aget_tuple(config) is not None
-        star: Star = self._star.copy({"checkpointer": saver})
-        given = None if resumed else initial_state(context.run.input, context.history)
-        reached = await star.ainvoke(given, config, context=context, durability="sync", control=self._control)
-        if waits := reached.get("__interrupt__"):
-            raise SuspendedError(*dict.fromkeys(key for item in waits for key in item.value))
-        if resumed:  # a task may have failed before it reached calls that an earlier execution left open
+        """Run the main star. Raises SuspendedError while it waits for answers."""
+        reached = await self._stars.run(MAIN_STAR, context, initial_state(context.run.input, context.history))
+        if context.run.fence > 1:  # a task may have failed before it reached calls that an earlier execution left open
             await self._terminator.close(writer, _LEFT, "failed")
-        return cast("GraphState", reached)
+        return reached
 
     async def _state_at_failure(self, writer: RunWriter, failure: Failure) -> tuple[GraphState, Failure | None]:
         """Return the state that the run had reached; running out of time with results is no failure."""
@@ -226,21 +219,26 @@ class Brain:
         return state, None
 
 
-def _star(parts: Collaborators) -> Star:
+def _stars(parts: Collaborators) -> StarRunner:
+    limits, tracer = parts.limits, parts.tracer
+    shortlister = Shortlister(parts.agent_ranker, limits.shortlist, tracer)
+    supervisor = Supervisor(prompt("supervisor"), limits, shortlister, parts.gateway, tracer)
+    return StarRunner(supervisor, Qa(prompt("qa")), partial(_pipeline, parts), limits.graph_steps)
+
+
+def _pipeline(parts: Collaborators, stars: StarRunner) -> Pipeline:
     limits, tracer = parts.limits, parts.tracer
     artifact_tool = ArtifactTool(parts.artifacts, limits, tracer)
     tool_finder = ToolFinder(parts.agent_ranker, limits.tools_shown, tracer)
-    pipeline = Pipeline(
+    return Pipeline(
         tool_runtime=NativeRuntime(ToolAccess(parts.gateway, artifact_tool, limits, tool_finder)),
         text_runtime=TextRuntime(),
         reviewer=Reviewer(prompt("reflection"), prompt("reviewer"), tracer),
         tracer=tracer,
         history_messages=limits.worker_context_messages,
         memory=parts.memory,
+        team_runtime=TeamRuntime(stars, parts.clock),
     )
-    shortlister = Shortlister(parts.agent_ranker, limits.shortlist, tracer)
-    supervisor = Supervisor(prompt("supervisor"), limits, shortlister, parts.gateway, tracer)
-    return build_star(supervisor, pipeline, Qa(prompt("qa")))
 
 
 def _traced(parts: Collaborators) -> Collaborators:
@@ -262,14 +260,6 @@ def _describe(segment: Span, result: RunResult | None) -> None:
 def _working_seconds(seconds: float) -> float:
     """Return how long models and tools may work; the rest of the run's time is for its answer."""
     return seconds - min(_ANSWER_SHARE * seconds, _ANSWER_SECONDS)
-
-
-def _config(run: Run, steps: int) -> RunnableConfig:
-    return {
-        "configurable": {"thread_id": run.id, "checkpoint_ns": ""},
-        "recursion_limit": steps + 1,  # LangGraph counts its last, empty step too
-        "callbacks": [],
-    }
 
 
 def _degraded(roster: Roster, gateway: ToolGateway) -> dict[str, str]:

@@ -157,6 +157,7 @@ class GraphState(TypedDict):
     reply: str
     failure: str
     failure_code: NotRequired[str]
+    given: NotRequired[list[TaskOutcome]]  # of a team: the results that its task depends on
     clarifications: NotRequired[
         Annotated[list[ClarificationRecord], operator.add]
     ]  # nothing is stored for a run that asks nothing
@@ -183,7 +184,7 @@ type Update = dict[str, Any]
 
 
 def initial_state(request: str, history: Sequence[ConversationMessage] = ()) -> GraphState:
-    """Return the state that a run begins with: the request, and the conversation before it."""
+    """Return the state that a star begins with: the request, and the conversation before it."""
     return GraphState(
         input_request=request.strip(),
         messages=list(history),

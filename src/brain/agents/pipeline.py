@@ -70,6 +70,7 @@ class Pipeline:
     history_messages: int
     memory: SkillMemory | None = None
     crewai_runtime: AgentRuntime | None = None
+    team_runtime: AgentRuntime | None = None  # None where agents can't be teams
 
     async def run(self, context: RunContext, dispatch: Dispatch) -> TaskOutcome:
         """Return the outcome of the task, from the journal if it had ended before a crash."""
@@ -111,6 +112,7 @@ class Pipeline:
                 why = _rejection(execution, produced, review)
                 if produced.unable:
                     break
+                execution.rejected_for = review.reasons
                 execution.messages.append(feedback(review.reasons))
         except _FAILURES as error:
             context.recorder.warn(error.code, str(error), execution.task_id)
@@ -122,7 +124,7 @@ class Pipeline:
 
     async def _lesson(self, execution: TaskExecution, outcome: TaskOutcome) -> Lesson:
         """Add the skills that the task had to its outcome; return what it adds to the memory of skills."""
-        if self.memory is None or not execution.card.tools:
+        if self.memory is None or not execution.card.tools or execution.card.star:
             return Lesson()
         done = finished_task(execution, outcome)
         if execution.skills:
@@ -161,7 +163,9 @@ class Pipeline:
         if execution.runtime == "crewai" and self.crewai_runtime is not None:
             return self.crewai_runtime
         card = execution.card
-        has_no_tools = card.kind == "builtin" or (card.kind == "custom" and not card.tools)
+        if card.star and self.team_runtime is not None:
+            return self.team_runtime
+        has_no_tools = card.kind == "builtin" or (card.kind in ("custom", "member") and not card.tools)
         return self.text_runtime if has_no_tools else self.tool_runtime
 
 
@@ -213,7 +217,7 @@ def _approved(execution: TaskExecution, produced: AttemptOutput, review: ReviewR
         output=review.output,
         reason="",
         attempts=attempts,
-        tools=_tools(produced.uses),
+        tools=_tools(produced.uses) + _tools_inside(produced.inner),
     )
     return {**outcome, "artifacts": list(execution.kept.values())} if execution.kept else outcome
 
@@ -230,11 +234,15 @@ def _failed_attempts(execution: TaskExecution, why: _Reason, attempts: int) -> T
     """Return the outcome of a task that was tried, with the reasons of refused calls first."""
     reason = with_refusals(why.text, execution.refused).strip()
     failed = _failed(execution.dispatch, replace(why, text=reason))
-    return {**failed, "attempts": attempts, "tools": _tools(execution.uses)}
+    return {**failed, "attempts": attempts, "tools": _tools(execution.uses) + _tools_inside(execution.inner)}
 
 
 def _tools(uses: Sequence[FinishedCall]) -> list[ToolUse]:
     return [{"tool": use.name, "status": use.outcome.status} for use in uses]
+
+
+def _tools_inside(outcomes: Sequence[TaskOutcome]) -> list[ToolUse]:
+    return [use for outcome in outcomes for use in outcome["tools"]]
 
 
 def _failed(dispatch: Dispatch, why: _Reason) -> TaskOutcome:

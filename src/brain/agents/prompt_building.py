@@ -28,9 +28,9 @@ async def begin(execution: TaskExecution, history_messages: int, memory: SkillMe
         execution.messages = [Message(**message) for message in recorded["messages"]]
         execution.skills = [recalled_from_json(skill) for skill in recorded.get("skills", ())]
         return
-    if memory is not None:
+    if memory is not None and not execution.card.star:
         await _recall(execution, memory)
-    execution.messages = list(_messages(execution, history_messages))
+    execution.messages = [] if execution.card.star else list(_messages(execution, history_messages))
     messages = [{"role": message.role, "content": message.content} for message in execution.messages]
     skills = {"skills": [skill.to_json() for skill in execution.skills]} if execution.skills else {}
     runtime = {} if execution.runtime == "native" else {"runtime": execution.runtime}
@@ -47,7 +47,7 @@ async def _recall(execution: TaskExecution, memory: SkillMemory) -> None:
 
 def prompt_of(card: AgentCard) -> Prompt:
     """Return the prompt of an agent: its own if it is built in, else that of its kind."""
-    if card.kind == "custom":
+    if card.kind in ("custom", "member"):
         return prompt("custom_tools" if card.tools else "custom")
     return prompt(card.name if card.kind == "builtin" else "specialist")
 
@@ -85,7 +85,7 @@ def _skill(skill: RecalledSkill) -> Xml:
 
 def _agent_sections(card: AgentCard) -> dict[str, str]:
     """Return the sections of a prompt that describe the agent itself."""
-    if card.kind == "custom":
+    if card.kind in ("custom", "member"):
         return {"name": card.name, "behaviour": _behaviour(card)}
     return {} if card.kind == "builtin" else {"server": card.server or card.name, "about": card.description}
 

@@ -109,7 +109,13 @@ class Reviewer:
         self.tracer.score("verdict", _SCORES[status], " ".join(reasons))
         context.recorder.emit(
             Reflection.model_validate(
-                {"task_id": execution.task_id, "attempt": attempt, "status": status, "reasons": list(reasons)}
+                {
+                    "task_id": execution.task_id,
+                    "attempt": attempt,
+                    "status": status,
+                    "reasons": list(reasons),
+                    "path": execution.path,
+                }
             )
         )
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from brain.registry.cards import AgentCard
 from brain.run_context import RunContext
 from brain.skills.skill import RecalledSkill
-from brain.state import ArtifactRecord, Dispatch
+from brain.state import ArtifactRecord, Dispatch, TaskOutcome
 from starling.core.agents import RuntimeName
 from starling.core.json import JsonObject
 from starling.core.llm import Message
@@ -35,11 +35,15 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class AttemptOutput:
-    """The result of one attempt; `unable`: the agent itself reported that it can't do the task."""
+    """The result of one attempt; `unable`: the agent itself reported that it can't do the task.
+
+    `inner` are the approved outcomes of a team's own tasks, which it was made of.
+    """
 
     output: str
     uses: tuple[ToolUse, ...] = ()
     unable: bool = False
+    inner: tuple[TaskOutcome, ...] = ()
 
 
 @dataclass(slots=True)
@@ -50,7 +54,8 @@ class TaskExecution:
     approved, once; `uses` all finished calls, `calls` the number of those that were made, `limit_reached` whether one
     was refused because of a limit; `kept` the artifacts of results that were too long, by id; `skills` those that its
     first messages have; `result_uses` the calls that the approved result was made of; `shown` the names of the tools
-    that the model is shown, None where it is shown all; `runtime` what executes it.
+    that the model is shown, None where it is shown all; `rejected_for` why the last attempt was rejected; `inner` the
+    outcomes of a team's own tasks, over all attempts; `runtime` what executes it.
     """
 
     context: RunContext
@@ -67,6 +72,8 @@ class TaskExecution:
     skills: Sequence[RecalledSkill] = ()
     result_uses: Sequence[ToolUse] = ()
     shown: list[str] | None = None
+    rejected_for: Sequence[str] = ()
+    inner: list[TaskOutcome] = field(default_factory=list[TaskOutcome])
     runtime: RuntimeName = "native"
 
     @property

@@ -1,6 +1,6 @@
 """LangGraph's checkpoints, written by the run's own writer and so under its fence."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,39 +25,87 @@ from starling.infra.postgres.runs.writer import Clause, RunWriter
 _STORE = """
 blobs AS (
     INSERT INTO checkpoint_blobs (thread_id, checkpoint_ns, channel, version, type, blob)
-    SELECT item.* FROM fenced, unnest(
-        %(blob_threads)s::text[], %(blob_namespaces)s::text[], %(blob_channels)s::text[], %(blob_versions)s::text[],
-        %(blob_types)s::text[], %(blobs)s::bytea[]) AS item
+    SELECT %(thread)s, item.* FROM fenced, unnest(
+        %(blob_namespaces)s::text[], %(blob_channels)s::text[], %(blob_versions)s::text[], %(blob_types)s::text[],
+        %(blobs)s::bytea[]) AS item
     ON CONFLICT DO NOTHING),
 checkpointed AS (
-    INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, checkpoint, metadata)
-    SELECT %(thread)s, %(namespace)s, %(checkpoint_id)s, %(parent_id)s, %(checkpoint)s, %(metadata)s FROM fenced
+    INSERT INTO checkpoints (checkpoint_ns, thread_id, checkpoint_id, parent_checkpoint_id, checkpoint, metadata)
+    SELECT item.namespace, %(thread)s, item.id, item.parent, item.checkpoint, item.metadata
+    FROM fenced, unnest(
+        %(namespaces)s::text[], %(checkpoint_ids)s::text[], %(parent_ids)s::text[], %(checkpoints)s::jsonb[],
+        %(metadata)s::jsonb[]) AS item (namespace, id, parent, checkpoint, metadata)
     ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id)
     DO UPDATE SET checkpoint = EXCLUDED.checkpoint, metadata = EXCLUDED.metadata)"""
-# A run continues from its newest checkpoint only. These two don't see rows that the same statement inserts.
+# A star continues from its newest checkpoint only. These two don't see rows that the same statement inserts.
 _SUPERSEDE = """,
+newest AS (
+    SELECT item.* FROM fenced, unnest(
+        %(namespaces)s::text[], %(checkpoint_ids)s::text[], %(checkpoints)s::jsonb[])
+    AS item (namespace, id, checkpoint)),
 superseded_blobs AS (
-    DELETE FROM checkpoint_blobs AS old USING fenced
-    WHERE old.thread_id = %(thread)s AND old.checkpoint_ns = %(namespace)s
-    AND old.version IS DISTINCT FROM %(checkpoint)s -> 'channel_versions' ->> old.channel),
+    DELETE FROM checkpoint_blobs AS old USING newest
+    WHERE old.thread_id = %(thread)s AND old.checkpoint_ns = newest.namespace
+    AND old.version IS DISTINCT FROM newest.checkpoint -> 'channel_versions' ->> old.channel),
 superseded AS (
-    DELETE FROM checkpoints AS old USING fenced
-    WHERE old.thread_id = %(thread)s AND old.checkpoint_ns = %(namespace)s
-    AND old.checkpoint_id <> %(checkpoint_id)s)"""
-_BLOB_COLUMNS = ("blob_threads", "blob_namespaces", "blob_channels", "blob_versions", "blob_types", "blobs")
+    DELETE FROM checkpoints AS old USING newest
+    WHERE old.thread_id = %(thread)s AND old.checkpoint_ns = newest.namespace AND old.checkpoint_id <> newest.id)"""
+_BLOB_COLUMNS = ("blob_namespaces", "blob_channels", "blob_versions", "blob_types", "blobs")
+_COLUMNS = ("namespaces", "checkpoint_ids", "parent_ids", "checkpoints", "metadata")
 
 
 @dataclass(slots=True)
 class _Unwritten:
-    """What the next batch stores: the newest checkpoint's row, and the newest value and version of each channel.
+    """What the next batch stores of one star: the newest checkpoint's row, and the newest value of each channel.
 
     Values are serialised only when they are stored: most are replaced before that.
     """
 
-    checkpoint: dict[str, Any] = field(default_factory=dict[str, Any])
+    row: tuple[Any, ...] = ()  # in the order of _COLUMNS
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     versions: ChannelVersions = field(default_factory=dict[str, str | int | float])
-    taken: bool = False
+
+
+class RunCheckpoints:
+    """The checkpoints of a run's stars: of the main one, and of each call of a team, by its path.
+
+    The rows of a team's star have the run's thread and the path as their namespace, and so are deleted with the run's.
+    """
+
+    def __init__(self, engine: Engine, writer: RunWriter) -> None:
+        self.engine = engine
+        self.writer = writer
+        # without a list of allowed types a crafted row could run code when it is read
+        self.serde = JsonPlusSerializer(allowed_msgpack_modules=None)
+        self._unwritten: dict[str, _Unwritten] = {}
+        self._stored: set[str] = set()  # namespaces with an earlier checkpoint, which has to be deleted
+
+    def saver(self, path: str = "") -> "FencedSaver":
+        """Return the saver of one star; without a path, that of the main one."""
+        return FencedSaver(self, path)
+
+    def add(self, namespace: str, row: tuple[Any, ...], values: Mapping[str, Any], versions: ChannelVersions) -> None:
+        """Store a star's newest checkpoint with the next batch."""
+        if not self._unwritten:
+            self.writer.add(self._clause, until_end=True)
+        unwritten = self._unwritten.setdefault(namespace, _Unwritten())
+        unwritten.row = row
+        unwritten.values |= values
+        unwritten.versions |= versions
+
+    def _clause(self) -> Clause:
+        taken, self._unwritten = self._unwritten, {}
+        is_first = self.writer.run.fence == 1 and self._stored.isdisjoint(taken)
+        self._stored |= taken.keys()
+        blobs = [
+            (namespace, channel, version, *self.serde.dumps_typed(unwritten.values[channel]))
+            for namespace, unwritten in taken.items()
+            for channel, version in unwritten.versions.items()
+        ]
+        values = {"thread": self.writer.run.id}
+        values |= _columns(_COLUMNS, [unwritten.row for unwritten in taken.values()])
+        values |= _columns(_BLOB_COLUMNS, blobs)
+        return Clause(_STORE if is_first else _STORE + _SUPERSEDE, values)
 
 
 class FencedSaver(BasePostgresSaver):
@@ -66,23 +114,24 @@ class FencedSaver(BasePostgresSaver):
     A node's writes between two checkpoints aren't stored: the journal makes it free to run the node again.
     """
 
-    def __init__(self, engine: Engine, writer: RunWriter) -> None:
-        # without a list of allowed types a crafted row could run code when it is read
-        super().__init__(serde=JsonPlusSerializer(allowed_msgpack_modules=None))
-        self._engine = engine
-        self._writer = writer
-        self._unwritten = _Unwritten(taken=True)
-        self._is_first = writer.run.fence == 1  # there is no earlier checkpoint to delete
+    def __init__(self, checkpoints: RunCheckpoints, namespace: str) -> None:
+        super().__init__(serde=checkpoints.serde)
+        self._checkpoints = checkpoints
+        self._namespace = namespace
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the newest checkpoint; a run in its first execution has none, which needs no query."""
-        return None if self._writer.run.fence == 1 else await self.stored(config)
+        del config
+        return None if self._checkpoints.writer.run.fence == 1 else await self.stored()
 
-    async def stored(self, config: RunnableConfig) -> CheckpointTuple | None:
+    async def stored(self) -> CheckpointTuple | None:
         """Return the newest checkpoint, of any execution."""
+        place = {"thread_id": self._checkpoints.writer.run.id, "checkpoint_ns": self._namespace}
         with translated():
-            async with self._engine.connect() as connection:
-                return await AsyncPostgresSaver(await driver(connection), serde=self.serde).aget_tuple(config)
+            async with self._checkpoints.engine.connect() as connection:
+                saver = AsyncPostgresSaver(await driver(connection), serde=self.serde)
+                found = await saver.aget_tuple({"configurable": place})
+        return found and found._replace(config=_without_namespace(found.config))
 
     async def aput(
         self,
@@ -94,60 +143,39 @@ class FencedSaver(BasePostgresSaver):
         """Store a checkpoint together with the events and records before it, and wait until they are durable.
 
         If nothing else is pending, the node had no effects and can run again: its checkpoint is written with the next
-        batch. The last checkpoint isn't waited for either: the end of the run follows and doesn't need it.
+        batch. The last checkpoint isn't waited for either: the end of the star follows and doesn't need it.
         """
         place = config.get("configurable", {})
-        run_id, namespace = place["thread_id"], place.get("checkpoint_ns", "")
         inline, apart = _split(checkpoint["channel_values"])
-        if self._unwritten.taken:
-            self._unwritten = _Unwritten()
-            self._writer.add(self._clause, until_end=True)
         versions = {channel: version for channel, version in new_versions.items() if channel in apart}
-        self._unwritten.versions |= versions
-        self._unwritten.values |= {channel: apart[channel] for channel in versions}
-        self._unwritten.checkpoint = {
-            "thread": run_id,
-            "namespace": namespace,
-            "checkpoint_id": checkpoint["id"],
-            "parent_id": place.get("checkpoint_id"),
-            "checkpoint": Jsonb({**checkpoint, "channel_values": inline}),
-            "metadata": Jsonb(get_serializable_checkpoint_metadata(config, metadata)),
-        }
-        if self._writer.has_pending_records and _has_next_node(checkpoint):
-            await self._writer.flush()
-        stored = {"thread_id": run_id, "checkpoint_ns": namespace, "checkpoint_id": checkpoint["id"]}
-        return {"configurable": stored}
-
-    def _clause(self) -> Clause:
-        statement = _STORE if self._is_first else _STORE + _SUPERSEDE
-        self._is_first = False
-        self._unwritten.taken = True
-        checkpoint = self._unwritten.checkpoint
-        blobs = self._dump_blobs(
-            checkpoint["thread"], checkpoint["namespace"], self._unwritten.values, self._unwritten.versions
+        row = (
+            self._namespace,
+            checkpoint["id"],
+            place.get("checkpoint_id"),
+            Jsonb({**checkpoint, "channel_values": inline}),
+            Jsonb(get_serializable_checkpoint_metadata(config, metadata)),
         )
-        columns = zip(*blobs, strict=True) if blobs else ((),) * len(_BLOB_COLUMNS)
-        return Clause(statement, checkpoint | dict(zip(_BLOB_COLUMNS, map(list, columns), strict=True)))
+        self._checkpoints.add(self._namespace, row, {channel: apart[channel] for channel in versions}, versions)
+        if self._checkpoints.writer.has_pending_records and _has_next_node(checkpoint):
+            await self._checkpoints.writer.flush()
+        stored = {"thread_id": place["thread_id"], "checkpoint_ns": "", "checkpoint_id": checkpoint["id"]}
+        return {"configurable": stored}
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Store nothing: see the class."""
 
-    async def alist(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,  # noqa: A002 - the base class names it
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
-        """Yield stored checkpoints, newest first."""
-        with translated():
-            async with self._engine.connect() as connection:
-                saver = AsyncPostgresSaver(await driver(connection), serde=self.serde)
-                async for item in saver.alist(config, filter=filter, before=before, limit=limit):
-                    yield item
+
+def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Any]]:
+    """Return the values of each column of some rows."""
+    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
+    return dict(zip(names, map(list, columns), strict=True))
+
+
+def _without_namespace(config: RunnableConfig) -> RunnableConfig:
+    """Return a checkpoint's place as a star sees it, which is a graph of its own wherever it is in the run."""
+    return {**config, "configurable": {**config.get("configurable", {}), "checkpoint_ns": ""}}
 
 
 def _has_next_node(checkpoint: Checkpoint) -> bool:

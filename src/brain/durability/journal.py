@@ -45,6 +45,13 @@ class Journal:
             raise JournalDivergedError(path, position)
         return entry.data
 
+    def tokens_inside(self, path: str) -> TokenUsage:
+        """Return what answers inside a path used before this life of the run."""
+        return sum(
+            (TokenUsage(**entry.data["usage"]) for entry in self._known.values() if _is_answer_inside(entry, path)),
+            TokenUsage(),
+        )
+
     def knows(self, path: str, kind: Kind, position: int = 0) -> bool:
         """Whether something was recorded there before this life of the run."""
         return (path, kind, position, 0) in self._known
@@ -67,6 +74,10 @@ class Journal:
         place = (path, kind, position)
         self.record(path, kind, data, position, self._counts[place])
         self._counts[place] += 1
+
+
+def _is_answer_inside(entry: JournalEntry, path: str) -> bool:
+    return entry.kind == "answer" and entry.path.startswith(f"{path}/")
 
 
 @dataclass(frozen=True, slots=True)

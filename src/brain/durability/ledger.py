@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from brain.interrupts.approvals import approve, exact_call
 from brain.interrupts.requests import InterruptOutcome, InterruptRequest, Interrupts
+from brain.paths import is_within, without_numbers
 from brain.state import UncertainCall
 from starling.core.clock import Clock
 from starling.core.json import JsonObject, canonical, digest
@@ -96,8 +97,11 @@ class Ledger(CallRecord):
         return self._rows[_place(call)].state
 
     def uncertain(self, path: str) -> list[UncertainCall]:
-        """Return the calls of a task that may have been done and have no result to show for it."""
-        rows = [row for row in self._rows.values() if row.path == path and self._may_be_done(row)]
+        """Return the calls of a task that may have been done and have no result to show for it.
+
+        Those of a team are the calls of its members' tasks.
+        """
+        rows = [row for row in self._rows.values() if is_within(row.path, path) and self._may_be_done(row)]
         return [UncertainCall(call=_shown(row), reason=_text(row)) for row in rows]
 
     def with_keys(self, call: ToolCall) -> ToolCall:
@@ -110,9 +114,9 @@ class Ledger(CallRecord):
             return replace(call, key=key, idempotency_key=key)
         if (own := self._rows.get(_place(call))) is not None:
             return replace(call, key=key, idempotency_key=own.sent_key)
-        task = _task(call.path)
+        task = without_numbers(call.path)
         earlier = self._equal_rows(call.tool.full_name, call.arguments)
-        shared = next((row.sent_key for row in earlier if _task(row.path) == task), "")
+        shared = next((row.sent_key for row in earlier if without_numbers(row.path) == task), "")
         new = digest([call.run_id, task, call.tool.full_name, call.arguments])
         return replace(call, key=key, idempotency_key=shared or new)
 
@@ -298,12 +302,6 @@ async def _no_tool() -> None:
 
 def _place(call: ToolCall) -> _Place:
     return call.path, call.position, call.index
-
-
-def _task(path: str) -> str:
-    """Return the path without the number of a task that was planned again: `t1` for `t1.2`."""
-    parent, slash, name = path.rpartition("/")
-    return f"{parent}{slash}{name.partition('.')[0]}"
 
 
 def _stored(row: LedgerRow) -> ToolOutcome:

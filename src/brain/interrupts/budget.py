@@ -24,17 +24,32 @@ _SCHEMA: Final[JsonObject] = {
 
 @dataclass(slots=True)
 class Meter:
-    """What the run has used, over all its executions."""
+    """What a run, or one call of a team, has used over all executions; `whole` is that of what it is a part of."""
 
     tokens: TokenUsage = TokenUsage()
     model_calls: int = 0
     tool_calls: int = 0
     exhausted: bool = False  # more tokens were asked for and refused
+    whole: "Meter | None" = None
 
     def add_answer(self, usage: TokenUsage) -> None:
         """Count one model call."""
         self.tokens += usage
         self.model_calls += 1
+        if self.whole:
+            self.whole.add_answer(usage)
+
+    def add_failed_call(self) -> None:
+        """Count one model call that gave no answer."""
+        self.model_calls += 1
+        if self.whole:
+            self.whole.add_failed_call()
+
+    def add_tool_call(self) -> None:
+        """Count one tool call."""
+        self.tool_calls += 1
+        if self.whole:
+            self.whole.add_tool_call()
 
     def usage(self) -> Usage:
         """Return the usage as events and results show it."""
@@ -49,31 +64,42 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class RunBudget:
-    """What a run may still use; without `tokens` there is no limit on them."""
+    """What a run may still use; without `tokens` there is no limit on them.
+
+    What a call of a team may use is a part of the `whole`; nobody is asked for more of it.
+    """
 
     deadline: Deadline
     meter: Meter
     interrupts: Interrupts
     tokens: int | None = None
+    whole: "RunBudget | None" = None
 
     @property
     def exhausted_reason(self) -> str:
         """Why no model may be asked any more; empty while one may."""
         if self.deadline.passed:
             return OUT_OF_TIME
-        return OUT_OF_TOKENS if self.meter.exhausted else ""
+        if self.meter.exhausted:
+            return OUT_OF_TOKENS
+        return self.whole.exhausted_reason if self.whole else ""
 
     def check(self, path: str) -> None:
         """Return if a model may be asked now.
 
         Raises DeadlineExceededError, SuspendedError while a request for more tokens is open, BudgetExhaustedError
-        where it was refused.
+        where it was refused, or where the call of a team has used what is its own.
         """
+        if self.whole:
+            self.whole.check(path)
         if self.deadline.passed:
             raise DeadlineExceededError(OUT_OF_TIME)
         if self.tokens is None:
             return
         used, allowed, requests = self.meter.tokens.total, self.tokens, 0
+        if self.whole and used >= allowed:
+            self.meter.exhausted = True
+            raise BudgetExhaustedError(used, allowed, "team")
         while used >= allowed:
             answer = self.interrupts.answer_to(_request(f"budget/{requests}", path, used, allowed))
             if answer.state != "resolved":

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final, cast
 
-from brain.durability.checkpointer import FencedSaver
+from brain.durability.checkpointer import RunCheckpoints
 from brain.interrupts.budget import Meter
 from brain.lifecycle.finalization import RunFinalizer
 from brain.state import GraphState, TaskOutcome, approved, initial_state
@@ -102,8 +102,7 @@ class RunTerminator:
 
     async def last_state(self, writer: RunWriter) -> GraphState:
         """Return the state in the last checkpoint."""
-        place = {"thread_id": writer.run.id, "checkpoint_ns": ""}
-        found = await FencedSaver(self.engine, writer).stored({"configurable": place})
+        found = await RunCheckpoints(self.engine, writer).saver().stored()
         values = found.checkpoint["channel_values"] if found else {}
         return cast("GraphState", {**initial_state(writer.run.input), **values})
 
@@ -130,7 +129,8 @@ def count_usage(meter: Meter, entries: Sequence[JournalEntry], calls: int) -> No
 def _with_results(state: GraphState, entries: Sequence[JournalEntry]) -> GraphState:
     """Add the outcomes of tasks whose round had not ended."""
     running = {task["id"] for task in state["tasks"] if task["status"] == "running"}
-    known = [cast("TaskOutcome", entry.data) for entry in entries if entry.kind == "result"]
+    own = [entry for entry in entries if entry.kind == "result" and "/" not in entry.path]  # not those of teams
+    known = [cast("TaskOutcome", entry.data) for entry in own]
     added = [outcome for outcome in known if outcome.get("task_id") in running and outcome not in state["results"]]
     return {**state, "results": [*state["results"], *added]}
 

@@ -26,6 +26,7 @@ class Agents:
 
     async def __call__(self, state: Dispatch, runtime: Runtime[RunContext]) -> Update:
         """Return the update that carries the task's outcome and its new status."""
+        context = runtime.context
         with interrupt_on_suspension():
-            outcome = await self.pipeline.run(runtime.context, state)
+            outcome = await self.pipeline.run(context, {**state, "path": context.at(state["path"])})
         return {"tasks": [{**state["task"], "status": outcome["status"]}], "results": [outcome]}

@@ -19,7 +19,7 @@ from brain.stream_buffer import StreamBuffer
 from starling.core.errors import BudgetExhaustedError, DeadlineExceededError, JournalDivergedError, ModelError
 from starling.core.llm import ModelRequest, ModelRole
 
-_PATH = "qa/1"
+_NAME = "qa/1"
 _RESULT_CHARS = 8_000
 _CODER = "coder"
 
@@ -110,8 +110,9 @@ def _completed(context: RunContext, state: GraphState, outcomes: Sequence[TaskOu
 def _without_unsourced(context: RunContext, text: str, sources: int, quoted: Sequence[str]) -> str:
     """Return the text without citations of no source; they are counted in one warning, also if this is repeated."""
     checked = without_unsourced(text, sources, quoted)
-    if checked.removed and not context.journal.knows(_PATH, "result"):
-        context.journal.record(_PATH, "result", {})
+    path = context.at(_NAME)
+    if checked.removed and not context.journal.knows(path, "result"):
+        context.journal.record(path, "result", {})
         numbers, one = ", ".join(f"[{number}]" for number in checked.removed), len(checked.removed) == 1
         said = (
             "1 citation names no source and was" if one else f"{len(checked.removed)} citations name no source and were"
@@ -129,7 +130,7 @@ async def _stream(context: RunContext, request: ModelRequest, complete: Callable
     """Return the answer as `complete` makes it of the model's; what was streamed is continued, or replaced by it."""
     streamed = ""
     with StreamBuffer(context.recorder, _message_id(context)) as buffer:
-        async for item in context.model.ask_streaming(_PATH, 0, request):
+        async for item in context.model.ask_streaming(context.at(_NAME), 0, request):
             if not isinstance(item, ModelAnswer):
                 buffer.write(item.text, restart=item.restart)
                 streamed = item.text if item.restart else streamed + item.text
@@ -148,4 +149,4 @@ def _result_element(number: int, outcome: TaskOutcome) -> Xml:
 
 
 def _message_id(context: RunContext) -> str:
-    return f"{_PATH}.{context.run.fence}"
+    return f"{context.at(_NAME)}.{context.run.fence}"

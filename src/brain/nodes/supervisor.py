@@ -52,6 +52,7 @@ from starling.core.errors import (
 from starling.core.events import Plan, PlannedTask, Route, SelectedAgent
 from starling.core.runs import Step
 from starling.core.settings import Limits
+from starling.core.stars import MAIN_STAR, StarSpec
 from starling.core.tracing import Attributes, SpanKind, Tracer
 
 _NOTHING_PLANNED = (
@@ -78,6 +79,7 @@ class Supervisor:
     shortlister: Shortlister
     sessions: SessionWarmer
     tracer: Tracer
+    star: StarSpec = MAIN_STAR
 
     async def __call__(self, state: GraphState, runtime: Runtime[RunContext]) -> Update:
         """Return the update that names the next tasks; if it names none, QA comes next."""
@@ -101,7 +103,7 @@ class Supervisor:
         if self._rounds_left(state) <= 0:
             _warn_of_limit(context, state, "steps")
             return _finish(state)
-        path, number = f"supervisor/{state['routing']['decisions']}", len(state["results"])
+        path, number = _path(context, state["routing"]["decisions"]), len(state["results"])
         reported = context.journal.knows(path, "result", number)
         if not reported:
             context.journal.record(path, "result", {}, number)
@@ -109,8 +111,8 @@ class Supervisor:
 
     async def _decide(self, context: RunContext, state: GraphState) -> Update:
         number = state["routing"]["decisions"] + 1
-        path = f"supervisor/{number}"
-        with self.tracer.span("supervisor", SpanKind.AGENT, lambda: _request_attributes(state, number)) as span:
+        path = _path(context, number)
+        with self.tracer.span("supervisor", SpanKind.AGENT, lambda: _request_attributes(state, path)) as span:
             try:
                 decision = await self._decision(context, state, path)
             except (ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError) as error:
@@ -135,7 +137,7 @@ class Supervisor:
     async def _asked(
         self, context: RunContext, state: GraphState, path: str, position: int, inputs: DecisionInputs
     ) -> Decision:
-        request = decision_request(self.prompt, state, context.allowance, inputs)
+        request = decision_request(self.prompt, self.star, state, context.allowance, inputs)
         document = OpenDecision if inputs.may_ask else Decision
         planning = replace(self._planning_context(context, state), may_look=inputs.may_look)
         return await ask_for_document(
@@ -230,14 +232,25 @@ class Supervisor:
 
 def _warn_of_limit(context: RunContext, state: GraphState, limit: str) -> None:
     """Warn once, however often the turn is repeated before its answer is complete."""
-    path, number = f"supervisor/{state['routing']['decisions']}", len(state["results"])
+    path, number = _path(context, state["routing"]["decisions"]), len(state["results"])
     if not context.journal.knows(path, "result", number):
         context.journal.record(path, "result", {}, number)
         context.recorder.warn("limit_reached", f"The limit of {limit} is reached: answering with what is there.")
 
 
-def _request_attributes(state: GraphState, number: int) -> Attributes:
-    return {"gen_ai.agent.name": "supervisor", "starling.decision": number, "input": state["input_request"]}
+def _path(context: RunContext, number: int) -> str:
+    """Return the path of a decision of the star that is executed."""
+    return context.at(f"supervisor/{number}")
+
+
+def _request_attributes(state: GraphState, path: str) -> Attributes:
+    number = state["routing"]["decisions"] + 1
+    return {
+        "gen_ai.agent.name": "supervisor",
+        "starling.decision": number,
+        "starling.path": path,
+        "input": state["input_request"],
+    }
 
 
 def _decision_attributes(decision: Decision) -> Attributes:

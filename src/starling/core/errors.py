@@ -184,12 +184,12 @@ class RunCancelledError(StarlingError):
 
 
 class BudgetExhaustedError(StarlingError):
-    """The token budget of the run is used up and was not raised."""
+    """The token budget of the run, or of one call of a team, is used up and was not raised."""
 
     code = "budget_exhausted"
 
-    def __init__(self, used: int, budget: int) -> None:
-        super().__init__(f"The token budget of the run is used up: {used} of {budget} tokens.")
+    def __init__(self, used: int, budget: int, of: str = "run") -> None:
+        super().__init__(f"The token budget of the {of} is used up: {used} of {budget} tokens.")
 
 
 class DeadlineExceededError(StarlingError):

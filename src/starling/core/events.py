@@ -40,13 +40,14 @@ class PlannedTask(BaseModel):
 
 
 class Plan(Event):
-    """The supervisor made or changed the plan."""
+    """A supervisor made or changed its plan. `path` is that of its team, empty for the main star."""
 
     type: Literal["plan"] = "plan"
     version: int
     plan: list[str]
     tasks: list[PlannedTask]
     thought_process: str
+    path: str = ""
 
 
 class SelectedAgent(BaseModel):
@@ -59,11 +60,12 @@ class SelectedAgent(BaseModel):
 
 
 class Route(Event):
-    """Who works next."""
+    """Who works next. `path` is that of the team, empty for the main star."""
 
     type: Literal["route"] = "route"
     selected_agents: list[SelectedAgent]
     reason: str
+    path: str = ""
 
 
 class TaskStart(Event):
@@ -130,13 +132,14 @@ class ToolResult(Event):
 
 
 class Reflection(Event):
-    """The verdict on one attempt."""
+    """The verdict on one attempt. `path` is that of its task."""
 
     type: Literal["reflection"] = "reflection"
     task_id: str
     attempt: int
     status: Literal["APPROVED", "FIXED", "REJECTED"]
     reasons: list[str]
+    path: str = ""
 
 
 class Interrupt(Event):
@@ -198,12 +201,13 @@ class Gap(Event):
 
 
 class Warn(Event):
-    """Something went wrong that the run survives."""
+    """Something went wrong that the run survives. `path` is that of the team where it did, empty for the main star."""
 
     type: Literal["warning"] = "warning"
     code: str
     message: str
     task_id: str | None = None
+    path: str = ""
 
 
 class Failure(Event):

@@ -1,5 +1,6 @@
 """Star specs: the pure data that a star of agents is built from, with a content hash."""
 
+from functools import cached_property
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -61,7 +62,7 @@ class StarSpec(_Part):
     members: tuple[Member, ...] = ()
     limits: StarLimits = StarLimits()
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """Digest of the whole star, with the stars inside it."""
         return digest(self.model_dump(mode="json"))
