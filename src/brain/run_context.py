@@ -34,7 +34,8 @@ class RunContext:
     """One execution of a run. What is the same for all runs is a field of the node that needs it.
 
     `search` finds agents of `roster`; `recent_agents` are those of the thread's last turn. `path` is where the star is
-    that is executed: that of a team's task, empty for the main star.
+    that is executed: that of a team's task, empty for the main star. `teams` are the names of the teams that it is
+    inside, the outermost first.
     """
 
     run: Run
@@ -52,6 +53,7 @@ class RunContext:
     skills: RunSkills
     checkpoints: Checkpoints
     path: str = ""
+    teams: tuple[str, ...] = ()
 
     def at(self, name: str) -> str:
         """Return the path of a task or node of the star."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from langgraph.checkpoint.memory import InMemorySaver
+
 from brain.durability.journal import Journal
 from brain.durability.ledger import Ledger
 from brain.governance import Allowance, TableGovernance
@@ -153,6 +155,16 @@ def make_run(text: str = "Hi.", *, fence: int = 1, **limits: Any) -> Run:
     )
 
 
+class MemoryCheckpoints:
+    """LangGraph's own checkpoints in memory, of each star of a run."""
+
+    def __init__(self) -> None:
+        self._savers: dict[str, InMemorySaver] = {}
+
+    def saver(self, path: str = "") -> InMemorySaver:
+        return self._savers.setdefault(path, InMemorySaver())
+
+
 def make_execution(
     *answers: ScriptedAnswer,
     run: Run | None = None,
@@ -189,6 +201,7 @@ def make_execution(
         interrupts=questions,
         ledger=Ledger(sink, questions, clock, 60.0, rows or _rows(after)),
         skills=RunSkills(sink),
+        checkpoints=after.context.checkpoints if after else MemoryCheckpoints(),
     )
     return Execution(context, model, sink)
 

@@ -13,6 +13,7 @@ from brain.structured_output import ask_for_document
 from starling.core.agents import LLMAgentConfig
 from starling.core.events import Reflection
 from starling.core.llm import Message, ModelRequest, ModelRole
+from starling.core.tool_calls import Effect
 from starling.core.tracing import Attributes, SpanKind, Tracer
 
 _RESULT_CHARS = 8_000
@@ -41,7 +42,12 @@ class Reviewer:
     tracer: Tracer
 
     async def review(self, execution: TaskExecution, produced: AttemptOutput, attempt: int) -> ReviewResult:
-        """Review one attempt and report the verdict. Raises ModelError where there is no verdict."""
+        """Review one attempt and report the verdict. Raises ModelError where there is no verdict.
+
+        An attempt that the agent's policy leaves without a review is approved unless a rule rejects it.
+        """
+        if not _is_due(execution, produced):
+            return _rejected_by_rule(produced) or ReviewResult(approved=True, output=produced.output, reasons=())
         with self.tracer.span("reflection", SpanKind.EVALUATOR, lambda: {"input": produced.output}) as span:
             status, result = await self._review(execution, produced, (attempt - 1) * _POSITIONS_PER_REVIEW)
             span.set(lambda: _attributes(status, result))
@@ -118,6 +124,16 @@ class Reviewer:
                 }
             )
         )
+
+
+def _is_due(execution: TaskExecution, produced: AttemptOutput) -> bool:
+    """Whether the agent's policy has the attempt reviewed: `risky` are calls of tools that may change something."""
+    card = execution.card
+    if card.reflect != "risky":
+        return card.reflect == "always"
+    risky = {tool.full_name for tool in card.tools if tool.effect is not Effect.READ}
+    inside = (use["tool"] for outcome in produced.inner for use in outcome["tools"])
+    return not risky.isdisjoint([*(use.name for use in produced.uses), *inside])
 
 
 def _rejected_by_rule(produced: AttemptOutput) -> ReviewResult | None:

@@ -165,5 +165,7 @@ def _call(
         caller=run.caller,
         position=place[0],
         index=place[1],
+        teams=execution.context.teams,
+        approval=execution.card.approval,
     )
     return execution.context.ledger.with_keys(call)

@@ -75,6 +75,7 @@ class TeamRuntime:
             model=replace(outer.model, recorder=recorder, budget=budget),
             budget=budget,
             path=path,
+            teams=(*outer.teams, star.name),
         )
 
     def _budget(self, outer: RunContext, star: StarSpec, path: str) -> RunBudget:

@@ -10,7 +10,7 @@ from starling.core.agents import LLMAgentConfig, Persona, RuntimeName
 from starling.core.llm import ModelRole
 from starling.core.model_output.names import aliases, near_matches, resolve
 from starling.core.principal import Grant
-from starling.core.stars import StarSpec
+from starling.core.stars import MemberApproval, ReviewPolicy, StarSpec
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition
 
@@ -27,7 +27,8 @@ class AgentCard:
     A specialist is bound to one `server`; a builtin answers with the prompt of its name, asked of `role`; a custom
     agent does what its `config` says, and the agent that `reviewer` configures judges it. `runtime` is the one that
     is asked for. A team is made of its `star`, whose `members` are cards by name: of kind `member`, or `team` for a
-    team inside it. Its tools are those of the members that can work.
+    team inside it. Its tools are those of the members that can work. `reflect` says which of its results are reviewed,
+    `approval` whether each of its calls that may change something needs a person's approval.
     """
 
     name: str
@@ -43,6 +44,8 @@ class AgentCard:
     persona: Persona | None = None
     star: StarSpec | None = None
     members: Mapping[str, "AgentCard"] = field(default_factory=dict[str, "AgentCard"])
+    reflect: ReviewPolicy = "always"
+    approval: MemberApproval = "policy"
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -128,13 +131,26 @@ class Roster:
         return Roster({name: card for name, card in limited.items() if card})
 
     def halted(self, reasons: Mapping[str, str]) -> "Roster":
-        """Return the roster with those agents that were switched off as such; `reasons` says why, by name."""
-        found = {name: replace(self.cards[name], degraded=reasons[name]) for name in reasons if name in self.cards}
-        return Roster({**self.cards, **found}) if found else self
+        """Return the roster with those agents that were switched off as such, also where they are members of teams.
+
+        `reasons` says why, by name.
+        """
+        if not reasons:
+            return self
+        return Roster({name: _halted(card, reasons) for name, card in self.cards.items()})
 
     def elements(self) -> Xml:
         """Return all cards, one a line."""
         return lines(card.element() for card in self.cards.values())
+
+
+def _halted(card: AgentCard, reasons: Mapping[str, str]) -> AgentCard:
+    if reason := reasons.get(card.star.name if card.star else card.name):
+        return replace(card, degraded=reason)
+    if not card.members:
+        return card
+    members = {name: _halted(member, reasons) if member.star else member for name, member in card.members.items()}
+    return with_members(card, members) if members != card.members else card
 
 
 @dataclass(frozen=True, slots=True)

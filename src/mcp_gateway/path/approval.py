@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from mcp_gateway.known_servers import Directory
 from mcp_gateway.path.stage import Stage, not_sent
 from starling.core.clock import Deadline
-from starling.core.tool_calls import ApprovalPolicy
+from starling.core.tool_calls import ApprovalPolicy, Effect
 from starling.core.tools import CallRecord, ToolCall, ToolOutcome
 
 
@@ -30,6 +30,8 @@ class Approval:
         return await self.inner(call, deadline, record) if refusal is None else refusal
 
     def _reason(self, call: ToolCall) -> str:
+        if call.approval == "effects" and call.tool.effect is not Effect.READ:
+            return f"{call.agent} may call {call.tool.full_name}, which may change something, only with approval."
         server = self.directory.server(call.tool.server)
         match server and server.config.options.approval_of(call.tool.name, self.default):
             case "always":

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, Protocol, Self
 from starling.core.clock import Deadline
 from starling.core.json import JsonObject
 from starling.core.principal import DEFAULT_TENANT, Grant
+from starling.core.stars import MemberApproval
 from starling.core.tool_calls import Effect, Observation
 
 FIND_TOOLS: Final = "find_tools"  # the built-in tool that shows an agent others of its tools
@@ -50,7 +51,8 @@ class ToolCall:
 
     `position` and `index` say which call of which answer of the task it is. `key` identifies the call among all calls
     and is the same each time that its run is resumed. `idempotency_key` is what the server is sent: repeats of an
-    idempotent call of the same task share it.
+    idempotent call of the same task share it. `teams` are those whose member `agent` is, the outermost first. With
+    `approval` `effects`, a person has to approve the call if it may change something.
     """
 
     id: str
@@ -66,6 +68,8 @@ class ToolCall:
     index: int = 0
     key: str = ""
     idempotency_key: str = ""
+    teams: tuple[str, ...] = ()
+    approval: MemberApproval = "policy"
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ def _bound(card: AgentCard, star: StarSpec, tools: Tools) -> AgentCard:
         runtime=card.runtime,
         persona=card.persona,
         star=star,
+        reflect=card.reflect,
     )
     return with_members(bound, {member.name: _member_card(member, tools) for member in star.members})
 
@@ -61,6 +62,8 @@ def _member_card(member: Member, tools: Tools) -> AgentCard:
         degraded="" if found else _missing(member, tools),
         runtime=member.runtime,
         persona=member.persona,
+        reflect=member.reflect,
+        approval=member.approval,
     )
     return _bound(card, member.team, tools) if member.team else card
 

@@ -29,7 +29,7 @@ class KillSwitchCache(Halts):
         return (
             self.everything(call.tenant, call.caller)
             or self._off("server", call.tool.server, call.tenant)
-            or self._off("agent", call.agent, call.tenant)
+            or next(filter(None, (self._off("agent", name, call.tenant) for name in call.teams or (call.agent,))), "")
         )
 
     def everything(self, tenant: str, caller: str) -> str:
