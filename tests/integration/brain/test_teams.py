@@ -1,0 +1,196 @@
+"""Runs whose tasks are worked on by teams: their checkpoints, questions, limits and interruptions."""
+
+from collections.abc import AsyncGenerator
+
+import pytest
+from sqlalchemy import insert, text
+
+from brain.registry.teams.service import with_team
+from starling.core.agents import Persona
+from starling.core.principal import DEFAULT_TENANT
+from starling.core.stars import Member, StarSpec
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.postgres.tables import stars
+from tests.integration.brain.conftest import Open
+from tests.support.interrupted_runs import answer_interrupts, execute_run, open_interrupts, wait_until_noted
+from tests.support.model_script import Answer
+from tests.support.platform import Platform, ScriptedModel, Workbench, calls, decision, task, verdict
+
+PERSONA = Persona(role="watcher", goal="look at machines")
+BENCH_WORKER = Member(
+    name="looker", persona=PERSONA, server="bench", tools=("bench.look", "bench.change"), runtime="native"
+)
+SHOP_WORKER = Member(
+    name="changer", persona=PERSONA, server="shop", tools=("shop.change", "shop.wait"), runtime="native"
+)
+TEAM = StarSpec(name="machines", purpose="Looks after machines.", members=(BENCH_WORKER, SHOP_WORKER))
+LOOK, CHANGE = calls(("look", {"thing": "disk"})), calls(("change", {"thing": "door"}))
+TO_TEAM, TO_LOOKER, TO_CHANGER = task("t3", "machines"), task("t1", "looker"), task("t1", "changer")
+_STORED = "SELECT checkpoint_ns FROM checkpoints WHERE thread_id = :run ORDER BY 1"
+_LEFT = """
+SELECT (SELECT count(*) FROM checkpoints) + (SELECT count(*) FROM checkpoint_blobs)
+    + (SELECT count(*) FROM checkpoint_writes)"""
+
+
+async def activate(platform: Platform, star: StarSpec) -> None:
+    """Make a team of a star, as its activation does."""
+    async with platform.services.engine.begin() as connection:
+        await connection.execute(
+            insert(stars).values(tenant=DEFAULT_TENANT, hash=star.hash, star=star.model_dump(mode="json"))
+        )
+        await platform.services.epochs.activate(
+            connection, Actor.local("test"), lambda manifest: with_team(manifest, DEFAULT_TENANT, star)
+        )
+
+
+@pytest.fixture
+async def platform(opened: Open) -> AsyncGenerator[Platform]:
+    async with opened() as platform:
+        await activate(platform, TEAM)
+        yield platform
+
+
+async def stored(platform: Platform, key: RunKey) -> list[str]:
+    """The namespaces that a run has checkpoints in."""
+    async with platform.services.engine.connect() as connection:
+        return list(await connection.scalars(text(_STORED), {"run": key.id}))
+
+
+async def test_team_works_inside_the_run_and_leaves_no_checkpoint(
+    platform: Platform, script: ScriptedModel, workbench: Workbench
+) -> None:
+    script.supervisor(decision(TO_TEAM), decision(TO_CHANGER))
+    script.agent("t1", CHANGE)
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("The door is changed [1]."), Answer("It is changed [1]."))
+
+    stream = await platform.ask("Change the door.")
+
+    assert (stream.status, stream.reply, workbench.done()) == ("succeeded", "It is changed [1].", ["change door"])
+    assert [event["path"] for event in stream.of("plan")] == ["", "t3"]
+    assert [event["path"] for event in stream.of("task_start")] == ["t3", "t3/t1"]
+    async with platform.services.engine.connect() as connection:
+        assert await connection.scalar(text(_LEFT)) == 0
+
+
+async def test_crash_in_the_call_of_a_member_leaves_it_in_doubt_and_asks_no_model_again(
+    platform: Platform, script: ScriptedModel, workbench: Workbench
+) -> None:
+    script.supervisor(decision(TO_TEAM), decision(TO_CHANGER))
+    script.agent("t1", calls(("wait", {"place": "door"})))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Done [1]."))
+    key = await platform.accept("Change the door.")
+    async with platform.executing(key):
+        await wait_until_noted("wait door", workbench.done)
+    assert await stored(platform, key) == ["", "t3"]
+    await execute_run(platform, key)
+    (asked,) = await open_interrupts(platform, key)
+    assert (asked.kind, asked.path) == ("in_doubt", "t3/t1")
+
+    await answer_interrupts(platform, key, resolution="done", result="It was waited.")
+    stream = await platform.finish(key)
+
+    assert (stream.status, workbench.done()) == ("succeeded", ["wait door"])
+    assert len(platform.model.requests) == 7  # two decisions, the member, two reviews, two answers
+
+
+async def test_crash_between_answers_of_a_team_repeats_only_the_one_that_was_waited_for(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    script.supervisor(decision(TO_TEAM), decision(TO_LOOKER))
+    script.agent("t1", LOOK)
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Fine", hold="for ever", hold_after=1), Answer("Fine [1]."))
+    key = await platform.accept("Look.")
+    async with platform.executing(key):
+        await platform.model.received(5)
+
+    stream = await platform.finish(key)
+
+    assert stream.status == "succeeded"
+    assert len(platform.model.requests) == 7 + 1
+
+
+async def test_approval_of_a_member_is_asked_by_the_run_and_answered_there(
+    opened: Open, script: ScriptedModel, workbench: Workbench
+) -> None:
+    careful = SHOP_WORKER.model_copy(update={"approval": "effects"})
+    inner = Member(name="inner", persona=PERSONA, team=TEAM.model_copy(update={"members": (careful,)}))
+    script.supervisor(decision(task("t3", "outer")), decision(task("t2", "inner")), decision(TO_CHANGER))
+    script.agent("t1", CHANGE)
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Done [1]."))
+    async with opened() as platform:
+        await activate(platform, StarSpec(name="outer", purpose="Leads.", members=(inner,)))
+        key = await platform.accept("Change the door.")
+        await execute_run(platform, key)
+        (asked,) = await open_interrupts(platform, key)
+        assert (asked.kind, asked.path, workbench.done()) == ("approval", "t3/t2/t1", [])
+        assert await stored(platform, key) == ["", "t3", "t3/t2"]
+
+        await answer_interrupts(platform, key, approved=True)
+        stream = await platform.finish(key)
+
+    assert (stream.status, workbench.done()) == ("succeeded", ["change door"])
+
+
+async def test_drained_platform_hands_over_a_run_between_two_steps_of_a_team(
+    opened: Open, script: ScriptedModel, workbench: Workbench
+) -> None:
+    script.supervisor(decision(TO_TEAM), decision(TO_CHANGER))
+    script.agent("t1", CHANGE)
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Done [1]."))
+    async with opened() as platform:
+        await activate(platform, TEAM)
+        script.held = True
+        key = await platform.accept("Change the door.")
+        async with platform.executing(key) as life:
+            for gate in "12":
+                platform.model.release(gate)
+            await platform.model.received(3)
+            platform.brain.drain()
+            for gate in "345":
+                platform.model.release(gate)
+            assert await life is None
+        assert len(platform.model.requests) == 4  # the member and its review belong to the step that ends
+        script.held = False
+    async with opened() as platform:
+        stream = await platform.finish(key)
+
+    assert (stream.status, workbench.done()) == ("succeeded", ["change door"])
+    assert len(platform.model.requests) == 7
+
+
+async def test_cancelled_run_stops_its_team(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(TO_TEAM), decision(TO_LOOKER))
+    script.agent("t1", Answer("never", hold="for ever"))
+    key = await platform.accept("Look.")
+    async with platform.executing(key) as life:
+        await platform.model.received(3)
+        await platform.services.cancellation.cancel(key)
+        await life
+
+    stream = await platform.stream(key)
+
+    assert stream.status == "cancelled"
+    assert {event["path"] for event in stream.of("task_result")} == {"t3", "t3/t1"}
+
+
+async def test_budget_of_the_run_is_asked_for_once_wherever_it_runs_out(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    script.supervisor(decision(TO_TEAM), decision(TO_LOOKER))
+    script.agent("t1", LOOK)
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Fine [1]."))
+    key = await platform.accept("Look.", limits={"tokens": 20})
+    await execute_run(platform, key)
+    (asked,) = await open_interrupts(platform, key)
+    assert (asked.kind, asked.path.split("/")[0]) == ("budget", "t3")
+
+    await answer_interrupts(platform, key, tokens=10_000)
+
+    assert (await platform.finish(key)).status == "succeeded"
