@@ -62,7 +62,7 @@ class running_http:  # noqa: N801 - reads as the function that it could be
     """Runs the recording server on a port until the block ends."""
 
     def __init__(self, record: Path, port: int) -> None:
-        command = [sys.executable, SERVERS / "recording.py", record, "http", str(port)]
+        command = [sys.executable, SERVERS / "recording_http.py", record, str(port)]
         self.port = port
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 

@@ -23,11 +23,12 @@ class Switch(NoHalts):
 @rounds(20, soak=150)
 @pytest.mark.parametrize("over", ["stdio", "http"])
 async def test_calls_cancelled_during_their_response_do_not_end_the_session(
-    harness: GatewayHarness, http_recording: ServerConfig, over: str, rounds: int
+    harness: GatewayHarness, request: pytest.FixtureRequest, over: str, rounds: int
 ) -> None:
     dice = random.Random(7)
     async with harness.gateway() as gateway:
-        server = await listed(gateway, http_recording if over == "http" else harness.recording())
+        config: ServerConfig = request.getfixturevalue("http_recording") if over == "http" else harness.recording()
+        server = await listed(gateway, config)
         clock = asyncio.get_running_loop().time
         before = await call(gateway, server, "pid")
         begun = clock()

@@ -1,66 +1,122 @@
-"""A well-behaved server that leaves a line in a file for each call: `recording.py <file> [http <port>]`."""
+"""A well-behaved server that leaves a line in a file for each start and each `record`: `recording.py <file>`.
 
-import asyncio
+Only the standard library: it starts fast. Calls are answered side by side.
+"""
+
+import json
 import os
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mcp.server.fastmcp import FastMCP
-from mcp.types import ToolAnnotations
+type Said = dict[str, Any]
 
 _FILE = Path(sys.argv[1])
-_ARRIVED = asyncio.Event()
+_OUT = threading.Lock()
+_ARRIVED = threading.Condition()
 _waiting: list[int] = []
 
-server = FastMCP(
-    "recording",
-    instructions="Keeps a record of every call.\n\nNothing else.",
-    log_level="ERROR",
-    port=int(sys.argv[3]) if len(sys.argv) > 3 else 8000,
-)
 
-
-def _record(text: str) -> None:
+def note(text: str) -> None:
     with _FILE.open("a") as file:
         file.write(f"{text}\n")
 
 
-@server.tool()
-async def record(text: str) -> str:
-    """Write a line."""
-    _record(text)
-    return f"recorded {text}"
+def record(text: str) -> Said:
+    note(text)
+    return result(f"recorded {text}")
 
 
-@server.tool(annotations=ToolAnnotations(readOnlyHint=True))
-async def pid() -> int:
-    """Return the process id of the server."""
-    return os.getpid()
+def pid() -> Said:
+    return result(os.getpid())
 
 
-@server.tool()
-async def environment() -> dict[str, str]:
-    """Return the environment that the server sees."""
-    return dict(os.environ)
+def environment() -> Said:
+    return data(dict(os.environ))
 
 
-@server.tool()
-async def meet(others: int) -> str:
-    """Wait until so many calls wait here at once."""
-    _waiting.append(others)
-    if len(_waiting) >= others:
-        _ARRIVED.set()
-    await _ARRIVED.wait()
-    return "met"
+def meet(others: int) -> Said:
+    with _ARRIVED:
+        _waiting.append(others)
+        _ARRIVED.notify_all()
+        _ARRIVED.wait_for(lambda: len(_waiting) >= others)
+    return result("met")
 
 
-@server.tool()
-async def add(first: int, second: int = 1) -> dict[str, Any]:
-    """Add two whole numbers."""
-    return {"sum": first + second}
+def add(first: int, second: int = 1) -> Said:
+    return data({"sum": first + second})
+
+
+def result(value: str | int) -> Said:
+    return {"content": [{"type": "text", "text": str(value)}], "structuredContent": {"result": value}}
+
+
+def data(value: Said) -> Said:
+    return {"content": [{"type": "text", "text": json.dumps(value)}], "structuredContent": value}
+
+
+def tool(name: str, description: str, output: Said, *required: str, optional: str = "", **more: Any) -> Said:
+    kinds = {"text": "string"}
+    properties = {each: {"type": kinds.get(each, "integer")} for each in (*required, *filter(None, [optional]))}
+    schema = {"type": "object", "properties": properties, "required": list(required)}
+    return {"name": name, "description": description, "inputSchema": schema, "outputSchema": output, **more}
+
+
+def returning(kind: str) -> Said:
+    return {"type": "object", "properties": {"result": {"type": kind}}, "required": ["result"]}
+
+
+_OBJECT: Said = {"type": "object", "additionalProperties": True}
+_TOOLS = [
+    tool("record", "Write a line.", returning("string"), "text"),
+    tool("pid", "Return the process id of the server.", returning("integer"), annotations={"readOnlyHint": True}),
+    tool("environment", "Return the environment that the server sees.", _OBJECT),
+    tool("meet", "Wait until so many calls wait here at once.", returning("string"), "others"),
+    tool("add", "Add two whole numbers.", _OBJECT, "first", optional="second"),
+]
+_CALLS: dict[str, Callable[..., Said]] = {
+    "record": record,
+    "pid": pid,
+    "environment": environment,
+    "meet": meet,
+    "add": add,
+}
+_ABOUT: Said = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "recording", "version": "1"},
+    "instructions": "Keeps a record of every call.\n\nNothing else.",
+}
+
+
+def say(request: Said, result: Said) -> None:
+    with _OUT:
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}) + "\n")
+        sys.stdout.flush()
+
+
+def call(request: Said) -> None:
+    params = request["params"]
+    say(request, _CALLS[params["name"]](**params.get("arguments") or {}))
+
+
+def answer(request: Said) -> None:
+    match request["method"]:
+        case "initialize":
+            say(request, _ABOUT)
+        case "tools/list":
+            say(request, {"tools": _TOOLS})
+        case "tools/call":
+            threading.Thread(target=call, args=[request], daemon=True).start()
+        case _ if "id" in request:
+            say(request, {})
+        case _:
+            pass  # a notification
 
 
 if __name__ == "__main__":
-    _record("started")
-    server.run("streamable-http" if "http" in sys.argv else "stdio")
+    note("started")
+    for line in sys.stdin:
+        answer(json.loads(line))
