@@ -18,7 +18,7 @@ _MOST_CUTS = 60
 def decide(prompt: Element) -> dict[str, Any]:
     """Return the decision for a supervisor prompt, in the form of its response schema."""
     agents = [agent for agent in prompt.child("agents").children("agent") if agent.get("kind") != "builtin"]
-    if planned := prompt.child("current_plan").children("task"):
+    if planned := [task for task in prompt.child("current_plan").children("task") if task.get("id") and task.text]:
         return _replan(planned, parse_json(prompt.child("state_context").text))
     parts = _parts(prompt.child("user_request").text, agents)
     parts = [part for part in parts if values_of(part) or not stems(part) <= GREETINGS]

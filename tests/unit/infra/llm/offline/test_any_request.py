@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from brain.planning.decision import DECISION, VERDICT, Decision, Verdict
@@ -72,6 +72,7 @@ def _mapping(value: object) -> JsonObject:
 
 
 @settings(max_examples=150, deadline=None)
+@example(tag="current_plan", inner="<task></task>", schemas=[], kind=0)
 @given(tag=st.sampled_from(TAGS), inner=TEXTS, schemas=st.lists(SCHEMAS, max_size=2), kind=st.integers(0, 3))
 def test_any_request_gets_an_answer_of_the_requested_form(tag: str, inner: str, schemas: list[Any], kind: int) -> None:
     messages = (Message("user", f"<{tag}>{inner}</{tag}><task>{inner}</task><output>{inner}</output>"),)
