@@ -1,6 +1,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help demo quick test soak chaos check format lock bench environment servers
 bin := .venv/bin
+unexport PYTHONDONTWRITEBYTECODE # every test process would compile the code and rewrite the asserts anew
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
