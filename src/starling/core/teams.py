@@ -70,7 +70,9 @@ class Fixture(_Part):
     """The result that a tool gives in a trial."""
 
     tool: _ToolName
-    arguments: dict[str, _Storable] | None = Field(default=None, description="Of which call; none given: of any.")
+    arguments: Annotated[dict[str, Json], AfterValidator(storable)] | None = Field(
+        default=None, description="Of which call; none given: of any."
+    )
     result: _Storable = Field(description="What the call returns.")
 
 

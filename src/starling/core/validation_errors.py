@@ -11,6 +11,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     "string_type": "must be a text",
     "bool_type": "must be true or false",
     "bool_parsing": "must be true or false",
+    "string_unicode": "must be valid Unicode",
     "int_type": "must be a whole number",
     "int_parsing": "must be a whole number",
     "int_from_float": "must be a whole number",
@@ -37,6 +38,8 @@ def fault_text(fault: Mapping[str, Any], thing: str = "field") -> str:
         return f"there is no such {thing}"
     if fault["type"] == "string_too_short" and fault.get("ctx", {}).get("min_length") == 1:
         return "must not be empty"
+    if fault["type"] == "too_long" and isinstance(fault.get("input"), str):  # checked after a change of the text
+        return "must have at most {max_length} characters, not {actual_length}".format_map(fault["ctx"])
     return _TEXTS.get(fault["type"]) or _SUBJECT.sub("must ", _PREFIXES.sub("", fault["msg"]))
 
 

@@ -1,0 +1,95 @@
+"""Findings for what breaks the format of a team spec."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from architect.near_names import did_you_mean
+from starling.core.teams import (
+    Criterion,
+    Example,
+    Finding,
+    Fixture,
+    TeamGrants,
+    TeamLimits,
+    TeamMember,
+    TeamSpec,
+)
+from starling.core.validation_errors import fault_text
+
+_SHOWN: Final = 60  # characters of a wrong value
+_SCHEMA: Final = "`starling team schema` prints the format."
+_PARTS: Final[Mapping[tuple[str, ...], type[BaseModel]]] = {
+    (): TeamSpec,
+    ("members",): TeamMember,
+    ("criteria",): Criterion,
+    ("examples",): Example,
+    ("examples", "fixtures"): Fixture,
+    ("limits",): TeamLimits,
+    ("grants",): TeamGrants,
+}
+_NAME: Final = "must be at most {} lower-case letters, digits{} and {}, and begin with a letter or a digit"
+_PATTERNS: Final[Mapping[tuple[str, ...], str]] = {
+    ("name",): _NAME.format(48, ", _", "-"),
+    ("members", "name"): _NAME.format(32, "", "_"),
+    ("members", "team"): _NAME.format(48, ", _", "-"),
+    ("criteria", "id"): _NAME.format(48, ", _", "-"),
+    ("examples", "id"): _NAME.format(48, ", _", "-"),
+    ("examples", "criteria"): "must be the id of a criterion",
+}
+_TOOL: Final = "must be the full name of a tool, `server.tool`"
+_FREE: Final = ("arguments", "result")  # fields of a fixture that may have any JSON
+
+
+def format_findings(error: ValidationError) -> Iterator[Finding]:
+    """Return one finding for each wrong, missing or unknown field."""
+    seen: set[str] = set()
+    for fault in error.errors(include_url=False):
+        location = _location(fault["loc"])
+        path = _path(location)
+        # pydantic counts only the valid items of a list: one with wrong items isn't too short as well
+        if path in seen or (fault["type"] == "too_short" and fault["input"]):
+            continue
+        seen.add(path)
+        names = tuple(part for part in location if isinstance(part, str))
+        yield Finding(path, "format", _reason(fault, names), _remedy(fault, names))
+
+
+def _location(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Return where a fault is, without the types that pydantic tried for a field of any JSON."""
+    end = next((place + 1 for place, part in enumerate(location) if part in _FREE), len(location))
+    return location[:end]
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return "".join(parts).removeprefix(".")
+
+
+def _reason(fault: ErrorDetails, names: tuple[str, ...]) -> str:
+    text = fault_text(cast("Mapping[str, Any]", fault))
+    if fault["type"] == "string_pattern_mismatch":
+        text = _PATTERNS.get(names, _TOOL)
+    elif names and names[-1] in _FREE:
+        text = "must be JSON"
+    if not text.startswith(("must ", "is ")):
+        return f"{text[:1].upper()}{text[1:]}."
+    return f"The value{_shown(fault['input']) if text.startswith('must ') else ''} {text}."
+
+
+def _shown(value: object) -> str:
+    if not isinstance(value, (str, int, float)):
+        return ""
+    text = repr(value)
+    return f" {text}" if len(text) <= _SHOWN else f" {text[:_SHOWN]}…"
+
+
+def _remedy(fault: ErrorDetails, names: tuple[str, ...]) -> str:
+    part = _PARTS.get(names[:-1])
+    field = part.model_fields.get(names[-1]) if part and names else None
+    if part and names and fault["type"] == "extra_forbidden":
+        return did_you_mean(names[-1], part.model_fields, f"Remove it. {_SCHEMA}")
+    about = field.description if field and field.description else _SCHEMA
+    return f"Add it. {about}" if fault["type"] == "missing" else f"Correct it. {about}"
