@@ -49,7 +49,10 @@ class _ReadTexts:
 
 
 def calls_in_text(text: str, offered: OfferedTools) -> tuple[str, tuple[ModelToolCall, ...]]:
-    """Return the text without its tool calls, and these; the text as it is where it holds none, or one that is none."""
+    """Return the text without its tool calls, and these; the text as it is where it holds none, or one that is none.
+
+    Results that the model made up behind its calls are left out.
+    """
     if not offered.tools:
         return text, ()
     read = _ReadTexts(offered.read, _squeezed("\n".join(offered.read)))
@@ -59,7 +62,9 @@ def calls_in_text(text: str, offered: OfferedTools) -> tuple[str, tuple[ModelToo
     names = {**offered.other_names, **aliases({tool.name: () for tool in offered.tools})}
     calls = [_valid(call, index, offered.tools, names) for index, call in enumerate(written)]
     found = tuple(call for call in calls if call is not None)
-    return (rest.strip(), found) if found and len(found) == len(calls) else (text, ())
+    if not found or len(found) < len(calls):
+        return text, ()
+    return _INVENTED_RESULT.split(rest, maxsplit=1)[0].strip(), found
 
 
 def readable_calls(calls: Sequence[ModelToolCall], tools: Sequence[ToolSpec]) -> tuple[ModelToolCall, ...]:
@@ -126,8 +131,9 @@ def _is_announced(before: str) -> bool:
 def _is_announced_example(text: str, blocks: Sequence[re.Match[str]]) -> bool:
     """Whether these blocks are below a line that ends with a colon, and above further words."""
     ends = [block.start() for block in blocks[1:]] + [len(text)]
-    between = [text[block.end() : end] for block, end in zip(blocks, ends, strict=True)]
-    return _is_announced(text[: blocks[0].start()]) and bool(_WORD.search(_SPECIAL.sub("", "".join(between))))
+    between = "".join(text[block.end() : end] for block, end in zip(blocks, ends, strict=True))
+    words = _SPECIAL.sub("", _INVENTED_RESULT.split(between, maxsplit=1)[0])
+    return _is_announced(text[: blocks[0].start()]) and bool(_WORD.search(words))
 
 
 def _squeezed(text: str) -> str:
@@ -195,6 +201,7 @@ def _fits(schema: JsonObject, arguments: Mapping[str, Any]) -> bool:
 
 _WORD: Final = re.compile(r"\w")
 _SPECIAL: Final = re.compile(r"<[^<>\s]*>")
+_INVENTED_RESULT: Final = re.compile(r"<\|?(?:tool_response|tool_result|tool_output)|```tool_output")
 _NO_WORD: Final = re.compile(r"\W+")
 _UNICODE_ESCAPE: Final = re.compile(r"\\+u([0-9a-fA-F]{4})")
 _ESCAPES: Final = re.compile(r"\\[nrt\"\\/]")
