@@ -1,0 +1,109 @@
+"""A team's star as nodes and edges, and as the text of a Mermaid flowchart."""
+
+import unicodedata
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from starling.core.stars import Member, StarSpec
+
+_PLAIN: Final = frozenset(" -_.,()/")  # that mean nothing inside a quoted label; all others but letters are escaped
+_ROLE_CHARS: Final = 60
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Node(_Part):
+    """The team, a member, or a server that members use."""
+
+    id: str = Field(description="Names of the team and of the members down to this one, or the server after `server:`.")
+    kind: Literal["team", "member", "server"]
+    name: str
+    role: str = Field(default="", description="Of a member: what it is. Of the team: what it is good for.")
+    team: str | None = Field(default=None, description="Of a member: the team that it stands for.")
+    runtime: str | None = Field(default=None, description="Of a member without a team: what executes it.")
+
+
+class Edge(_Part):
+    """Who gives tasks to whom, and which tools of a server a member may call."""
+
+    source: str
+    target: str
+    tools: tuple[str, ...] = Field(default=(), description="Full names, where the target is a server.")
+
+
+class TeamGraph(_Part):
+    """All nodes and edges of a team, in the order of the members."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+
+def team_graph(star: StarSpec) -> TeamGraph:
+    """Return the graph of a star, with the stars inside it."""
+    parts = [Node(id=star.name, kind="team", name=star.name, role=star.purpose), *_members(star, star.name)]
+    nodes = {part.id: part for part in parts if isinstance(part, Node)}
+    return TeamGraph(nodes=tuple(nodes.values()), edges=tuple(part for part in parts if isinstance(part, Edge)))
+
+
+def _members(star: StarSpec, parent: str) -> Iterator[Node | Edge]:
+    for member in star.members:
+        place = f"{parent}/{member.name}"
+        yield _node(member, place)
+        yield Edge(source=parent, target=place)
+        if member.team:
+            yield from _members(member.team, place)
+        elif member.server:
+            server = f"server:{member.server}"
+            yield Node(id=server, kind="server", name=member.server)
+            yield Edge(source=place, target=server, tools=member.tools)
+
+
+def _node(member: Member, place: str) -> Node:
+    team = member.team.name if member.team else None
+    runtime = None if member.team else member.runtime
+    return Node(id=place, kind="member", name=member.name, role=member.persona.role, team=team, runtime=runtime)
+
+
+def mermaid(graph: TeamGraph) -> str:
+    """Return a flowchart. Its ids are numbers, and no text of the graph can be anything but a label in it."""
+    ids = {node.id: f"n{number}" for number, node in enumerate(graph.nodes)}
+    lines = ["flowchart TD", *(f"    {ids[node.id]}{_shape(node)}" for node in graph.nodes)]
+    lines += [f"    {ids[edge.source]} -->{_edge_label(edge)} {ids[edge.target]}" for edge in graph.edges]
+    return "\n".join(lines) + "\n"
+
+
+def _shape(node: Node) -> str:
+    role = node.role if len(node.role) <= _ROLE_CHARS else f"{node.role[: _ROLE_CHARS - 1]}…"
+    name = f"{node.name} (team {node.team})" if node.team else node.name
+    label = "<br/>".join(_escaped(text) for text in (name, role) if text)
+    match node.kind:
+        case "team":
+            return f'(["{label}"])'
+        case "member":
+            return f'["{label}"]'
+        case "server":
+            return f'[("{label}")]'
+
+
+def _edge_label(edge: Edge) -> str:
+    if not edge.tools:
+        return ""
+    return f'|"{len(edge.tools)} tool{"s" if len(edge.tools) > 1 else ""}"|'
+
+
+def _escaped(text: str) -> str:
+    """Return the text of a label: letters and digits as they are, other characters as Mermaid's entity codes.
+
+    Control and format characters, such as those that change the direction of writing, become spaces.
+    """
+    return "".join(_code(sign) for sign in " ".join(text.split()))
+
+
+def _code(sign: str) -> str:
+    if unicodedata.category(sign).startswith("C"):
+        return " "
+    return sign if sign.isalnum() or sign in _PLAIN else f"#{ord(sign)};"
