@@ -1,7 +1,7 @@
 """No secret becomes part of a skill, wherever the task had it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
 import pytest
 from pydantic import SecretStr
@@ -9,8 +9,7 @@ from pydantic import SecretStr
 from brain.registry.cards import AgentCard
 from brain.skills.generalization import MadeCall
 from brain.skills.memory import FinishedTask, SkillMemory
-from brain.skills.repository import SkillQuery, SkillRepository
-from brain.skills.skill import LearnedSkill, SkillExample
+from brain.skills.repository import SkillRepository
 from starling.app.telemetry.redaction import Redaction
 from starling.core.clock import SystemClock
 from starling.core.json import JsonObject
@@ -18,6 +17,7 @@ from starling.core.settings import Settings
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition
 from starling.core.tracing import NOOP_TRACER
+from starling.infra.postgres.engine import open_engine
 
 CONFIGURED, VARIABLE, UNKNOWN = "canary-of-the-settings", "canary-of-a-server", "sk-canary_of_nobody_0123"
 SETTINGS = Settings(openai_api_key=SecretStr(CONFIGURED))
@@ -26,26 +26,27 @@ TOOL = ToolDefinition("crm", "login", "Log in.", {"type": "object"}, None, Effec
 CARD = AgentCard("mcp_agent_crm", "specialist", "", "crm", (TOOL,))
 
 
-class EmptyRepository(SkillRepository):
-    """Stores nothing and finds nothing."""
-
-    def __init__(self) -> None: ...
-
-    async def alike(self, tenant: str, skill: LearnedSkill, query: SkillQuery) -> Sequence[SkillExample]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        del tenant, skill, query
-        return []
+type Learned = Callable[..., Awaitable[Mapping[str, object]]]
 
 
-async def learned(
-    task: str, arguments: JsonObject, result: str = "Done.", output: str = "Done."
-) -> Mapping[str, object]:
+@pytest.fixture
+async def learned(module_database_url: str) -> AsyncGenerator[Learned]:
+    """Return what a memory without skills learns from a task with one call."""
+    engine = open_engine(module_database_url)
     redact = Redaction.of(SETTINGS, VARIABLES)
-    memory = SkillMemory(EmptyRepository(), None, redact, NOOP_TRACER, SystemClock())
-    call = MadeCall("crm.login", arguments, result)
-    done = FinishedTask("default", "t1", CARD, f"Please: {task}", task, (), [call], output, results=[result])
-    lesson = await memory.lesson(done)
-    assert lesson.learned is not None
-    return lesson.learned.to_json()
+    memory = SkillMemory(SkillRepository(engine), None, redact, NOOP_TRACER, SystemClock())
+
+    async def learn(
+        task: str, arguments: JsonObject, result: str = "Done.", output: str = "Done."
+    ) -> Mapping[str, object]:
+        call = MadeCall("crm.login", arguments, result)
+        done = FinishedTask("default", "t1", CARD, f"Please: {task}", task, (), [call], output, results=[result])
+        lesson = await memory.lesson(done)
+        assert lesson.learned is not None
+        return lesson.learned.to_json()
+
+    yield learn
+    await engine.dispose()
 
 
 @pytest.mark.parametrize("secret", [CONFIGURED, VARIABLE, UNKNOWN])
@@ -62,7 +63,7 @@ async def learned(
     ids=["task", "task and argument", "argument", "nested argument", "outcome", "result"],
 )
 async def test_secret_is_no_part_of_a_skill(
-    secret: str, task: str, arguments: JsonObject, result: str, output: str
+    learned: Learned, secret: str, task: str, arguments: JsonObject, result: str, output: str
 ) -> None:
     given = json.loads(json.dumps(arguments).replace("{}", secret))
 
@@ -75,14 +76,14 @@ async def test_secret_is_no_part_of_a_skill(
     assert stored["task"] == task.replace("{}", "***")
 
 
-async def test_argument_whose_name_says_secret_is_a_slot_without_example() -> None:
+async def test_argument_whose_name_says_secret_is_a_slot_without_example(learned: Learned) -> None:
     stored = await learned("Log in.", {"user": "ann", "password": "hunter2"})
 
     assert "hunter2" not in json.dumps(stored)
     assert '"user": "ann"' in json.dumps(stored)
 
 
-async def test_value_of_an_ordinary_variable_is_kept() -> None:
+async def test_value_of_an_ordinary_variable_is_kept(learned: Learned) -> None:
     stored = await learned("Log in.", {"host": "crm.example"})
 
     assert "crm.example" in json.dumps(stored)
