@@ -130,21 +130,20 @@ WHERE main.tenant = %(tenant)s AND main.shape = %(shape)s AND main.merged_into I
     AND main.tools = %(tools)s::jsonb
 ORDER BY cosine DESC NULLS LAST LIMIT %(limit)s"""  # noqa: S608
 _CHANGED: Final = "These tools were changed or removed: "
-_SUSPEND: Final = text(f"""
-UPDATE skills SET state = 'suspended', reason = '{_CHANGED}' || gone.tools || '.'
+# One statement: two would lock skills in two passes, and so not in the order in which others lock them.
+_FOLLOW: Final = text(f"""
+UPDATE skills SET state = changed.state, reason = changed.reason
 FROM (
-    SELECT tenant, id, (
-        SELECT string_agg(key, ', ' ORDER BY key) FROM jsonb_each(skills.tools)
-        WHERE value IS DISTINCT FROM CAST(:pins AS jsonb) -> key) AS tools
-    FROM skills WHERE state = 'active' AND merged_into IS NULL AND NOT tools <@ CAST(:pins AS jsonb)
-    ORDER BY tenant, id FOR UPDATE) AS gone
-WHERE skills.tenant = gone.tenant AND skills.id = gone.id""")  # noqa: S608 - a constant
-_RESUME: Final = text("""
-UPDATE skills SET state = 'active', reason = ''
-FROM (
-    SELECT tenant, id FROM skills WHERE state = 'suspended' AND tools <@ CAST(:pins AS jsonb)
-    ORDER BY tenant, id FOR UPDATE) AS back
-WHERE skills.tenant = back.tenant AND skills.id = back.id""")
+    SELECT tenant, id,
+        CASE state WHEN 'active' THEN 'suspended' ELSE 'active' END AS state,
+        CASE state WHEN 'active' THEN '{_CHANGED}' || (
+            SELECT string_agg(key, ', ' ORDER BY key) FROM jsonb_each(skills.tools)
+            WHERE value IS DISTINCT FROM CAST(:pins AS jsonb) -> key) || '.' ELSE '' END AS reason
+    FROM skills
+    WHERE (state = 'active' AND merged_into IS NULL AND NOT tools <@ CAST(:pins AS jsonb))
+        OR (state = 'suspended' AND tools <@ CAST(:pins AS jsonb))
+    ORDER BY tenant, id FOR UPDATE) AS changed
+WHERE skills.tenant = changed.tenant AND skills.id = changed.id""")  # noqa: S608 - a constant
 _COUNTED: Final = """
 SELECT count(*) FROM (SELECT FROM skills WHERE tenant = %(tenant)s LIMIT %(limit)s) AS found"""
 
@@ -252,9 +251,7 @@ async def follow_tools(connection: AsyncConnection, pins: Mapping[str, str]) -> 
 
     `pins` has the hash of each tool's definition, by full name. A part of the connection's transaction.
     """
-    values = {"pins": _json(pins)}
-    await connection.execute(_SUSPEND, values)
-    await connection.execute(_RESUME, values)
+    await connection.execute(_FOLLOW, {"pins": _json(pins)})
 
 
 class SkillRepository:

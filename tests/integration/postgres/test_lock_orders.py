@@ -1,6 +1,7 @@
 """Lock orders: each operation locks rows in one global order, so no deadlock can occur.
 
-The orders, each from left to right (`skips`: locked rows are skipped, so the operation does not wait there):
+The orders, each from left to right (`skips`: locked rows are skipped, so the operation does not wait there; `*`: rows
+in the order of their keys):
 
 | operation | locks |
 | --- | --- |
@@ -11,22 +12,27 @@ The orders, each from left to right (`skips`: locked rows are skipped, so the op
 | answering with a message | idempotency key, run, its interrupts; runs that are next (skips), jobs |
 | expiring questions | runs (skips), their interrupts; runs that are next (skips), jobs |
 | claiming, flushing, flagging, releasing | run; on release its job |
+| flushing the results of tasks that had skills | run, skills * |
 | renewing leases | runs (skips) |
 | sweeping | runs (skips), jobs of these, jobs of dead workers; runs that are next (skips), jobs |
 | pruning | runs (skips) and their rows; then keys and audit events (skips) |
 | the outbox | audit events (skips locked ones in `take`; in the order of their keys in `settle`) |
-| changing the registry | the servers' advisory lock, the epochs' advisory lock, servers, the active epoch |
+| changing the registry | the servers' advisory lock, the epochs' advisory lock, servers, the active epoch, skills * |
+| restoring, importing skills | the epochs' advisory lock, one skill or new ones |
+| making vectors of skills | the skills' advisory lock (tried), skills * |
 | closing epochs | epochs that aren't active (skips) |
-| switching, revoking, using keys | one row |
+| switching, revoking, using keys, retiring skills | one row |
 """
 
 import asyncio
 import random
+from array import array
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from psycopg import AsyncConnection
@@ -35,6 +41,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from brain.conversation.repository import push_states
 from brain.registry.manifest import Manifest
 from brain.registry.repository import EpochRepository
+from brain.skills.repository import SkillUse, follow_tools, storing
 from starling.core.errors import ConflictError, LeaseLostError, NotFoundError
 from starling.core.events import Done, Thinking, Usage
 from starling.core.ids import new_id
@@ -52,12 +59,14 @@ from starling.infra.postgres.runs.interrupts import InterruptAnswer, InterruptRe
 from starling.infra.postgres.runs.lease_renewal import LeaseRenewer
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.termination import TerminationRepository
-from starling.infra.postgres.runs.writer import RunWriter
+from starling.infra.postgres.runs.writer import Clause, RunWriter
+from starling.infra.postgres.skill_vectors import OutdatedSkill, open_skill_vectors
 from starling.infra.queue.run_queue import RunQueue, open_queue
 from tests.support.run_factories import claimed, locked, new_question, new_run, wait_for_answer
 
 _TENANTS: Final = ("one", "two")
 _THREADS: Final = ("a", "b")
+_TOOLS: Final = ("s.one", "s.two", "s.three")
 _CALLERS, _DEEDS = 12, 60
 _CONNECTIONS: Final = ConnectionLimits(size=24)
 _LOCAL = Actor.local("test")
@@ -74,6 +83,10 @@ SELECT FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"""
 _WAITING = """
 SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"""
+_LEARN = """
+INSERT INTO skills (tenant, id, task, template, calls, outcome, tools, shape, agent_kind, agent, provenance, words)
+SELECT %(tenant)s, id, 'Look.', 'Look.', '[]', 'Done.', jsonb_build_object(tool, '1'), '', 'specialist', 'a', 'run', ''
+FROM unnest(%(ids)s::uuid[], %(tools)s::text[]) AS item (id, tool)"""
 _DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 
 
@@ -89,6 +102,7 @@ class Crowd:
     held: deque[Run] = field(default_factory=lambda: deque[Run](maxlen=10))
     over: bool = False
     executions: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    skills: dict[str, list[str]] = field(default_factory=dict[str, list[str]])  # ids by tenant
 
     def __post_init__(self) -> None:
         self.runs = RunRepository(self.engine, self.queue.defer, cap=3)
@@ -114,6 +128,7 @@ class Crowd:
             self.prune: 2,
             self.deliver: 2,
             self.switch: 1,
+            self.embed_skills: 2,
             self.change_registry: 1,
             self.close_epochs: 1,
         }
@@ -179,6 +194,28 @@ class Crowd:
         manifest = Manifest(prompts={"supervisor": new_id()})
         async with self.engine.begin() as connection:
             await self.epochs.activate(connection, _LOCAL, lambda _: manifest)
+            await follow_tools(connection, dict.fromkeys(self.dice.sample(_TOOLS, 2), "1"))
+
+    async def learn_skills(self) -> None:
+        """Store skills of each tenant, active and with one tool each."""
+        for tenant in _TENANTS:
+            self.skills[tenant] = [new_id() for _ in range(6)]
+            tools = [self.dice.choice(_TOOLS) for _ in self.skills[tenant]]
+            async with await AsyncConnection.connect(self.url, autocommit=True) as connection:
+                await connection.execute(_LEARN, {"tenant": tenant, "ids": self.skills[tenant], "tools": tools})
+
+    async def embed_skills(self) -> None:
+        async with open_skill_vectors(self.url) as vectors:
+            skills = [OutdatedSkill(tenant, found, "Look.") for tenant, ids in self.skills.items() for found in ids]
+            if vectors is not None:
+                await vectors.store(
+                    "a model", self.dice.sample(skills, len(skills)), [array("f", [1.0, 0.0])] * len(skills)
+                )
+
+    def uses(self, run: Run) -> Clause:
+        """Return the part of a flush that counts uses of some skills."""
+        used = self.dice.sample(self.skills[run.tenant], 3)
+        return storing([], [SkillUse(skill, success=self.dice.random() < 0.9) for skill in used])
 
     async def close_epochs(self) -> None:
         await self.epochs.close_unheld()
@@ -201,6 +238,8 @@ class Crowd:
         try:
             for word in ("one", "two"):
                 writer.emit(Thinking(content=word, message_id="m"))
+                if self.skills:
+                    writer.add(partial(self.uses, claim.run))
                 await writer.flush()
             await self.dice.choice([self.finish, self.wait, self.wait, self.hand_back])(writer)
         except LeaseLostError:
@@ -270,6 +309,7 @@ async def test_all_kinds_of_concurrent_transactions_never_deadlock(database_url:
     print(f"seed {seed}")
 
     async with a_crowd(database_url, seed) as crowd:
+        await crowd.learn_skills()
         working = asyncio.get_running_loop().create_task(crowd.queue.work(crowd.work, concurrency=8))
         await asyncio.gather(*(crowd.come_and_go() for _ in range(_CALLERS)))
         crowd.over = True
@@ -317,6 +357,27 @@ async def test_concurrent_settlements_of_the_same_events_do_not_deadlock(databas
         await asyncio.gather(*settling)
 
     assert await deadlocks(database_url) == 0
+
+
+async def test_suspending_and_resuming_skills_locks_them_in_the_order_of_their_keys(database_url: str) -> None:
+    async with (
+        a_crowd(database_url, 0) as crowd,
+        await AsyncConnection.connect(database_url, autocommit=True) as other,
+        crowd.engine.connect() as connection,
+    ):
+        older, newer = ids = sorted(new_id() for _ in range(2))
+        await other.execute(_LEARN, {"tenant": "one", "ids": ids, "tools": ["s.one", "s.two"]})
+        await other.execute("UPDATE skills SET state = 'suspended' WHERE id = %s", (older,))
+        async with other.transaction():
+            await other.execute("SELECT FROM skills WHERE id = %s FOR UPDATE", (older,))
+            following = asyncio.get_running_loop().create_task(follow_tools(connection, {"s.one": "1"}))
+            await waiting_for_locks(database_url, 1)
+            await other.execute("SELECT FROM skills WHERE id = %s FOR UPDATE NOWAIT", (newer,))
+        await following
+        await connection.commit()
+        states = await (await other.execute("SELECT state FROM skills ORDER BY id")).fetchall()
+
+    assert states == [("active",), ("suspended",)]
 
 
 async def test_closing_epochs_waits_for_no_lock(database_url: str) -> None:
