@@ -157,19 +157,19 @@ async def test_unfinished_run_is_read_across_a_gap(writing: Writing, engine: Asy
     assert numbers_and_types([*first, *rest]) == [(3, "gap"), (4, "thinking"), (5, "done")]
 
 
-async def test_latest_event_of_a_type_is_found_in_a_long_stream(writing: Writing, engine: AsyncEngine) -> None:
+async def test_latest_plan_of_the_main_star_is_found_in_a_long_stream(writing: Writing, engine: AsyncEngine) -> None:
     for version in (1, 2):
         await writing.say(*("word" for _ in range(600)))
         writing.writer.emit(Plan(version=version, plan=[], tasks=[], thought_process=""))
+    writing.writer.emit(Plan(version=3, plan=[], tasks=[], thought_process="", path="t1"))
     await writing.end()
     reader = RunReader(engine, Broadcast())
 
-    found = await reader.latest(writing.key, "plan")
+    found = await reader.latest_plan(writing.key)
 
     assert found is not None
     assert (found.seq, found.data["version"]) == (1 + 2 * 600 + 2, 2)
-    assert await reader.latest(writing.key, "gap") is None
-    assert await reader.latest(RunKey("other", writing.key.id), "plan") is None
+    assert await reader.latest_plan(RunKey("other", writing.key.id)) is None
 
 
 async def test_done_received_between_two_queries_is_delivered(writing: Writing, engine: AsyncEngine) -> None:

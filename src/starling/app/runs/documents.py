@@ -29,7 +29,7 @@ class RunDocuments:
     async def of(self, key: RunKey) -> Mapping[str, Any]:
         """Return plan, steps, skills, effectful calls, artifacts, open interrupts and result. Raises NotFoundError."""
         record = await self.reader.record(key)
-        plan = await self.reader.latest(key, "plan")
+        plan = await self.reader.latest_plan(key)
         asked = await self.interrupts.waiting(key.tenant, run=key.id)
         ahead = await self._ahead(key, record.thread_id) if record.status is RunStatus.QUEUED else ()
         return {

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from brain.paths import without_numbers
 from starling.app.cli.terminal.interrupt_text import behind_line, interrupt_lines, run_reference
 from starling.app.cli.terminal.output import write
 from starling.core.principal import DEFAULT_TENANT
@@ -65,8 +66,13 @@ class RunDisplay:
 
     @property
     def approved_agents(self) -> frozenset[str]:
-        """The agents that had a task approved."""
-        return frozenset(task.agent for task in self._tasks.values() if task.status == "approved")
+        """The agents of the main star that had a task approved."""
+        return frozenset(task.agent for task in self._own_tasks if task.status == "approved")
+
+    @property
+    def _own_tasks(self) -> list[_Task]:
+        """The tasks of the main star: what teams do inside one is theirs."""
+        return [task for name, task in self._tasks.items() if "/" not in name]
 
     @property
     def idle(self) -> bool:
@@ -94,53 +100,53 @@ class RunDisplay:
     def _on_plan(self, data: Data) -> None:
         if not data["tasks"]:
             return
-        self._line("Plan" if data["version"] == 1 else f"Plan, version {data['version']}", "bold")
+        team = f" of {without_numbers(data['path'])}" if data.get("path") else ""
+        self._line(f"Plan{team}" if data["version"] == 1 else f"Plan{team}, version {data['version']}", "bold")
         for number, task in enumerate(data["tasks"], start=1):
-            self._remember(task)
+            self._remember(task, planned_place(data, task))
             after = f" (after {', '.join(task['depends_on'])})" if task["depends_on"] else ""
             done = f" [{task['status']}]" if task["status"] != "pending" else ""
             self._line(f"  {number}. {task['agent']}: {one_line(task['task'], _RESULT_CHARS)}{after}{done}")
 
-    def _remember(self, task: Data) -> None:
-        known = self._tasks.get(task["id"])
+    def _remember(self, task: Data, place: str) -> None:
+        known = self._tasks.get(place)
         if known is None or known.agent != task["agent"]:
-            known = self._tasks[task["id"]] = _Task(task["agent"], task["task"])
+            known = self._tasks[place] = _Task(task["agent"], task["task"])
         known.text, known.status = task["task"], task["status"]
 
     def _on_task_start(self, data: Data) -> None:
         again = f", attempt {data['attempt']}" if data["attempt"] > 1 else ""
-        self._line(f"{data['task_id']} → {data['agent']} works{again}", "cyan")
+        self._line(f"{place_of(data)} → {data['agent']} works{again}", "cyan")
 
     def _on_tool_start(self, data: Data) -> None:
         self._calls[data["call_id"]] = _Call(data["name"], perf_counter())
         self._note_tool(data)
-        self._line(f"{data['task_id']}   calls {data['name']}({arguments_text(data['args'])})")
+        self._line(f"{place_of(data)}   calls {data['name']}({arguments_text(data['args'])})")
 
     def _note_tool(self, data: Data) -> None:
-        if (task := self._tasks.get(data["task_id"])) and data["name"] not in task.tools:
+        if (task := self._tasks.get(place_of(data))) and data["name"] not in task.tools:
             task.tools.append(data["name"])
 
     def _on_tool_result(self, data: Data) -> None:
         call = self._calls.get(data["call_id"]) or _Call(data["name"], perf_counter())
         took = f" after {seconds_text(perf_counter() - call.begun)}" if self._live else ""
-        task = data["call_id"].partition(".")[0]
         failed = data["status"] != "succeeded"
         verb = "failed" if failed else "answered"
-        text = f"{task}   {data['name']} {verb}{took}: {one_line(data['result'], _RESULT_CHARS)}"
+        text = f"{called_by(data)}   {data['name']} {verb}{took}: {one_line(data['result'], _RESULT_CHARS)}"
         self._line(text, "red" if failed else "dim")
 
     def _on_reflection(self, data: Data) -> None:
         mark, style = _MARKS[data["status"]]
         reasons = "" if data["status"] == "APPROVED" else f": {one_line('; '.join(data['reasons']), _REASONS_CHARS)}"
-        self._line(f"{data['task_id']}   {data['status']} {mark}{reasons}", style)
+        self._line(f"{place_of(data)}   {data['status']} {mark}{reasons}", style)
 
     def _on_task_result(self, data: Data) -> None:
         self._note_result(data)
         if data["status"] == "failed":
-            self._line(f"{data['task_id']} {data['agent']} failed: {one_line(data['summary'], _REASONS_CHARS)}", "red")
+            self._line(f"{place_of(data)} {data['agent']} failed: {one_line(data['summary'], _REASONS_CHARS)}", "red")
 
     def _note_result(self, data: Data) -> None:
-        task = self._tasks.setdefault(data["task_id"], _Task(data["agent"], ""))
+        task = self._tasks.setdefault(place_of(data), _Task(data["agent"], ""))
         task.status, task.summary = data["status"], data["summary"]
 
     def _on_thinking(self, data: Data) -> None:
@@ -191,7 +197,7 @@ class RunDisplay:
         self._line(self._summary(data), "green" if self.status == "succeeded" else "red")
 
     def _sources(self) -> None:
-        approved = [task for task in self._tasks.values() if task.status == "approved"]
+        approved = [task for task in self._own_tasks if task.status == "approved"]
         if approved:
             self._line("Sources", "bold")
         for number, task in enumerate(approved, start=1):
@@ -202,7 +208,7 @@ class RunDisplay:
         said = reply.partition(_NOT_ANSWERED)[2]
         parts = [
             f"{task.text or task.agent}: {one_line(task.summary, _REASONS_CHARS) or 'was not finished'}"
-            for task in self._tasks.values()
+            for task in self._own_tasks
             if task.status != "approved" and not (task.text and task.text in said)
         ]
         if parts:
@@ -219,7 +225,9 @@ class RunDisplay:
         return f"{status}: {counted}" + (f"; {times}" if self._live else "")
 
     def _trouble(self, what: str, data: Data, style: str) -> None:
-        about = f" in {data['task_id']}" if data.get("task_id") else ""
+        places = (without_numbers(data.get("path", "")), data.get("task_id") or "")
+        about = "/".join(filter(None, places))
+        about = f" in {about}" if about else ""
         self._line(f"{what}{about}: {one_line(data['message'], _TROUBLE_CHARS)}", style)
 
     def _elapsed(self) -> float:
@@ -246,6 +254,21 @@ class RunDisplay:
 _MOMENTS: Sequence[tuple[str, str]] = (("first event", "first event"), ("plan", "plan"), ("done", "done"))
 
 _COUNTED: Sequence[tuple[str, str]] = (("model_calls", "model call"), ("tool_calls", "tool call"), ("tokens", "token"))
+
+
+def place_of(data: Data) -> str:
+    """Return where a task is, `t1` or `t3/t1` in a team, in whichever try; older runs tell its id only."""
+    return without_numbers(data.get("path") or data["task_id"])
+
+
+def called_by(result: Data) -> str:
+    """Return where the task is that made a call, by the call's id."""
+    return without_numbers(result["call_id"].rsplit(".", 2)[0])
+
+
+def planned_place(plan: Data, task: Data) -> str:
+    """Return where a task of a plan is."""
+    return without_numbers("/".join(filter(None, (plan.get("path"), task["id"]))))
 
 
 def _counted(number: int, what: str) -> str:

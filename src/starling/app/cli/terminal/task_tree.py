@@ -11,7 +11,15 @@ from rich.live import Live
 from rich.text import Text
 
 from starling.app.cli.terminal.output import printable
-from starling.app.cli.terminal.run_display import RunDisplay, arguments_text, one_line, seconds_text
+from starling.app.cli.terminal.run_display import (
+    RunDisplay,
+    arguments_text,
+    called_by,
+    one_line,
+    place_of,
+    planned_place,
+    seconds_text,
+)
 from starling.core.principal import DEFAULT_TENANT
 
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -96,12 +104,26 @@ class TaskTree(RunDisplay):
         """Return the tree as it is now; called for each frame."""
         lines = [
             self._rendered(line, indent)
-            for task in list(self._lines.values())
-            for line, indent in ((task, ""), *((call, "    ") for call in list(task.calls.values())))
+            for task, indent_of_task in self._in_order()
+            for line, indent in (
+                (task, indent_of_task),
+                *((call, f"{indent_of_task}    ") for call in list(task.calls.values())),
+            )
         ]
         if self._thinking_since:
             lines.append(self._rendered(_Line("Deciding what to do", "working", begun=self._thinking_since), ""))
         return Group(*lines)
+
+    def _in_order(self) -> list[tuple[_TaskLine, str]]:
+        """Return the lines of tasks with their indentation: those of a team's star below the team's own task."""
+        names = list(self._lines)
+        rank = {name: number for number, name in enumerate(names)}
+
+        def order(name: str) -> list[int]:
+            parts = name.split("/")
+            return [rank.get("/".join(parts[:depth]), -1) for depth in range(1, len(parts) + 1)]
+
+        return [(self._lines[name], "    " * name.count("/")) for name in sorted(names, key=order)]
 
     def _draw(self) -> None:
         if self._region is None and (self._lines or self._thinking_since):
@@ -123,10 +145,11 @@ class TaskTree(RunDisplay):
     def _on_plan(self, data: Data) -> None:
         self._thinking_since = 0.0
         for task in data["tasks"]:
-            self._remember(task)
+            place = planned_place(data, task)
+            self._remember(task, place)
             text = f"{task['agent']}: {one_line(task['task'], _TEXT_CHARS)}"
-            if task["status"] == "pending" or task["id"] in self._lines:
-                self._lines.setdefault(task["id"], _TaskLine(text)).text = text
+            if task["status"] == "pending" or place in self._lines:
+                self._lines.setdefault(place, _TaskLine(text)).text = text
 
     def _on_task_start(self, data: Data) -> None:
         line = self._task_line(data)
@@ -141,14 +164,14 @@ class TaskTree(RunDisplay):
         self._task_line(data).calls[data["call_id"]] = call
 
     def _on_tool_result(self, data: Data) -> None:
-        task = self._lines.get(data["call_id"].partition(".")[0])
+        task = self._lines.get(called_by(data))
         call = task.calls.get(data["call_id"]) if task else None
         if call is not None:
             failed = data["status"] != "succeeded"
             call.end("failed" if failed else "done", one_line(data["result"], _TEXT_CHARS))
 
     def _on_reflection(self, data: Data) -> None:
-        if data["status"] == "REJECTED" and (line := self._lines.get(data["task_id"])):
+        if data["status"] == "REJECTED" and (line := self._lines.get(place_of(data))):
             line.note = f"rejected: {one_line('; '.join(data['reasons']), _TEXT_CHARS)}"
 
     def _on_task_result(self, data: Data) -> None:
@@ -157,7 +180,8 @@ class TaskTree(RunDisplay):
         self._task_line(data).end("failed" if failed else "done", data["summary"] if failed else "")
 
     def _task_line(self, data: Data) -> _TaskLine:
-        known = self._tasks.get(data["task_id"])
-        agent = data.get("agent") or (known.agent if known else data["task_id"])
+        place = place_of(data)
+        known = self._tasks.get(place)
+        agent = data.get("agent") or (known.agent if known else place)
         text = f"{agent}: {one_line(known.text, _TEXT_CHARS)}" if known and known.text else agent
-        return self._lines.setdefault(data["task_id"], _TaskLine(text))
+        return self._lines.setdefault(place, _TaskLine(text))

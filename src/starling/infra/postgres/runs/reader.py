@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select, text
+from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
@@ -160,11 +160,12 @@ class RunReader:
             async with self._streams.connect() as connection:
                 return [StoredEvent(*row) for row in await connection.execute(query)]
 
-    async def latest(self, key: RunKey, kind: str) -> StoredEvent | None:
-        """Return the last event of a type, or None if there is none or it was pruned."""
+    async def latest_plan(self, key: RunKey) -> StoredEvent | None:
+        """Return the last plan of the main star, not of a team, or None if there is none or it was pruned."""
         query = (
             select(events.c.seq, events.c.type, events.c.data)
-            .where(events.c.tenant == key.tenant, events.c.run_id == key.id, events.c.type == kind)
+            .where(events.c.tenant == key.tenant, events.c.run_id == key.id, events.c.type == "plan")
+            .where(func.coalesce(events.c.data["path"].astext, "") == "")  # older events have none
             .order_by(events.c.seq.desc())
             .limit(1)
         )

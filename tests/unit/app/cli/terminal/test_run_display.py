@@ -219,3 +219,24 @@ def test_what_is_waited_for_says_how_to_answer(kind: str, more: dict[str, Any], 
     assert f"`starling run approve r1 {how}" in shown
     assert ('time.now {"zone":"America/Lima"}' in shown) == bool(more)
     assert ('Maybe: "Lima"' in shown) == (kind == "clarification")
+
+
+def test_what_a_team_does_is_told_with_its_path_and_is_no_source() -> None:
+    plan = _PLAN | {"path": "t1", "tasks": [{**_PLAN["tasks"][0], "agent": "watcher"}]}
+    call = _CALL | {"path": "t1/t1", "call_id": "t1/t1.0.0"}
+    answer = {"type": "tool_result", "call_id": "t1/t1.0.0", "name": "time.now", "status": "succeeded", "result": "12"}
+    ended = _result("t1", "watcher") | {"path": "t1/t1"}
+    warning = {"type": "warning", "code": "model", "message": "slow", "path": "t1", "task_id": None}
+
+    shown, display = _shown(
+        _PLAN, plan, {"type": "tool_start"} | call, answer, warning, ended, _result("t1", "machines"), _done("Noon."),
+        live=False,
+    )  # fmt: skip
+
+    lines = shown.splitlines()
+    assert "Plan of t1" in lines
+    assert 't1/t1   calls time.now(zone="America/Lima")' in lines
+    assert "t1/t1   time.now answered: 12" in lines
+    assert "Warning in t1: slow" in lines
+    assert lines[lines.index("Sources") + 1].startswith("  [1] mcp_agent_time")
+    assert len(display.approved_agents) == 1

@@ -81,3 +81,46 @@ def test_lines_keep_to_the_width_and_hold_no_control_characters() -> None:
 
     assert max(map(len, lines)) <= 40
     assert "\x1b[2J" not in "".join(lines)
+
+
+_TEAM_PLAN: dict[str, Any] = {
+    "type": "plan",
+    "path": "t1",
+    "version": 1,
+    "tasks": [{"id": "t1", "agent": "watcher", "task": "look", "depends_on": [], "status": "pending"}],
+}
+
+
+def inside(event: dict[str, Any], path: str) -> dict[str, Any]:
+    """An event of the team's task t1, on a path inside the run's t1."""
+    changed = {"path": path, "agent": "watcher"} | ({"call_id": f"{path}.0.0"} if "call_id" in event else {})
+    return event | {name: value for name, value in changed.items() if name != "agent" or "agent" in event}
+
+
+def test_tasks_of_team_are_below_the_task_that_it_works_on() -> None:
+    lines = shown(
+        _PLAN,
+        _START | {"path": "t1"},
+        _TEAM_PLAN,
+        *(inside(event, "t1/t1") for event in (_START, _CALL, _ANSWER, ended("t1"))),
+        ended("t1") | {"path": "t1"},
+    )
+
+    assert lines == [
+        "✓ mcp_agent_time: the time in Lima",
+        "    ✓ watcher: look",
+        '        ✓ time.now(zone="UTC"): 12:00',
+        "· mcp_agent_disk: how full it is",
+    ]
+
+
+def test_second_attempt_of_team_goes_on_in_the_lines_of_its_first() -> None:
+    again = inside(_START, "t1:2/t1") | {"attempt": 1}
+
+    lines = shown(_PLAN, _START, _TEAM_PLAN, inside(_START, "t1/t1"), _TEAM_PLAN | {"path": "t1:2"}, again)
+
+    assert [line.strip() for line in lines[-3:]] == [
+        "… mcp_agent_time: the time in Lima",
+        "… watcher: look",
+        "· mcp_agent_disk: how full it is",
+    ]
