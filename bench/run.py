@@ -22,6 +22,7 @@ from bench import (
     skill_recall,
     skill_store,
     streams,
+    team_compilation,
     thread_growth,
     tracing_overhead,
     worker_scaling,
@@ -58,6 +59,7 @@ PARTS = (
     Part(skill_recall.NAMES, skill_recall.measure),
     Part(skill_recall.MINILM_NAMES, skill_recall.measure_minilm),
     Part(skill_store.NAMES, skill_store.measure),
+    Part(team_compilation.NAMES, team_compilation.measure),
 )
 
 
