@@ -95,6 +95,10 @@ class EpochRepository:
             async with self._engine.connect() as connection:
                 return await _active(connection)
 
+    async def current(self, connection: AsyncConnection) -> Epoch:
+        """Return what `active` returns, read in a transaction."""
+        return await _active(connection)
+
     async def before_other_servers(self) -> int | None:
         """Return the number of the latest epoch whose servers weren't those of now, None where there is none."""
         changed = epochs.c.changes["servers"] != cast(Names().model_dump(mode="json"), JSONB)

@@ -1,6 +1,6 @@
 """The card of a team, made from its star and the tools that the epoch pins."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from brain.registry.card_text import shortened
 from brain.registry.cards import AgentCard, with_members
@@ -23,8 +23,11 @@ def team_card(star: StarSpec, tools: Tools) -> AgentCard:
     return _bound(AgentCard(star.name, "team", star.purpose), star, tools)
 
 
-def missing_tools(star: StarSpec, tools: Tools) -> Mapping[str, str]:
-    """Return which members lack a server or tools that they were compiled with, and why; by name, `outer/inner`."""
+def missing_tools(star: StarSpec, tools: Mapping[str, Collection[str]]) -> Mapping[str, str]:
+    """Return which members lack a server or tools that they were compiled with, and why; by name, `outer/inner`.
+
+    `tools` has the full names of each server's tools.
+    """
     missing: dict[str, str] = {}
     for member in star.members:
         if member.team:
@@ -68,7 +71,7 @@ def _member_card(member: Member, tools: Tools) -> AgentCard:
     return _bound(card, member.team, tools) if member.team else card
 
 
-def _missing(member: Member, tools: Tools) -> str:
+def _missing(member: Member, tools: Mapping[str, Collection[str]]) -> str:
     """Return what a member needs and isn't there; empty if it has everything."""
     if member.server is None:
         return ""

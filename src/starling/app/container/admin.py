@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
+from architect.compiler import TeamCompiler
+from architect.teams.repository import TeamRepository
 from brain.registry.custom_agents.repository import AgentRepository
 from brain.registry.custom_agents.service import CustomAgents
 from brain.registry.repository import EpochRepository
@@ -23,6 +25,7 @@ from starling.app.runtime.database import find_database
 from starling.app.runtime.retention import RetentionService
 from starling.app.skills.service import SkillService
 from starling.app.skills.skill_import import SkillImport
+from starling.app.teams.service import TeamService
 from starling.core.artifacts import ArtifactStore
 from starling.core.clock import SystemClock
 from starling.core.settings import Settings
@@ -66,6 +69,7 @@ class AdminServices:
     skills: SkillService
     switch_targets: SwitchTargets
     switches: SwitchRepository
+    teams: TeamService
 
 
 @asynccontextmanager
@@ -93,15 +97,17 @@ def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminS
     """Return the services over an engine."""
     agents, epochs, servers = AgentRepository(engine), EpochRepository(engine), ServerRepository(engine)
     keys, listing, limits = KeyRepository(engine), RunListing(engine), settings.limits
-    rosters = Registry(epochs, CustomAgents(agents), Teams(StarRepository(engine)))
+    stars = StarRepository(engine)
+    rosters = Registry(epochs, CustomAgents(agents), Teams(stars))
     retrieval = DeferredRetrieval(settings, engine)
     catalog, memory = SkillCatalog(engine), Deferred(lambda: retrieval.get().memory(NOOP_TRACER))
     ranker = DeferredAgentRanker(lambda: retrieval.get().agent_finder)
     artifacts = PostgresArtifacts(engine, Quota(limits.artifact_bytes, limits.tenant_artifact_bytes))
     interrupts, ledger = InterruptReader(engine), LedgerReader(engine)
+    agent_service = AgentService(epochs, agents, servers, rosters, ranker, partial(check_model, settings=settings))
     return AdminServices(
         agent_ranker=ranker,
-        agents=AgentService(epochs, agents, servers, rosters, ranker, partial(check_model, settings=settings)),
+        agents=agent_service,
         artifacts=artifacts,
         documents=RunDocuments(reader, listing, ledger, interrupts, artifacts),
         epochs=epochs,
@@ -119,4 +125,5 @@ def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminS
         skills=SkillService(catalog, epochs, rosters, memory),
         switch_targets=SwitchTargets(epochs, keys, listing),
         switches=SwitchRepository(engine),
+        teams=TeamService(epochs, TeamRepository(engine), stars, agent_service.usable, TeamCompiler()),
     )

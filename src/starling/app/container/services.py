@@ -7,6 +7,7 @@ from functools import partial
 
 from brain.registry.custom_agents.repository import AgentRepository
 from brain.registry.repository import EpochRepository
+from brain.registry.teams.repository import StarRepository
 from brain.state import GRAPH_VERSION
 from mcp_gateway.gateway import open_gateway
 from mcp_gateway.repository import ServerRepository
@@ -100,6 +101,7 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
             skills=admin.skills,
             switch_targets=admin.switch_targets,
             switches=admin.switches,
+            teams=admin.teams,
             engine=engine,
             direct_url=database.direct_url,
             hub=hub,
@@ -121,6 +123,7 @@ def build_registry(engine: Engine, limits: Limits) -> RegistryService:
     return RegistryService(
         epochs=EpochRepository(engine),
         agents=AgentRepository(engine),
+        stars=StarRepository(engine),
         servers=partial(ServerRepository, engine),
         gateway=partial(open_gateway, limits=limits, environment=environment()),
     )

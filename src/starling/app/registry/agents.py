@@ -159,19 +159,20 @@ class AgentService:
 
     async def list(self, caller: Principal) -> AgentList:
         """Return all agents that a run of the caller could use now, by kind and name."""
-        number = await self.epochs.active_number()
-        if number is None:
-            return AgentList(epoch=0, agents=())
-        roster = await self._roster(number, caller)
+        number, roster = await self.usable(caller)
         found = sorted((_agent(card) for card in roster.cards.values()), key=attrgetter("kind", "name"))
         return AgentList(epoch=number, agents=tuple(found))
 
+    async def usable(self, caller: Principal) -> tuple[int, Roster]:
+        """Return the active epoch and the agents that a run of the caller could use now; number 0 before the first."""
+        number = await self.epochs.active_number()
+        return (0, Roster({})) if number is None else (number, await self._roster(number, caller))
+
     async def find(self, caller: Principal, text: str, limit: int) -> AgentMatches:
         """Return the agents that a run of the caller could use now and that fit `text` best, best first."""
-        number = await self.epochs.active_number()
-        if number is None:
+        number, candidates = await self.usable(caller)
+        if not number:
             return AgentMatches(epoch=0, total=0, agents=())
-        candidates = await self._roster(number, caller)
         search = AgentSearch(caller.tenant, await self.rosters.roster(number, caller.tenant), candidates)
         ranking = await self.ranker.rank(search, text, limit)
         found = tuple(_match(candidates.cards[ranked.name], ranked) for ranked in ranking.agents)

@@ -10,6 +10,8 @@ from brain.registry.manifest import Manifest, ServerEntry
 from brain.registry.manifest_diff import Changes, difference
 from brain.registry.repository import Activation, EpochRepository
 from brain.registry.service import with_servers
+from brain.registry.teams.broken_teams import broken_teams
+from brain.registry.teams.repository import StarRepository
 from mcp_gateway.catalog import Trial
 from mcp_gateway.config import McpConfig, ServerConfig
 from mcp_gateway.gateway import Gateway
@@ -30,13 +32,14 @@ class Report:
     """The result of a change or a plan: the active epoch and the differences from the one before.
 
     `warnings` says why servers can't be listed completely, `broken_agents` why custom agents, by `tenant/name`, can't
-    work after the change.
+    work after the change, `broken_teams` which members of teams can't, or only without some of their tools.
     """
 
     epoch: int
     changes: Changes
     warnings: Mapping[str, str]
     broken_agents: Mapping[str, str]
+    broken_teams: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class RegistryService:
 
     epochs: EpochRepository
     agents: AgentRepository
+    stars: StarRepository
     servers: Callable[[EpochPublisher | None], ServerRepository]  # a publisher takes part in each change
     gateway: Callable[[ServerRepository], AbstractAsyncContextManager[Gateway]]
 
@@ -130,8 +134,9 @@ class RegistryService:
         return await self._report(activation.epoch.number, activation.changes, activation.epoch.manifest, rows)
 
     async def _report(self, epoch: int, changes: Changes, after: Manifest, rows: Sequence[ServerRow]) -> Report:
-        broken = await broken_agents(self.agents, after)
-        return Report(epoch, changes, _warnings(rows), broken)
+        teams = await broken_teams(self.stars, after)
+        named = changes.model_copy(update={"broken_teams": tuple(teams)})
+        return Report(epoch, named, _warnings(rows), await broken_agents(self.agents, after), teams)
 
 
 def _warnings(rows: Sequence[ServerRow]) -> dict[str, str]:

@@ -32,6 +32,7 @@ _REPORT: dict[str, Any] = {
     "changes": _CHANGES,
     "warnings": {"git": "'git-mcp' isn't installed or not on PATH."},
     "broken_agents": {},
+    "broken_teams": {"default/researcher": "historian: Its server 'git' was removed."},
 }
 _EPOCH: dict[str, Any] = {
     "number": 4,
@@ -90,7 +91,7 @@ class Report(BaseModel):
     """The active epoch, the changes that were made or would be made, and the faults of the result.
 
     `warnings` say which servers can't be listed and why, `broken_agents` which custom agents can't work then, by
-    `tenant/name`.
+    `tenant/name`, and `broken_teams` which members of teams can't, or only without some of their tools.
     """
 
     model_config = ConfigDict(json_schema_extra={"examples": [_REPORT]})
@@ -100,6 +101,7 @@ class Report(BaseModel):
     changes: Changes
     warnings: dict[str, str]
     broken_agents: dict[str, str]
+    broken_teams: dict[str, str] = {}
 
     @classmethod
     def of(cls, report: registry.Report) -> Self:
@@ -110,6 +112,7 @@ class Report(BaseModel):
             changes=report.changes,
             warnings=dict(report.warnings),
             broken_agents=dict(report.broken_agents),
+            broken_teams=dict(report.broken_teams),
         )
 
 
@@ -167,7 +170,7 @@ async def reload(
 
 @router.post("/rollback", summary="Roll back to an earlier epoch", responses={404: {"model": Problem}})
 async def rollback(wanted: Rollback, request: Request, caller: Admin, services: FromServices) -> Report:
-    """Create a new epoch with the servers of an earlier one. Custom agents of tenants stay unchanged."""
+    """Create a new epoch with the servers of an earlier one. Custom agents and teams of tenants stay unchanged."""
     return Report.of(await services.registry.rollback(wanted.number, _actor(caller, request)))
 
 

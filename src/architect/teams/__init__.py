@@ -1,0 +1,1 @@
+"""Versions of teams, as they are stored."""

@@ -1,0 +1,150 @@
+"""Queries over the versions of teams: specs that are never changed, and their states."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import Row, case, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from starling.core.principal import Grant
+from starling.core.teams import TeamSpec
+from starling.infra.postgres.engine import translated
+from starling.infra.postgres.tables import workflows
+
+type TeamState = Literal["draft", "active", "superseded", "archived"]
+
+
+@dataclass(frozen=True, slots=True)
+class TeamKey:
+    """A team of a tenant."""
+
+    tenant: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Creator:
+    """Who wrote a version: the id of a key or `local`, and what that key could call then (None: everything)."""
+
+    name: str
+    grant: Grant | None
+
+
+@dataclass(frozen=True, slots=True)
+class TeamVersion:
+    """One version of a team. `star_hash` is that of the star which its last activation compiled."""
+
+    version: int
+    spec: TeamSpec
+    hash: str
+    state: TeamState
+    creator: Creator
+    created_at: datetime
+    star_hash: str | None
+    activated_by: str | None
+    activated_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class TeamSummary:
+    """A team as a list shows it: its active version, else its newest; `versions` is how many it has."""
+
+    name: str
+    purpose: str
+    state: TeamState
+    version: int
+    versions: int
+    created_at: datetime
+    activated_at: datetime | None
+
+
+class TeamRepository:
+    """Versions of teams in Postgres. No statement changes spec, hash or creator of a stored version.
+
+    What takes a connection is part of its caller's transaction, which holds the lock of the registry: so versions are
+    numbered and activated one at a time.
+    """
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    @asynccontextmanager
+    async def changing(self) -> AsyncGenerator[AsyncConnection]:
+        """Give the transaction of a change; it is committed where the block ends well."""
+        with translated():
+            async with self._engine.begin() as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncGenerator[AsyncConnection]:
+        """Give a connection for queries."""
+        with translated():
+            async with self._engine.connect() as connection:
+                yield connection
+
+    async def add(self, connection: AsyncConnection, tenant: str, spec: TeamSpec, creator: Creator) -> TeamVersion:
+        """Store a spec as the next version of its team, a draft."""
+        highest = select(func.max(workflows.c.version)).where(_of(TeamKey(tenant, spec.name)))
+        values = {
+            "tenant": tenant,
+            "name": spec.name,
+            "version": (await connection.scalar(highest) or 0) + 1,
+            "spec": spec.model_dump(mode="json"),
+            "hash": spec.hash,
+            "state": "draft",
+            "created_by": creator.name,
+            "creator_grant": creator.grant and creator.grant.as_json(),
+        }
+        stored = await connection.execute(insert(workflows).values(**values).returning(*workflows.c))
+        return _version(stored.one())
+
+    async def versions(self, connection: AsyncConnection, team: TeamKey) -> Sequence[TeamVersion]:
+        """Return every version of a team, oldest first."""
+        query = select(workflows).where(_of(team)).order_by(workflows.c.version)
+        return [_version(row) for row in await connection.execute(query)]
+
+    async def activate(
+        self, connection: AsyncConnection, team: TeamKey, version: int, star_hash: str, activated_by: str
+    ) -> None:
+        """Make a version the active one, in place of the one that is."""
+        active = update(workflows).where(_of(team), workflows.c.state == "active", workflows.c.version != version)
+        await connection.execute(active.values(state="superseded"))
+        chosen = update(workflows).where(_of(team), workflows.c.version == version)
+        now = {"activated_by": activated_by, "activated_at": func.now()}
+        await connection.execute(chosen.values(state="active", star_hash=star_hash, **now))
+
+    async def archive(self, connection: AsyncConnection, team: TeamKey) -> None:
+        """Archive every version of a team."""
+        await connection.execute(update(workflows).where(_of(team)).values(state="archived"))
+
+    async def summaries(self, tenant: str) -> Sequence[TeamSummary]:
+        """Return all teams of a tenant by name."""
+        columns = (workflows.c[name] for name in ("name", "state", "version", "created_at", "activated_at"))
+        count = func.count().over(partition_by=workflows.c.name).label("versions")
+        active_first = case((workflows.c.state == "active", 0), else_=1)
+        query = select(*columns, workflows.c.spec["purpose"].astext.label("purpose"), count)
+        query = query.where(workflows.c.tenant == tenant).distinct(workflows.c.name)
+        query = query.order_by(workflows.c.name, active_first, workflows.c.version.desc())
+        async with self.reading() as connection:
+            return [TeamSummary(**row) for row in (await connection.execute(query)).mappings()]
+
+
+def _of(team: TeamKey) -> Any:
+    return (workflows.c.tenant == team.tenant) & (workflows.c.name == team.name)
+
+
+def _version(row: Row[Any]) -> TeamVersion:
+    return TeamVersion(
+        version=row.version,
+        spec=TeamSpec.model_validate(row.spec),
+        hash=row.hash,
+        state=row.state,
+        creator=Creator(row.created_by, Grant.from_json(row.creator_grant)),
+        created_at=row.created_at,
+        star_hash=row.star_hash,
+        activated_by=row.activated_by,
+        activated_at=row.activated_at,
+    )

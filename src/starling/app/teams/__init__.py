@@ -1,0 +1,1 @@
+"""Services that check, import, activate and archive teams."""

@@ -1,0 +1,273 @@
+"""Imports, activates, rolls back and archives teams; each change with its audit entry."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from architect.checks import checked
+from architect.compiler import TeamCompiler
+from architect.team_world import TeamWorld, nested
+from architect.teams.repository import Creator, TeamKey, TeamRepository, TeamSummary, TeamVersion
+from brain.registry.cards import AgentCard, Roster
+from brain.registry.custom_agents.service import pinned_agents
+from brain.registry.manifest import Manifest
+from brain.registry.repository import EpochRepository
+from brain.registry.service import with_servers
+from brain.registry.teams.repository import StarRepository
+from brain.registry.teams.service import pinned_teams, with_team, without_team
+from starling.core.errors import ConflictError, NotFoundError
+from starling.core.principal import Grant, Principal
+from starling.core.stars import StarSpec
+from starling.core.teams import Finding, TeamInvalidError, TeamSpec
+from starling.infra.postgres.audit import Actor, AuditedChange, record
+from starling.infra.postgres.engine import EngineConnection
+
+_REMEDY = "`starling team list` shows your teams."
+
+
+@dataclass(frozen=True, slots=True)
+class TeamList:
+    """All teams of a tenant; `unusable` says of active ones why they can't work now, by name."""
+
+    epoch: int
+    teams: Sequence[TeamSummary]
+    unusable: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TeamDetails:
+    """A team: its active version, else its newest. `card` is what a run of the caller sees of an active one."""
+
+    name: str
+    chosen: TeamVersion
+    versions: int
+    card: AgentCard | None
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedTeam:
+    """A stored version of a team. Not `created`: it was stored before."""
+
+    name: str
+    stored: TeamVersion
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ActivatedTeam:
+    """The version that is active, and the first epoch that has it.
+
+    `left_out` are the tools that its spec asks for and that its creator or its activator may not call. `used_in` are
+    active teams that have this team inside as it was when they were activated.
+    """
+
+    name: str
+    version: int
+    star_hash: str
+    epoch: int
+    tools: tuple[str, ...]
+    left_out: tuple[str, ...]
+    used_in: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedTeam:
+    """An archived team, and the first epoch without it. `used_in` are active teams that keep it inside."""
+
+    name: str
+    epoch: int
+    used_in: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TeamService:
+    """Teams of tenants. `roster` returns the active epoch and the agents that a run of a caller could use now."""
+
+    epochs: EpochRepository
+    teams: TeamRepository
+    stars: StarRepository
+    roster: Callable[[Principal], Awaitable[tuple[int, Roster]]]
+    compiler: TeamCompiler
+
+    async def check(self, caller: Principal, spec: TeamSpec) -> Sequence[Finding]:
+        """Return what is wrong with a spec for the caller; nothing if it could be imported."""
+        async with self.teams.reading() as connection:
+            manifest = (await self.epochs.current(connection)).manifest
+            return checked(spec, await self._world(connection, manifest, caller))
+
+    async def add(self, caller: Principal, name: str, spec: TeamSpec, actor: Actor) -> ImportedTeam:
+        """Store a spec as a draft version of the team `name`. Raises TeamInvalidError.
+
+        A spec that equals the newest version, of a caller with the same grant, is not stored again.
+        """
+        if spec.name != name:
+            reason = f"The spec is of {spec.name!r} and was sent for {name!r}."
+            raise TeamInvalidError([Finding("name", "other_name", reason, "Send it to the team of its name.")])
+        key, creator = TeamKey(caller.tenant, name), Creator(actor.name, caller.grant)
+        async with self.teams.changing() as connection:
+            manifest = (await self.epochs.begin(connection)).manifest
+            if findings := checked(spec, await self._world(connection, manifest, caller)):
+                raise TeamInvalidError(findings)
+            newest = next(reversed(await self.teams.versions(connection, key)), None)
+            if newest and newest.state != "archived" and _same(newest, spec, caller.grant):
+                return ImportedTeam(name, newest, created=False)
+            stored = await self.teams.add(connection, caller.tenant, spec, creator)
+            detail = {"tenant": caller.tenant, "version": stored.version, "hash": stored.hash}
+            await record(connection, actor, AuditedChange("team.import", name, detail))
+            return ImportedTeam(name, stored, created=True)
+
+    async def activate(self, caller: Principal, name: str, version: int | None, actor: Actor) -> ActivatedTeam:
+        """Compile a version, default the newest, for runs accepted from now on; the active one is superseded.
+
+        Raises NotFoundError, TeamInvalidError.
+        """
+        async with self.teams.changing() as connection:
+            manifest = (await self.epochs.begin(connection)).manifest
+            versions = await self._versions(connection, TeamKey(caller.tenant, name))
+            chosen = _version(name, versions, version or versions[-1].version)
+            world = await self._world(connection, manifest, caller)
+            return await self._activate(connection, "team.activate", caller, chosen, world, actor)
+
+    async def rollback(self, caller: Principal, name: str, actor: Actor) -> ActivatedTeam:
+        """Activate the version that was active before the active one. Raises NotFoundError, ConflictError."""
+        async with self.teams.changing() as connection:
+            manifest = (await self.epochs.begin(connection)).manifest
+            versions = await self._versions(connection, TeamKey(caller.tenant, name))
+            active = next((one for one in versions if one.state == "active"), None)
+            if active is None:
+                raise ConflictError(f"The team {name!r} is not active.", "`starling team activate` activates a version.")
+            before = [one for one in versions if one.version < active.version and one.state == "superseded"]
+            if not before:
+                raise ConflictError(f"No version of {name!r} was active before version {active.version}.", _REMEDY)
+            world = await self._world(connection, manifest, caller)
+            return await self._activate(connection, "team.rollback", caller, before[-1], world, actor)
+
+    async def archive(self, caller: Principal, name: str, actor: Actor) -> ArchivedTeam:
+        """Remove a team for runs accepted from now on; its versions are kept. Raises NotFoundError, ConflictError."""
+        key = TeamKey(caller.tenant, name)
+        async with self.teams.changing() as connection:
+            manifest = (await self.epochs.begin(connection)).manifest
+            if all(one.state == "archived" for one in await self._versions(connection, key)):
+                raise ConflictError(f"The team {name!r} is archived already.")
+            await self.teams.archive(connection, key)
+            gone = partial(without_team, tenant=caller.tenant, name=name)
+            activation = await self.epochs.activate(connection, actor, lambda one: gone(_current(one)))
+            await record(connection, actor, AuditedChange("team.archive", name, {"tenant": caller.tenant}))
+            world = await self._world(connection, manifest, caller)
+        return ArchivedTeam(name, activation.epoch.number, _users(name, world))
+
+    async def list(self, caller: Principal) -> TeamList:
+        """Return all teams of the caller's tenant, by name."""
+        teams = await self.teams.summaries(caller.tenant)
+        if not any(team.state == "active" for team in teams):
+            return TeamList(await self.epochs.active_number() or 0, teams, {})
+        epoch, roster = await self.roster(caller)
+        unusable = {name: card.degraded for name, card in roster.cards.items() if card.kind == "team" and card.degraded}
+        return TeamList(epoch, teams, unusable)
+
+    async def show(self, caller: Principal, name: str) -> TeamDetails:
+        """Return a team. Raises NotFoundError."""
+        versions = await self.versions(caller.tenant, name)
+        chosen = next((one for one in versions if one.state == "active"), versions[-1])
+        card = (await self.roster(caller))[1].get(name) if chosen.state == "active" else None
+        return TeamDetails(name, chosen, len(versions), card)
+
+    async def versions(self, tenant: str, name: str) -> Sequence[TeamVersion]:
+        """Return all versions of a team, oldest first. Raises NotFoundError."""
+        async with self.teams.reading() as connection:
+            return await self._versions(connection, TeamKey(tenant, name))
+
+    async def star(self, caller: Principal, name: str, version: int | None) -> StarSpec:
+        """Return the star of a version, default the active, else the newest one.
+
+        That of a version that was never active is compiled as if the caller activated it now. Raises NotFoundError,
+        TeamInvalidError.
+        """
+        async with self.teams.reading() as connection:
+            versions = await self._versions(connection, TeamKey(caller.tenant, name))
+            active = next((one for one in versions if one.state == "active"), versions[-1])
+            chosen = _version(name, versions, version or active.version)
+            if chosen.star_hash:
+                return (await self.stars.within(connection, caller.tenant, {chosen.star_hash}))[chosen.star_hash]
+            world = await self._world(connection, (await self.epochs.current(connection)).manifest, caller)
+            return self._compiled(chosen, world, caller)
+
+    async def _activate(  # noqa: PLR0913, PLR0917 - what one activation is made of
+        self,
+        connection: EngineConnection,
+        action: str,
+        caller: Principal,
+        chosen: TeamVersion,
+        world: TeamWorld,
+        actor: Actor,
+    ) -> ActivatedTeam:
+        name, star = chosen.spec.name, self._compiled(chosen, world, caller)
+        pinned = partial(with_team, tenant=caller.tenant, star=star)
+        activation = await self.epochs.activate(connection, actor, lambda one: pinned(_current(one)))
+        if chosen.state != "active" or chosen.star_hash != star.hash:
+            await self.stars.save(connection, caller.tenant, star)
+            await self.teams.activate(
+                connection, TeamKey(caller.tenant, name), chosen.version, star.hash, activated_by=actor.name
+            )
+            detail = {"tenant": caller.tenant, "version": chosen.version, "hash": chosen.hash, "star": star.hash}
+            await record(connection, actor, AuditedChange(action, name, detail))
+        unlimited = self.compiler.compile(chosen.spec, world, creator=None, activator=None)
+        return ActivatedTeam(
+            name=name,
+            version=chosen.version,
+            star_hash=star.hash,
+            epoch=activation.epoch.number,
+            tools=star.tools,
+            left_out=tuple(tool for tool in unlimited.tools if tool not in star.tools),
+            used_in=_users(name, world),
+        )
+
+    def _compiled(self, chosen: TeamVersion, world: TeamWorld, activator: Principal) -> StarSpec:
+        grants = {"creator": chosen.creator.grant, "activator": activator.grant}
+        return self.compiler.compile(chosen.spec, world, **grants)
+
+    async def _world(self, connection: EngineConnection, manifest: Manifest, caller: Principal) -> TeamWorld:
+        """Return what teams of the caller can be made of."""
+        pins = pinned_teams(manifest, caller.tenant)
+        stars = await self.stars.within(connection, caller.tenant, frozenset(pins.values())) if pins else {}
+        return TeamWorld(
+            servers={
+                name: {tool: pin.effect for tool, pin in entry.tools.items()}
+                for name, entry in manifest.servers.items()
+                if entry.seen_by(caller.tenant)
+            },
+            teams={name: stars[pin] for name, pin in pins.items()},
+            agents=frozenset(pinned_agents(manifest, caller.tenant)),
+            builtins=_current(manifest).builtins,
+            grant=caller.grant,
+        )
+
+    async def _versions(self, connection: EngineConnection, key: TeamKey) -> Sequence[TeamVersion]:
+        found = await self.teams.versions(connection, key)
+        if not found:
+            raise NotFoundError("team", key.name, _REMEDY)
+        return found
+
+
+def _current(manifest: Manifest) -> Manifest:
+    """Return the manifest with the builtins and prompts of this version of Starling."""
+    return with_servers(manifest, manifest.servers)
+
+
+def _version(name: str, versions: Sequence[TeamVersion], wanted: int) -> TeamVersion:
+    found = next((one for one in versions if one.version == wanted), None)
+    if found is None:
+        remedy = f"It has the versions {', '.join(str(one.version) for one in versions)}."
+        raise NotFoundError("version of a team", f"{name}@{wanted}", remedy)
+    return found
+
+
+def _same(version: TeamVersion, spec: TeamSpec, grant: Grant | None) -> bool:
+    return version.hash == spec.hash and version.creator.grant == grant
+
+
+def _users(name: str, world: TeamWorld) -> tuple[str, ...]:
+    """Return the active teams that have a team inside, at any depth."""
+    return tuple(
+        sorted(team for team, star in world.teams.items() if any(inner.name == name for inner in nested(star)))
+    )
