@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from sqlalchemy import Row, case, func, insert, select, update
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from starling.core.principal import Grant
@@ -126,7 +127,7 @@ class TeamRepository:
         count = func.count().over(partition_by=workflows.c.name).label("versions")
         active_first = case((workflows.c.state == "active", 0), else_=1)
         query = select(*columns, workflows.c.spec["purpose"].astext.label("purpose"), count)
-        query = query.where(workflows.c.tenant == tenant).distinct(workflows.c.name)
+        query = query.where(workflows.c.tenant == tenant).ext(distinct_on(workflows.c.name))
         query = query.order_by(workflows.c.name, active_first, workflows.c.version.desc())
         async with self.reading() as connection:
             return [TeamSummary(**row) for row in (await connection.execute(query)).mappings()]

@@ -28,9 +28,7 @@ class StarRepository:
             async with self._engine.connect() as connection:
                 return await self.within(connection, tenant, hashes)
 
-    async def within(
-        self, connection: AsyncConnection, tenant: str, hashes: Collection[str]
-    ) -> Mapping[str, StarSpec]:
+    async def within(self, connection: AsyncConnection, tenant: str, hashes: Collection[str]) -> Mapping[str, StarSpec]:
         """Return the stars of a tenant by hash, read in a transaction."""
         query = select(stars.c.hash, stars.c.star).where(stars.c.tenant == tenant, stars.c.hash.in_(hashes))
         return {row.hash: StarSpec.model_validate(row.star) for row in await connection.execute(query)}

@@ -1,6 +1,7 @@
 """The imports that light commands defer: they ask a running platform and need none of this to do so."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,3 +65,31 @@ def read_servers(file: Path) -> Mapping[str, Any]:
     from mcp_gateway.config import read_config
 
     return {"mcpServers": {name: server.document for name, server in read_config(file).items()}}
+
+
+def read_team(file: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str, str]]]:
+    """Return the team spec in a YAML or JSON file, and what is wrong with its form. Imports pydantic and PyYAML."""
+    from architect.spec_reading import read_team
+    from starling.core.teams import TeamInvalidError
+
+    try:
+        return read_team(file.read_text("utf-8")).model_dump(mode="json", exclude_unset=True), ()
+    except TeamInvalidError as error:
+        return {}, [asdict(finding) for finding in error.findings]
+
+
+def shortest_team(spec: Mapping[str, Any]) -> str:
+    """Return a team spec as YAML without what is the default anyway. Imports pydantic and PyYAML."""
+    import yaml
+
+    from starling.core.teams import TeamSpec
+
+    written = TeamSpec.model_validate(spec).model_dump(mode="json", exclude_defaults=True)
+    return yaml.safe_dump({"version": spec["version"], **written}, sort_keys=False, allow_unicode=True, width=100)
+
+
+def team_schema() -> Mapping[str, Any]:
+    """Return the JSON schema of team specs. Imports pydantic."""
+    from starling.core.teams import TeamSpec
+
+    return TeamSpec.model_json_schema()

@@ -3,6 +3,7 @@
 import logging
 import sys
 from pathlib import Path
+from textwrap import indent
 from typing import Annotated
 
 import typer
@@ -28,6 +29,7 @@ _COMMANDS = {
     "run": Lazy("starling.app.cli.run", "Manage runs: list, show, tail, approve, cancel, artifacts."),
     "server": Lazy("starling.app.cli.server", "Manage MCP servers: list, show, test, add, remove, effects."),
     "agent": Lazy("starling.app.cli.agent", "Manage agents: list, find, show; create and archive custom ones."),
+    "team": Lazy("starling.app.cli.team", "Manage teams: import, export, list, show, check, activate, archive."),
     "skill": Lazy("starling.app.cli.skill", "Manage skills: list, show, search, retire, restore, export, import."),
     "key": Lazy("starling.app.cli.key", "Manage API keys: create, list, revoke."),
     "switch": Lazy("starling.app.cli.switch", "Manage kill switches for tools: off, on, list."),
@@ -85,5 +87,5 @@ def _explained(error: StarlingError) -> int:
     _log.debug("the command failed", exc_info=error)
     typer.echo(f"Error: {error.message}", err=True)
     if error.remedy:
-        typer.echo(f"  {error.remedy}", err=True)
+        typer.echo(indent(error.remedy, "  "), err=True)
     return _EXIT_CODES.get(error.code, FAILED)

@@ -16,12 +16,13 @@ from starling.app.http.routes import (
     servers,
     skills,
     start_page,
+    teams,
 )
 
 ROUTERS = tuple(
     module.router
     for module in (
         *(agent_run, runs, run_calls, run_document, artifacts, cancellation, resume, approvals),
-        *(agents, skills, servers, registry, kill_switches, start_page, metrics),
+        *(agents, teams, skills, servers, registry, kill_switches, start_page, metrics),
     )
 )

@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from starling.core.errors import (
     StarlingError,
     UnauthorizedError,
 )
+from starling.core.teams import TeamInvalidError
 from starling.core.validation_errors import fault_text, location_path
 
 _log = logging.getLogger(__name__)
@@ -74,7 +76,10 @@ def problem_of(error: StarlingError) -> JSONResponse:
     """Return the response that carries an error of ours."""
     status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
     title = error.code.replace("_", " ").capitalize()
-    response = problem(status, title, error.message, error.code, remedy=error.remedy)
+    more: dict[str, Any] = {"remedy": error.remedy}
+    if isinstance(error, TeamInvalidError):
+        more = {"remedy": "\n".join(map(str, error.findings)), "errors": [asdict(one) for one in error.findings]}
+    response = problem(status, title, error.message, error.code, **more)
     if isinstance(error, RateLimitedError):
         response.headers["Retry-After"] = str(math.ceil(error.retry_after))
     return response

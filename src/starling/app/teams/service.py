@@ -135,7 +135,9 @@ class TeamService:
             versions = await self._versions(connection, TeamKey(caller.tenant, name))
             active = next((one for one in versions if one.state == "active"), None)
             if active is None:
-                raise ConflictError(f"The team {name!r} is not active.", "`starling team activate` activates a version.")
+                raise ConflictError(
+                    f"The team {name!r} is not active.", "`starling team activate` activates a version."
+                )
             before = [one for one in versions if one.version < active.version and one.state == "superseded"]
             if not before:
                 raise ConflictError(f"No version of {name!r} was active before version {active.version}.", _REMEDY)
@@ -192,7 +194,7 @@ class TeamService:
             world = await self._world(connection, (await self.epochs.current(connection)).manifest, caller)
             return self._compiled(chosen, world, caller)
 
-    async def _activate(  # noqa: PLR0913, PLR0917 - what one activation is made of
+    async def _activate(
         self,
         connection: EngineConnection,
         action: str,
@@ -229,7 +231,7 @@ class TeamService:
     async def _world(self, connection: EngineConnection, manifest: Manifest, caller: Principal) -> TeamWorld:
         """Return what teams of the caller can be made of."""
         pins = pinned_teams(manifest, caller.tenant)
-        stars = await self.stars.within(connection, caller.tenant, frozenset(pins.values())) if pins else {}
+        stars = await self.stars.within(connection, caller.tenant, frozenset(pins.values()))
         return TeamWorld(
             servers={
                 name: {tool: pin.effect for tool, pin in entry.tools.items()}

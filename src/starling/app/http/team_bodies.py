@@ -1,0 +1,319 @@
+"""Bodies of requests about teams, and of the answers to them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from architect.teams.repository import TeamState, TeamSummary, TeamVersion
+from brain.registry.cards import AgentCard
+from starling.app.teams.service import ImportedTeam, TeamDetails, TeamList
+from starling.core import teams
+from starling.core.teams import TeamSpec
+
+_HASH: Final = "3f1c7a52d8e94b06a7c5f2e1d0b98a76543210fedcba98765432100123456789"
+_AT: Final = "2026-11-20T11:12:01.250000Z"
+_SPEC: Final[dict[str, Any]] = {
+    "version": 1,
+    "name": "disk_watch",
+    "purpose": "Measures the disks and writes a report about them.",
+    "members": [
+        {
+            "name": "watcher",
+            "role": "Watcher of disks",
+            "goal": "Measure how full the disks are.",
+            "server": "system_health",
+        },
+        {"name": "writer", "role": "Writer", "goal": "Write a short report of what was measured."},
+    ],
+}
+_MEMBERS: Final[list[dict[str, Any]]] = [
+    {
+        "name": "watcher",
+        "role": "Watcher of disks",
+        "server": "system_health",
+        "team": None,
+        "tools": ["system_health.disk"],
+        "state": "ready",
+        "reason": "",
+    },
+    {
+        "name": "writer",
+        "role": "Writer",
+        "server": None,
+        "team": None,
+        "tools": [],
+        "state": "ready",
+        "reason": "",
+    },
+]
+_ENTRY: Final[dict[str, Any]] = {
+    "name": "disk_watch",
+    "purpose": "Measures the disks and writes a report about them.",
+    "state": "active",
+    "version": 2,
+    "versions": 2,
+    "created_at": _AT,
+    "activated_at": _AT,
+    "reason": "",
+}
+_VERSION: Final[dict[str, Any]] = {
+    "version": 2,
+    "state": "active",
+    "hash": _HASH,
+    "star": _HASH,
+    "created_by": "k7m2p9",
+    "created_at": _AT,
+    "activated_by": "local",
+    "activated_at": _AT,
+    "spec": TeamSpec.model_validate(_SPEC).model_dump(mode="json"),
+}
+_ACTIVATED: Final[dict[str, Any]] = {
+    "name": "disk_watch",
+    "version": 2,
+    "star": _HASH,
+    "epoch": 5,
+    "tools": ["system_health.disk"],
+    "left_out": ["system_health.processes"],
+    "used_in": [],
+}
+_FINDING: Final[dict[str, Any]] = {
+    "path": "members[0].server",
+    "rule": "unknown_server",
+    "reason": "There is no server 'system_healt'.",
+    "remedy": "Did you mean 'system_health'?",
+}
+
+
+def _as_team_spec(_: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    return handler(TeamSpec.__pydantic_core_schema__)
+
+
+class _Described:
+    """Describes a document as a team spec. The service reads it, and says all that is wrong with it at once."""
+
+    __get_pydantic_json_schema__ = staticmethod(_as_team_spec)
+
+
+def _examples(*examples: dict[str, Any]) -> ConfigDict:
+    return ConfigDict(frozen=True, from_attributes=True, json_schema_extra={"examples": list(examples)})
+
+
+class TeamDocument(BaseModel):
+    """A team spec, as `starling team schema` describes it."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, json_schema_extra={"examples": [{"spec": {"version": 1, **_SPEC}}]}
+    )
+
+    spec: Annotated[dict[str, Any], _Described()]
+
+
+class WantedVersion(BaseModel):
+    """The version to activate; without one, the newest."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra={"examples": [{"version": 2}]})
+
+    version: Annotated[int, Field(ge=1, lt=2**31, strict=True)] | None = None
+
+
+class Team(BaseModel):
+    """A team: its active version, else its newest. `reason` says why an active one can't work now."""
+
+    model_config = _examples(_ENTRY)
+
+    name: str
+    purpose: str
+    state: TeamState
+    version: int
+    versions: int
+    created_at: datetime
+    activated_at: datetime | None = None
+    reason: str = ""
+
+
+class Teams(BaseModel):
+    """All teams of your tenant, by name."""
+
+    model_config = _examples({"epoch": 5, "teams": [_ENTRY]})
+
+    epoch: int
+    teams: tuple[Team, ...]
+
+    @classmethod
+    def of(cls, found: TeamList) -> Self:
+        """Return the response body of a list."""
+        return cls(epoch=found.epoch, teams=tuple(_entry(team, found.unusable) for team in found.teams))
+
+
+class TeamMember(BaseModel):
+    """A member of a team: of a server, of a team, or of neither. `reason` says why it can't work now.
+
+    The tools of an active team are those that your key may call; else those that the spec names.
+    """
+
+    model_config = _examples(_MEMBERS[0])
+
+    name: str
+    role: str
+    server: str | None = None
+    team: str | None = None
+    tools: tuple[str, ...]
+    state: Literal["ready", "degraded"] = "ready"
+    reason: str = ""
+
+
+class TeamWithMembers(Team):
+    """A team with its members."""
+
+    model_config = _examples({**_ENTRY, "members": _MEMBERS})
+
+    members: tuple[TeamMember, ...]
+
+    @classmethod
+    def of(cls, found: TeamDetails) -> Self:
+        """Return the response body of a team."""
+        chosen, card = found.chosen, found.card
+        return cls(
+            name=found.name,
+            purpose=chosen.spec.purpose,
+            state=chosen.state,
+            version=chosen.version,
+            versions=found.versions,
+            created_at=chosen.created_at,
+            activated_at=chosen.activated_at,
+            reason=card.degraded if card else "",
+            members=tuple(_member(member, card) for member in chosen.spec.members),
+        )
+
+
+class Version(BaseModel):
+    """One version of a team. `star` is the hash of what its last activation compiled."""
+
+    model_config = _examples(_VERSION)
+
+    version: int
+    state: TeamState
+    hash: str
+    star: str | None = None
+    created_by: str
+    created_at: datetime
+    activated_by: str | None = None
+    activated_at: datetime | None = None
+    spec: TeamSpec
+
+    @classmethod
+    def of(cls, found: TeamVersion) -> Self:
+        """Return the response body of a version."""
+        return cls(
+            version=found.version,
+            state=found.state,
+            hash=found.hash,
+            star=found.star_hash,
+            created_by=found.creator.name,
+            created_at=found.created_at,
+            activated_by=found.activated_by,
+            activated_at=found.activated_at,
+            spec=found.spec,
+        )
+
+
+class Versions(BaseModel):
+    """All versions of a team, oldest first."""
+
+    model_config = _examples({"name": "disk_watch", "versions": [_VERSION]})
+
+    name: str
+    versions: tuple[Version, ...]
+
+
+class Finding(BaseModel):
+    """What is wrong with a spec: where, by which rule, why, and what to do."""
+
+    model_config = _examples(_FINDING)
+
+    path: str
+    rule: str
+    reason: str
+    remedy: str
+
+
+class Checked(BaseModel):
+    """What is wrong with a spec; nothing if it can be imported."""
+
+    model_config = _examples({"valid": False, "findings": [_FINDING]})
+
+    valid: bool
+    findings: tuple[Finding, ...]
+
+    @classmethod
+    def of(cls, findings: Sequence[teams.Finding]) -> Self:
+        """Return the response body of a check."""
+        return cls(valid=not findings, findings=tuple(map(Finding.model_validate, findings)))
+
+
+class Imported(BaseModel):
+    """A stored version of a team. Not `created`: the same spec is its newest version already."""
+
+    model_config = _examples({"name": "disk_watch", "version": 2, "state": "draft", "hash": _HASH, "created": True})
+
+    name: str
+    version: int
+    state: TeamState
+    hash: str
+    created: bool
+
+    @classmethod
+    def of(cls, done: ImportedTeam) -> Self:
+        """Return the response body of an import."""
+        stored = done.stored
+        return cls(name=done.name, version=stored.version, state=stored.state, hash=stored.hash, created=done.created)
+
+
+class Activated(BaseModel):
+    """The active version of a team, and the first epoch that has it.
+
+    `left_out` are the tools that its spec asks for and that the key of its creator or yours may not call. `used_in` are
+    active teams with this team inside: they keep it as it was when they were activated.
+    """
+
+    model_config = _examples(_ACTIVATED)
+
+    name: str
+    version: int
+    star: Annotated[str, Field(validation_alias="star_hash")]
+    epoch: int
+    tools: tuple[str, ...]
+    left_out: tuple[str, ...]
+    used_in: tuple[str, ...]
+
+
+class Archived(BaseModel):
+    """An archived team, and the first epoch without it. `used_in` are active teams that keep it inside."""
+
+    model_config = _examples({"name": "disk_watch", "epoch": 6, "used_in": []})
+
+    name: str
+    epoch: int
+    used_in: tuple[str, ...]
+
+
+def _entry(team: TeamSummary, unusable: Mapping[str, str]) -> Team:
+    return Team(**asdict(team), reason=unusable.get(team.name, "") if team.state == "active" else "")
+
+
+def _member(member: teams.TeamMember, card: AgentCard | None) -> TeamMember:
+    bound = card.members[member.name] if card else None
+    return TeamMember(
+        name=member.name,
+        role=member.role,
+        server=member.server,
+        team=member.team,
+        tools=tuple(tool.full_name for tool in bound.tools) if bound else member.tools,
+        state="degraded" if bound and bound.degraded else "ready",
+        reason=bound.degraded if bound else "",
+    )

@@ -1,0 +1,338 @@
+"""Teams in the database: versions, activation in epochs, grants, tenants."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from sqlalchemy import insert, select
+
+from brain.registry.manifest import Manifest, ServerEntry, ToolPin
+from brain.registry.service import with_servers
+from starling.app.container.admin import AdminServices, open_admin
+from starling.app.container.services import build_registry
+from starling.app.teams.service import ActivatedTeam
+from starling.core.agents import LLMAgentConfig
+from starling.core.errors import ConflictError, InvalidRequestError, NotFoundError
+from starling.core.principal import SHARED, Grant, Principal, Scope
+from starling.core.settings import Limits, Settings
+from starling.core.teams import TeamInvalidError, TeamSpec
+from starling.core.tool_calls import Effect
+from starling.infra.postgres.audit import Actor, latest
+from starling.infra.postgres.engine import Engine
+from starling.infra.postgres.tables import epochs, tools, workflows
+
+ACTOR = Actor("default", "k1", "10.0.0.7")
+OWNER = Principal("default", "k1", frozenset(Scope))
+STRANGER = Principal("elsewhere", "k2", frozenset(Scope))
+TOOLS = {"git": ("log", "add"), "web": ("search",)}
+
+
+def spec(purpose: str = "Researches.", *, name: str = "crew", **member: Any) -> TeamSpec:
+    historian = {"name": "historian", "role": "Historian", "goal": "Find out.", "server": "git", **member}
+    searcher = {"name": "searcher", "role": "Searcher", "goal": "Find pages.", "server": "web"}
+    return TeamSpec.model_validate({"name": name, "purpose": purpose, "members": [historian, searcher]})
+
+
+def limited(*names: str, tenant: str = "default") -> Principal:
+    return Principal(tenant, "k3", frozenset(Scope), Grant(tools=frozenset(names)))
+
+
+def entry(server: str) -> ServerEntry:
+    pins = {tool: ToolPin(hash="0" * 64, effect=Effect.UNSAFE) for tool in TOOLS[server]}
+    return ServerEntry(config_hash="", source="file", state="ready", description=server, tools=pins)
+
+
+async def publish(engine: Engine, admin: AdminServices, *servers: str) -> int:
+    """Make an epoch of these servers."""
+    entries = {server: entry(server) for server in servers}
+    async with engine.begin() as connection:
+        activation = await admin.epochs.activate(connection, ACTOR, lambda one: with_servers(one, entries))
+    return activation.epoch.number
+
+
+@pytest.fixture
+async def admin(engine: Engine, database_url: str) -> AsyncGenerator[AdminServices]:
+    async with open_admin(Settings(database_url=SecretStr(database_url))) as services:
+        async with engine.begin() as connection:
+            for server, names in TOOLS.items():
+                for name in names:
+                    row = {"server": server, "name": name, "hash": "0" * 64, "definition": {"description": name}}
+                    await connection.execute(insert(tools).values(tenant=SHARED, **row))
+        await publish(engine, services, *TOOLS)
+        yield services
+
+
+async def add(admin: AdminServices, made: TeamSpec, caller: Principal = OWNER) -> int:
+    return (await admin.teams.add(caller, made.name, made, ACTOR)).stored.version
+
+
+async def activate(admin: AdminServices, version: int | None = None, caller: Principal = OWNER) -> ActivatedTeam:
+    return await admin.teams.activate(caller, "crew", version, ACTOR)
+
+
+async def states(admin: AdminServices) -> list[str]:
+    return [one.state for one in await admin.teams.versions("default", "crew")]
+
+
+async def manifest(admin: AdminServices) -> Manifest:
+    return (await admin.epochs.active()).manifest
+
+
+async def test_activated_team_is_on_the_roster_of_another_process_with_its_first_epoch(
+    admin: AdminServices, database_url: str
+) -> None:
+    async with open_admin(Settings(database_url=SecretStr(database_url))) as other:
+        before = await other.rosters.roster(await other.epochs.active_number() or 0, "default")
+        await add(admin, spec())
+
+        done = await activate(admin)
+
+        assert await other.epochs.active_number() == done.epoch
+        card = (await other.rosters.roster(done.epoch, "default")).cards["crew"]
+    assert "crew" not in before.cards
+    assert (card.kind, card.description, card.servers) == ("team", "Researches.", ("git", "web"))
+    assert [tool.full_name for tool in card.members["historian"].tools] == ["git.add", "git.log"]
+    assert done.tools == ("git.add", "git.log", "web.search")
+    assert (await manifest(admin)).teams == {"default/crew": done.star_hash}
+
+
+async def test_versions_are_numbered_and_an_equal_newest_one_is_not_stored_again(admin: AdminServices) -> None:
+    first, again = await add(admin, spec()), await add(admin, spec())
+    second, back = await add(admin, spec("Digs.")), await add(admin, spec())
+
+    assert [first, again, second, back] == [1, 1, 2, 3]
+    assert await states(admin) == ["draft"] * 3
+
+
+async def test_spec_of_a_key_with_another_grant_is_a_version_of_its_own(admin: AdminServices) -> None:
+    await add(admin, spec(), limited("git.log", "web.search"))
+
+    assert await add(admin, spec()) == 2
+
+
+async def test_concurrent_imports_get_numbers_of_their_own(admin: AdminServices) -> None:
+    numbers = await asyncio.gather(*(add(admin, spec(f"Purpose {number}.")) for number in range(5)))
+
+    assert sorted(numbers) == [1, 2, 3, 4, 5]
+
+
+async def test_concurrent_activations_leave_one_active_version_and_an_epoch_each(
+    admin: AdminServices, engine: Engine
+) -> None:
+    versions = [await add(admin, spec(f"Purpose {number}.")) for number in range(4)]
+    before = await admin.epochs.active_number() or 0
+
+    done = await asyncio.gather(*(activate(admin, version) for version in versions))
+
+    last = max(done, key=lambda one: one.epoch)
+    assert sorted(one.epoch for one in done) == list(range(before + 1, before + 5))
+    assert sorted(await states(admin)) == ["active", "superseded", "superseded", "superseded"]
+    assert (await states(admin))[last.version - 1] == "active"
+    assert (await manifest(admin)).teams == {"default/crew": last.star_hash}
+    async with engine.connect() as connection:
+        assert len((await connection.scalars(select(epochs.c.number).where(epochs.c.active))).all()) == 1
+
+
+async def test_nothing_that_is_done_to_a_version_changes_its_spec_hash_and_creator(
+    admin: AdminServices, engine: Engine
+) -> None:
+    async def stored() -> list[Any]:
+        columns = (workflows.c[name] for name in ("version", "spec", "hash", "created_by", "creator_grant"))
+        async with engine.connect() as connection:
+            return [tuple(row) for row in await connection.execute(select(*columns).order_by(workflows.c.version))]
+
+    caller = limited("git.log", "web.search")
+    await add(admin, spec(), caller)
+    await add(admin, spec("Digs."))
+    before = await stored()
+
+    await activate(admin, 1)
+    await activate(admin, 2)
+    await admin.teams.rollback(OWNER, "crew", ACTOR)
+    await admin.teams.archive(OWNER, "crew", ACTOR)
+    await activate(admin, 2)
+
+    assert await stored() == before
+
+
+async def test_activating_the_active_version_again_keeps_the_epoch_and_is_not_audited(
+    admin: AdminServices, engine: Engine
+) -> None:
+    await add(admin, spec())
+
+    done, again = await activate(admin), await activate(admin)
+
+    assert again == done
+    assert [item.change.action for item in await latest(engine, "default", limit=9)] == ["team.activate", "team.import"]
+
+
+async def test_failed_activation_changes_nothing(admin: AdminServices, engine: Engine) -> None:
+    await add(admin, spec())
+    number = await publish(engine, admin, "web")
+
+    with pytest.raises(TeamInvalidError) as refused:
+        await activate(admin)
+
+    assert [finding.rule for finding in refused.value.findings] == ["unknown_server"]
+    assert (await states(admin), await admin.epochs.active_number()) == (["draft"], number)
+
+
+@pytest.mark.parametrize(
+    ("creator", "activator", "kept", "left_out"),
+    [
+        (OWNER, OWNER, ("git.add", "git.log", "web.search"), ()),
+        (limited("git.log", "web.search"), OWNER, ("git.log", "web.search"), ("git.add",)),
+        (OWNER, limited("git.add", "web.search"), ("git.add", "web.search"), ("git.log",)),
+    ],
+    ids=["no limits", "creator", "activator"],
+)
+async def test_team_gets_what_its_creator_and_its_activator_may_call(
+    admin: AdminServices, creator: Principal, activator: Principal, kept: tuple[str, ...], left_out: tuple[str, ...]
+) -> None:
+    await add(admin, spec(), creator)
+
+    done = await activate(admin, caller=activator)
+
+    card = (await admin.rosters.roster(done.epoch, "default")).cards["crew"]
+    assert (done.tools, done.left_out) == (kept, left_out)
+    assert tuple(sorted(tool.full_name for tool in card.tools)) == kept
+
+
+async def test_team_for_which_creator_and_activator_leave_a_member_no_tool_is_refused(admin: AdminServices) -> None:
+    await add(admin, spec(), limited("git.log", "web.search"))
+
+    with pytest.raises(TeamInvalidError) as refused:
+        await activate(admin, caller=limited("git.add", "web.search"))
+
+    assert [(one.path, one.rule) for one in refused.value.findings] == [("members[0].server", "member_without_tools")]
+
+
+async def test_rollback_activates_the_version_before_and_stops_at_the_first(admin: AdminServices) -> None:
+    for number in range(3):
+        await add(admin, spec(f"Purpose {number}."))
+    await activate(admin, 1)
+    await activate(admin, 3)
+
+    back = await admin.teams.rollback(OWNER, "crew", ACTOR)
+
+    assert (back.version, await states(admin)) == (1, ["active", "draft", "superseded"])
+    with pytest.raises(ConflictError):
+        await admin.teams.rollback(OWNER, "crew", ACTOR)
+
+
+async def test_archived_team_is_unavailable_to_later_runs_until_a_version_is_activated(admin: AdminServices) -> None:
+    await add(admin, spec())
+    active = await activate(admin)
+
+    gone = await admin.teams.archive(OWNER, "crew", ACTOR)
+
+    assert (gone.epoch, await states(admin)) == (active.epoch + 1, ["archived"])
+    assert (await manifest(admin)).teams == {}
+    with pytest.raises(ConflictError):
+        await admin.teams.archive(OWNER, "crew", ACTOR)
+    with pytest.raises(ConflictError):
+        await admin.teams.rollback(OWNER, "crew", ACTOR)
+    assert (await activate(admin, 1)).epoch == gone.epoch + 1
+    assert await states(admin) == ["active"]
+
+
+async def test_run_that_began_before_keeps_the_star_of_its_epoch(admin: AdminServices, engine: Engine) -> None:
+    await add(admin, spec())
+    first = await activate(admin)
+    await publish(engine, admin, *TOOLS)
+
+    second = await activate(admin, caller=limited("git.log", "web.search"))
+
+    rosters = [await admin.rosters.roster(one.epoch, "default") for one in (first, second)]
+    assert [len(one.cards["crew"].tools) for one in rosters] == [3, 2]
+
+
+async def test_team_of_one_tenant_is_unknown_to_another(admin: AdminServices) -> None:
+    await add(admin, spec())
+    done = await activate(admin)
+
+    assert "crew" not in (await admin.rosters.roster(done.epoch, "elsewhere")).cards
+    assert (await admin.teams.list(STRANGER)).teams == []
+    for attempt in unknown_to(admin, STRANGER):
+        with pytest.raises(NotFoundError):
+            await attempt()
+    assert await add(admin, spec("Ours."), STRANGER) == 1
+    assert await states(admin) == ["active"]
+
+
+def unknown_to(admin: AdminServices, caller: Principal) -> list[Callable[[], Coroutine[Any, Any, object]]]:
+    teams = admin.teams
+    return [
+        lambda: teams.show(caller, "crew"),
+        lambda: teams.versions(caller.tenant, "crew"),
+        lambda: teams.star(caller, "crew", 1),
+        lambda: teams.activate(caller, "crew", 1, ACTOR),
+        lambda: teams.rollback(caller, "crew", ACTOR),
+        lambda: teams.archive(caller, "crew", ACTOR),
+    ]
+
+
+async def test_team_inside_a_team_is_kept_as_it_was_when_the_outer_one_was_activated(admin: AdminServices) -> None:
+    await add(admin, spec())
+    inner = await activate(admin)
+    member = {"name": "crew_of_ours", "role": "Crew", "goal": "Research.", "team": "crew"}
+    outer = TeamSpec.model_validate({"name": "outer", "purpose": "Asks.", "members": [member]})
+    await add(admin, outer)
+    await admin.teams.activate(OWNER, "outer", None, ACTOR)
+
+    await add(admin, spec("Digs."))
+    changed = await activate(admin)
+    gone = await admin.teams.archive(OWNER, "crew", ACTOR)
+
+    card = (await admin.rosters.roster(gone.epoch, "default")).cards["outer"].members["crew_of_ours"]
+    assert (inner.used_in, changed.used_in, gone.used_in) == ((), ("outer",), ("outer",))
+    assert card.star is not None
+    assert card.star.hash == inner.star_hash
+
+
+async def test_custom_agent_and_team_never_share_a_name(admin: AdminServices) -> None:
+    await add(admin, spec())
+    await activate(admin)
+
+    with pytest.raises(InvalidRequestError, match="belongs to a team"):
+        await admin.agents.create(OWNER, LLMAgentConfig(id="crew"), ACTOR)
+    await admin.agents.create(OWNER, LLMAgentConfig(id="poet"), ACTOR)
+    with pytest.raises(TeamInvalidError, match="belongs to one of your agents"):
+        await add(admin, spec(name="poet"))
+
+
+async def test_agent_that_was_made_after_an_import_keeps_its_name_from_the_team(admin: AdminServices) -> None:
+    await add(admin, spec())
+    await admin.agents.create(OWNER, LLMAgentConfig(id="crew"), ACTOR)
+
+    with pytest.raises(TeamInvalidError, match="belongs to one of your agents"):
+        await activate(admin)
+
+
+async def test_list_has_the_active_version_of_each_team_else_the_newest(admin: AdminServices) -> None:
+    for one in (spec("First."), spec("Second."), spec("Other.", name="another"), spec("Newest.", name="another")):
+        await add(admin, one)
+    await activate(admin, 1)
+
+    found = (await admin.teams.list(OWNER)).teams
+
+    assert [(one.name, one.purpose, one.state, one.version, one.versions) for one in found] == [
+        ("another", "Newest.", "draft", 2, 2),
+        ("crew", "First.", "active", 1, 2),
+    ]
+
+
+async def test_plan_names_teams_with_members_that_it_leaves_without_their_tools(
+    admin: AdminServices, engine: Engine
+) -> None:
+    await add(admin, spec())
+    await activate(admin)
+
+    report = await build_registry(engine, Limits()).plan({})  # which would remove both servers
+
+    assert report.broken_teams == {
+        "default/crew": "historian: Its server 'git' was removed. searcher: Its server 'web' was removed."
+    }
+    assert report.changes.broken_teams == ("default/crew",)

@@ -1,0 +1,208 @@
+"""Teams over HTTP: checked, imported, activated, rolled back, archived."""
+
+from typing import Any
+
+import pytest
+
+from starling.app.access.keys import KeySpec
+from starling.core.principal import Grant, Scope
+from starling.infra.postgres.audit import Actor, latest
+from tests.integration.http.conftest import LiveApi
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+WATCHER: dict[str, Any] = {
+    "name": "watcher",
+    "role": "Watcher of disks",
+    "goal": "Measure how full the disks are.",
+    "server": "system_health",
+    "tools": ["system_health.disk"],
+}
+WRITER: dict[str, Any] = {"name": "writer", "role": "Writer", "goal": "Write what was measured."}
+
+
+def spec(name: str, *members: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"name": name, "purpose": "Watches disks.", "members": [*(members or (WATCHER, WRITER))], **fields}
+
+
+async def send(api: LiveApi, method: str, path: str, body: Any = None, *, status: int = 200, **headers: str) -> Any:
+    async with api.client.request(method, f"/v1/teams{path}", json=body, headers=headers) as response:
+        assert response.status == status, await response.text()
+        return await response.json()
+
+
+async def imported(api: LiveApi, made: dict[str, Any], status: int = 201) -> dict[str, Any]:
+    return await send(api, "POST", f"/{made['name']}/versions", {"spec": made}, status=status)
+
+
+async def key(api: LiveApi, *scopes: Scope, grant: Grant | None = None) -> dict[str, str]:
+    """Return the header that shows a new key of the default tenant."""
+    wish = KeySpec("test", "default", frozenset(scopes), grant)
+    _, shown = await api.services.keys.create(wish, Actor.local("test"))
+    return {"Authorization": f"Bearer {shown}"}
+
+
+async def test_team_is_imported_activated_rolled_back_and_archived(api: LiveApi) -> None:
+    first = await imported(api, spec("disks"))
+    await send(api, "POST", "/disks/activate")
+    second = await imported(api, spec("disks", purpose="Watches all disks."))
+
+    done = await send(api, "POST", "/disks/activate", {"version": second["version"]})
+    shown = await send(api, "GET", "/disks")
+    back = await send(api, "POST", "/disks/rollback")
+    versions = (await send(api, "GET", "/disks/versions"))["versions"]
+    gone = await send(api, "POST", "/disks/archive")
+
+    assert (first["version"], first["state"], first["created"]) == (1, "draft", True)
+    assert done["tools"] == ["system_health.disk"]
+    assert (shown["state"], shown["version"], shown["versions"], shown["reason"]) == ("active", 2, 2, "")
+    assert [(one["name"], one["server"], one["tools"], one["state"]) for one in shown["members"]] == [
+        ("watcher", "system_health", ["system_health.disk"], "ready"),
+        ("writer", None, [], "ready"),
+    ]
+    assert (back["version"], back["epoch"]) == (1, done["epoch"] + 1)
+    assert [(one["version"], one["state"], one["activated_by"]) for one in versions] == [
+        (1, "active", "local"),
+        (2, "superseded", "local"),
+    ]
+    assert versions[0]["spec"]["purpose"] == "Watches disks."
+    assert (gone["epoch"], (await send(api, "GET", "/disks"))["state"]) == (back["epoch"] + 1, "archived")
+    await send(api, "POST", "/disks/archive", status=409)
+
+
+async def test_every_change_of_a_team_is_audited(api: LiveApi) -> None:
+    made = await imported(api, spec("audited"))
+    for action in ("activate", "archive"):
+        await send(api, "POST", f"/audited/{action}")
+
+    entries = [
+        item for item in await latest(api.services.engine, "default", limit=9) if item.change.target == "audited"
+    ]
+
+    assert [item.change.action for item in reversed(entries)] == ["team.import", "team.activate", "team.archive"]
+    assert {item.actor.name for item in entries} == {"local"}
+    assert entries[-1].change.detail == {"tenant": "default", "version": 1, "hash": made["hash"]}
+
+
+async def test_equal_import_is_answered_with_the_version_that_is_stored(api: LiveApi) -> None:
+    first = await imported(api, spec("twice"))
+
+    again = await imported(api, spec("twice"), status=200)
+
+    assert again == {**first, "created": False}
+
+
+async def test_team_is_one_of_the_agents(api: LiveApi) -> None:
+    await imported(api, spec("listed"))
+    await send(api, "POST", "/listed/activate")
+
+    async with api.client.get("/v1/agents/listed") as response:
+        agent = (await response.json())["agent"]
+    (entry,) = [one for one in (await send(api, "GET", ""))["teams"] if one["name"] == "listed"]
+
+    assert (agent["kind"], agent["description"], agent["tools"]) == (
+        "team",
+        "Watches disks.",
+        ["system_health.disk"],
+    )
+    assert (entry["state"], entry["version"], entry["reason"]) == ("active", 1, "")
+
+
+@pytest.mark.parametrize(
+    ("made", "path", "rule"),
+    [
+        (spec("wrong", purpose=""), "purpose", "format"),
+        (spec("wrong", hurry=True), "hurry", "format"),
+        (spec("wrong", {**WATCHER, "server": "nothing", "tools": []}), "members[0].server", "unknown_server"),
+        (spec("wrong", {**WATCHER, "tools": ["system_health.no"]}), "members[0].tools[0]", "unknown_tool"),
+        (spec("wrong", {**WATCHER, "tools": ["git.log"]}), "members[0].tools[0]", "two_servers"),
+        (spec("wrong", {**WATCHER, "team": "disks"}), "members[0].team", "member_source"),
+        (spec("wrong", {**WRITER, "team": "nothing"}), "members[0].team", "unknown_team"),
+        (spec("wrong", {**WRITER, "team": "wrong"}), "members[0].team", "cycle"),
+        (spec("wrong", WRITER, WRITER), "members[1].name", "duplicate_member"),
+        (spec("wrong", limits={"members": 1}), "members", "too_many_members"),
+        (spec("wrong", grants={"servers": ["git"]}), "members[0].tools[0]", "spec_grants"),
+        (spec("generalist"), "name", "reserved_name"),
+        (spec("general_ist"), "name", "taken_name"),
+        (spec("wrong", criteria=[{"id": "a", "text": "A.", "kind": "tool_called"}]), "criteria[0].value", "criteria"),
+        (
+            spec("wrong", examples=[{"id": "a", "input": "Go.", "criteria": ["b"]}]),
+            "examples[0].criteria[0]",
+            "examples",
+        ),
+        (spec("wrong", {**WATCHER, "server": "broken", "tools": []}), "members[0].server", "member_without_tools"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and "[" not in value else "",
+)
+async def test_spec_with_a_fault_is_refused_with_its_place_reason_and_remedy(
+    api: LiveApi, made: dict[str, Any], path: str, rule: str
+) -> None:
+    refused = await imported(api, made, status=422)
+    checked = await send(api, "POST", "/check", {"spec": made})
+
+    found = {(one["path"], one["rule"]): one for one in refused["errors"]}
+    assert refused["code"] == "team_invalid"
+    assert found[path, rule]["reason"]
+    assert found[path, rule]["remedy"]
+    assert found[path, rule]["reason"] in refused["remedy"]
+    assert checked == {"valid": False, "findings": refused["errors"]}
+
+
+async def test_all_faults_of_a_spec_are_told_at_once(api: LiveApi) -> None:
+    made = spec("wrong", {**WATCHER, "server": "nothing", "tools": []}, {**WRITER, "team": "nothing"})
+
+    refused = await imported(api, made, status=422)
+
+    assert [one["path"] for one in refused["errors"]] == ["members[0].server", "members[1].team"]
+
+
+async def test_spec_in_order_is_valid_and_not_stored(api: LiveApi) -> None:
+    assert await send(api, "POST", "/check", {"spec": spec("unstored")}) == {"valid": True, "findings": []}
+
+    await send(api, "GET", "/unstored", status=404)
+
+
+async def test_spec_of_another_name_than_its_path_is_refused(api: LiveApi) -> None:
+    refused = await send(api, "POST", "/other/versions", {"spec": spec("mine")}, status=422)
+
+    assert [(one["path"], one["rule"]) for one in refused["errors"]] == [("name", "other_name")]
+
+
+async def test_nesting_beyond_three_teams_is_refused(api: LiveApi) -> None:
+    for name, inner in (("level_1", None), ("level_2", "level_1"), ("level_3", "level_2")):
+        await imported(api, spec(name, {**WRITER, "team": inner}))
+        await send(api, "POST", f"/{name}/activate")
+
+    refused = await imported(api, spec("level_4", {**WRITER, "team": "level_3"}), status=422)
+
+    assert [(one["path"], one["rule"]) for one in refused["errors"]] == [("members[0].team", "depth")]
+
+
+async def test_key_imports_what_it_may_call_and_activates_with_the_scope_admin_only(api: LiveApi) -> None:
+    maker = await key(api, Scope.TEAMS, grant=Grant(servers=frozenset({"broken"})))
+    admin = await key(api, Scope.ADMIN)
+
+    refused = await send(api, "POST", "/scoped/versions", {"spec": spec("scoped")}, status=422, **maker)
+    written = await send(api, "POST", "/scoped/versions", {"spec": spec("scoped", WRITER)}, status=201, **maker)
+    for action in ("activate", "rollback", "archive"):
+        await send(api, "POST", f"/scoped/{action}", status=403, **maker)
+    done = await send(api, "POST", "/scoped/activate", **admin)
+
+    assert {one["rule"] for one in refused["errors"]} == {"caller_grant"}
+    assert (done["name"], done["version"]) == ("scoped", written["version"])
+    assert (await send(api, "GET", "/scoped", **maker))["state"] == "active"
+
+
+@pytest.mark.parametrize("path", ["/none", "/none/versions", "/none/activate", "/none/rollback", "/none/archive"])
+async def test_unknown_team_is_not_found(api: LiveApi, path: str) -> None:
+    method = "POST" if path.count("/") > 1 and path != "/none/versions" else "GET"
+
+    assert (await send(api, method, path, status=404))["code"] == "not_found"
+
+
+async def test_unknown_version_of_a_team_is_not_found(api: LiveApi) -> None:
+    await imported(api, spec("one"))
+
+    problem = await send(api, "POST", "/one/activate", {"version": 2}, status=404)
+
+    assert "It has the versions 1" in problem["remedy"]
