@@ -25,7 +25,15 @@ def spec(name: str, *members: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"name": name, "purpose": "Watches disks.", "members": [*(members or (WATCHER, WRITER))], **fields}
 
 
-async def send(api: LiveApi, method: str, path: str, body: Any = None, *, status: int = 200, **headers: str) -> Any:
+async def send(
+    api: LiveApi,
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    status: int = 200,
+    headers: dict[str, str] | None = None,
+) -> Any:
     async with api.client.request(method, f"/v1/teams{path}", json=body, headers=headers) as response:
         assert response.status == status, await response.text()
         return await response.json()
@@ -182,15 +190,15 @@ async def test_key_imports_what_it_may_call_and_activates_with_the_scope_admin_o
     maker = await key(api, Scope.TEAMS, grant=Grant(servers=frozenset({"broken"})))
     admin = await key(api, Scope.ADMIN)
 
-    refused = await send(api, "POST", "/scoped/versions", {"spec": spec("scoped")}, status=422, **maker)
-    written = await send(api, "POST", "/scoped/versions", {"spec": spec("scoped", WRITER)}, status=201, **maker)
+    refused = await send(api, "POST", "/scoped/versions", {"spec": spec("scoped")}, status=422, headers=maker)
+    written = await send(api, "POST", "/scoped/versions", {"spec": spec("scoped", WRITER)}, status=201, headers=maker)
     for action in ("activate", "rollback", "archive"):
-        await send(api, "POST", f"/scoped/{action}", status=403, **maker)
-    done = await send(api, "POST", "/scoped/activate", **admin)
+        await send(api, "POST", f"/scoped/{action}", status=403, headers=maker)
+    done = await send(api, "POST", "/scoped/activate", headers=admin)
 
     assert {one["rule"] for one in refused["errors"]} == {"caller_grant"}
     assert (done["name"], done["version"]) == ("scoped", written["version"])
-    assert (await send(api, "GET", "/scoped", **maker))["state"] == "active"
+    assert (await send(api, "GET", "/scoped", headers=maker))["state"] == "active"
 
 
 @pytest.mark.parametrize("path", ["/none", "/none/versions", "/none/activate", "/none/rollback", "/none/archive"])

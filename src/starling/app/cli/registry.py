@@ -16,7 +16,7 @@ from starling.core.errors import ConfigurationError
 
 _PATH: Final = "/v1/registry"
 _LISTING_SECONDS: Final = 600.0  # servers are started one after another where there are many
-_REPORT: Final = ("epoch", "changes", "warnings", "broken_agents")
+_REPORT: Final = ("epoch", "changes", "warnings", "broken_agents", "broken_teams")
 CHANGES = 10  # the exit code of a plan that isn't empty
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -85,7 +85,7 @@ def rollback(
     ] = None,
     as_json: _AsJson = False,
 ) -> None:
-    """Make a new epoch with the servers of an earlier one. Tenants keep their agents.
+    """Make a new epoch with the servers of an earlier one. Tenants keep their agents and teams.
 
     The next start or reload reads the file again and applies it.
     """
@@ -118,6 +118,8 @@ def _print_report(report: Document, headline: str, *, as_json: bool) -> None:
         print_line(f"  ! {server}: {why}", "yellow")
     for agent, why in report["broken_agents"].items():
         print_line(f"  ! agent {agent} can't work then: {why}", "yellow")
+    for team, why in report["broken_teams"].items():
+        print_line(f"  ! team {team} lacks something then: {why}", "yellow")
 
 
 def _lines(changes: Document) -> Iterator[str]:
@@ -126,7 +128,6 @@ def _lines(changes: Document) -> Iterator[str]:
         yield f"{mark} server {name}" + (f": {', '.join(what)}" if what else "")
     for kind in ("agent", "team", "prompt"):
         yield from (f"{mark} {kind} {name}" for mark, name in _marked(changes[f"{kind}s"]))
-    yield from (f"! team {name} would break" for name in changes["broken_teams"])
 
 
 def _marked(names: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:

@@ -69,6 +69,7 @@ _REPORT: dict[str, Any] = {
     "changes": {**_CHANGES, "tools": {}, "details": {}, "broken_teams": []},
     "warnings": {},
     "broken_agents": {},
+    "broken_teams": {},
 }
 _EPOCH: dict[str, Any] = {
     "number": 2,
@@ -78,7 +79,30 @@ _EPOCH: dict[str, Any] = {
     "runs": 0,
     "changes": _REPORT["changes"],
 }
+_TEAM: dict[str, Any] = {
+    "name": "crew",
+    "purpose": "Works.",
+    "state": "active",
+    "version": 1,
+    "hash": "3f1c7a52d8e9",
+    "star": "3f1c7a52d8e9",
+    "reason": "",
+    "created": True,
+    "created_at": "2026-11-20T11:12:01Z",
+    "created_by": "local",
+    "epoch": 2,
+    "left_out": [],
+    "used_in": [],
+    "members": [],
+    "spec": {"version": 1, "name": "crew", "purpose": "Works.", "members": []},
+}
 _ANSWERS: dict[str, Any] = {
+    "/v1/teams": {"epoch": 1, "teams": [_TEAM]},
+    "/v1/teams/crew": _TEAM,
+    "/v1/teams/crew/versions": {"name": "crew", "versions": [_TEAM], **_TEAM},
+    "/v1/teams/crew/activate": _TEAM,
+    "/v1/teams/crew/archive": _TEAM,
+    "/v1/teams/check": {"valid": True, "findings": []},
     "/v1/agents": {"epoch": 1, "agents": [_FOUND], "total": 1, "warning": "", **_VERSION, **_AGENT},
     "/v1/agents/poet": {"agent": _AGENT, "versions": [_VERSION], "name": "poet", "epoch": 2},
     "/v1/switches": {
@@ -101,6 +125,11 @@ _ANSWERS: dict[str, Any] = {
     "/v1/skills": {"skills": [], "next": None},
     "/v1/skills/search": {"skills": [], "total": 0, "certainty": None, "cut": None, "warning": ""},
 }
+_SPEC = """
+name: crew
+purpose: Works.
+members: [{name: writer, role: Writer, goal: Write.}]
+"""
 _STREAMS = ("/v1/agent/run", f"/v1/runs/{_RUN}/events")
 
 
@@ -148,6 +177,14 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
         ("agent", "show", "poet"),
         ("agent", "create", "--name", "poet"),
         ("agent", "archive", "poet"),
+        ("team", "import", "team.yaml", "--activate"),
+        ("team", "check", "team.yaml"),
+        ("team", "list"),
+        ("team", "show", "crew"),
+        ("team", "export", "crew", "--json"),
+        ("team", "activate", "crew@1"),
+        ("team", "archive", "crew"),
+        ("team", "schema"),
         ("skill", "list"),
         ("skill", "search", "What time is it?"),
         ("switch", "list"),
@@ -172,6 +209,7 @@ def test_command_that_asks_a_running_platform_imports_no_platform_library(
     )
 
     (tmp_path / "mcp.json").write_text('{"mcpServers": {}}')
+    (tmp_path / "team.yaml").write_text(_SPEC)
 
     done = subprocess.run(
         [sys.executable, "-c", program, *command],
