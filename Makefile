@@ -1,15 +1,18 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test soak chaos check format lock bench environment servers
+.PHONY: help demo quick test soak chaos check format lock bench environment base servers
 bin := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE # every test process would compile the code and rewrite the asserts anew
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
-environment: ## the Python environment, .venv
+environment: ## the Python environment, .venv, with CrewAI
+	@scripts/bootstrap crewai
+
+base: # the same without CrewAI, unless it is there
 	@scripts/bootstrap
 
-servers: environment ## environments of the MCP servers that the demo uses, .tools/servers
+servers: base ## environments of the MCP servers that the demo uses, .tools/servers
 	@scripts/server-env time git
 
 demo: servers ## starts the platform, sends it a request, shows what happens, stops
@@ -18,12 +21,12 @@ demo: servers ## starts the platform, sends it a request, shows what happens, st
 quick: environment ## unit and contract tests, in less than a minute
 	$(bin)/python -m pytest -n auto tests/unit tests/contract
 
-test: servers ## all tests, but for soak tests and long chaos rounds
+test: environment servers ## all tests, but for soak tests and long chaos rounds
 	@scripts/server-env sqlite
 	@scripts/node-servers
 	$(bin)/python -m pytest -n auto --dist worksteal
 
-soak: servers ## tests of races and outages again, with many rounds and real waiting times
+soak: environment servers ## tests of races and outages again, with many rounds and real waiting times
 	$(bin)/python -m pytest -n auto --dist worksteal -m soak --timeout 900
 
 chaos: environment ## breaks everything 200 times in 10 minutes; CHAOS="--seed 7 --minutes 1 --faults 20" says otherwise

@@ -1,6 +1,7 @@
 """What is installed: the wheel, the locks and the Python that they are installed with."""
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -11,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LOCKS = [
     ROOT / "requirements.lock",
+    ROOT / "requirements-crewai.lock",
     ROOT / "scripts/uv.lock",
     *sorted((ROOT / "examples/servers").glob("*.lock")),
     *sorted((ROOT / "bench/environments").glob("*.lock")),
@@ -53,6 +55,19 @@ def test_a_lock_has_hashes_and_no_address(lock: Path) -> None:
     assert packages
     assert all(line.endswith("\\") for line in packages)  # a hash follows
     assert "://" not in text
+
+
+def test_environment_without_crewai_is_part_of_the_one_with_it() -> None:
+    without, with_crewai = (versions(lock) for lock in LOCKS[:2])
+
+    assert "crewai" in with_crewai
+    assert "crewai" not in without
+    assert without.items() < with_crewai.items()
+
+
+def versions(lock: Path) -> dict[str, str]:
+    found = re.findall(r"^([a-z0-9._-]+)==([^ ]+)", lock.read_text("utf-8"), re.MULTILINE)
+    return dict(found)
 
 
 def test_the_npm_lock_names_no_registry() -> None:
