@@ -16,10 +16,7 @@ async def run_concurrently[T](works: Iterable[Coroutine[Any, Any, T]]) -> list[T
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(_until_suspended(work)) for work in works]
     except* StarlingError as errors:
-        first: BaseException = errors
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
-        raise first from None
+        raise first_error(errors) from None
     results: list[T] = []
     waiting: list[str] = []
     for outcome in (task.result() for task in tasks):
@@ -30,6 +27,15 @@ async def run_concurrently[T](works: Iterable[Coroutine[Any, Any, T]]) -> list[T
     if waiting:
         raise SuspendedError(*dict.fromkeys(waiting))
     return results
+
+
+def first_error(errors: BaseExceptionGroup[StarlingError]) -> StarlingError:
+    """Return the first error of a group, however deep it is."""
+    first: BaseException = errors
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    assert isinstance(first, StarlingError)
+    return first
 
 
 async def _until_suspended[T](work: Coroutine[Any, Any, T]) -> T | SuspendedError:

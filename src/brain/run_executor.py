@@ -7,7 +7,9 @@ from functools import partial
 
 from langgraph.errors import GraphDrained, GraphRecursionError
 
+from brain.agents import crew_executor
 from brain.agents.artifact_tool import ArtifactTool
+from brain.agents.crew_executor import CrewAIRuntime
 from brain.agents.native_runtime import NativeRuntime
 from brain.agents.pipeline import Pipeline
 from brain.agents.reflection import Reviewer
@@ -230,14 +232,16 @@ def _pipeline(parts: Collaborators, stars: StarRunner) -> Pipeline:
     limits, tracer = parts.limits, parts.tracer
     artifact_tool = ArtifactTool(parts.artifacts, limits, tracer)
     tool_finder = ToolFinder(parts.agent_ranker, limits.tools_shown, tracer)
+    access = ToolAccess(parts.gateway, artifact_tool, limits, tool_finder)
     return Pipeline(
-        tool_runtime=NativeRuntime(ToolAccess(parts.gateway, artifact_tool, limits, tool_finder)),
+        tool_runtime=NativeRuntime(access),
         text_runtime=TextRuntime(),
         reviewer=Reviewer(prompt("reflection"), prompt("reviewer"), tracer),
         tracer=tracer,
         history_messages=limits.worker_context_messages,
         memory=parts.memory,
         team_runtime=TeamRuntime(stars, parts.clock),
+        crewai_runtime=CrewAIRuntime.with_threads(access) if crew_executor.is_installed() else None,
     )
 
 

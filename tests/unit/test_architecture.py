@@ -51,6 +51,7 @@ def test_the_house_keeps_its_rules(harness: Path) -> None:
         ("starling.core.extra", "import aiohttp", "starling.core imports no framework"),
         ("brain.extra", "import mcp", "Only mcp_gateway imports mcp"),
         ("mcp_gateway.extra", "import langgraph", "Only brain imports langgraph"),
+        ("brain.agents.extra", "import crewai", "Only brain.agents.crewai_runtime imports crewai"),
         ("brain.extra", "import langchain", "Only infra.llm and infra.embeddings import langchain"),
         ("brain.extra", "import starling.app", "Imports go in one direction"),
         ("starling.app.extra", "import procrastinate", "Only infra.queue imports procrastinate"),

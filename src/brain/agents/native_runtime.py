@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 from brain.agents.artifact_tool import READ_ARTIFACT_SPEC
 from brain.agents.prompt_building import prompt_of
-from brain.agents.runtime import AttemptOutput, TaskExecution, ToolUse
+from brain.agents.runtime import AttemptOutput, TaskExecution, ToolUse, joined_results
 from brain.agents.tool_calling import ToolAccess, ToolCallBatch
 from brain.agents.tool_finder import offered
 from brain.agents.toolbox import CONTINUE, Toolbox
 from brain.journaled_model import ModelAnswer
 from starling.core.errors import LLMInvalidResponse
-from starling.core.json import canonical
 from starling.core.llm import Message, ModelRequest, ModelRole, ModelToolCall
 from starling.core.tools import FIND_TOOLS
 
@@ -48,17 +47,13 @@ class NativeRuntime:
                 self.access, execution, toolbox, position, wanted, replayed=answer.replayed
             )
             answered = await batch.use_all()
-            made = [
-                use
-                for use in answered
-                if not use.repeated and not (execution.shown is not None and use.name == FIND_TOOLS)
-            ]
+            made = batch.results(answered)
             uses += made
             execution.keep(made)
             execution.messages += _tool_messages(calls, answered)
             if len(wanted) == len(calls) and not batch.is_cut and not batch.looked_for_tools:
                 break
-        return AttemptOutput(_joined_results(uses), tuple(uses))
+        return AttemptOutput(joined_results(uses), tuple(uses))
 
 
 def _request(execution: TaskExecution, toolbox: Toolbox) -> ModelRequest:
@@ -69,7 +64,7 @@ def _request(execution: TaskExecution, toolbox: Toolbox) -> ModelRequest:
         messages=tuple(execution.messages),
         tools=(*tools, READ_ARTIFACT_SPEC) if execution.artifacts else tools,
         max_tokens=allowance.max_tokens,
-        prompt=prompt_of(execution.card).used,
+        prompt=prompt_of(execution).used,
         model=execution.card.model,
         tool_names=toolbox.other_names,
     )
@@ -78,7 +73,7 @@ def _request(execution: TaskExecution, toolbox: Toolbox) -> ModelRequest:
 def _output_in_words(answer: ModelAnswer, uses: Sequence[ToolUse]) -> AttemptOutput:
     """Return the output of an answer without calls: earlier calls' results, else the agent is unable to do the task."""
     if uses:
-        return AttemptOutput(_joined_results(uses), tuple(uses))
+        return AttemptOutput(joined_results(uses), tuple(uses))
     text = answer.reply.content.strip()
     if not text:
         raise LLMInvalidResponse(answer.reply.model, "it answered with neither a tool call nor a word")
@@ -89,10 +84,3 @@ def _tool_messages(calls: Sequence[ModelToolCall], made: Sequence[ToolUse]) -> l
     """Return a message for each call, in order, `continue` included: ids are not unique with every endpoint."""
     texts = iter([use.outcome.text for use in made])
     return [Message("tool", "Go on." if call.name == CONTINUE else next(texts), tool_call_id=call.id) for call in calls]
-
-
-def _joined_results(uses: Sequence[ToolUse]) -> str:
-    """Return one result as it is, several each under its call."""
-    if len(uses) == 1:
-        return uses[0].outcome.text
-    return "\n\n".join(f"{use.name} {canonical(use.arguments)}:\n{use.outcome.text}" for use in uses)

@@ -23,6 +23,7 @@ from starling.core.errors import (
     JournalDivergedError,
     ModelError,
     OutcomeUnknownError,
+    RuntimeFailedError,
     RuntimeUnavailableError,
     StarlingError,
 )
@@ -38,6 +39,7 @@ _CREWAI_MISSING = (
 _FAILURES = (
     ModelError,
     JournalDivergedError,
+    RuntimeFailedError,
     RuntimeUnavailableError,
     OutcomeUnknownError,
     DeadlineExceededError,

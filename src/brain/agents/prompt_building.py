@@ -45,8 +45,11 @@ async def _recall(execution: TaskExecution, memory: SkillMemory) -> None:
         context.recorder.warn_once("embeddings_unavailable", found.warning)
 
 
-def prompt_of(card: AgentCard) -> Prompt:
-    """Return the prompt of an agent: its own if it is built in, else that of its kind."""
+def prompt_of(execution: TaskExecution) -> Prompt:
+    """Return the prompt of an agent: that of its runtime, its own if it is built in, else that of its kind."""
+    card = execution.card
+    if execution.runtime == "crewai":
+        return prompt("crewai")
     if card.kind in ("custom", "member"):
         return prompt("custom_tools" if card.tools else "custom")
     return prompt(card.name if card.kind == "builtin" else "specialist")
@@ -71,7 +74,7 @@ def _messages(execution: TaskExecution, history_messages: int) -> tuple[Message,
         "task": execution.task,
         "state_context": _state_context(execution, history_messages),
     }
-    system, user = prompt_of(execution.card).fill(**_agent_sections(execution.card), **sections)
+    system, user = prompt_of(execution).fill(**_agent_sections(execution), **sections)
     if not execution.skills:
         return system, user
     return system, Message("user", f"{user.content}\n{_SKILLS_NOTE}\n{lines(map(_skill, execution.skills))}")
@@ -83,16 +86,24 @@ def _skill(skill: RecalledSkill) -> Xml:
     return element("skill", Xml(element("similar_task", skill.template) + element("calls", calls)), id=skill.id[-8:])
 
 
-def _agent_sections(card: AgentCard) -> dict[str, str]:
-    """Return the sections of a prompt that describe the agent itself."""
+def _agent_sections(execution: TaskExecution) -> dict[str, str]:
+    """Return the sections of a prompt that describe the agent itself; CrewAI adds role and goal to its own."""
+    card = execution.card
+    if execution.runtime == "crewai":
+        known = card.persona.backstory if card.persona else None
+        return {"backstory": known or "", "behaviour": _instruction_of(card)}
     if card.kind in ("custom", "member"):
         return {"name": card.name, "behaviour": _behaviour(card)}
     return {} if card.kind == "builtin" else {"server": card.server or card.name, "about": card.description}
 
 
+def _instruction_of(card: AgentCard) -> Xml:
+    return instruction(card.config) if card.config else Xml("Do what your task says.")
+
+
 def _behaviour(card: AgentCard) -> Xml:
     """Return what a custom agent is and does: its persona as data, then its instruction."""
-    told = instruction(card.config) if card.config else Xml("Do what your task says.")
+    told = _instruction_of(card)
     if card.persona is None:
         return told
     parts = card.persona.model_dump(exclude_none=True).items()

@@ -9,7 +9,7 @@ from brain.run_context import RunContext
 from brain.skills.skill import RecalledSkill
 from brain.state import ArtifactRecord, Dispatch, TaskOutcome
 from starling.core.agents import RuntimeName
-from starling.core.json import JsonObject
+from starling.core.json import JsonObject, canonical
 from starling.core.llm import Message
 from starling.core.tools import ToolOutcome
 
@@ -31,6 +31,13 @@ class ToolUse:
         """The artifact that holds the whole result, if that was too long."""
         key, characters = self.outcome.artifact, self.outcome.characters
         return [ArtifactRecord(id=key, name=self.name, characters=characters)] if key else []
+
+
+def joined_results(uses: Sequence[ToolUse]) -> str:
+    """Return one result as it is, several each under its call."""
+    if len(uses) == 1:
+        return uses[0].outcome.text
+    return "\n\n".join(f"{use.name} {canonical(use.arguments)}:\n{use.outcome.text}" for use in uses)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ class TextRuntime:
             role=allowance.role(execution.card.role),
             messages=tuple(execution.messages),
             max_tokens=allowance.max_tokens,
-            prompt=prompt_of(execution.card).used,
+            prompt=prompt_of(execution).used,
             model=execution.card.model,
         )
         if execution.dispatch["whole_plan"]:

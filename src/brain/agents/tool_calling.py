@@ -1,6 +1,6 @@
 """The tool calls of one model answer, for every runtime: announced together, each made once, reported as they end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -97,6 +97,11 @@ class ToolCallBatch:
             raise OutcomeUnknownError(" and ".join(unknown))
         times, refused = repetitions(self.requested), [item.index for item in self.requested if item.refused]
         return [_use_of(item, made, times, first_refused=min(refused, default=-1)) for item in self.requested]
+
+    def results(self, answered: Iterable[ToolUse]) -> list[ToolUse]:
+        """Return those of the calls that are results of the attempt: no repetitions, and no look for tools."""
+        looks = self.execution.shown is not None
+        return [use for use in answered if not use.repeated and not (looks and use.name == FIND_TOOLS)]
 
     async def use(self, index: int) -> ToolUse:
         """Make one call, or return the outcome that an earlier process recorded.

@@ -78,7 +78,8 @@ def prompt(name: str) -> Prompt:
 
 
 NAMES = (
-    "supervisor", "specialist", "generalist", "coder", "custom", "custom_tools", "reflection", "reviewer", "qa",
+    "supervisor", "specialist", "generalist", "coder", "custom", "custom_tools", "crewai", "reflection",
+    "reviewer", "qa",
 )  # fmt: skip
 
 

@@ -148,6 +148,16 @@ class RuntimeUnavailableError(StarlingError):
         )
 
 
+class RuntimeFailedError(StarlingError):
+    """An agent runtime failed by itself: neither the model nor a tool is the cause."""
+
+    code = "runtime_failed"
+
+    def __init__(self, path: str, runtime: str, reason: str) -> None:
+        super().__init__(f"The runtime {runtime!r} failed at task {path}: {reason}.")
+        self.reason = reason
+
+
 class OutcomeUnknownError(StarlingError):
     """A call with possible effects was interrupted; whether it took effect is unknown."""
 

@@ -15,7 +15,7 @@ CASES = [
     json.loads(line)
     for line in (Path(__file__).parents[2] / "data/security/tag_breakout.jsonl").read_text("utf-8").splitlines()
 ]
-OF_THE_AGENT = ("server", "about", "name", "behaviour", "asking", "looking")  # in the system message
+OF_THE_AGENT = ("server", "about", "name", "behaviour", "backstory", "asking", "looking")  # in the system message
 TASK = ("user_request", "task_id", "task", "state_context")
 SECTIONS = {
     "supervisor": (
@@ -33,6 +33,7 @@ SECTIONS = {
     "coder": TASK,
     "custom": ("name", "behaviour", *TASK),
     "custom_tools": ("name", "behaviour", *TASK),
+    "crewai": ("backstory", "behaviour", *TASK),
     "reflection": ("user_request", "task_id", "agent", "task", "tool_calls", "output"),
     "reviewer": ("name", "behaviour"),
     "qa": ("user_request", "session_history", "results", "degraded", "assumptions"),

@@ -1,0 +1,80 @@
+"""What connects an attempt on the worker's event loop with the threads in which CrewAI executes it."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import Future
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from brain.agents.crew_conversation import CallHandle, CrewConversation
+from starling.core.llm import Message
+
+
+class CrewStoppedError(BaseException):
+    """Ends an attempt inside CrewAI, which turns any other exception into text, or asks the model again."""
+
+
+@dataclass(slots=True)
+class CrewBridge:
+    """Carries what CrewAI asks for to the event loop, where all of it is done in tasks of `group`.
+
+    The methods without a leading underscore are for the threads of CrewAI. They raise CrewStoppedError once the attempt
+    has failed, was suspended or was cancelled; nothing that is asked for later is begun.
+    """
+
+    conversation: CrewConversation
+    loop: asyncio.AbstractEventLoop
+    group: asyncio.TaskGroup
+    context: Context = field(default_factory=copy_context)  # the spans and log fields of the attempt
+    _results: dict[int, Future[Sequence[str]]] = field(default_factory=dict[int, Future[Sequence[str]]])
+
+    def ask(self, shown: Sequence[Message], *, with_tools: bool) -> str | Sequence[CallHandle]:
+        """Return the model's next answer: a text, or the calls that it asks for, which have begun then.
+
+        `shown` are CrewAI's own messages, of which only the first ones and a last instruction are used.
+        """
+        return self._carried(self._ask(shown, with_tools=with_tools))
+
+    def result(self, handle: str) -> str:
+        """Return the result of the call that has the handle `position.index`, as soon as it is there."""
+        position, _, index = handle.partition(".")
+        return self._results[int(position)].result()[int(index)]
+
+    async def _ask(self, shown: Sequence[Message], *, with_tools: bool) -> str | Sequence[CallHandle]:
+        for earlier in self._results.values():
+            await asyncio.wrap_future(earlier)  # also if CrewAI doesn't wait for a call
+        answer = await self.conversation.ask(shown, with_tools=with_tools)
+        if isinstance(answer, str):
+            return answer
+        future: Future[Sequence[str]] = Future()
+        self._results[answer.batch.position] = future
+        self._begin(self.conversation.use(answer), future)
+        return answer.handles
+
+    def _carried[T](self, coroutine: Coroutine[Any, Any, T]) -> T:
+        future: Future[T] = Future()
+        try:
+            self.loop.call_soon_threadsafe(self._begin, coroutine, future, context=self.context.copy())
+        except RuntimeError:  # the loop is closed
+            coroutine.close()
+            raise CrewStoppedError from None
+        return future.result()
+
+    def _begin[T](self, coroutine: Coroutine[Any, Any, T], future: Future[T]) -> None:
+        try:
+            task = self.group.create_task(coroutine)
+        except RuntimeError:  # the attempt has ended, or is ending
+            coroutine.close()
+            future.set_exception(CrewStoppedError())
+        else:
+            task.add_done_callback(partial(_settle, future))
+
+
+def _settle[T](future: Future[T], task: asyncio.Task[T]) -> None:
+    """Hand on a result. An error is raised by the task's group; the threads only learn that there is one."""
+    if task.cancelled() or task.exception() is not None:
+        future.set_exception(CrewStoppedError())
+    else:
+        future.set_result(task.result())

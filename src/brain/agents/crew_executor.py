@@ -1,0 +1,82 @@
+"""The runtime `crewai`: attempts in threads of their own, each with its own event loop."""
+
+import asyncio
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import Context, copy_context
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Final
+
+from brain.agents import deferred
+from brain.agents.crew_bridge import CrewBridge
+from brain.agents.crew_conversation import CrewConversation
+from brain.agents.crew_task import CrewTask, crew_task
+from brain.agents.runtime import AttemptOutput, TaskExecution
+from brain.agents.tool_calling import ToolAccess
+from brain.agents.toolbox import Toolbox
+from brain.concurrency import first_error
+from starling.core.errors import RuntimeFailedError, StarlingError
+from starling.core.tools import FIND_TOOLS
+
+_PACKAGE: Final = "crewai"
+
+
+def is_installed() -> bool:
+    """Whether the extra `crewai` is installed. Imports nothing."""
+    return find_spec(_PACKAGE) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class CrewAIRuntime:
+    """An agent of CrewAI that has our models and tools.
+
+    An attempt has a thread from its begin to its end. Those for which none of `threads` is free wait. CrewAI needs up
+    to ten more threads for each; none of them is shared, so that attempts never wait for each other's.
+    """
+
+    access: ToolAccess
+    threads: ThreadPoolExecutor
+    starter: ThreadPoolExecutor  # one thread: starting a thread waits for it, which an event loop must not do
+
+    @classmethod
+    def with_threads(cls, access: ToolAccess) -> "CrewAIRuntime":
+        """Return a runtime with as many threads as the limits allow; they start when they are needed."""
+        threads = ThreadPoolExecutor(access.limits.crews_at_once, thread_name_prefix="crew")
+        return cls(access, threads, ThreadPoolExecutor(1, thread_name_prefix="crew_starter"))
+
+    async def attempt(self, execution: TaskExecution) -> AttemptOutput:
+        """Make one attempt. Raises what the port says, and RuntimeFailedError for a failure inside CrewAI."""
+        if self.access.tool_finder is not None:
+            await self.access.tool_finder.choose(execution)
+        reserved = () if execution.shown is None else (FIND_TOOLS,)
+        toolbox = Toolbox.of(execution.card.tools, reserved=reserved)
+        conversation = CrewConversation(self.access, execution, toolbox)
+        failure: BaseException | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                bridge = CrewBridge(conversation, asyncio.get_running_loop(), group)
+                failure = await self._executed(crew_task(execution), bridge)
+        except* StarlingError as errors:
+            raise first_error(errors) from None
+        if failure is not None:
+            raise RuntimeFailedError(execution.path, execution.runtime, repr(failure)) from failure
+        return conversation.output
+
+    async def _executed(self, task: CrewTask, bridge: CrewBridge) -> BaseException | None:
+        """Return what failed inside CrewAI, None if nothing did."""
+        loop = asyncio.get_running_loop()
+        ended = asyncio.wrap_future(
+            await loop.run_in_executor(self.starter, self._submitted, copy_context(), task, bridge)
+        )
+        try:
+            await asyncio.wait([ended])
+        finally:
+            ended.cancel()  # if it has not begun; else the bridge ends it
+        return ended.exception()
+
+    def _submitted(self, context: Context, task: CrewTask, bridge: CrewBridge) -> Future[None]:
+        return self.threads.submit(_execute, context, task, bridge)
+
+
+def _execute(context: Context, task: CrewTask, bridge: CrewBridge) -> None:
+    context.run(deferred.crewai_runtime().execute, task, bridge)

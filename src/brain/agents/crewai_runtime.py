@@ -1,0 +1,153 @@
+"""CrewAI, and all that knows it: an agent whose model and tools are ours. Importing it takes seconds."""
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import cache
+from typing import Any, Final, override
+
+from crewai import Agent, BaseLLM
+from crewai.events.event_bus import crewai_event_bus
+from crewai.tools import BaseTool
+from crewai.utilities.types import LLMMessage
+from crewai_core.printer import set_suppress_console_output
+from pydantic import BaseModel, PrivateAttr
+
+from brain.agents.crew_bridge import CrewBridge, CrewStoppedError
+from brain.agents.crew_task import CrewTask
+from starling.core.llm import Message
+
+_TOOL: Final = "tool_call"
+_TEXT_CHARS: Final = 4  # of a token, about
+_THREADS: Final = 2  # of an attempt, for CrewAI's own steps; its tool calls have others
+_NO_LIMIT: Final = 2**31
+
+
+def execute(task: CrewTask, bridge: CrewBridge) -> None:
+    """Let an agent do a task, in this thread and a few others. Returns when it has answered or was stopped.
+
+    Raises what fails inside CrewAI.
+    """
+    _quiet()
+    set_suppress_console_output(suppress=True)
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        runner.get_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="crew_step"))
+        try:
+            runner.run(_execute(task, bridge))
+        except CrewStoppedError:
+            return
+
+
+async def _execute(task: CrewTask, bridge: CrewBridge) -> None:
+    agent = Agent(
+        role=task.role,
+        goal=task.goal,
+        backstory=task.backstory,
+        llm=_BridgedModel.over(bridge),
+        tools=[_BridgedTool.over(bridge)] if task.has_tools else [],
+        max_iter=task.iterations,
+        verbose=False,
+        cache=False,
+        memory=None,
+        allow_delegation=False,
+        respect_context_window=False,
+        use_better_compaction=False,
+    )
+    await agent.kickoff_async([{"role": "user", "content": task.task}])
+
+
+@cache
+def _quiet() -> ExitStack:
+    """Take away CrewAI's own listeners, which print panels and report what is done; they are never put back."""
+    stack = ExitStack()
+    stack.enter_context(crewai_event_bus.scoped_handlers())
+    return stack
+
+
+class _Answer(BaseModel):
+    """An answer in words, in a form in which CrewAI doesn't look for actions."""
+
+    text: str
+
+
+class _Handle(BaseModel):
+    handle: str
+
+
+class _BridgedTool(BaseTool):
+    """Waits for a call that has begun, whatever tool it is of."""
+
+    name: str = _TOOL
+    description: str = "A call of a tool."
+    args_schema: type[BaseModel] = _Handle
+    _bridge: CrewBridge = PrivateAttr()
+
+    @classmethod
+    def over(cls, bridge: CrewBridge) -> "_BridgedTool":
+        tool = cls()
+        tool._bridge = bridge
+        return tool
+
+    @override
+    def _run(self, handle: str) -> str:
+        return self._bridge.result(handle)
+
+
+class _BridgedModel(BaseLLM):
+    """Asks our models, with our messages. Limits and costs are ours, so nothing is counted here."""
+
+    _bridge: CrewBridge = PrivateAttr()
+
+    @classmethod
+    def over(cls, bridge: CrewBridge) -> "_BridgedModel":
+        model = cls(model="starling", provider="starling")
+        model._bridge = bridge
+        return model
+
+    @override
+    def call(
+        self,
+        messages: str | list[LLMMessage],
+        tools: list[dict[str, Any]] | None = None,
+        callbacks: list[Any] | None = None,
+        available_functions: dict[str, Any] | None = None,
+        from_task: Any = None,
+        from_agent: Any = None,
+        response_model: type[BaseModel] | None = None,
+    ) -> Any:
+        shown = [] if isinstance(messages, str) else [_message(message) for message in messages]
+        answer = self._bridge.ask(shown, with_tools=bool(tools))
+        if isinstance(answer, str):
+            return _Answer(text=answer)
+        return [
+            {"id": call.id, "type": "function", "function": {"name": _TOOL, "arguments": {"handle": call.place}}}
+            for call in answer
+        ]
+
+    def supports_function_calling(self) -> bool:
+        return True
+
+    @override
+    def supports_stop_words(self) -> bool:
+        return False
+
+    @override
+    def get_context_window_size(self) -> int:
+        return _NO_LIMIT
+
+    @override
+    def get_input_tokens_count(self, messages: Any, *_: Any, **__: Any) -> int:
+        return len(str(messages)) // _TEXT_CHARS
+
+    @override
+    def is_tool_result_overflowing_threshold(self, tool_result: str) -> tuple[bool, int]:
+        return False, len(tool_result) // _TEXT_CHARS
+
+    @override
+    def is_context_window_overflowing_threshold(self, *_: Any, **__: Any) -> bool:
+        return False
+
+
+def _message(message: Mapping[str, Any]) -> Message:
+    return Message("system" if message["role"] == "system" else "user", str(message.get("content") or ""))
