@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,19 @@ from starling.infra.postgres.runs.acceptance import RunKey
 from tests.support.model_script import Answer
 from tests.support.platform import BENCH, Platform, ScriptedModel, calls, decision, task, verdict
 
-FILE = Path(__file__).parents[2] / "data" / "checkpoints" / "seven_supersteps.jsonl"
-CHECKPOINTS: list[dict[str, Any]] = [json.loads(line) for line in FILE.read_text().splitlines()]
-NEXT = [item["next"] for item in CHECKPOINTS]
+FOLDER = Path(__file__).parents[2] / "data" / "checkpoints"
 QUESTION, ANSWER = "How is the disk?", "It is nearly full [1]."
-# in the order of the file: the supervisor once, the agent twice, QA once, as far as they come after the checkpoint
-ASKED = [4, 4, 3, 1, 1]
+# in the order of each file: the supervisor once, the agent twice, QA once, as far as they come after the checkpoint
+ASKED = {"seven_supersteps": [4, 4, 3, 1, 1], "before_teams": [4, 3, 1]}
+
+
+def recorded() -> Iterator[Any]:
+    """The parameters of the test: each line of each file, and how often the model is asked after it."""
+    for name, asked in ASKED.items():
+        lines = (FOLDER / f"{name}.jsonl").read_text().splitlines()
+        for number, (line, count) in enumerate(zip(lines, asked, strict=True), 1):
+            stored = json.loads(line)
+            yield pytest.param(stored, count, id=f"{name}-{number}-{stored['next']}")
 
 
 async def put(database_url: str, key: RunKey, stored: Mapping[str, Any]) -> None:
@@ -39,7 +46,7 @@ async def put(database_url: str, key: RunKey, stored: Mapping[str, Any]) -> None
         await connection.execute("UPDATE runs SET fence = 1 WHERE id = %s", (key.id,))
 
 
-@pytest.mark.parametrize(("stored", "asked"), list(zip(CHECKPOINTS, ASKED, strict=True)), ids=NEXT)
+@pytest.mark.parametrize(("stored", "asked"), list(recorded()))
 async def test_run_continues_from_a_checkpoint_of_the_former_graph(
     platform: Platform, script: ScriptedModel, database_url: str, stored: Mapping[str, Any], asked: int
 ) -> None:
