@@ -156,6 +156,11 @@ def pool_of(engine: AsyncEngine) -> AsyncAdaptedQueuePool:
     return engine.pool
 
 
+def wait_shortly(engine: AsyncEngine) -> None:
+    """Have requests wait 1 s for a connection of the pool instead of 10 s."""
+    pool_of(engine)._timeout = 1.0  # pyright: ignore[reportPrivateUsage]
+
+
 @asynccontextmanager
 async def all_in_use(engine: AsyncEngine) -> AsyncGenerator[None]:
     """Hold every connection of a pool."""
@@ -185,6 +190,7 @@ async def _answer(watcher: AsyncConnection[Any], query: bytes) -> bool:
 
 
 async def test_requests_are_refused_and_streams_continue_while_all_connections_are_in_use(town: Town) -> None:
+    wait_shortly(town.services.engine)
     run_id = await town.begin()
     async with town.reading(run_id) as stream:
         async with all_in_use(town.services.engine):
@@ -220,6 +226,7 @@ async def test_requests_are_refused_while_postgres_accepts_no_more_clients(open_
     with EmbeddedPostgres(open_folder, durable=False) as postgres:
         await upgrade(postgres.url)
         async with open_town(postgres.url, tmp_path) as town:
+            wait_shortly(town.services.engine)
             run_id = await town.begin()
             async with town.reading(run_id) as stream:
                 await town.services.engine.dispose()
