@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
@@ -12,17 +12,18 @@ from starling.core.json import Json, digest, storable, storable_text
 from starling.core.principal import Grant
 from starling.core.stars import MemberApproval, ReviewPolicy
 
+SCHEMA_ID: Final = "urn:starling:team-spec:1"
 MEMBER_NAME: Final = r"^[a-z0-9][a-z0-9_]{0,31}$"
 
 type _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(storable_text)]
-type _Short = Annotated[_Text, StringConstraints(max_length=300)]
-type _Long = Annotated[_Text, StringConstraints(max_length=4_000)]
-type _Id = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")]
-type _ToolName = Annotated[
+type ShortText = Annotated[_Text, StringConstraints(max_length=300)]
+type LongText = Annotated[_Text, StringConstraints(max_length=4_000)]
+type Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")]
+type ToolName = Annotated[
     str, StringConstraints(pattern=r"^[^.\s]+\.\S+$", max_length=200), AfterValidator(storable_text)
 ]
-type _ServerName = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(storable_text)]
-type _Storable = Annotated[Json, AfterValidator(storable)]
+type ServerName = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(storable_text)]
+type StorableJson = Annotated[Json, AfterValidator(storable)]
 
 
 class _Part(BaseModel):
@@ -33,11 +34,11 @@ class TeamMember(_Part):
     """One agent of a team: of one server, of another team, or a writer without tools."""
 
     name: Annotated[str, StringConstraints(pattern=MEMBER_NAME)] = Field(description="Its name, unique in the team.")
-    role: _Short = Field(description="What it is, in a few words.")
-    goal: _Long = Field(description="What it works for.")
-    backstory: _Long | None = Field(default=None, description="What it knows and how it works.")
-    server: _ServerName | None = Field(default=None, description="The one server whose tools it may call.")
-    tools: Annotated[tuple[_ToolName, ...], Field(max_length=200)] = Field(
+    role: ShortText = Field(description="What it is, in a few words.")
+    goal: LongText = Field(description="What it works for.")
+    backstory: LongText | None = Field(default=None, description="What it knows and how it works.")
+    server: ServerName | None = Field(default=None, description="The one server whose tools it may call.")
+    tools: Annotated[tuple[ToolName, ...], Field(max_length=200)] = Field(
         default=(), description="Full names `server.tool` of that server. None given: all that the team is granted."
     )
     team: AgentName | None = Field(default=None, description="Name of an active team that it stands for.")
@@ -58,10 +59,10 @@ class TeamMember(_Part):
 class Criterion(_Part):
     """What a good result fulfils."""
 
-    id: _Id
-    text: _Short = Field(description="What is demanded, in words.")
+    id: Identifier
+    text: ShortText = Field(description="What is demanded, in words.")
     kind: Literal["text_contains", "tool_called", "artifact", "judged"]
-    value: _Long | None = Field(
+    value: LongText | None = Field(
         default=None, description="The text, the full name of the tool, or the name of the artifact; none for `judged`."
     )
 
@@ -69,22 +70,24 @@ class Criterion(_Part):
 class Fixture(_Part):
     """The result that a tool gives in a trial."""
 
-    tool: _ToolName
+    tool: ToolName
     arguments: Annotated[dict[str, Json], AfterValidator(storable)] | None = Field(
         default=None, description="Of which call; none given: of any."
     )
-    result: _Storable = Field(description="What the call returns.")
+    result: StorableJson = Field(description="What the call returns.")
 
 
 class Example(_Part):
     """A case that a team is tried on."""
 
-    id: _Id
-    input: _Long
+    id: Identifier
+    input: LongText
     fixtures: Annotated[tuple[Fixture, ...], Field(max_length=50)] = ()
-    criteria: tuple[_Id, ...] = Field(default=(), description="Ids of the criteria that its result has to fulfil.")
-    must_call: tuple[_ToolName, ...] = ()
-    must_not_call: tuple[_ToolName, ...] = ()
+    criteria: tuple[Identifier, ...] = Field(
+        default=(), description="Ids of the criteria that its result has to fulfil."
+    )
+    must_call: tuple[ToolName, ...] = ()
+    must_not_call: tuple[ToolName, ...] = ()
 
 
 class TeamLimits(_Part):
@@ -101,8 +104,8 @@ class TeamLimits(_Part):
 class TeamGrants(_Part):
     """What the team asks for: every tool of `servers`, and single `tools`. Both empty: what its members name."""
 
-    servers: tuple[_ServerName, ...] = ()
-    tools: tuple[_ToolName, ...] = ()
+    servers: tuple[ServerName, ...] = ()
+    tools: tuple[ToolName, ...] = ()
 
     @property
     def grant(self) -> Grant | None:
@@ -115,8 +118,8 @@ class TeamSpec(_Part):
 
     version: Literal[1] = Field(default=1, description="Version of this format.")
     name: AgentName = Field(description="Name of the team, unique among your agents and teams.")
-    purpose: _Short = Field(description="What it is good for, as the supervisor of the main star reads it.")
-    instructions: _Long | None = Field(default=None, description="What its own supervisor is told.")
+    purpose: ShortText = Field(description="What it is good for, as the supervisor of the main star reads it.")
+    instructions: LongText | None = Field(default=None, description="What its own supervisor is told.")
     members: Annotated[tuple[TeamMember, ...], Field(min_length=1, max_length=12)]
     criteria: Annotated[tuple[Criterion, ...], Field(max_length=50)] = ()
     examples: Annotated[tuple[Example, ...], Field(max_length=50)] = ()
@@ -127,6 +130,12 @@ class TeamSpec(_Part):
     def hash(self) -> str:
         """Digest of the whole spec."""
         return digest(self.model_dump(mode="json"))
+
+
+def team_schema() -> dict[str, Any]:
+    """Return the published JSON schema of team specs."""
+    about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID}
+    return about | TeamSpec.model_json_schema()
 
 
 @dataclass(frozen=True, slots=True)
