@@ -175,7 +175,7 @@ def _rejection(execution: TaskExecution, produced: AttemptOutput, review: Review
     """Return why an attempt is no result: the errors of its calls rather than what the agent wrote about them."""
     failed = execution.failed_calls
     text = " ".join(review.reasons)
-    if produced.unable:
+    if produced.unable and not execution.card.star:  # a team says why its members failed
         quoted = f"“{text[:_QUOTED_CHARS]}”"
         said = f"No tool was called; the agent wrote: {quoted}" if not execution.uses else f"The agent wrote: {quoted}"
         text = "" if failed else said

@@ -109,10 +109,18 @@ def _output(execution: TaskExecution, report: Mapping[str, Any]) -> AttemptOutpu
     execution.inner += outcomes
     execution.kept |= {record["id"]: record for outcome in outcomes for record in outcome.get("artifacts", ())}
     execution.refused += [reason for outcome in outcomes for reason in outcome.get("refused", ())]
+    if report["failed"]:
+        return AttemptOutput(_why_not(outcomes) or report["reply"], unable=True)
     approved_ones = [outcome for outcome in outcomes if outcome["status"] == "approved"]
     # its sources are results inside the team, which nobody outside can see
     text = without_unsourced(report["reply"], 0, [outcome["output"] for outcome in approved_ones]).text
     if execution.dispatch["whole_plan"] and not any(outcome["tools"] for outcome in approved_ones):
         with StreamBuffer(execution.context.recorder, f"{execution.path}.{execution.context.run.fence}") as buffer:
             buffer.write(text)
-    return AttemptOutput(text, unable=report["failed"], inner=tuple(approved_ones))
+    return AttemptOutput(text, inner=tuple(approved_ones))
+
+
+def _why_not(outcomes: Sequence[TaskOutcome]) -> str:
+    """Return why each member failed, as its last try says it."""
+    reasons = {outcome["agent"]: outcome["reason"] for outcome in outcomes if outcome["status"] == "failed"}
+    return " ".join(f"{member}: {reason}" for member, reason in reasons.items())

@@ -196,9 +196,11 @@ async def test_rejected_answer_has_the_team_work_again_on_a_path_of_its_own() ->
 async def test_team_without_an_approved_result_fails_its_task() -> None:
     begun = begin(plan(), *[LOOK, REJECTED] * Limits().max_attempts, decision_json(is_in_loop=True))
 
-    outcome = await pipeline().run(begun.context, dispatch())
+    outcome = await pipeline().run(begun.context, {**dispatch(), "whole_plan": True})
 
     assert (outcome["status"], outcome.get("code")) == ("failed", "unable")
+    assert outcome["reason"] == "watcher: It says nothing of the fan."
+    assert begun.text == ""
 
 
 @pytest.mark.parametrize("forgotten", [["t3"], ["t3", "t3/star"], ["t3", "t3/star", "t3/t1"]])
