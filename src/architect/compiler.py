@@ -49,7 +49,7 @@ def _member(team: TeamSpec, member: TeamMember, world: TeamWorld, grants: Grants
 
 
 class TeamCompiler:
-    """Compiles teams, and keeps the last stars by the hashes of spec and world, and by the grants."""
+    """Compiles teams, and keeps the last stars by spec, grants and the part of the world that the spec names."""
 
     def __init__(self, size: int = _CACHED) -> None:
         self._size = size
@@ -66,4 +66,4 @@ class TeamCompiler:
 
 
 def _key(team: TeamSpec, world: TeamWorld, grants: Grants) -> str:
-    return digest([team.hash, world.hash, [grant and grant.as_json() for grant in grants]])
+    return digest([team.hash, world.part(team), [grant and grant.as_json() for grant in grants]])

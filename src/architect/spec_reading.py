@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final, cast
 
 import yaml
@@ -9,7 +10,7 @@ from pydantic import ValidationError
 
 from architect.format_findings import format_findings
 from architect.yaml_subset import DEEPEST, DIGITS, load_yaml
-from starling.core.teams import Finding, TeamInvalidError, TeamSpec
+from starling.core.teams import MOST_FINDINGS, Finding, TeamInvalidError, TeamSpec
 
 MAX_CHARS: Final = 200_000
 """The longest document that is read; the slowest one of this length takes a second of processor time."""
@@ -34,7 +35,7 @@ def team_of(document: object) -> TeamSpec:
     try:
         return TeamSpec.model_validate(document)
     except ValidationError as error:
-        raise TeamInvalidError(list(format_findings(error))) from None
+        raise TeamInvalidError(list(islice(format_findings(error), MOST_FINDINGS))) from None
 
 
 def _json(text: str) -> object:

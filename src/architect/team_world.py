@@ -2,20 +2,21 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Final
 
 from starling.core.agents import SPECIALIST_PREFIX
-from starling.core.json import digest
+from starling.core.json import JsonObject
+from starling.core.model_output.names import plain_name
 from starling.core.principal import Grant
 from starling.core.stars import StarSpec
+from starling.core.teams import TeamSpec
 from starling.core.tool_calls import Effect
 
 RESERVED: Final = frozenset({"architect", "supervisor", "qa"})
 """Names that no team and no member may have, beside those of builtins and of specialists."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TeamWorld:
     """The registry as one caller of one tenant sees it.
 
@@ -31,18 +32,18 @@ class TeamWorld:
     builtins: Collection[str] = ()
     grant: Grant | None = None
 
-    @cached_property
-    def hash(self) -> str:
-        """Digest of everything in it, whatever the order. It takes milliseconds; keep a world as long as its epoch."""
-        return digest(
-            {
-                "servers": self.servers,
-                "teams": {name: star.hash for name, star in self.teams.items()},
-                "agents": sorted(self.agents),
-                "builtins": sorted(self.builtins),
-                "grant": self.grant and self.grant.as_json(),
-            }
-        )
+    def part(self, team: TeamSpec) -> JsonObject:
+        """Return everything in it that the checks and the star of a team depend on, as JSON."""
+        stars = {name: self.teams[name] for name in sorted(_team_names(team)) if name in self.teams}
+        servers = {tool.partition(".")[0] for star in stars.values() for tool in star.tools} | _server_names(team)
+        alike = plain_name(team.name)
+        names = {"teams": self.teams, "agents": self.agents, "builtins": self.builtins}
+        return {
+            "servers": {name: sorted(self.servers[name]) for name in sorted(servers) if name in self.servers},
+            "stars": {name: star.hash for name, star in stars.items()},
+            "names": {kind: sorted(one for one in of if plain_name(one) == alike) for kind, of in names.items()},
+            "grant": self.grant and self.grant.as_json(),
+        }
 
     def tools(self, server: str) -> list[str]:
         """Return the full names of a server's tools, sorted; none for an unknown server."""
@@ -86,3 +87,13 @@ def nested(star: StarSpec) -> Iterator[StarSpec]:
         if member.team:
             yield member.team
             yield from nested(member.team)
+
+
+def _team_names(team: TeamSpec) -> set[str]:
+    return {member.team for member in team.members if member.team}
+
+
+def _server_names(team: TeamSpec) -> set[str]:
+    tools = [*team.grants.tools, *(tool for member in team.members for tool in member.tools)]
+    own = [member.server for member in team.members if member.server]
+    return {*own, *team.grants.servers, *(tool.partition(".")[0] for tool in tools)}

@@ -1,6 +1,7 @@
 """Checks of a team spec: one rule a module, each a function of the spec and of the world that it is for."""
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 from architect.checks import (
@@ -23,7 +24,7 @@ from architect.checks import (
     unknown_tool,
 )
 from architect.team_world import TeamWorld
-from starling.core.teams import Finding, TeamSpec
+from starling.core.teams import MOST_FINDINGS, Finding, TeamSpec
 
 type Rule = Callable[[TeamSpec, TeamWorld], Iterable[Finding]]
 """Returns what is wrong. It reads only its arguments and never raises."""
@@ -51,5 +52,8 @@ RULES: Final[Sequence[Rule]] = (*STRUCTURE, caller_grant.check, member_without_t
 
 
 def checked(team: TeamSpec, world: TeamWorld, rules: Sequence[Rule] = RULES) -> list[Finding]:
-    """Return what is wrong with a team for the caller of this world, in the order of the rules; empty if nothing is."""
-    return [finding for rule in rules for finding in rule(team, world)]
+    """Return what is wrong with a team for the caller of this world, in the order of the rules; empty if nothing is.
+
+    Of more than `MOST_FINDINGS` the first ones are returned.
+    """
+    return list(islice((finding for rule in rules for finding in rule(team, world)), MOST_FINDINGS))

@@ -23,6 +23,7 @@ type ToolName = Annotated[
     str, StringConstraints(pattern=r"^[^.\s]+\.\S+$", max_length=200), AfterValidator(storable_text)
 ]
 type ServerName = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(storable_text)]
+type ToolNames = Annotated[tuple[ToolName, ...], Field(max_length=200)]
 type StorableJson = Annotated[Json, AfterValidator(storable)]
 
 
@@ -38,7 +39,7 @@ class TeamMember(_Part):
     goal: LongText = Field(description="What it works for.")
     backstory: LongText | None = Field(default=None, description="What it knows and how it works.")
     server: ServerName | None = Field(default=None, description="The one server whose tools it may call.")
-    tools: Annotated[tuple[ToolName, ...], Field(max_length=200)] = Field(
+    tools: ToolNames = Field(
         default=(), description="Full names `server.tool` of that server. None given: all that the team is granted."
     )
     team: AgentName | None = Field(default=None, description="Name of an active team that it stands for.")
@@ -83,11 +84,11 @@ class Example(_Part):
     id: Identifier
     input: LongText
     fixtures: Annotated[tuple[Fixture, ...], Field(max_length=50)] = ()
-    criteria: tuple[Identifier, ...] = Field(
+    criteria: Annotated[tuple[Identifier, ...], Field(max_length=50)] = Field(
         default=(), description="Ids of the criteria that its result has to fulfil."
     )
-    must_call: tuple[ToolName, ...] = ()
-    must_not_call: tuple[ToolName, ...] = ()
+    must_call: ToolNames = ()
+    must_not_call: ToolNames = ()
 
 
 class TeamLimits(_Part):
@@ -104,8 +105,8 @@ class TeamLimits(_Part):
 class TeamGrants(_Part):
     """What the team asks for: every tool of `servers`, and single `tools`. Both empty: what its members name."""
 
-    servers: tuple[ServerName, ...] = ()
-    tools: tuple[ToolName, ...] = ()
+    servers: Annotated[tuple[ServerName, ...], Field(max_length=200)] = ()
+    tools: ToolNames = ()
 
     @property
     def grant(self) -> Grant | None:
@@ -136,6 +137,10 @@ def team_schema() -> dict[str, Any]:
     """Return the published JSON schema of team specs."""
     about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID}
     return about | TeamSpec.model_json_schema()
+
+
+MOST_FINDINGS: Final = 50
+"""How many findings a document has at most: to name what was meant takes time for each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -343,3 +343,12 @@ def test_every_finding_has_a_reason_and_a_remedy_in_sentences() -> None:
 
     assert len({finding.rule for finding in findings}) == 9
     assert all(text.endswith((".", "?")) for finding in findings for text in (finding.reason, finding.remedy))
+
+
+def test_spec_with_many_faults_has_the_first_fifty_findings() -> None:
+    examples = [case(id=f"c{number}", must_call=["a.b"] * 50) for number in range(50)]
+
+    findings = checked(team_spec(member("qa"), examples=examples), WORLD)
+
+    assert len(findings) == 50
+    assert findings[0].rule == "reserved_name"

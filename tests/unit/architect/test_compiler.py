@@ -15,7 +15,7 @@ from starling.core.principal import Grant
 from starling.core.stars import StarLimits, StarSpec
 from starling.core.teams import TeamInvalidError, TeamSpec
 from starling.core.tool_calls import Effect
-from tests.support.team_specs import PAIR, PAYERS, SERVERS, WORLD, grant, member, spec_document, team_spec
+from tests.support.team_specs import PAIR, PAYERS, SERVERS, TRIPLE, WORLD, grant, member, spec_document, team_spec
 
 TOOLS = [f"{server}.{tool}" for server, tools in SERVERS.items() for tool in tools]
 
@@ -217,7 +217,7 @@ def test_star_is_the_same_whatever_the_order_of_keys_servers_and_grants(
     except TeamInvalidError:
         return
 
-    assert (first.hash, WORLD.hash) == (second.hash, world.hash)
+    assert (first.hash, WORLD.part(first)) == (second.hash, world.part(second))
     assert compile_team(second, world, creator=creator, activator=None).hash == star.hash
 
 
@@ -231,7 +231,53 @@ def test_compiled_star_is_kept_until_spec_world_or_grants_change() -> None:
     assert compiler.compile(team.model_copy(), replace(WORLD), creator=None, activator=None) is star
     assert compiler.compile(team, grown, creator=None, activator=None).tools == ("git.git_log",)
     assert compiler.compile(team, WORLD, creator=grant("git.git_log"), activator=None).tools == ("git.git_log",)
-    assert compiler.compile(team, replace(WORLD, teams={"payers": PAYERS}), creator=None, activator=None) is not star
+    assert compiler.compile(team, replace(WORLD, teams={"payers": PAYERS}), creator=None, activator=None) is star
+
+
+@pytest.mark.parametrize(
+    ("team", "world", "rule"),
+    [
+        pytest.param(team_spec(member()), replace(WORLD, agents=["news"]), "taken_name", id="agent-of-the-name"),
+        pytest.param(team_spec(member()), replace(WORLD, builtins=["news"]), "reserved_name", id="builtin-of-the-name"),
+        pytest.param(
+            team_spec(member()), replace(WORLD, teams={"new_s": PAIR}), "taken_name", id="team-of-a-like-name"
+        ),
+        pytest.param(
+            team_spec(member(team="pair")), replace(WORLD, teams={}), "unknown_team", id="inner-team-archived"
+        ),
+        pytest.param(
+            team_spec(member(team="pair")),
+            replace(WORLD, teams={"pair": TRIPLE}),
+            "depth",
+            id="inner-team-replaced",
+        ),
+        pytest.param(
+            team_spec(member(team="pair")), replace(WORLD, servers={}), "broken_team", id="server-of-inner-team-removed"
+        ),
+        pytest.param(
+            team_spec(member(), grants={"servers": ["git"]}),
+            replace(WORLD, servers={}),
+            "unknown_server",
+            id="granted-server-removed",
+        ),
+        pytest.param(
+            team_spec(member(), grants={"tools": ["git.git_log"]}),
+            replace(WORLD, servers={"git": {}}),
+            "unknown_tool",
+            id="granted-tool-removed",
+        ),
+    ],
+)
+def test_compiled_star_is_not_used_again_once_the_world_breaks_a_rule(
+    team: TeamSpec, world: TeamWorld, rule: str
+) -> None:
+    compiler = TeamCompiler()
+    compiler.compile(team, WORLD, creator=None, activator=None)
+
+    with pytest.raises(TeamInvalidError) as caught:
+        compiler.compile(team, world, creator=None, activator=None)
+
+    assert caught.value.findings[0].rule == rule
 
 
 def test_compiler_forgets_the_stars_that_it_was_not_asked_for_longest() -> None:
