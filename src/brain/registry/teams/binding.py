@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from brain.registry.card_text import shortened
 from brain.registry.cards import AgentCard, with_members
-from starling.core.stars import Member, StarSpec
+from starling.core.stars import Member, MemberApproval, StarSpec
 from starling.core.tools import ToolDefinition
 
 type Tools = Mapping[str, Mapping[str, ToolDefinition]]
@@ -39,20 +39,22 @@ def missing_tools(star: StarSpec, tools: Mapping[str, Collection[str]]) -> Mappi
 
 
 def _bound(card: AgentCard, star: StarSpec, tools: Tools) -> AgentCard:
+    """Return the card of a team, which no runtime of agents executes, in place of its card as a member."""
     bound = AgentCard(
         name=card.name,
         kind="team",
         description=card.description,
         role=card.role,
-        runtime=card.runtime,
         persona=card.persona,
         star=star,
         reflect=card.reflect,
+        approval=card.approval,
     )
-    return with_members(bound, {member.name: _member_card(member, tools) for member in star.members})
+    return with_members(bound, {member.name: _member_card(member, tools, card.approval) for member in star.members})
 
 
-def _member_card(member: Member, tools: Tools) -> AgentCard:
+def _member_card(member: Member, tools: Tools, approval: MemberApproval) -> AgentCard:
+    """Return the card of a member of a team, inside one with this `approval`."""
     offer = tools.get(member.server or "", {})
     found = tuple(offer[name] for name in member.tools if name in offer)
     card = AgentCard(
@@ -66,7 +68,7 @@ def _member_card(member: Member, tools: Tools) -> AgentCard:
         runtime=member.runtime,
         persona=member.persona,
         reflect=member.reflect,
-        approval=member.approval,
+        approval="effects" if approval == "effects" else member.approval,
     )
     return _bound(card, member.team, tools) if member.team else card
 

@@ -85,6 +85,25 @@ def test_a_member_has_no_tools_but_those_that_it_was_compiled_with() -> None:
     assert names(card.members["historian"]) == ["git.log"]
 
 
+def test_a_team_inside_a_team_is_executed_by_no_runtime_of_agents() -> None:
+    inner = star(member("searcher", "web.search"), name="press")
+    asked = member("reporters", team=inner)
+
+    card = team_card(star(asked), OFFER).members["reporters"]
+
+    assert (asked.runtime, card.runtime, card.members["searcher"].runtime) == ("crewai", "native", "crewai")
+
+
+def test_approval_of_effects_that_a_team_inside_a_team_needs_is_that_of_all_inside() -> None:
+    deepest = member("git", team=star(member("historian", "git.add"), name="git"))
+    careful = member("press", team=star(deepest, name="press")).model_copy(update={"approval": "effects"})
+
+    card = team_card(star(careful, member("historian", "git.add")), OFFER)
+
+    assert card.members["press"].members["git"].members["historian"].approval == "effects"
+    assert card.members["historian"].approval == "policy"
+
+
 def test_a_team_inside_a_team_is_a_card_of_its_own() -> None:
     inner = star(member("searcher", "web.search"), name="press")
     outer = star(member("historian", "git.log"), member("reporters", team=inner))
