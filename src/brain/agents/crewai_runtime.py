@@ -11,7 +11,6 @@ from crewai import Agent, BaseLLM
 from crewai.events.event_bus import crewai_event_bus
 from crewai.tools import BaseTool
 from crewai.utilities.types import LLMMessage
-from crewai_core.printer import set_suppress_console_output
 from pydantic import BaseModel, PrivateAttr
 
 from brain.agents.crew_bridge import CrewBridge, CrewStoppedError
@@ -30,7 +29,6 @@ def execute(task: CrewTask, bridge: CrewBridge) -> None:
     Raises what fails inside CrewAI.
     """
     _quiet()
-    set_suppress_console_output(suppress=True)
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
         runner.get_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="crew_step"))
         try:
@@ -44,7 +42,7 @@ async def _execute(task: CrewTask, bridge: CrewBridge) -> None:
         role=task.role,
         goal=task.goal,
         backstory=task.backstory,
-        llm=_BridgedModel.over(bridge),
+        llm=_BridgedModel.over(bridge, has_tools=task.has_tools),
         tools=[_BridgedTool.over(bridge)] if task.has_tools else [],
         max_iter=task.iterations,
         verbose=False,
@@ -98,11 +96,12 @@ class _BridgedModel(BaseLLM):
     """Asks our models, with our messages. Limits and costs are ours, so nothing is counted here."""
 
     _bridge: CrewBridge = PrivateAttr()
+    _has_tools: bool = PrivateAttr()
 
     @classmethod
-    def over(cls, bridge: CrewBridge) -> "_BridgedModel":
+    def over(cls, bridge: CrewBridge, *, has_tools: bool) -> "_BridgedModel":
         model = cls(model="starling", provider="starling")
-        model._bridge = bridge
+        model._bridge, model._has_tools = bridge, has_tools
         return model
 
     @override
@@ -119,7 +118,8 @@ class _BridgedModel(BaseLLM):
         shown = [] if isinstance(messages, str) else [_message(message) for message in messages]
         answer = self._bridge.ask(shown, with_tools=bool(tools))
         if isinstance(answer, str):
-            return _Answer(text=answer)
+            is_forced = self._has_tools and not tools  # at the limit of iterations, where CrewAI takes text as it is
+            return answer if is_forced else _Answer(text=answer)
         return [
             {"id": call.id, "type": "function", "function": {"name": _TOOL, "arguments": {"handle": call.place}}}
             for call in answer
