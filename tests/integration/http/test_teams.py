@@ -1,5 +1,6 @@
 """Teams over HTTP: checked, imported, activated, rolled back, archived."""
 
+import json
 from typing import Any
 
 import pytest
@@ -214,3 +215,47 @@ async def test_unknown_version_of_a_team_is_not_found(api: LiveApi) -> None:
     problem = await send(api, "POST", "/one/activate", {"version": 2}, status=404)
 
     assert "It has the versions 1" in problem["remedy"]
+
+
+async def test_team_is_drawn_as_json_and_as_mermaid(api: LiveApi) -> None:
+    await imported(api, spec("drawn"))
+
+    async def drawn(query: str, accept: str = "*/*") -> tuple[str, str]:
+        async with api.client.get(f"/v1/teams/drawn/graph{query}", headers={"Accept": accept}) as response:
+            assert response.status == 200, await response.text()
+            return response.content_type, await response.text()
+
+    media, text = await drawn("")
+    charts = [await drawn("?format=mermaid&version=1"), await drawn("", "text/vnd.mermaid")]
+
+    assert media == "application/json"
+    assert [one["id"] for one in json.loads(text)["nodes"]] == [
+        "drawn",
+        "drawn/watcher",
+        "server:system_health",
+        "drawn/writer",
+    ]
+    assert charts[0] == charts[1]
+    assert charts[0][0] == "text/vnd.mermaid"
+    assert charts[0][1].startswith("flowchart TD\n")
+    assert await drawn("?format=json", "text/vnd.mermaid") == (media, text)
+
+
+async def test_stored_star_is_drawn_whatever_servers_there_are_now(api: LiveApi) -> None:
+    await imported(api, spec("kept"))
+    await send(api, "POST", "/kept/activate")
+    draft = await imported(api, spec("kept", purpose="Later."))
+    async with api.client.post("/v1/registry/reload", json={"mcpServers": {}}) as response:
+        assert response.status == 200
+
+    stored = await send(api, "GET", "/kept/graph")
+    refused = await send(api, "GET", f"/kept/graph?version={draft['version']}", status=422)
+    shown = await send(api, "GET", "/kept")
+    async with api.client.post("/v1/registry/rollback", json={}) as response:
+        assert response.status == 200
+
+    assert "server:system_health" in {one["id"] for one in stored["nodes"]}
+    assert [one["rule"] for one in refused["errors"]] == ["unknown_server"]
+    assert shown["reason"] == "No member that uses tools can work: watcher: Its server 'system_health' was removed."
+    assert [one["state"] for one in shown["members"]] == ["degraded", "ready"]
+    assert (await send(api, "GET", "/kept"))["reason"] == ""

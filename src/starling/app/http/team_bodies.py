@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from architect.team_graph import TeamGraph
 from architect.teams.repository import TeamState, TeamSummary, TeamVersion
 from brain.registry.cards import AgentCard
 from starling.app.teams.service import ImportedTeam, TeamDetails, TeamList
@@ -290,6 +291,45 @@ class Activated(BaseModel):
     tools: tuple[str, ...]
     left_out: tuple[str, ...]
     used_in: tuple[str, ...]
+
+
+class GraphQuery(BaseModel):
+    """Which graph, and in which format: without one, Mermaid if the header `Accept` asks for it, else JSON."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version: Annotated[
+        int | None, Field(ge=1, lt=2**31, description="Of which version; default: the active, else the newest one.")
+    ] = None
+    format: Literal["json", "mermaid"] | None = None
+
+
+class Graph(TeamGraph):
+    """The members of a team, at any depth, and the servers that they use, as nodes and edges."""
+
+    model_config = _examples(
+        {
+            "nodes": [
+                {"id": "disk_watch", "kind": "team", "name": "disk_watch", "role": _SPEC["purpose"]},
+                {
+                    "id": "disk_watch/watcher",
+                    "kind": "member",
+                    "name": "watcher",
+                    "role": "Watcher of disks",
+                    "runtime": "crewai",
+                },
+                {"id": "server:system_health", "kind": "server", "name": "system_health"},
+            ],
+            "edges": [
+                {"source": "disk_watch", "target": "disk_watch/watcher"},
+                {
+                    "source": "disk_watch/watcher",
+                    "target": "server:system_health",
+                    "tools": ["system_health.disk"],
+                },
+            ],
+        }
+    )
 
 
 class Archived(BaseModel):

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Body, Request, Response
+from fastapi import APIRouter, Body, Query, Request, Response
 
 from architect.spec_reading import team_of
+from architect.team_graph import TeamGraph, mermaid, team_graph
 from starling.app.http.dependencies import Admin, FromServices, TeamCaller
 from starling.app.http.problems import Problem
 from starling.app.http.schemas import Name
@@ -12,6 +13,8 @@ from starling.app.http.team_bodies import (
     Activated,
     Archived,
     Checked,
+    Graph,
+    GraphQuery,
     Imported,
     TeamDocument,
     Teams,
@@ -24,12 +27,17 @@ from starling.core.principal import Principal
 from starling.core.teams import TeamInvalidError
 from starling.infra.postgres.audit import Actor
 
+MERMAID: Final = "text/vnd.mermaid"
+
 router = APIRouter(prefix="/v1/teams", tags=["teams"])
 
 type _Wanted = Annotated[WantedVersion | None, Body(examples=[{"version": 2}])]
 
 _MISSING: Final[dict[int | str, dict[str, Any]]] = {404: {"model": Problem}}
 _REFUSED: Final[dict[int | str, dict[str, Any]]] = {422: {"model": Problem}}
+_DRAWN: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"content": {MERMAID: {"schema": {"type": "string", "examples": ['flowchart TD\n    n0(["disk_watch"])\n']}}}}
+}
 _TOO_LATE: Final[dict[int | str, dict[str, Any]]] = {409: {"model": Problem}}
 
 
@@ -78,6 +86,19 @@ async def add(
     done = await services.teams.add(caller, name, team_of(document.spec), _actor(caller, request))
     response.status_code = 201 if done.created else 200
     return Imported.of(done)
+
+
+@router.get("/{name}/graph", summary="Draw a team", response_model=Graph, responses=_MISSING | _REFUSED | _DRAWN)
+async def graph(
+    name: Name, request: Request, services: FromServices, caller: TeamCaller, wanted: Annotated[GraphQuery, Query()]
+) -> Response | TeamGraph:
+    """Draw a version with its members, teams inside it and servers, as JSON or as a Mermaid flowchart.
+
+    A version that was never active is drawn as it would be if it were activated now with your key.
+    """
+    drawn = team_graph(await services.teams.star(caller, name, wanted.version))
+    asked = wanted.format or ("mermaid" if MERMAID in request.headers.get("accept", "") else "json")
+    return Response(mermaid(drawn), media_type=MERMAID) if asked == "mermaid" else drawn
 
 
 @router.post("/{name}/activate", summary="Activate a version", responses=_MISSING | _REFUSED)
