@@ -113,7 +113,7 @@ def show(
 
 
 @app.command()
-def schema() -> None:
+def schema(_: _Json = False) -> None:
     """Print the JSON schema of team specs."""
     print_json(deferred.team_schema())
 
@@ -231,7 +231,10 @@ def _fields(team: Document) -> Mapping[str, str]:
 def _works_with(member: Document) -> str:
     if member["team"]:
         return f"team {member['team']}"
-    return f"{member['server']} ({len(member['tools'])} tools)" if member["server"] else "nothing: it writes"
+    if member["server"] is None:
+        return "nothing: it writes"
+    count = len(member["tools"])
+    return f"{member['server']} ({count} tool{'' if count == 1 else 's'})"
 
 
 def _cells(team: Document) -> tuple[str, ...]:

@@ -1,0 +1,127 @@
+"""`starling team` commands, over the database."""
+
+import json
+from collections.abc import Generator
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from tests.support.command_line import CliWorkspace, new_workspace
+
+CREW = """
+name: crew
+purpose: Writes about ships.
+members:
+  - name: writer
+    role: Writer
+    goal: Write it.
+"""
+
+
+@pytest.fixture
+def workspace(database_url: str) -> Generator[CliWorkspace]:
+    with new_workspace(DATABASE_URL=database_url) as workspace:
+        (workspace.folder / "crew.yaml").write_text(CREW)
+        (workspace.folder / "second.yaml").write_text(CREW.replace("about", "of"))
+        yield workspace
+
+
+def test_team_commands_import_activate_return_and_archive(workspace: CliWorkspace) -> None:
+    first = workspace.json("team", "import", "crew.yaml", "--activate")
+    second = workspace.json("team", "import", "second.yaml")
+    changed = workspace.json("team", "activate", "crew")
+    back = workspace.json("team", "activate", "crew@1")
+    listed = workspace.json("team", "list")
+    shown = workspace.json("team", "show", "crew")
+    archived = workspace.json("team", "archive", "crew")
+
+    assert [first["state"], first["epoch"], second["state"]] == ["active", 1, "draft"]
+    assert [(one["version"], one["epoch"]) for one in (changed, back)] == [(2, 2), (1, 3)]
+    assert [(one["name"], one["state"], one["version"]) for one in listed] == [("crew", "active", 1)]
+    assert [one["state"] for one in shown["versions"]] == ["active", "superseded"]
+    assert archived["epoch"] == 4
+    assert workspace.json("team", "show", "crew")["state"] == "archived"
+
+
+def test_team_commands_print_what_was_done(workspace: CliWorkspace) -> None:
+    made = workspace.starling("team", "import", "crew.yaml", "--tenant", "shop").stdout.splitlines()
+    active = workspace.starling("team", "activate", "crew", "--tenant", "shop").stdout
+    shown = workspace.starling("team", "show", "crew", "--tenant", "shop").stdout
+
+    assert made[0].startswith("crew@1 is stored: draft, ")
+    assert made[1] == "`starling team activate crew@1` lets runs use it."
+    assert active == "crew@1 is active from epoch 1 on.\n"
+    assert "writer\tnothing: it writes\tready\tWriter" in shown
+    assert workspace.starling("team", "list").stdout.startswith("There are no teams yet.")
+    assert workspace.starling("team", "show", "crew").returncode == 2
+
+
+def test_exported_team_is_the_one_that_was_imported(workspace: CliWorkspace) -> None:
+    workspace.json("team", "import", "crew.yaml")
+    workspace.json("team", "import", "second.yaml")
+
+    written = workspace.starling("team", "export", "crew@1").stdout
+    (workspace.folder / "again.yaml").write_text(workspace.starling("team", "export", "crew").stdout)
+
+    assert yaml.safe_load(written) == {"version": 1, **yaml.safe_load(CREW)}
+    assert workspace.json("team", "import", "again.yaml")["created"] is False
+
+
+def test_exported_json_fits_the_published_schema(workspace: CliWorkspace) -> None:
+    workspace.json("team", "import", "crew.yaml")
+
+    schema, spec = workspace.json("team", "schema"), workspace.json("team", "export", "crew")
+
+    Draft202012Validator(schema).validate(spec)
+    assert schema["additionalProperties"] is False
+
+
+def test_faults_are_printed_a_line_each_with_exit_code_2(workspace: CliWorkspace) -> None:
+    member = {"name": "watcher", "role": "Watcher", "goal": "Watch."}
+    crew = {"name": "crew", "purpose": "Watches."}
+    faults = [{**member, "server": "nothing"}, {**member, "name": "other", "team": "nothing"}]
+    (workspace.folder / "form.json").write_text(json.dumps({**crew, "members": [{**member, "hurry": 1}], "x": 1}))
+    (workspace.folder / "faults.json").write_text(json.dumps({**crew, "members": faults}))
+
+    for file, places in (
+        ("form.json", ["members[0].hurry", "x"]),
+        ("faults.json", ["members[0].server", "members[1]"]),
+    ):
+        checked = workspace.starling("team", "check", file)
+        refused = workspace.starling("team", "import", file)
+
+        assert (checked.returncode, refused.returncode) == (2, 2)
+        lines = checked.stdout.splitlines()
+        assert len(lines) == len(places)
+        assert all(line.startswith(place) for line, place in zip(lines, places, strict=True))
+        assert [line.strip() for line in refused.stderr.splitlines()[1:]] == lines
+    assert workspace.json("team", "list") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("check", "missing.yaml"), "missing.yaml can't be read"),
+        (("activate", "crew@first"), "'first' is not a version of a team"),
+        (("activate", "crew@0"), "'0' is not a version of a team"),
+        (("export", "crew@9"), "There is no version 9 of 'crew'"),
+        (("archive", "none"), "There is no team 'none'"),
+    ],
+)
+def test_wrong_argument_is_refused_with_the_reason(
+    workspace: CliWorkspace, arguments: tuple[str, ...], said: str
+) -> None:
+    workspace.json("team", "import", "crew.yaml")
+
+    done = workspace.starling("team", *arguments)
+
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_team_is_drawn_as_mermaid_or_json(workspace: CliWorkspace) -> None:
+    workspace.json("team", "import", "crew.yaml")
+
+    assert workspace.starling("team", "show", "crew", "--graph").stdout.startswith("flowchart TD\n")
+    assert [one["id"] for one in workspace.json("team", "show", "crew", "--graph")["nodes"]] == ["crew", "crew/writer"]
