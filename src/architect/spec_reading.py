@@ -64,7 +64,7 @@ def _refuse_constant(name: str) -> object:
 
 
 def _integer(digits: str) -> int | str:
-    return int(digits) if len(digits) <= DIGITS else digits
+    return int(digits) if len(digits.removeprefix("-")) <= DIGITS else digits
 
 
 def _yaml(text: str) -> object:

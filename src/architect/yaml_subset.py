@@ -6,16 +6,25 @@ from typing import Any, Final, cast
 
 import yaml
 
+from starling.core.json import canonical
+
 DEEPEST: Final = 50
 """How many objects and lists may be inside one another."""
-DIGITS: Final = 18
+DIGITS: Final = 19
 """How many digits an integer may have; a longer one is a text."""
+_OTHER_BREAKS: Final = re.compile("[\x85\u2028\u2029]")
 _TAG: Final = "tag:yaml.org,2002:"
 
 
 def load_yaml(text: str) -> object:
     """Return the data of a document; `yes`, `2026-01-01` and `010` are texts. Raises YAMLError."""
     return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader that takes less
+
+
+def dump_yaml(document: object) -> str:
+    """Return a document that `load_yaml` reads as the same data."""
+    lines_kept = not _OTHER_BREAKS.search(canonical(document))  # PyYAML would write these as line breaks
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=lines_kept, width=100)
 
 
 def _fault(problem: str, place: yaml.Node | yaml.Event) -> yaml.MarkedYAMLError:
@@ -53,11 +62,12 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+# no more than those of PyYAML, so that what it writes without quotes is read as what it was
 _Loader.yaml_implicit_resolvers = {}
 for _name, _pattern, _first in (
     ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
     ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", list("tTfF")),
     ("int", rf"^[-+]?(?:0|[1-9][0-9]{{0,{DIGITS - 1}}})$", list("-+0123456789")),
-    ("float", r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$", list("-+.0123456789")),
+    ("float", r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+][0-9]+)?$", list("-+.0123456789")),
 ):
     _Loader.add_implicit_resolver(f"{_TAG}{_name}", re.compile(_pattern), _first)

@@ -4,11 +4,11 @@ import json
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from architect.spec_reading import MAX_CHARS, read_team, team_of
+from architect.yaml_subset import dump_yaml
 from starling.core.teams import Finding, TeamInvalidError, TeamSpec
 from tests.support.team_specs import member, spec_document
 
@@ -36,13 +36,15 @@ def with_result(result: object) -> dict[str, Any]:
 def test_yaml_and_json_of_one_spec_are_the_same_spec() -> None:
     document = with_result({"lines": [1, 2.5, True, None, "no"]})
 
-    from_yaml, from_json = read_team(yaml.safe_dump(document)), read_team(json.dumps(document))
+    from_yaml, from_json = read_team(dump_yaml(document)), read_team(json.dumps(document))
 
     assert from_yaml == from_json == team_of(document)
     assert from_yaml.hash == from_json.hash
 
 
-@pytest.mark.parametrize("text", ["yes", "no", "on", "2026-01-01", "12:30", "010", "0x1f", "1_000", "=", "1" * 30])
+@pytest.mark.parametrize(
+    "text", ["yes", "no", "on", "2026-01-01", "12:30", "010", "0x1f", "1_000", "=", "1e5", "1" * 30]
+)
 def test_plain_word_of_yaml_is_a_text_where_json_has_no_such_value(text: str) -> None:
     assert read_team(f"{YAML}instructions: {text}\n").instructions == text
 
@@ -191,6 +193,15 @@ def json_values() -> st.SearchStrategy[Any]:
     return st.recursive(
         leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
     )
+
+
+@given(st.text(min_size=1, max_size=20).filter(str.strip), json_values())
+def test_spec_that_was_written_as_yaml_or_json_is_read_as_it_was(purpose: str, result: object) -> None:
+    team = team_of({**with_result(result), "purpose": purpose})
+    document = team.model_dump(mode="json")
+
+    assert read_team(dump_yaml(document)) == team
+    assert read_team(json.dumps(document)) == team
 
 
 def odd_specs() -> st.SearchStrategy[dict[str, Any]]:
