@@ -80,16 +80,15 @@ def read_team(file: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str, str]
 
 def shortest_team(spec: Mapping[str, Any]) -> str:
     """Return a team spec as YAML without what is the default anyway. Imports pydantic and PyYAML."""
-    import yaml
-
+    from architect.yaml_subset import dump_yaml
     from starling.core.teams import TeamSpec
 
     written = TeamSpec.model_validate(spec).model_dump(mode="json", exclude_defaults=True)
-    return yaml.safe_dump({"version": spec["version"], **written}, sort_keys=False, allow_unicode=True, width=100)
+    return dump_yaml({"version": spec["version"], **written})
 
 
 def team_schema() -> Mapping[str, Any]:
     """Return the JSON schema of team specs. Imports pydantic."""
-    from starling.core.teams import TeamSpec
+    from starling.core import teams
 
-    return TeamSpec.model_json_schema()
+    return teams.team_schema()
