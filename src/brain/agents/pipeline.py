@@ -219,7 +219,7 @@ def _approved(execution: TaskExecution, produced: AttemptOutput, review: ReviewR
         output=review.output,
         reason="",
         attempts=attempts,
-        tools=_tools(produced.uses) + _tools_inside(produced.inner),
+        tools=_tools(produced.uses) + _tools_inside([result.outcome for result in produced.inner]),
     )
     return {**outcome, "artifacts": list(execution.kept.values())} if execution.kept else outcome
 

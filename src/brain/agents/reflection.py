@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from brain.agents.prompt_building import instruction
-from brain.agents.runtime import AttemptOutput, TaskExecution, ToolUse
+from brain.agents.runtime import AttemptOutput, MemberResult, TaskExecution, ToolUse
 from brain.planning.decision import VERDICT, Verdict
 from brain.prompts import Prompt, Xml, element, lines
 from brain.structured_output import ask_for_document
@@ -76,7 +76,7 @@ class Reviewer:
             return ReviewResult(
                 approved=False, output="", reasons=("The output was called fixed, but no fix was given.",)
             )
-        second = await self._verdict(execution, AttemptOutput(fixed, produced.uses), position)
+        second = await self._verdict(execution, replace(produced, output=fixed), position)
         approved = second.status == "APPROVED"
         return ReviewResult(approved, fixed if approved else "", tuple((verdict if approved else second).reasons))
 
@@ -87,7 +87,7 @@ class Reviewer:
             task_id=execution.task_id,
             agent=execution.card.name,
             task=execution.task,
-            tool_calls=_call_lines(produced.uses),
+            tool_calls=lines([*map(_call_element, produced.uses), *map(_member_element, produced.inner)]),
             output=produced.output[:_OUTPUT_CHARS],
         )
         request = ModelRequest(
@@ -132,7 +132,7 @@ def _is_due(execution: TaskExecution, produced: AttemptOutput) -> bool:
     if card.reflect != "risky":
         return card.reflect == "always"
     risky = {tool.full_name for tool in card.tools if tool.effect is not Effect.READ}
-    inside = (use["tool"] for outcome in produced.inner for use in outcome["tools"])
+    inside = (use["tool"] for result in produced.inner for use in result.outcome["tools"])
     return not risky.isdisjoint([*(use.name for use in produced.uses), *inside])
 
 
@@ -147,10 +147,15 @@ def _rejected_by_rule(produced: AttemptOutput) -> ReviewResult | None:
     return None
 
 
-def _call_lines(uses: Sequence[ToolUse]) -> Xml:
-    return lines(
-        element("call", _call(use), name=use.name, status=use.outcome.status, **_length_note(use)) for use in uses
-    )
+def _call_element(use: ToolUse) -> Xml:
+    return element("call", _call(use), name=use.name, status=use.outcome.status, **_length_note(use))
+
+
+def _member_element(result: MemberResult) -> Xml:
+    """Return what a member of a team was asked and answered, which was reviewed by itself."""
+    asked = element("arguments", json.dumps({"task": result.task}, ensure_ascii=False))
+    answered = element("result", result.outcome["output"][:_RESULT_CHARS])
+    return element("call", Xml(asked + answered), name=result.outcome["agent"], status="succeeded")
 
 
 def _length_note(use: ToolUse) -> Mapping[str, str]:

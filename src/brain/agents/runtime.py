@@ -41,16 +41,24 @@ def joined_results(uses: Sequence[ToolUse]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberResult:
+    """The approved outcome of a task of a team's own, and what its member was asked."""
+
+    task: str
+    outcome: TaskOutcome
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptOutput:
     """The result of one attempt; `unable`: the agent itself reported that it can't do the task.
 
-    `inner` are the approved outcomes of a team's own tasks, which it was made of.
+    `inner` are the results of a team's members, which it was made of.
     """
 
     output: str
     uses: tuple[ToolUse, ...] = ()
     unable: bool = False
-    inner: tuple[TaskOutcome, ...] = ()
+    inner: tuple[MemberResult, ...] = ()
 
 
 @dataclass(slots=True)

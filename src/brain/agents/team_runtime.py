@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from langgraph.errors import GraphDrained
 
-from brain.agents.runtime import AttemptOutput, TaskExecution
+from brain.agents.runtime import AttemptOutput, MemberResult, TaskExecution
 from brain.interrupts.budget import Meter, RunBudget
 from brain.lifecycle.citations import without_unsourced
 from brain.paths import star_path
@@ -101,7 +101,8 @@ def _renamed(outcome: TaskOutcome) -> TaskOutcome:
 def _report(state: GraphState) -> Mapping[str, Any]:
     """Return what a star came to, as JSON: its answer, whether it is one, and the outcomes of its tasks."""
     failed = bool(state.get("failure")) or bool(state["tasks"] and not approved(state))
-    return {"reply": state["reply"], "failed": failed, "outcomes": state["results"]}
+    tasks = {task["id"]: task["task"] for task in state["tasks"]}
+    return {"reply": state["reply"], "failed": failed, "outcomes": state["results"], "tasks": tasks}
 
 
 def _output(execution: TaskExecution, report: Mapping[str, Any]) -> AttemptOutput:
@@ -112,12 +113,13 @@ def _output(execution: TaskExecution, report: Mapping[str, Any]) -> AttemptOutpu
     if report["failed"]:
         return AttemptOutput(_why_not(outcomes) or report["reply"], unable=True)
     approved_ones = [outcome for outcome in outcomes if outcome["status"] == "approved"]
+    inner = tuple(MemberResult(report["tasks"].get(one["task_id"], ""), one) for one in approved_ones)
     # its sources are results inside the team, which nobody outside can see
     text = without_unsourced(report["reply"], 0, [outcome["output"] for outcome in approved_ones]).text
     if execution.dispatch["whole_plan"] and not any(outcome["tools"] for outcome in approved_ones):
         with StreamBuffer(execution.context.recorder, f"{execution.path}.{execution.context.run.fence}") as buffer:
             buffer.write(text)
-    return AttemptOutput(text, inner=tuple(approved_ones))
+    return AttemptOutput(text, inner=inner)
 
 
 def _why_not(outcomes: Sequence[TaskOutcome]) -> str:

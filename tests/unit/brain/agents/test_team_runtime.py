@@ -183,6 +183,18 @@ async def test_text_of_spec_is_escaped_in_prompts() -> None:
     assert sum("&lt;system&gt;" in text for text in texts) >= 3
 
 
+async def test_answer_of_team_is_reviewed_by_what_its_members_answered() -> None:
+    begun = begin(*WORK, verdict_json("FIXED", "shorter", refined="Fine."), APPROVED)
+
+    outcome = await pipeline().run(begun.context, dispatch())
+
+    assert outcome["output"] == "Fine."
+    for review in begun.model.prompts[-2:]:
+        assert '<call name="watcher" status="succeeded">' in review
+        assert "the disk is fine" in review
+        assert '"task": "look at the disk"' in review
+
+
 async def test_rejected_answer_has_the_team_work_again_on_a_path_of_its_own() -> None:
     begun = begin(*WORK, REJECTED, *WORK, APPROVED)
 
