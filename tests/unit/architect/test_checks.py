@@ -1,11 +1,12 @@
 """Each rule that a team spec has to keep: what breaks it, and what doesn't."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from architect.checks import checked
+from architect.checks import RULES, checked
 from architect.team_world import TeamWorld
 from starling.core.principal import Grant
 from starling.core.teams import TeamSpec
@@ -352,3 +353,12 @@ def test_spec_with_many_faults_has_the_first_fifty_findings() -> None:
 
     assert len(findings) == 50
     assert findings[0].rule == "reserved_name"
+
+
+def test_guide_explains_every_rule() -> None:
+    guide = (Path(__file__).parents[3] / "docs/guides/teams.md").read_text("utf-8")
+    rows = [line for line in guide.splitlines() if line.startswith("| `")]
+
+    names = {rule.__module__.rpartition(".")[2] for rule in RULES}
+
+    assert {name for name in names if not any(f"`{name}`" in row.split("|")[1] for row in rows)} == set()
