@@ -82,8 +82,7 @@ def definition(name: str, description: str) -> Definition:
 def _slots(parameters: JsonObject) -> list[Slot]:
     required = parameters.get("required")
     names = cast("list[object]", required) if isinstance(required, list) else []
-    found = _mapping(parameters.get("properties")).items()
-    return [_slot(name, name in names, _mapping(schema)) for name, schema in found]
+    return [_slot(name, name in names, _mapping(of)) for name, of in _mapping(parameters.get("properties")).items()]
 
 
 def _slot(name: str, required: bool, schema: Mapping[str, Any]) -> Slot:
@@ -117,10 +116,11 @@ class _Fit(NamedTuple):
 
 
 def select_calls(prompt: Element, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> ModelReply:
-    """Return the calls for a task, or a text that says why there are none. A rejected call is followed by none."""
+    """Return the calls for a task, or a text: what they returned, or why there are none, as after a rejection."""
     task = prompt.child("task").text
     if any(message.tool_calls for message in messages):
-        return ModelReply("There is no other way to do this task.")
+        results = [message.content for message in messages if message.role == messages[-1].role == "tool"]
+        return ModelReply("\n".join(results) or "There is no other way to do this task.")
     for call in filter(None, (skill_call(skill, task) for skill in prompt.children("skill"))):
         if call[0] in {tool.name for tool in tools}:
             return _reply(*call)

@@ -216,3 +216,23 @@ def test_unusual_schemas_raise_no_error(row: str) -> None:
     reply = select_calls([spec], f'{spec.description[:200]} 3 of /a/b in Lima "x"')
 
     assert reply.content or reply.tool_calls
+
+
+@pytest.mark.parametrize(
+    ("after", "answered"),
+    [
+        ([], "a\nb"),
+        ([Message("user", "<feedback>It is another disk.</feedback>")], "There is no other way to do this task."),
+    ],
+    ids=["results", "results that were rejected"],
+)
+def test_agent_that_is_asked_again_answers_with_the_results_unless_they_were_rejected(
+    after: list[Message], answered: str
+) -> None:
+    tools, task = tools_of("system_health"), "how full is this disk?"
+    made = Message("assistant", "", select_calls(tools, task).tool_calls)
+    results = [Message("tool", text, tool_call_id="1") for text in "ab"]
+
+    again = select_calls(tools, task, more=[made, *results, *after])
+
+    assert (again.content, again.tool_calls) == (answered, ())
