@@ -171,14 +171,19 @@ class _Limits:
         return replace(card, tools=tools, degraded=self._why_not(card))
 
     def _team(self, card: AgentCard) -> AgentCard:
-        return with_members(card, {name: self._member(member) for name, member in card.members.items()})
+        """Return the team with limited members: the same card where all of them may do what they could, as is usual."""
+        members = {name: self._member(member) for name, member in card.members.items()}
+        unchanged = all(member is card.members[name] for name, member in members.items())
+        return card if unchanged else with_members(card, members)
 
     def _member(self, card: AgentCard) -> AgentCard:
         if card.kind == "team":
             return self._team(card)
         tools = self._tools(card)
         reason = card.degraded or self.degraded.get(card.server or "", "")
-        return replace(card, tools=tools, degraded=reason or (_NO_TOOLS if card.server and not tools else ""))
+        reason = reason or (_NO_TOOLS if card.server and not tools else "")
+        unchanged = len(tools) == len(card.tools) and reason == card.degraded
+        return card if unchanged else replace(card, tools=tools, degraded=reason)
 
     def _tools(self, card: AgentCard) -> tuple[ToolDefinition, ...]:
         return tuple(tool for tool in card.tools if tool.effect in self.effects and self._permits(tool))

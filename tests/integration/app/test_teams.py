@@ -21,6 +21,7 @@ from starling.core.teams import TeamInvalidError, TeamSpec
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.engine import Engine
+from starling.infra.postgres.kill_switches import Target
 from starling.infra.postgres.tables import epochs, tools, workflows
 
 ACTOR = Actor("default", "k1", "10.0.0.7")
@@ -336,3 +337,14 @@ async def test_plan_names_teams_with_members_that_it_leaves_without_their_tools(
         "default/crew": "historian: Its server 'git' was removed. searcher: Its server 'web' was removed."
     }
     assert report.changes.broken_teams == ("default/crew",)
+
+
+async def test_kill_switch_can_name_a_team_of_its_tenant(admin: AdminServices) -> None:
+    await add(admin, spec())
+    await activate(admin)
+
+    missing = [await admin.switch_targets.missing(Target("agent", "crew", tenant)) for tenant in ("default", SHARED)]
+
+    assert missing == [None, None]
+    await admin.teams.archive(OWNER, "crew", ACTOR)
+    assert await admin.switch_targets.missing(Target("agent", "crew", "default"))

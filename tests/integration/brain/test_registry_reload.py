@@ -17,6 +17,7 @@ from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from starling.core.ids import new_id
 from starling.core.principal import SHARED, Principal, Scope
+from starling.core.teams import TeamSpec
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.tables import epochs, servers
 from tests.integration.brain.conftest import Open
@@ -219,6 +220,26 @@ async def test_rollback_keeps_custom_agents_and_names_those_it_breaks(
     assert latest_change.broken_agents == {"red/looker": "It needs tools that aren't there: extra.look."}
     assert not the_first.changes
     assert {agent.name for agent in (await agents.list(tenant)).agents} >= {"poet", "looker"}
+
+
+async def test_rollback_leaves_teams_as_they_are_now(platform: Platform, make: Callable[..., McpConfig]) -> None:
+    registry, teams = platform.services.registry, platform.services.teams
+    tenant = Principal("red", "", frozenset(Scope))
+    await registry.reload(make(bench={}, extra={}), ADMIN)
+    for name in ("archived", "kept"):
+        looker = {"name": "looker", "role": "Looker", "goal": "Look.", "server": "extra", "tools": ["extra.look"]}
+        spec = TeamSpec.model_validate({"name": name, "purpose": "Looks.", "members": [looker]})
+        await teams.add(tenant, name, spec, ADMIN)
+        both = await teams.activate(tenant, name, None, ADMIN)
+    await teams.archive(tenant, "archived", ADMIN)
+
+    back = await registry.rollback(1, ADMIN)
+    forth = await registry.rollback(both.epoch, ADMIN)
+
+    manifest = (await platform.services.epochs.active()).manifest
+    assert back.broken_teams == {"red/kept": "looker: Its server 'extra' was removed."}
+    assert forth.broken_teams == {}
+    assert manifest.teams.keys() == {"red/kept"}
 
 
 async def test_rollback_to_an_epoch_that_does_not_exist_is_refused(platform: Platform) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from brain.registry.cards import GENERALIST, AgentCard, Roster
+from brain.registry.cards import GENERALIST, AgentCard, AgentKind, Roster
 from brain.retrieval import model_vectors
 from brain.retrieval.agent_finder import AgentFinder
 from brain.retrieval.search import AgentSearch, Ranking
@@ -212,9 +212,10 @@ async def test_closing_stops_the_embedding_in_the_background() -> None:
     assert {task.get_name() for task in asyncio.all_tasks()}.isdisjoint({"embed-cards"})
 
 
-async def test_vectors_of_a_tenants_own_agents_are_kept_for_that_tenant() -> None:
+@pytest.mark.parametrize("kind", ["custom", "team"])
+async def test_vectors_of_a_tenants_own_agents_are_kept_for_that_tenant(kind: AgentKind) -> None:
     embedder = CountingEmbedder()
-    own = replace(card("own", "Invoices of one tenant", pay="Pay an invoice"), kind="custom")
+    own = replace(card("own", "Invoices of one tenant", pay="Pay an invoice"), kind=kind)
     roster = Roster({CLOCK.name: CLOCK, own.name: own})
 
     await AgentFinder(embedder, SystemClock()).rank(AgentSearch("a", roster, roster), "pay", 1)
