@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from architect.checks import checked
 from architect.compiler import TeamCompiler, compile_team
 from architect.team_world import TeamWorld
 from starling.core.principal import Grant
@@ -202,6 +203,34 @@ def test_star_has_no_tool_beyond_any_grant_nor_of_another_server(
     assert all(one.permits(tool.partition(".")[0], tool) for tool in star.tools for one in allowed)
     assert all(tool.startswith(f"{server}.") for server, tool in pairs(star))
     assert all(made.tools or made.team or not made.server for made in star.members)
+
+
+def odd_members() -> st.SearchStrategy[list[dict[str, Any]]]:
+    """Return members with any servers, tools and teams, known or not, in any combination."""
+    fields = {
+        "server": st.none() | st.sampled_from([*SERVERS, "absent"]),
+        "team": st.none() | st.sampled_from([*WORLD.teams, "news", "absent"]),
+        "tools": st.lists(st.sampled_from([*TOOLS, "git.absent", "absent.tool"]), max_size=2),
+    }
+    names = st.sampled_from(["a", "b", "c", "qa", "news"])
+    return st.lists(st.builds(member, names, **fields), min_size=1, max_size=3)
+
+
+@given(odd_members(), grants(), grants())
+def test_spec_without_findings_compiles_for_its_caller_and_one_with_findings_never_gets_more(
+    made: list[dict[str, Any]], of_spec: Grant | None, caller: Grant | None
+) -> None:
+    team = team_spec(*made, grants=of_spec.as_json() if of_spec else {})
+    world = replace(WORLD, grant=caller)
+    findings = checked(team, world)
+    try:
+        star = compile_team(team, world, creator=caller, activator=caller)
+    except TeamInvalidError:
+        assert findings
+        return
+
+    assert {finding.rule for finding in findings} <= {"caller_grant"}
+    assert caller is None or all(caller.permits(tool.partition(".")[0], tool) for tool in star.tools)
 
 
 @given(members(), grants(), st.randoms(use_true_random=False))
