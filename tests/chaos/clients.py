@@ -7,10 +7,19 @@ from typing import Any
 
 from tests.chaos.api_client import LOST, PAUSE_SECONDS, ApiClient
 from tests.chaos.client_history import Accepted, Reading
-from tests.chaos.workload import QUESTION, TILL, Call, PlannedRequest, RequestGenerator, Task
+from tests.chaos.workload import CLERKS, DESK, TILL, Call, PlannedRequest, RequestGenerator, Task
 from tests.support.sse import read_events
 
 _THREADS = 4
+_READ = Call("read_it")
+_EVERYBODY = (  # an agent, a member of a team, and one of the team inside it
+    Task("t1", TILL, [_READ]),
+    Task(
+        "t2",
+        DESK,
+        members=[Task("t1", "cashier", [_READ]), Task("t2", CLERKS, members=[Task("t1", "keeper", [_READ])])],
+    ),
+)
 _CANCELLED, _READ_TWICE, _SENT_AGAIN, _IMPATIENT, _POOR = 0.1, 0.3, 0.1, 0.08, 0.1  # fractions of the requests
 
 
@@ -46,7 +55,7 @@ class Clients:
 
     async def send_final_request(self) -> None:
         """Send a last request after all faults have ended: it has to succeed."""
-        planned = PlannedRequest(f"{self.api.tenant}-last", "read", [Task("t1", TILL, [Call("read_it")])])
+        planned = PlannedRequest(f"{self.api.tenant}-last", "everybody", _EVERYBODY)
         body = {"input": planned.text, "thread_id": f"of {planned.token}", "correlation_id": planned.token}
         asking = _Asking(planned, body, {"Idempotency-Key": planned.token}, Reading("", "who asked last"))
         while not asking.settled:
@@ -85,7 +94,7 @@ class Clients:
     def _request_for(self, planned: PlannedRequest) -> _Asking:
         number = self.api.rng.randint(1, _THREADS)
         # a message on a thread with an open question is its answer, so these requests have threads of their own
-        thread_id = f"of {planned.token}" if planned.shape == QUESTION else f"thread-{number}"
+        thread_id = f"of {planned.token}" if planned.asks else f"thread-{number}"
         body: dict[str, Any] = {"input": planned.text, "thread_id": thread_id, "correlation_id": planned.token}
         if self.api.rng.random() < _IMPATIENT:
             body["multitask_strategy"] = self.api.rng.choice(["reject", "interrupt"])

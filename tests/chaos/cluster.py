@@ -28,6 +28,7 @@ from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.schema import upgrade
 from tests.chaos.processes import ManagedService, all_ready, supervised
+from tests.chaos.teams import activate_teams
 from tests.chaos.workload import EFFECTS, answer
 from tests.support.gateway_harness import SERVERS
 from tests.support.model_server import ModelServer
@@ -115,7 +116,7 @@ async def open_cluster(folder: Path) -> AsyncGenerator[Cluster]:
         await upgrade(postgres.url)
         with psycopg.connect(postgres.url, autocommit=True) as connection:
             connection.execute(_WITNESS.read_bytes())
-        keys = await _keys(postgres.url)
+        keys = await _keys(postgres.url, Scope.RUN)
         model = await stack.enter_async_context(ModelServer(answer, latency=_MODEL_SECONDS))
         collector = await stack.enter_async_context(Collector())
         ports = [_free_port(), _free_port()]
@@ -136,13 +137,17 @@ async def open_cluster(folder: Path) -> AsyncGenerator[Cluster]:
         stack.callback(keeper.cancel)
         await stack.enter_async_context(supervised(cluster.services))
         await all_ready(cluster.services)
+        for tenant, key in (await _keys(postgres.url, Scope.TEAMS, Scope.ADMIN)).items():
+            cluster.planted[f"key of the team administrator of {tenant}"] = key.secret
+            await activate_teams(cluster.addresses[0], key.secret)
         yield cluster
 
 
-async def _keys(url: str) -> dict[str, TenantKey]:
+async def _keys(url: str, *scopes: Scope) -> dict[str, TenantKey]:
+    """Return a new key for each tenant."""
     engine = open_engine(url)
     keys = KeyService(KeyRepository(engine), SystemClock())
-    wishes = [KeySpec("chaos", tenant, frozenset({Scope.RUN})) for tenant in TENANTS]
+    wishes = [KeySpec("chaos", tenant, frozenset(scopes)) for tenant in TENANTS]
     made = [await keys.create(wish, Actor.local("chaos")) for wish in wishes]
     await engine.dispose()
     return {row.tenant: TenantKey(row.id, secret) for row, secret in made}

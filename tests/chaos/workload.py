@@ -16,6 +16,7 @@ from tests.support.model_script import Answer, Body, schema_name
 from tests.support.platform import calls, decision, task, verdict
 
 TILL, VAULT = "mcp_agent_till", "mcp_agent_vault"
+DESK, CLERKS = "desk", "clerks"  # teams; the clerks are a member of the desk
 EFFECTS = {"read_it": "read", "put": "idempotent", "charge": "unsafe"}
 QUESTION = "question"  # the shape of requests for which the supervisor asks a question
 _ORDER = re.compile(r"<user_request>[^<]*\[([A-Za-z0-9_=-]+)\]</user_request>")
@@ -36,12 +37,31 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task and the tool calls of its one model answer."""
+    """A task and the tool calls of its one model answer; or that of a team, with the tasks of its members."""
 
     id: str
     agent: str
-    calls: Sequence[Call]
+    calls: Sequence[Call] = ()
     after: Sequence[str] = ()
+    members: Sequence["Task"] = ()
+    shape: str = ""  # of a team's task: that of the request which it is for the team
+
+    def packed(self) -> list[Any]:
+        """Return the task as JSON."""
+        calls = [[call.tool, call.stall, call.answer] for call in self.calls]
+        return [self.id, self.agent, calls, list(self.after), [task.packed() for task in self.members], self.shape]
+
+    @classmethod
+    def unpacked(cls, packed: Sequence[Any]) -> "Task":
+        """Return the task that `packed` has made JSON of."""
+        task_id, agent, calls, after, members, shape = packed
+        return cls(task_id, agent, [Call(*call) for call in calls], after, list(map(cls.unpacked, members)), shape)
+
+    def text(self, token: str) -> str:
+        """Return the task in words: for a team it is a request with a plan of its own."""
+        if not self.members:
+            return f"do {self.id} of {token}"
+        return PlannedRequest(f"{token}.{self.id}", self.shape, self.members).text
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +74,19 @@ class PlannedRequest:
 
     @property
     def text(self) -> str:
-        tasks = [[t.id, t.agent, list(t.after), [[c.tool, c.stall, c.answer] for c in t.calls]] for t in self.tasks]
-        packed = base64.urlsafe_b64encode(json.dumps([self.token, self.shape, tasks]).encode()).decode()
+        plan = [self.token, self.shape, [task.packed() for task in self.tasks]]
+        packed = base64.urlsafe_b64encode(json.dumps(plan, separators=(",", ":")).encode()).decode()
         return f"Order {self.token}, {self.shape} [{packed}]"
+
+    @property
+    def asks(self) -> bool:
+        """Whether a supervisor asks the user something."""
+        return QUESTION in (self.shape, *(task.shape for task in self.tasks))
 
     @classmethod
     def of(cls, packed: str) -> "PlannedRequest":
         token, shape, tasks = json.loads(base64.urlsafe_b64decode(packed))
-        return cls(token, shape, [Task(i, agent, [Call(*c) for c in made], after) for i, agent, after, made in tasks])
+        return cls(token, shape, list(map(Task.unpacked, tasks)))
 
 
 class RequestGenerator:
@@ -116,6 +141,33 @@ def _fan_out(rng: random.Random) -> Sequence[Task]:
     return [Task(f"t{n}", rng.choice([TILL, VAULT]), [_call(rng, *EFFECTS)]) for n in range(1, rng.randint(4, 6))]
 
 
+def _in_team(rng: random.Random) -> Sequence[Task]:
+    members = [
+        Task("t1", "reader", [_call(rng, "read_it")]),
+        Task("t2", "cashier", [_call(rng, "put", "charge"), _call(rng, "put")], ["t1"]),
+    ]
+    return [Task("t1", DESK, members=members, shape="team")]
+
+
+def _beside_team(rng: random.Random) -> Sequence[Task]:
+    members = [Task("t1", "reader", [_call(rng, *EFFECTS)]), Task("t2", "keeper", [_call(rng, "charge")])]
+    return [
+        Task("t1", TILL, [_call(rng, *EFFECTS)]),
+        Task("t2", CLERKS, after=["t1"], members=members, shape="team"),
+        Task("t3", VAULT, [_call(rng, "read_it", "put")]),
+    ]
+
+
+def _team_in_team(rng: random.Random) -> Sequence[Task]:
+    clerks = [Task("t1", "keeper", [_call(rng, "charge")]), Task("t2", "reader", [_call(rng, "put")])]
+    members = [Task("t1", "cashier", [_call(rng, *EFFECTS)]), Task("t2", CLERKS, members=clerks, shape="inner team")]
+    return [Task("t1", DESK, members=members, shape="team")]
+
+
+def _question_in_team(rng: random.Random) -> Sequence[Task]:
+    return [Task("t1", DESK, members=[Task("t1", "cashier", [_call(rng, "charge")])], shape=QUESTION)]
+
+
 _SHAPES = {
     "direct": _direct,
     "read": _one_read,
@@ -125,6 +177,10 @@ _SHAPES = {
     "chain": _chain,
     "fan-out": _fan_out,
     QUESTION: _unsafe,
+    "team": _in_team,
+    "beside team": _beside_team,
+    "team in team": _team_in_team,
+    "question in team": _question_in_team,
 }
 
 
@@ -154,7 +210,7 @@ def _decided(planned: PlannedRequest, asked: str, body: Body) -> Answer:
     if "<current_plan></current_plan>" not in asked:
         return decision()  # failed tasks are not planned again
     return decision(
-        *(task(item.id, item.agent, f"do {item.id} of {planned.token}", item.after) for item in planned.tasks)
+        *(task(item.id, item.agent, item.text(planned.token), item.after) for item in planned.tasks)
     )
 
 
