@@ -7,13 +7,14 @@ from itertools import pairwise
 
 from tests.chaos.client_history import Reading, Violation
 from tests.chaos.cluster import EFFECT_SERVERS, TENANTS
-from tests.chaos.observations import Observations, Row, grouped, input_of, is_terminal
+from tests.chaos.observations import Observations, Row, grouped, input_of, is_terminal, tasks_around
 from tests.chaos.timing_guarantees import CLOSE_SECONDS, SWITCH_SECONDS
 
 type Invariant = Callable[[Observations], Iterator[tuple[str, str]]]
 """Yields (run id, violation)."""
 
 _EFFECT_TOOLS = tuple(f"{server}." for server in EFFECT_SERVERS)
+_OF_A_STAR = ("plan", "route", "warning")  # events whose path is that of a team, not of a task inside it
 
 
 def every_accepted_run_ends(found: Observations) -> Iterator[tuple[str, str]]:
@@ -99,6 +100,37 @@ def every_call_is_answered(found: Observations) -> Iterator[tuple[str, str]]:
                 yield run_id, f"call {call_id} was started {started[call_id]} times, answered {answered[call_id]} times"
 
 
+def every_task_that_begins_ends_once(found: Observations) -> Iterator[tuple[str, str]]:
+    for run_id, events in found.events_of.items():
+        begun = {event["data"]["path"] for event in events if event["type"] == "task_start"}
+        ended = Counter(event["data"]["path"] for event in events if event["type"] == "task_result")
+        for path in begun | ended.keys():
+            if ended[path] != 1:
+                yield run_id, f"task {path} ended {ended[path]} times"
+
+
+def teams_work_only_while_their_task_is_open(found: Observations) -> Iterator[tuple[str, str]]:
+    """What is told of the inside of a team comes between the start and the result of its task."""
+    for run_id, events in found.events_of.items():
+        open_tasks: set[str] = set()
+        for event in events:
+            path = event["data"].get("path", "")
+            inside = f"{path}/" if event["type"] in _OF_A_STAR and path else path
+            if not open_tasks.issuperset(tasks_around(inside)):
+                yield run_id, f"event {event['seq']}, {event['type']} of {path}, came while only {open_tasks} were open"
+            if event["type"] == "task_start":
+                open_tasks.add(path)
+            if event["type"] == "task_result":
+                open_tasks.discard(path)
+
+
+def no_checkpoint_of_an_ended_run_is_left(found: Observations) -> Iterator[tuple[str, str]]:
+    for row in found.checkpoints:
+        run = found.run_of.get(row["run_id"])
+        if run is None or is_terminal(run["status"]):
+            yield row["run_id"], f"{row['name']} has rows of it for the star {row['path'] or 'of the run'}"
+
+
 def events_are_numbered_without_a_gap(found: Observations) -> Iterator[tuple[str, str]]:
     for row in found.runs:
         numbers = [event["seq"] for event in found.events_of.get(row["id"], ())]
@@ -132,6 +164,12 @@ def done_is_the_last_event_and_occurs_once(found: Observations) -> Iterator[tupl
             yield row["id"], f"tells {', '.join(kinds)}"
         elif found.events_of[row["id"]][-1]["data"]["status"] != row["status"]:
             yield row["id"], f"is {row['status']}, and told {found.events_of[row['id']][-1]['data']['status']}"
+
+
+def no_run_fails_for_a_reason_that_nobody_foresaw(found: Observations) -> Iterator[tuple[str, str]]:
+    for event in found.events:
+        if event["type"] == "done" and event["data"].get("code") == "internal":
+            yield event["run_id"], "failed with an error that nothing is prepared for: it is in the log of its worker"
 
 
 def changes_of_a_run_are_contiguous(found: Observations) -> Iterator[tuple[str, str]]:
@@ -270,7 +308,8 @@ def switched_off_targets_are_not_called(found: Observations) -> Iterator[tuple[s
         for line in arrivals:
             call = calls[line["what"]]
             run = found.run_of[call["run_id"]]
-            concerned = off.concerns(run["tenant"], call["data"]["name"], run["principal"]["key_id"])
+            teams = found.teams_around(call["run_id"], call["data"]["path"])
+            concerned = off.concerns(run["tenant"], call["data"]["name"], run["principal"]["key_id"], teams)
             if concerned and due < line["time"] < off.until:
                 late = line["time"] - off.since
                 yield run["id"], f"{line['what']} was called {late:.1f} s after the {off.kind} {off.name} was off"
@@ -311,9 +350,13 @@ INVARIANTS: Sequence[Invariant] = (
     reported_effects_match_recorded_effects,
     every_effect_is_in_the_ledger,
     every_call_is_answered,
+    every_task_that_begins_ends_once,
+    teams_work_only_while_their_task_is_open,
+    no_checkpoint_of_an_ended_run_is_left,
     events_are_numbered_without_a_gap,
     every_reader_receives_the_stored_events,
     done_is_the_last_event_and_occurs_once,
+    no_run_fails_for_a_reason_that_nobody_foresaw,
     changes_of_a_run_are_contiguous,
     only_the_lease_holder_writes,
     rows_are_written_only_by_the_run_writer,

@@ -21,6 +21,7 @@ from tests.chaos.admin import Administrator
 from tests.chaos.cluster import EFFECT_SERVERS, LEASE_SECONDS, TENANTS, Cluster
 from tests.chaos.processes import ManagedService
 from tests.chaos.timing_guarantees import TimingGuarantees
+from tests.chaos.workload import CLERKS, DESK, TILL, VAULT
 
 _TERMINATE = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -31,6 +32,7 @@ WHERE backend_type = 'client backend' AND application_name <> 'chaos' ORDER BY a
 _READY_SECONDS = 30.0  # how long a fault waits for its target to be ready
 _NOTICED_SECONDS = 5
 _OWNERS = (*TENANTS, SHARED)
+_AGENTS = (TILL, DESK, VAULT, CLERKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +240,7 @@ class Nemesis:
         await self._switch_off(Target("server", _one(EFFECT_SERVERS, fault.draws[0]), _one(_OWNERS, fault.draws[1])))
 
     async def switch_off_agent(self, fault: Fault) -> None:
-        agent = f"mcp_agent_{_one(EFFECT_SERVERS, fault.draws[0])}"
-        await self._switch_off(Target("agent", agent, _one(_OWNERS, fault.draws[1])))
+        await self._switch_off(Target("agent", _one(_AGENTS, fault.draws[0]), _one(_OWNERS, fault.draws[1])))
 
     async def revoke_key(self, fault: Fault) -> None:
         tenant = _one(TENANTS, fault.draws[0])

@@ -1,5 +1,6 @@
 """Everything that invariants are checked against: rows, effect records, client history, logs, prompts."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from tests.chaos.cluster import Cluster
 
 type Row = Mapping[str, Any]
 
+_ATTEMPT = re.compile(r":\d+$")
+
 _TABLES = """
 SELECT c.relname AS name,
     EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'tenant') AS has_tenant
@@ -23,6 +26,11 @@ WHERE n.nspname = 'public' AND c.relkind = 'r' ORDER BY c.relname"""
 
 _ARTIFACTS = """
 SELECT run_id::text AS run_id, call_id, hash, content FROM run_artifacts LEFT JOIN artifacts USING (tenant, hash)"""
+
+_CHECKPOINTS = """
+SELECT 'checkpoints' AS name, thread_id AS run_id, checkpoint_ns AS path FROM checkpoints
+UNION SELECT 'checkpoint_blobs', thread_id, checkpoint_ns FROM checkpoint_blobs
+UNION SELECT 'checkpoint_writes', thread_id, checkpoint_ns FROM checkpoint_writes"""
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,7 @@ class Observations:
     ledger: Sequence[Row] = ()
     effects: Sequence[Row] = ()
     artifacts: Sequence[Row] = ()  # one row for each call with an artifact, with its content
+    checkpoints: Sequence[Row] = ()  # those that are left, of all tables: table, run_id, path of the star
     tenant_texts: Sequence[tuple[str, str, str]] = ()  # table, tenant, row as text
     texts: Sequence[tuple[str, str]] = ()  # place, text
     planted: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -56,8 +65,23 @@ class Observations:
         return grouped(self.events)
 
     @cached_property
+    def _agents(self) -> Mapping[tuple[str, str], str]:
+        starts = (event for event in self.events if event["type"] == "task_start")
+        return {(event["run_id"], event["data"]["path"]): event["data"]["agent"] for event in starts}
+
+    def teams_around(self, run_id: str, path: str) -> frozenset[str]:
+        """Return the names of the teams that a path is inside."""
+        return frozenset(self._agents.get((run_id, task), "") for task in tasks_around(path))
+
+    @cached_property
     def changes_of(self) -> Mapping[str, Sequence[Row]]:
         return grouped(self.changes)
+
+
+def tasks_around(path: str) -> list[str]:
+    """Return the paths of the tasks whose teams a path is inside, outermost first: t3 and t3/t1 for t3:2/t1/t2."""
+    names = path.split("/")[:-1]
+    return [_ATTEMPT.sub("", "/".join(names[: number + 1])) for number in range(len(names))]
 
 
 def grouped(rows: Iterable[Row], by: str = "run_id") -> Mapping[Any, Sequence[Row]]:
@@ -108,6 +132,7 @@ async def collect(cluster: Cluster, history: ClientHistory) -> Observations:
         ],
         effects=cluster.effects(),
         artifacts=await cluster.rows(_ARTIFACTS),
+        checkpoints=await cluster.rows(_CHECKPOINTS),
         tenant_texts=tenant_texts,
         texts=[*texts, *((f"table {table}", text) for table, _, text in tenant_texts)],
         planted=cluster.planted,

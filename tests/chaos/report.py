@@ -9,6 +9,7 @@ from statistics import median
 
 from tests.chaos.experiment import ExperimentResult
 from tests.chaos.observations import Observations
+from tests.chaos.workload import CLERKS, DESK
 
 _SHOWN_RUNS = 5
 _SHOWN = 40
@@ -24,6 +25,9 @@ def _lines(result: ExperimentResult) -> Iterator[str]:
     yield f"seed {result.plan.seed}: {result.nemesis.done.total()} faults in {result.plan.seconds:.0f} s"
     yield f"  faults      {_counted(result.nemesis.done)}"
     yield f"  runs        {_counted(Counter(row['status'] for row in found.runs))}"
+    codes = (event["data"]["code"] for event in found.events if event["type"] == "done")
+    yield f"  not done    {_counted(Counter(filter(None, codes))) or 'none'}"
+    yield f"  teams       {_counted(Counter(_team_tasks(found))) or 'none worked'}"
     yield f"  requests    {len(found.history.accepted)} accepted, refused with {found.history.refused}"
     yield f"  readers     {len(readings)}, over {sum(item.connections for item in readings)} connections"
     yield f"  effects     {_counted(Counter(line['tool'] for line in found.effects if line['at'] == 'done'))}"
@@ -64,6 +68,15 @@ def _run_details(found: Observations, run_id: str) -> Iterator[str]:
     for line in found.effects:
         if run and line["what"].startswith(f"{run.planned.token}."):
             yield f"  effect {_json(line)}"
+
+
+def _team_tasks(found: Observations) -> Iterator[str]:
+    """Yield the status of each task that a team worked on, by how many teams it is inside."""
+    teams = {DESK, CLERKS}
+    for event in found.events:
+        if event["type"] == "task_result" and event["data"]["agent"] in teams:
+            inside = " inside a team" if "/" in event["data"]["path"] else ""
+            yield f"{event['data']['status']}{inside}"
 
 
 def _taken_over(found: Observations) -> Iterator[float]:

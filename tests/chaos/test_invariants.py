@@ -22,12 +22,21 @@ from tests.support.sse import Event
 PLANNED = PlannedRequest("alpha-1", "unsafe", [Task("t1", TILL, [Call("charge")])])
 WHAT = "alpha-1.t1.0.0"
 CALLED = 900.0
-CALL = {"call_id": "t1.0.0", "name": "till.charge", "args": {"what": WHAT}}
-TOLD: list[tuple[str, dict[str, Any]]] = [
+CALL = {"call_id": "t1.0.0", "name": "till.charge", "args": {"what": WHAT}, "path": "t1"}
+RESULT = {"call_id": "t1.0.0", "status": "succeeded", "artifact": sha256(b"all of it").hexdigest()}
+DONE = {"status": "succeeded", "reply": "alpha-1"}
+type Told = list[tuple[str, dict[str, Any]]]
+TOLD: Told = [("run_started", {"run_id": "r"}), ("tool_start", CALL), ("tool_result", RESULT), ("done", DONE)]
+TOLD_OF_A_TEAM: Told = [
     ("run_started", {"run_id": "r"}),
-    ("tool_start", CALL),
-    ("tool_result", {"call_id": "t1.0.0", "status": "succeeded", "artifact": sha256(b"all of it").hexdigest()}),
-    ("done", {"status": "succeeded", "reply": "alpha-1"}),
+    ("task_start", {"path": "t1", "agent": "desk"}),
+    ("plan", {"path": "t1:2"}),
+    ("task_start", {"path": "t1:2/t1", "agent": "cashier"}),
+    ("tool_start", {**CALL, "path": "t1:2/t1"}),
+    ("tool_result", RESULT),
+    ("task_result", {"path": "t1:2/t1", "agent": "cashier"}),
+    ("task_result", {"path": "t1", "agent": "desk"}),
+    ("done", DONE),
 ]
 
 
@@ -140,6 +149,45 @@ def never_settled(found: Observations) -> Observations:
     return replace(found, ledger=[{**found.ledger[0], "state": "dispatched"}])
 
 
+def told(found: Observations, events: Told) -> Observations:
+    """The run told these events, and its reader received them."""
+    count = len(events)
+    found.history.readings[0].events[:] = [Event(number, kind, data) for number, (kind, data) in enumerate(events, 1)]
+    return replace(
+        found,
+        runs=[{**found.runs[0], "seq": count}],
+        events=[{"run_id": "r", "seq": n, "type": kind, "data": data} for n, (kind, data) in enumerate(events, 1)],
+        changes=[ACCEPTED, CLAIMED, change(new_seq=count)],
+        writes=[found.writes[0], {**found.writes[1], "last_seq": count}],
+    )
+
+
+def of_a_team(found: Observations) -> Observations:
+    return told(found, TOLD_OF_A_TEAM)
+
+
+def task_without_a_result(found: Observations) -> Observations:
+    return told(found, [*TOLD_OF_A_TEAM[:6], *TOLD_OF_A_TEAM[7:]])
+
+
+def task_that_ended_twice(found: Observations) -> Observations:
+    return told(found, [*TOLD_OF_A_TEAM[:7], *TOLD_OF_A_TEAM[6:]])
+
+
+def member_that_outlived_its_team(found: Observations) -> Observations:
+    *before, member, team, done = TOLD_OF_A_TEAM
+    return told(found, [*before, team, member, done])
+
+
+def team_that_planned_before_its_task(found: Observations) -> Observations:
+    begun, team, plan, *after = TOLD_OF_A_TEAM
+    return told(found, [begun, plan, team, *after])
+
+
+def checkpoint_left(found: Observations) -> Observations:
+    return replace(found, checkpoints=[{"name": "checkpoint_blobs", "run_id": "r", "path": "t1"}])
+
+
 def unanswered(found: Observations) -> Observations:
     return replace(found, events=[event for event in found.events if event["type"] != "tool_result"])
 
@@ -152,6 +200,10 @@ def told_differently(found: Observations) -> Observations:
 def told_on_after_the_end(found: Observations) -> Observations:
     late: dict[str, Any] = {"run_id": "r", "seq": 5, "type": "thinking", "data": {}}
     return replace(found, events=[*found.events, late], runs=[{**found.runs[0], "seq": 5}])
+
+
+def failed_unforeseen(found: Observations) -> Observations:
+    return told(found, [*TOLD[:3], ("done", {"status": "failed", "code": "internal"})])
 
 
 def gone_back(found: Observations) -> Observations:
@@ -225,6 +277,10 @@ def switched_off(found: Observations, kind: SwitchKind, name: str, since: float 
     return found
 
 
+def team_switched_off(found: Observations) -> Observations:
+    return switched_off(of_a_team(found), "agent", "desk")
+
+
 def revoked(found: Observations) -> TimingGuarantees:
     found.history.guarantees.switched_off.append(SwitchedOff("key", "key", "alpha", CALLED + 100))
     return found.history.guarantees
@@ -263,9 +319,15 @@ def given_away(found: Observations) -> Observations:
         (never_dispatched, "every effect is in the ledger"),
         (never_settled, "every effect is in the ledger"),
         (unanswered, "every call is answered"),
+        (task_without_a_result, "every task that begins ends once"),
+        (task_that_ended_twice, "every task that begins ends once"),
+        (member_that_outlived_its_team, "teams work only while their task is open"),
+        (team_that_planned_before_its_task, "teams work only while their task is open"),
+        (checkpoint_left, "no checkpoint of an ended run is left"),
         (unanswered, "events are numbered without a gap"),
         (told_differently, "every reader receives the stored events"),
         (told_on_after_the_end, "done is the last event and occurs once"),
+        (failed_unforeseen, "no run fails for a reason that nobody foresaw"),
         (gone_back, "changes of a run are contiguous"),
         (written_by_another, "only the lease holder writes"),
         (written_beside, "rows are written only by the run writer"),
@@ -283,6 +345,7 @@ def given_away(found: Observations) -> Observations:
         (partial(switched_off, kind="tenant", name="alpha"), "switched off targets are not called"),
         (partial(switched_off, kind="server", name="till"), "switched off targets are not called"),
         (partial(switched_off, kind="agent", name="mcp_agent_till"), "switched off targets are not called"),
+        (team_switched_off, "switched off targets are not called"),
         (called_for_a_revoked_key, "switched off targets are not called"),
         (told_on_with_a_revoked_key, "revoked keys are refused"),
         (let_in_with_a_revoked_key, "revoked keys are refused"),
@@ -299,6 +362,10 @@ def test_each_violation_is_reported(
 
 def just_switched_off(found: Observations) -> Observations:
     return switched_off(found, "tenant", "alpha", since=CALLED - 3)
+
+
+def agent_switched_off_that_is_not_in_the_team(found: Observations) -> Observations:
+    return switched_off(of_a_team(found), "agent", "mcp_agent_till")
 
 
 def another_switched_off(found: Observations) -> Observations:
@@ -327,6 +394,8 @@ def told_of_what_was_pruned(found: Observations) -> Observations:
     "change_allowed",
     [
         just_switched_off,
+        of_a_team,
+        agent_switched_off_that_is_not_in_the_team,
         another_switched_off,
         switched_off_while_disturbed,
         closed_and_refused_in_time,

@@ -5,7 +5,7 @@ Everything runs on one machine, so Postgres and the tests read the same clock.
 
 import asyncio
 import math
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import time
@@ -30,11 +30,15 @@ class SwitchedOff:
     since: float
     until: float = math.inf
 
-    def concerns(self, tenant: str, tool: str, key_id: str) -> bool:
-        """Return whether it stops a call of `tool` (full name) for `tenant`, in a run started with `key_id`."""
+    def concerns(self, tenant: str, tool: str, key_id: str, teams: Collection[str] = ()) -> bool:
+        """Return whether it stops a call of `tool` (full name) for `tenant`, in a run started with `key_id`.
+
+        `teams` are those that it is made inside; without any it is of the server's own agent.
+        """
         server = tool.partition(".")[0]
-        name = {"tenant": tenant, "server": server, "agent": f"mcp_agent_{server}", "key": key_id}[self.kind]
-        return self.tenant in (tenant, SHARED) and self.name in (name, SHARED)
+        agents = teams or {f"mcp_agent_{server}"}
+        names = {"tenant": {tenant}, "server": {server}, "agent": agents, "key": {key_id}}[self.kind]
+        return self.tenant in (tenant, SHARED) and (self.name == SHARED or self.name in names)
 
 
 @dataclass(slots=True)

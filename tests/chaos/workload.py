@@ -209,9 +209,7 @@ def _decided(planned: PlannedRequest, asked: str, body: Body) -> Answer:
         return decision(reply=f"Nothing is to be done for {planned.token}.")
     if "<current_plan></current_plan>" not in asked:
         return decision()  # failed tasks are not planned again
-    return decision(
-        *(task(item.id, item.agent, item.text(planned.token), item.after) for item in planned.tasks)
-    )
+    return decision(*(task(item.id, item.agent, item.text(planned.token), item.after) for item in planned.tasks))
 
 
 def _may_ask(body: Body) -> bool:

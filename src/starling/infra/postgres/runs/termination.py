@@ -161,11 +161,12 @@ class TerminationRepository:
                 return [OpenCall(*row) for row in await found.fetchall()]
 
     async def open_tasks(self, key: RunKey) -> Sequence[OpenTask]:
-        """Return the tasks that have started and have no result."""
+        """Return the tasks that have started and have no result, those inside teams before their team's."""
         with translated():
             async with self._engine.connect() as connection:
                 found = await (await driver(connection)).execute(_OPEN_TASKS, {"tenant": key.tenant, "id": key.id})
-                return [OpenTask(*row) for row in await found.fetchall()]
+                tasks = [OpenTask(*row) for row in await found.fetchall()]
+        return sorted(tasks, key=lambda task: -task.path.count("/"))
 
     async def flagged_before(self, key: RunKey) -> Sequence[RunKey]:
         """Return the flagged unfinished runs earlier on the run's branch, latest first."""
