@@ -36,20 +36,20 @@ _SERVERS = (300, 1_600)  # the two that are used among them
 async def measure(setup: BenchSetup) -> list[Figure]:
     """Measure the run with the two servers that it needs, then with others beside them."""
     setup.say("The prompts of one run")
-    alone = await _recorded(setup, setup.place("prompts"))
+    alone = await recorded(setup, setup.place("prompts"))
     chars, payload = (sum(map(size, alone)) for size in (figures.prompt_chars, figures.payload_chars))
     measured = [Figure("run.prompt_chars", chars, "", payload, "the same without instructions")]
-    async with _server() as url:
+    async with catalogue() as url:
         for count in _SERVERS:
             setup.say(f"The same among {count:,} servers")
             place = setup.place(f"prompts-{count}")
-            _add_servers(place, url, count)
-            among = sum(map(figures.prompt_chars, await _recorded(setup, place)))
+            add_servers(place, url, count)
+            among = sum(map(figures.prompt_chars, await recorded(setup, place)))
             measured.append(Figure(f"run.prompt_chars_{count}", among, "", chars, "with two servers"))
     return measured
 
 
-async def _recorded(setup: BenchSetup, place: Place) -> Sequence[Mapping[str, Any]]:
+async def recorded(setup: BenchSetup, place: Place) -> Sequence[Mapping[str, Any]]:
     """Return what the model is asked for one run."""
     async with up(place) as (platform, _):
         await setup.model.calls()
@@ -57,7 +57,7 @@ async def _recorded(setup: BenchSetup, place: Place) -> Sequence[Mapping[str, An
         return [call["body"] for call in await setup.model.calls()]
 
 
-def _add_servers(place: Place, url: str, count: int) -> None:
+def add_servers(place: Place, url: str, count: int) -> None:
     """Add servers to the configured ones until there are so many."""
     file = place.folder / "mcp.json"
     servers: dict[str, Any] = orjson.loads(file.read_bytes())["mcpServers"]
@@ -69,7 +69,8 @@ def _add_servers(place: Place, url: str, count: int) -> None:
 
 
 @asynccontextmanager
-async def _server() -> AsyncGenerator[str]:
+async def catalogue() -> AsyncGenerator[str]:
+    """Run the server that the others are; give its address."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     async with running(python("-m", "bench.prompt_length", str(port))) as process, aiohttp.ClientSession() as session:
