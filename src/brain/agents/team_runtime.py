@@ -9,7 +9,6 @@ from langgraph.errors import GraphDrained
 from brain.agents.runtime import AttemptOutput, MemberResult, TaskExecution
 from brain.interrupts.budget import Meter, RunBudget
 from brain.lifecycle.citations import without_unsourced
-from brain.paths import star_path
 from brain.registry.cards import Roster
 from brain.retrieval.search import AgentSearch
 from brain.run_context import RunContext
@@ -18,6 +17,7 @@ from brain.stream_buffer import StreamBuffer
 from starling.core.clock import Clock, Deadline
 from starling.core.errors import SuspendedError
 from starling.core.stars import MAIN_STAR, StarSpec
+from starling.core.task_paths import star_path
 
 
 class StarExecution(Protocol):

@@ -8,11 +8,11 @@ from typing import Final, Protocol
 
 from brain.interrupts.approvals import approve, exact_call
 from brain.interrupts.requests import InterruptOutcome, InterruptRequest, Interrupts
-from brain.paths import is_within, without_numbers
 from brain.state import UncertainCall
 from starling.core.clock import Clock
 from starling.core.json import JsonObject, canonical, digest
 from starling.core.runs import Run
+from starling.core.task_paths import is_within, without_numbers
 from starling.core.tool_calls import (
     UNCERTAIN,
     CallState,

@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.console import Console
 
-from brain.paths import without_numbers
 from starling.app.cli.terminal.interrupt_text import behind_line, interrupt_lines, run_reference
 from starling.app.cli.terminal.output import write
 from starling.core.principal import DEFAULT_TENANT
+from starling.core.task_paths import without_numbers
 
 _NOT_ANSWERED = "Not answered"  # as replies that no model wrote say it, too
 _ARGUMENTS_CHARS = 90

@@ -1,0 +1,32 @@
+"""Paths of tasks: of further tries, of teams, and of a team's further attempts."""
+
+import pytest
+
+from starling.core.task_paths import is_within, star_path, without_numbers
+
+
+@pytest.mark.parametrize(
+    ("path", "task"),
+    [
+        ("t1", "t1"),
+        ("t1.2", "t1"),
+        ("t3/t1", "t3/t1"),
+        ("t3.2:2/t1.3", "t3/t1"),
+        ("t3:2", "t3"),
+        ("", ""),
+    ],
+)
+def test_path_without_numbers_is_that_of_the_task_in_any_try(path: str, task: str) -> None:
+    assert without_numbers(path) == task
+
+
+@pytest.mark.parametrize(
+    ("path", "is_inside"),
+    [("t3", True), ("t3/t1", True), ("t3:2/t1", True), ("t3.2", False), ("t3.2/t1", False), ("t31", False)],
+)
+def test_path_is_within_a_task_that_it_is_inside(path: str, is_inside: bool) -> None:
+    assert is_within(path, "t3") is is_inside
+
+
+def test_star_of_a_second_attempt_has_a_path_of_its_own() -> None:
+    assert [star_path("t3", attempt) for attempt in (1, 2)] == ["t3", "t3:2"]
