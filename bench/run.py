@@ -24,6 +24,7 @@ from bench import (
     skill_store,
     streams,
     team_compilation,
+    team_members,
     thread_growth,
     tracing_overhead,
     worker_scaling,
@@ -62,6 +63,7 @@ PARTS = (
     Part(skill_recall.MINILM_NAMES, skill_recall.measure_minilm),
     Part(skill_store.NAMES, skill_store.measure),
     Part(team_compilation.NAMES, team_compilation.measure),
+    Part(team_members.NAMES, team_members.measure),
 )
 
 

@@ -1,11 +1,13 @@
 """What connects an attempt on the worker's event loop with the threads in which CrewAI executes it."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Lock, Semaphore
 from typing import Any
 
 from brain.agents.crew_conversation import CallHandle, CrewConversation
@@ -21,13 +23,17 @@ class CrewBridge:
     """Carries what CrewAI asks for to the event loop, where all of it is done in tasks of `group`.
 
     The methods without a leading underscore are for the threads of CrewAI. They raise CrewStoppedError once the attempt
-    has failed, was suspended or was cancelled; nothing that is asked for later is begun.
+    has failed, was suspended or was cancelled; nothing that is asked for later is begun. `turns` limits how many
+    attempts compute at the same time: one that waits for an answer or for calls gives its turn to another one.
     """
 
     conversation: CrewConversation
     loop: asyncio.AbstractEventLoop
     group: asyncio.TaskGroup
+    turns: Semaphore
     context: Context = field(default_factory=copy_context)  # the spans and log fields of the attempt
+    _waiting: int = 0  # threads
+    _lock: Lock = field(default_factory=Lock)
     _results: dict[int, Future[Sequence[str]]] = field(default_factory=dict[int, Future[Sequence[str]]])
 
     def ask(self, shown: Sequence[Message], *, with_tools: bool) -> str | Sequence[CallHandle]:
@@ -40,7 +46,24 @@ class CrewBridge:
     def result(self, handle: str) -> str:
         """Return the result of the call that has the handle `position.index`, as soon as it is there."""
         position, _, index = handle.partition(".")
-        return self._results[int(position)].result()[int(index)]
+        with self._turn_given():
+            return self._results[int(position)].result()[int(index)]
+
+    @contextmanager
+    def _turn_given(self) -> Generator[None]:
+        with self._lock:
+            self._waiting += 1
+            is_first = self._waiting == 1
+        if is_first:
+            self.turns.release()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting -= 1
+                is_last = self._waiting == 0
+            if is_last:
+                self.turns.acquire()
 
     async def _ask(self, shown: Sequence[Message], *, with_tools: bool) -> str | Sequence[CallHandle]:
         for earlier in self._results.values():
@@ -60,7 +83,8 @@ class CrewBridge:
         except RuntimeError:  # the loop is closed
             coroutine.close()
             raise CrewStoppedError from None
-        return future.result()
+        with self._turn_given():
+            return future.result()
 
     def _begin[T](self, coroutine: Coroutine[Any, Any, T], future: Future[T]) -> None:
         try:

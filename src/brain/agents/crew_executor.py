@@ -5,6 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from importlib.util import find_spec
+from threading import Semaphore
 from typing import Final
 
 from brain.agents import deferred
@@ -19,6 +20,7 @@ from starling.core.errors import RuntimeFailedError, StarlingError
 from starling.core.tools import FIND_TOOLS
 
 _PACKAGE: Final = "crewai"
+_TURNS: Final = 2  # more threads that compute don't compute more, but an event loop waits for each of them
 
 
 def is_installed() -> bool:
@@ -36,13 +38,14 @@ class CrewAIRuntime:
 
     access: ToolAccess
     threads: ThreadPoolExecutor
+    turns: Semaphore
     starter: ThreadPoolExecutor  # one thread: starting a thread waits for it, which an event loop must not do
 
     @classmethod
     def with_threads(cls, access: ToolAccess) -> "CrewAIRuntime":
         """Return a runtime with as many threads as the limits allow; they start when they are needed."""
         threads = ThreadPoolExecutor(access.limits.crews_at_once, thread_name_prefix="crew")
-        return cls(access, threads, ThreadPoolExecutor(1, thread_name_prefix="crew_starter"))
+        return cls(access, threads, Semaphore(_TURNS), ThreadPoolExecutor(1, thread_name_prefix="crew_starter"))
 
     async def attempt(self, execution: TaskExecution) -> AttemptOutput:
         """Make one attempt. Raises what the port says, and RuntimeFailedError for a failure inside CrewAI."""
@@ -54,7 +57,7 @@ class CrewAIRuntime:
         failure: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as group:
-                bridge = CrewBridge(conversation, asyncio.get_running_loop(), group)
+                bridge = CrewBridge(conversation, asyncio.get_running_loop(), group, self.turns)
                 failure = await self._executed(crew_task(execution), bridge)
         except* StarlingError as errors:
             raise first_error(errors) from None
@@ -79,4 +82,6 @@ class CrewAIRuntime:
 
 
 def _execute(context: Context, task: CrewTask, bridge: CrewBridge) -> None:
-    context.run(deferred.crewai_runtime().execute, task, bridge)
+    crewai = deferred.crewai_runtime()
+    with bridge.turns:
+        context.run(crewai.execute, task, bridge)

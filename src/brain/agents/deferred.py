@@ -30,14 +30,16 @@ def _prepared() -> Generator[None]:
     if "crewai" in sys.modules:
         yield
         return
-    with TemporaryDirectory(prefix="starling-crewai-") as folder:
-        set_environment(folder)
-        from brain.agents import crewai_folders
+    collects, warn = gc.isenabled(), warnings.warn
+    gc.disable()
+    try:
+        with TemporaryDirectory(prefix="starling-crewai-") as folder:
+            set_environment(folder)
+            from brain.agents import crewai_folders
 
-        crewai_folders.use(folder)
-        collects, warn = gc.isenabled(), warnings.warn
-        gc.disable()
-        yield
+            crewai_folders.use(folder)
+            yield
+    finally:
         gc.freeze()
         warnings.warn = warn  # it puts its own in place of this
         if collects:

@@ -64,7 +64,7 @@ class Limits(BaseModel):
     shortlist: int = Field(default=12, ge=1, le=500)  # agents that a decision is shown, besides built-in and named ones
     tools_shown: int = Field(default=20, ge=1, le=500)  # tools of an agent that fit its task; it finds others itself
     parallel_tasks: int = Field(default=8, ge=1, le=64)
-    crews_at_once: int = Field(default=16, ge=1, le=256)  # agents that CrewAI executes in one worker; others wait
+    crews_at_once: int = Field(default=32, ge=1, le=256)  # agents that CrewAI executes in one worker; others wait
     tool_result_chars: int = Field(default=20_000, ge=200)  # a longer result is cut and stored as an artifact
     artifact_bytes: int = Field(default=2**24, ge=0)  # size of one artifact; 0 stores none
     tenant_artifact_bytes: int = Field(default=10**9, ge=0)  # size of all artifacts of a tenant
