@@ -20,13 +20,22 @@ pytestmark = pytest.mark.timeout(180)
 
 type Call = tuple[str, dict[str, Any]]
 
+TEAM: dict[str, Any] = {
+    "name": "cashiers",
+    "purpose": "Charges.",
+    "members": [
+        {"name": "cashier", "role": "Cashier", "goal": "Charges.", "server": "effects", "runtime": "native"},
+    ],
+}
 
-def decided(tasks: Sequence[str]) -> Answer:
+
+def decided(tasks: Mapping[str, str]) -> Answer:
+    """Return a plan of these tasks, each with its agent."""
     document: dict[str, Any] = {
         "thought_process": "All of them, side by side.",
         "plan": [f"do {name}" for name in tasks],
         "selected_agents": [
-            {"task_id": name, "agent": AGENT, "task": f"do {name}", "depends_on": []} for name in tasks
+            {"task_id": name, "agent": agent, "task": f"do {name}", "depends_on": []} for name, agent in tasks.items()
         ],
         "reply": "",
         "assumptions": [],
@@ -38,12 +47,17 @@ def decided(tasks: Sequence[str]) -> Answer:
     return Answer(json.dumps(document))
 
 
-def script(tasks: Mapping[str, Sequence[Call]]) -> Script:
-    """A model that has these calls made for each task, approves and answers."""
+def script(tasks: Mapping[str, Sequence[Call]], team: str = "", member: str = "") -> Script:
+    """A model that has these calls made for each task, approves and answers.
+
+    The task `team` is that of a team, whose supervisor gives the task `member`.
+    """
     approved = {"status": "APPROVED", "refined_output": "", "reasons": ["fits"], "evidence": [], "changed": []}
+    agents = {name: AGENT for name in tasks if name != member} | ({team: TEAM["name"]} if team else {})
     return Script(
-        Rule(decided(list(tasks)), When(schema="supervisor_decision", nth=1)),
-        Rule(decided([]), When(schema="supervisor_decision")),
+        Rule(decided({member: "cashier"}), When(schema="supervisor_decision", contains="<team ")),
+        Rule(decided(agents), When(schema="supervisor_decision", nth=1)),
+        Rule(decided({}), When(schema="supervisor_decision")),
         Rule(Answer(json.dumps(approved)), When(schema="verdict")),
         *(
             Rule(
@@ -135,7 +149,7 @@ def ended(events: Sequence[Event]) -> dict[str, str]:
     begun = [event.data["call_id"] for event in events if event.type == "tool_start"]
     answered = [event.data["call_id"] for event in events if event.type == "tool_result"]
     assert sorted(begun) == sorted(answered)
-    return {event.data["task_id"]: event.data["status"] for event in events if event.type == "task_result"}
+    return {event.data["path"]: event.data["status"] for event in events if event.type == "task_result"}
 
 
 async def test_after_a_kill_each_effect_occurred_once_or_was_asked_about(open_folder: Path) -> None:
@@ -145,30 +159,37 @@ async def test_after_a_kill_each_effect_occurred_once_or_was_asked_about(open_fo
         "t2": [stalled("charge", "paid", "after")],
         "t3": [stalled("charge", "unpaid", "before")],
         "t4": [stalled("charge", "lost", "after")],
+        "m1": [stalled("charge", "inside", "after")],
     }
     async with (
-        ModelServer(script(tasks)) as model,
+        ModelServer(script(tasks, team="t5", member="m1")) as model,
         PlatformProcess.running(open_folder, {"effects": effects.as_server()}, environment(model)) as platform,
     ):
-        run = await killed_while_out(platform, effects, ["seen", "kept", "paid", "unpaid", "lost"])
-        await answer(platform, run, {"paid": "done", "unpaid": "not_done", "lost": "give_up"})
+        await http(platform, "POST", "/v1/teams/cashiers/versions", {"spec": TEAM})
+        await http(platform, "POST", "/v1/teams/cashiers/activate", {})
+        run = await killed_while_out(platform, effects, ["seen", "kept", "paid", "unpaid", "lost", "inside"])
+        await answer(platform, run, {"paid": "done", "unpaid": "not_done", "lost": "give_up", "inside": "done"})
 
         statuses = ended(await platform.read(run))
         calls = {call["args"]["what"]: call for call in (await http(platform, "GET", f"/v1/runs/{run}/calls"))["calls"]}
         text = await shown(platform, run)
 
-    assert statuses == {"t1": "approved", "t2": "approved", "t3": "approved", "t4": "failed"}
+    assert statuses == {
+        "t1": "approved", "t2": "approved", "t3": "approved", "t4": "failed", "t5": "approved", "t5/m1": "approved",
+    }  # fmt: skip
     assert effects.done().count("read_it seen") == 2
     assert keys(effects, "done", "kept") == [calls["kept"]["key"]] * 2
     assert keys(effects, "done", "paid") == [calls["paid"]["key"]]
     assert keys(effects, "arrived", "unpaid") == [calls["unpaid"]["key"]] * 2
     assert keys(effects, "done", "unpaid") == [calls["unpaid"]["key"]]
     assert keys(effects, "done", "lost") == [calls["lost"]["key"]]
+    assert keys(effects, "done", "inside") == [calls["inside"]["key"]]
     assert {what: (call["state"], call["settled_by"]) for what, call in calls.items()} == {
         "kept": ("succeeded", None),
         "paid": ("succeeded", "local"),
         "unpaid": ("succeeded", None),
         "lost": ("in_doubt", "local"),
+        "inside": ("succeeded", "local"),
     }
     assert "in_doubt   effects.charge" in text
 
