@@ -41,18 +41,21 @@ def granted_star(team: TeamSpec, member: TeamMember, world: TeamWorld, grants: G
 def members_without_tools(team: TeamSpec, world: TeamWorld, grants: Grants) -> Iterator[Finding]:
     """Return a finding for each member that no tool of its server is left for, or that stands for such a team.
 
-    Servers and teams that don't exist are left to their own rules, as far as the caller may know of them.
+    Servers, tools and teams that don't exist are left to their own rules, as far as the caller may know of them.
     """
     for number, member in enumerate(team.members):
         path = f"members[{number}]"
         if member.team:
             yield from _inner_without_tools(f"{path}.team", team, member, world, grants)
-        elif _may_name(member.server, world) and not granted_tools(team, member, world, grants):
+        elif _exists(member, world) and not granted_tools(team, member, world, grants):
             yield _without_tools(path, team, member, world, grants)
 
 
-def _may_name(server: str | None, world: TeamWorld) -> bool:
-    return server is not None and (server in world.servers or not world.reaches(server))
+def _exists(member: TeamMember, world: TeamWorld) -> bool:
+    """Return whether a member has a server and some tool of those that it names, or the caller may not know of any."""
+    if member.server is None or (member.server not in world.servers and world.reaches(member.server)):
+        return False
+    return not any(map(world.permits, member.tools)) or any(map(world.has, member.tools))
 
 
 def _without_tools(path: str, team: TeamSpec, member: TeamMember, world: TeamWorld, grants: Grants) -> Finding:

@@ -96,6 +96,11 @@ def criterion(**fields: Any) -> dict[str, Any]:
             id="unknown-tool",
         ),
         pytest.param(
+            team_spec(member(server="git", tools=["git.push"])),
+            [("unknown_tool", "members[0].tools[0]")],
+            id="only-unknown-tools",
+        ),
+        pytest.param(
             team_spec(HISTORIAN, grants={"servers": ["git"], "tools": ["files.delete"]}),
             [("unknown_tool", "grants.tools[0]")],
             id="unknown-tool-granted",
