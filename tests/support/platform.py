@@ -15,6 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import insert
+
+from brain.registry.teams.service import with_team
 from brain.run_executor import Brain
 from starling.app.container.services import Services, open_services
 from starling.app.container.worker_runtime import WorkerRuntime, open_worker_runtime
@@ -24,7 +27,10 @@ from starling.core.events import StoredEvent
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.runs import RunConfig, RunResult
 from starling.core.settings import Limits, ProviderSettings, Settings
+from starling.core.stars import StarSpec
+from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
+from starling.infra.postgres.tables import stars
 from tests.support import model_documents
 from tests.support.gateway_harness import SERVERS, free_port
 from tests.support.model_script import Answer, Body, Rule, Script, When
@@ -173,6 +179,16 @@ class Platform:
     worker_runtime: WorkerRuntime
     brain: Brain
     model: ModelServer
+
+    async def activate(self, star: StarSpec) -> None:
+        """Make a team of a star, as its activation does."""
+        async with self.services.engine.begin() as connection:
+            await connection.execute(
+                insert(stars).values(tenant=DEFAULT_TENANT, hash=star.hash, star=star.model_dump(mode="json"))
+            )
+            await self.services.epochs.activate(
+                connection, Actor.local("test"), lambda manifest: with_team(manifest, DEFAULT_TENANT, star)
+            )
 
     async def accept(self, text: str, *, thread: str = "thread", **config: Any) -> RunKey:
         request = RunRequest(text, thread, config=RunConfig.model_validate(config))

@@ -3,15 +3,11 @@
 from collections.abc import AsyncGenerator
 
 import pytest
-from sqlalchemy import insert, text
+from sqlalchemy import text
 
-from brain.registry.teams.service import with_team
 from starling.core.agents import Persona
-from starling.core.principal import DEFAULT_TENANT
 from starling.core.stars import Member, StarSpec
-from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.tables import stars
 from tests.integration.brain.conftest import Open
 from tests.support.interrupted_runs import answer_interrupts, execute_run, open_interrupts, wait_until_noted
 from tests.support.model_script import Answer
@@ -33,21 +29,10 @@ SELECT (SELECT count(*) FROM checkpoints) + (SELECT count(*) FROM checkpoint_blo
     + (SELECT count(*) FROM checkpoint_writes)"""
 
 
-async def activate(platform: Platform, star: StarSpec) -> None:
-    """Make a team of a star, as its activation does."""
-    async with platform.services.engine.begin() as connection:
-        await connection.execute(
-            insert(stars).values(tenant=DEFAULT_TENANT, hash=star.hash, star=star.model_dump(mode="json"))
-        )
-        await platform.services.epochs.activate(
-            connection, Actor.local("test"), lambda manifest: with_team(manifest, DEFAULT_TENANT, star)
-        )
-
-
 @pytest.fixture
 async def platform(opened: Open) -> AsyncGenerator[Platform]:
     async with opened() as platform:
-        await activate(platform, TEAM)
+        await platform.activate(TEAM)
         yield platform
 
 
@@ -123,7 +108,7 @@ async def test_approval_of_a_member_is_asked_by_the_run_and_answered_there(
     script.reviewer(verdict("APPROVED"))
     script.qa(Answer("Done [1]."))
     async with opened() as platform:
-        await activate(platform, StarSpec(name="outer", purpose="Leads.", members=(inner,)))
+        await platform.activate(StarSpec(name="outer", purpose="Leads.", members=(inner,)))
         key = await platform.accept("Change the door.")
         await execute_run(platform, key)
         (asked,) = await open_interrupts(platform, key)
@@ -144,7 +129,7 @@ async def test_drained_platform_hands_over_a_run_between_two_steps_of_a_team(
     script.reviewer(verdict("APPROVED"))
     script.qa(Answer("Done [1]."))
     async with opened() as platform:
-        await activate(platform, TEAM)
+        await platform.activate(TEAM)
         script.held = True
         key = await platform.accept("Change the door.")
         async with platform.executing(key) as life:

@@ -10,7 +10,9 @@ import pytest
 from sqlalchemy import select
 
 from starling.app.runs.acceptance import RunRequest
+from starling.core.agents import Persona
 from starling.core.ids import trace_id_of
+from starling.core.stars import Member, StarSpec
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.tables import audit_events, ledger, runs
 from tests.integration.tracing.conftest import Open
@@ -89,6 +91,34 @@ async def test_run_of_two_specialists_is_one_span_tree(
         node("task t2", node("recall"), attempt(1, "shop")),
         node(CHAT),  # the final answer
     )
+
+
+async def test_work_of_a_team_is_below_its_task_with_its_paths(
+    opened: Open, script: ScriptedModel, collector: Collector
+) -> None:
+    worker = Member(
+        name="worker", persona=Persona(role="r", goal="g"), server="bench", tools=("bench.look",), runtime="native"
+    )
+    script.supervisor(decision(task("t3", "team")), decision(task("t1", "worker")))
+    script.agent("t1", LOOK)
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("It is fine [1]."))
+
+    async with opened(otlp_endpoint=collector.url) as platform:
+        await platform.activate(StarSpec(name="team", purpose="Looks.", members=(worker,)))
+        await platform.ask("How is the disk?")
+
+    review = node("reflection", node(CHAT))
+    inside = [
+        node("supervisor", node(CHAT)),
+        node("task t1", node("recall"), node("attempt 1", node(CHAT), node(LOOK_AT.format("bench")), review)),
+        node(CHAT),  # the team's answer
+    ]
+    assert tree(collector, collector.one("run.segment")) == node(
+        "run.segment", node("supervisor", node(CHAT)), node("task t3", node("attempt 1", *inside, review)), node(CHAT)
+    )
+    paths = sorted(span["starling.path"] for span in collector.spans if "starling.path" in span.attributes)
+    assert paths == ["supervisor/1", "t3", "t3/supervisor/1", "t3/t1"]
 
 
 async def test_spans_have_the_documented_attributes(opened: Open, script: ScriptedModel, collector: Collector) -> None:
