@@ -19,6 +19,7 @@ NOT_RUN: Final = {
     ".venv/bin/python -m bench.run": "a part of `make bench`",
     ".venv/bin/python examples/servers/shop.py": "it runs already, on a free port",
     "starling init": "it writes settings that the commands of other pages would read; tests read what it writes",
+    "pip install": "it changes the environment that the tests run in",
     "scripts/uv pip install": "it changes the environment that the tests run in",
 }
 """Beginnings of commands that no test runs, and why."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from starling.app.doctor import (
+    agent_runtimes,
     clock_skew,
     database,
     disk_space,
@@ -26,6 +27,7 @@ _CHECKS: Mapping[str, Check] = {
     "models": model_endpoints.check,
     "embeddings": embeddings.check,
     "services": external_services.check,
+    "runtimes": agent_runtimes.check,
 }
 
 
