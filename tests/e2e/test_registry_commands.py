@@ -45,6 +45,22 @@ def test_registry_commands_plan_reload_list_and_roll_back(workspace: CliWorkspac
     assert workspace.starling("registry", "rollback", "9" * 20).returncode == 2
 
 
+def test_plan_prints_agents_and_teams_that_would_lose_their_tools(workspace: CliWorkspace) -> None:
+    workspace.json("registry", "reload", "--mcp-config", server_file(workspace, health=SYSTEM_HEALTH))
+    member = {"name": "watcher", "role": "Watcher", "goal": "Watch.", "server": "health"}
+    crew = {"name": "crew", "purpose": "Watches.", "members": [member]}
+    (workspace.folder / "crew.json").write_text(json.dumps(crew))
+    workspace.json("team", "import", "crew.json", "--activate")
+    workspace.json("agent", "create", "--name", "load", "--tool", "health.load")
+
+    done = workspace.starling("registry", "plan", "--mcp-config", server_file(workspace))
+
+    assert done.returncode == 10
+    assert "! agent default/load can't work then: It needs tools that aren't there: health.load." in done.stdout
+    assert "! team default/crew lacks something then: watcher: Its server 'health' was removed." in done.stdout
+    assert planned(workspace, server_file(workspace))[1]["broken_teams"].keys() == {"default/crew"}
+
+
 def test_reload_of_an_invalid_file_changes_nothing(workspace: CliWorkspace) -> None:
     file = workspace.folder / "mcp.json"
     file.write_text('{"mcpServers": {"a": {"command": 1}}}')
