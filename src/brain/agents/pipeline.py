@@ -112,8 +112,8 @@ class Pipeline:
                     execution.result_uses = produced.uses
                     return execution, _with_uncertain(context, _approved(execution, produced, review, attempt), path)
                 why = _rejection(execution, produced, review)
-                if produced.unable:
-                    break
+                if produced.unable or (execution.card.star and context.ledger.uncertain(path)):
+                    break  # a team that works again must not do what may be done
                 execution.rejected_for = review.reasons
                 execution.messages.append(feedback(review.reasons))
         except _FAILURES as error:
@@ -181,7 +181,7 @@ def _rejection(execution: TaskExecution, produced: AttemptOutput, review: Review
         text = "" if failed else said
     errors = [use for use in failed if use.outcome.code != NOT_APPROVED and use.outcome.text not in text]
     whole = " ".join([text, *(f"{use.name} failed: {use.outcome.text[:_QUOTED_CHARS]}" for use in errors)])
-    code = failed[-1].outcome.code if failed else "unable" if produced.unable else "rejected"
+    code = failed[-1].outcome.code if failed else produced.code or ("unable" if produced.unable else "rejected")
     return _Reason(whole.strip(), code or "tool_error")
 
 

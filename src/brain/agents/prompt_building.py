@@ -120,7 +120,9 @@ def _state_context(execution: TaskExecution, history_messages: int) -> str | Non
     content: Mapping[str, Any] = {
         "artifacts": [*sorted(dispatch["global_state"]), *_readable_artifacts(execution)],
         "messages": shown(dispatch["messages"], history_messages),
-        "results": {result["task_id"]: result["output"][:_RESULT_CHARS] for result in dispatch["needed"]},
+        "results": {
+            result["task_id"]: result["output"][:_RESULT_CHARS] for result in dispatch["needed"] if result["output"]
+        },
     }
     given = {key: value for key, value in content.items() if value}
     return json.dumps(given, ensure_ascii=False) if given else None

@@ -13,7 +13,6 @@ from brain.structured_output import ask_for_document
 from starling.core.agents import LLMAgentConfig
 from starling.core.events import Reflection
 from starling.core.llm import Message, ModelRequest, ModelRole
-from starling.core.tool_calls import Effect
 from starling.core.tracing import Attributes, SpanKind, Tracer
 
 _RESULT_CHARS = 8_000
@@ -46,7 +45,7 @@ class Reviewer:
 
         An attempt that the agent's policy leaves without a review is approved unless a rule rejects it.
         """
-        if not _is_due(execution, produced):
+        if not _is_due(execution):
             return _rejected_by_rule(produced) or ReviewResult(approved=True, output=produced.output, reasons=())
         with self.tracer.span("reflection", SpanKind.EVALUATOR, lambda: {"input": produced.output}) as span:
             status, result = await self._review(execution, produced, (attempt - 1) * _POSITIONS_PER_REVIEW)
@@ -98,7 +97,7 @@ class Reviewer:
             prompt=self.prompt.used,
             model=reviewer.llm_model if reviewer else None,
         )
-        return await ask_for_document(execution.context.model, f"{execution.path}/review", position, request, Verdict)
+        return await ask_for_document(execution.context.model, execution.place("review"), position, request, Verdict)
 
     def _with_instruction(self, messages: tuple[Message, ...], reviewer: LLMAgentConfig) -> tuple[Message, ...]:
         """Return the messages with the reviewing agent's own instruction below the system text."""
@@ -108,7 +107,7 @@ class Reviewer:
 
     def _report(self, execution: TaskExecution, attempt: int, status: Status, reasons: Sequence[str]) -> None:
         """Record the verdict and emit it, once."""
-        context, path = execution.context, f"{execution.path}/review"
+        context, path = execution.context, execution.place("review")
         if context.journal.knows(path, "result", attempt):
             return
         context.journal.record(path, "result", {"status": status}, attempt)
@@ -126,14 +125,13 @@ class Reviewer:
         )
 
 
-def _is_due(execution: TaskExecution, produced: AttemptOutput) -> bool:
-    """Whether the agent's policy has the attempt reviewed: `risky` are calls of tools that may change something."""
-    card = execution.card
-    if card.reflect != "risky":
-        return card.reflect == "always"
-    risky = {tool.full_name for tool in card.tools if tool.effect is not Effect.READ}
-    inside = (use["tool"] for result in produced.inner for use in result.outcome["tools"])
-    return not risky.isdisjoint([*(use.name for use in produced.uses), *inside])
+def _is_due(execution: TaskExecution) -> bool:
+    """Whether the agent's policy has results reviewed: `risky` are those of tasks with calls that may change something.
+
+    The ledger knows those calls, also once the run is resumed without the servers that they were made of.
+    """
+    policy = execution.card.reflect
+    return policy == "always" or (policy == "risky" and execution.context.ledger.has_calls(execution.path))
 
 
 def _rejected_by_rule(produced: AttemptOutput) -> ReviewResult | None:

@@ -52,13 +52,14 @@ class MemberResult:
 class AttemptOutput:
     """The result of one attempt; `unable`: the agent itself reported that it can't do the task.
 
-    `inner` are the results of a team's members, which it was made of.
+    `inner` are the results of a team's members, which it was made of; `code` says why a team is unable.
     """
 
     output: str
     uses: tuple[ToolUse, ...] = ()
     unable: bool = False
     inner: tuple[MemberResult, ...] = ()
+    code: str = ""
 
 
 @dataclass(slots=True)
@@ -117,6 +118,10 @@ class TaskExecution:
     def calls_before(self) -> int:
         """How many calls earlier tries of the same task made."""
         return self.dispatch.get("calls_before", 0)
+
+    def place(self, name: str) -> str:
+        """Return the path of something of the task itself; below a team's task are the tasks of its members."""
+        return f"{self.path}.{name}" if self.card.star else f"{self.path}/{name}"
 
     @property
     def task_id(self) -> str:

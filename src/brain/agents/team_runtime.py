@@ -8,11 +8,11 @@ from langgraph.errors import GraphDrained
 
 from brain.agents.runtime import AttemptOutput, MemberResult, TaskExecution
 from brain.interrupts.budget import Meter, RunBudget
-from brain.lifecycle.citations import without_unsourced
+from brain.lifecycle.citations import without_citations
 from brain.registry.cards import Roster
 from brain.retrieval.search import AgentSearch
 from brain.run_context import RunContext
-from brain.state import GraphState, TaskOutcome, approved, initial_state
+from brain.state import GraphState, TaskOutcome, approved, initial_state, is_answered_directly
 from brain.stream_buffer import StreamBuffer
 from starling.core.clock import Clock, Deadline
 from starling.core.errors import SuspendedError
@@ -43,15 +43,15 @@ class TeamRuntime:
         execution.position += 1
         path = star_path(execution.path, execution.position)
         journal = execution.context.journal
-        recorded = journal.find(f"{path}/star", "result")
+        recorded = journal.find(f"{path}.star", "result")
         if recorded is None:
             recorded = _report(await self._run(execution, path))
-            journal.record(f"{path}/star", "result", recorded)
+            journal.record(f"{path}.star", "result", recorded)
         return _output(execution, recorded)
 
     async def _run(self, execution: TaskExecution, path: str) -> GraphState:
         star, dispatch = execution.card.star or MAIN_STAR, execution.dispatch
-        given = [_renamed(outcome) for outcome in dispatch["needed"]]
+        given = [*_renamed("given", dispatch["needed"]), *_renamed("earlier", execution.inner)]
         request = _request(execution.task, execution.rejected_for)
         initial: GraphState = {**initial_state(request, dispatch["messages"]), "given": given}
         try:
@@ -69,7 +69,7 @@ class TeamRuntime:
             outer,
             allowance=replace(outer.allowance, supervisor_calls=decisions),
             roster=roster,
-            search=AgentSearch(outer.run.tenant, roster, roster),
+            search=AgentSearch(outer.run.tenant, outer.search.roster, roster),
             recent_agents=(),
             recorder=recorder,
             model=replace(outer.model, recorder=recorder, budget=budget),
@@ -90,19 +90,27 @@ def _request(task: str, rejected_for: Sequence[str]) -> str:
     """Return what the team is asked: the task, and why its last answer was no result."""
     if not rejected_for:
         return task
-    return f"{task}\n\nAn earlier answer was rejected: {' '.join(rejected_for)} Do it again, differently."
+    return (
+        f"{task}\n\nAn earlier answer was rejected: {' '.join(rejected_for)} Do it differently. "
+        "What was done for it is among the results: what was changed stays changed, so don't repeat it."
+    )
 
 
-def _renamed(outcome: TaskOutcome) -> TaskOutcome:
-    """Return an outcome of the star outside under an id that no task of the team has."""
-    return {**outcome, "task_id": f"given:{outcome['task_id']}"}
+def _renamed(source: str, outcomes: Sequence[TaskOutcome]) -> list[TaskOutcome]:
+    """Return outcomes of tasks outside the star, or of an earlier attempt, under ids that no task of it has."""
+    return [
+        {**outcome, "task_id": f"{source}{number}:{outcome['task_id']}"}
+        for number, outcome in enumerate(outcomes, start=1)
+    ]
 
 
 def _report(state: GraphState) -> Mapping[str, Any]:
     """Return what a star came to, as JSON: its answer, whether it is one, and the outcomes of its tasks."""
-    failed = bool(state.get("failure")) or bool(state["tasks"] and not approved(state))
+    failed = bool(state.get("failure")) or not (approved(state) or is_answered_directly(state))
     tasks = {task["id"]: task["task"] for task in state["tasks"]}
-    return {"reply": state["reply"], "failed": failed, "outcomes": state["results"], "tasks": tasks}
+    codes = [outcome.get("code", "") for outcome in state["results"] if outcome["status"] == "failed"]
+    code = state.get("failure_code", "") or (codes[-1] if codes else "")
+    return {"reply": state["reply"], "failed": failed, "code": code, "outcomes": state["results"], "tasks": tasks}
 
 
 def _output(execution: TaskExecution, report: Mapping[str, Any]) -> AttemptOutput:
@@ -111,15 +119,19 @@ def _output(execution: TaskExecution, report: Mapping[str, Any]) -> AttemptOutpu
     execution.kept |= {record["id"]: record for outcome in outcomes for record in outcome.get("artifacts", ())}
     execution.refused += [reason for outcome in outcomes for reason in outcome.get("refused", ())]
     if report["failed"]:
-        return AttemptOutput(_why_not(outcomes) or report["reply"], unable=True)
+        return AttemptOutput(_why_not(outcomes) or report["reply"], unable=True, code=report["code"])
     approved_ones = [outcome for outcome in outcomes if outcome["status"] == "approved"]
     inner = tuple(MemberResult(report["tasks"].get(one["task_id"], ""), one) for one in approved_ones)
     # its sources are results inside the team, which nobody outside can see
-    text = without_unsourced(report["reply"], 0, [outcome["output"] for outcome in approved_ones]).text
+    text = without_citations(report["reply"], len(approved_ones), [outcome["output"] for outcome in approved_ones])
     if execution.dispatch["whole_plan"] and not any(outcome["tools"] for outcome in approved_ones):
-        with StreamBuffer(execution.context.recorder, f"{execution.path}.{execution.context.run.fence}") as buffer:
+        with StreamBuffer(execution.context.recorder, _message_id(execution)) as buffer:
             buffer.write(text)
     return AttemptOutput(text, inner=inner)
+
+
+def _message_id(execution: TaskExecution) -> str:
+    return f"{execution.path}.{execution.position}.{execution.context.run.fence}"
 
 
 def _why_not(outcomes: Sequence[TaskOutcome]) -> str:

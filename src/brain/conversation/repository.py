@@ -13,7 +13,10 @@ _PUSH = """
 moved AS (
     UPDATE branches SET tip = tip + %(pushed)s, last_agent = coalesce(%(last_agent)s, last_agent),
         last_agents = coalesce(%(last_agents)s::text[], last_agents),
-        clarifications = CASE WHEN %(unasked)s THEN 0 ELSE clarifications END
+        clarifications = CASE WHEN %(unasked)s AND NOT EXISTS (
+            SELECT FROM interrupts
+            WHERE interrupts.tenant = fenced.tenant AND interrupts.run_id = fenced.id AND kind = 'clarification')
+            THEN 0 ELSE clarifications END
     FROM fenced
     WHERE branches.tenant = fenced.tenant AND branches.thread_id = %(thread_id)s AND branches.id = %(branch_id)s
     RETURNING branches.tenant, branches.thread_id, branches.id, tip - %(pushed)s AS tip),
@@ -28,7 +31,9 @@ pushed AS (
 def push_states(
     run: Run, envelopes: Sequence[Envelope], *, agents: Sequence[str] = (), unasked: bool = False
 ) -> Clause:
-    """Return what appends states to the run's branch, as a part of a flush; where `unasked`, questions count anew.
+    """Return what appends states to the run's branch, as a part of a flush.
+
+    Where `unasked`, and no team of the run asked anything either, questions count anew.
 
     `agents` are those of the run's tasks, in order; without any, the branch keeps those of its turn before.
     """

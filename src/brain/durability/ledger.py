@@ -104,6 +104,10 @@ class Ledger(CallRecord):
         rows = [row for row in self._rows.values() if is_within(row.path, path) and self._may_be_done(row)]
         return [UncertainCall(call=_shown(row), reason=_text(row)) for row in rows]
 
+    def has_calls(self, path: str) -> bool:
+        """Whether a task, or a member of its team, asked for calls that may change something."""
+        return any(is_within(row.path, path) for row in self._rows.values())
+
     def with_keys(self, call: ToolCall) -> ToolCall:
         """Return the call with its key and its idempotency key.
 

@@ -12,6 +12,7 @@ from starling.core.llm import TokenUsage
 
 OUT_OF_TIME: Final = "The run's time ran out."
 OUT_OF_TOKENS: Final = "The run's budget is used up."
+_OF_TEAM: Final = {OUT_OF_TIME: "The team's time ran out.", OUT_OF_TOKENS: "The team's budget is used up."}
 _SCHEMA: Final[JsonObject] = {
     "type": "object",
     "properties": {
@@ -78,11 +79,11 @@ class RunBudget:
     @property
     def exhausted_reason(self) -> str:
         """Why no model may be asked any more; empty while one may."""
+        if self.whole and (reason := self.whole.exhausted_reason):
+            return reason
         if self.deadline.passed:
-            return OUT_OF_TIME
-        if self.meter.exhausted:
-            return OUT_OF_TOKENS
-        return self.whole.exhausted_reason if self.whole else ""
+            return self._said(OUT_OF_TIME)
+        return self._said(OUT_OF_TOKENS) if self.meter.exhausted else ""
 
     def check(self, path: str) -> None:
         """Return if a model may be asked now.
@@ -91,15 +92,14 @@ class RunBudget:
         where it was refused, or where the call of a team has used what is its own.
         """
         if self.whole:
+            self._check_own()
             self.whole.check(path)
+            return
         if self.deadline.passed:
             raise DeadlineExceededError(OUT_OF_TIME)
         if self.tokens is None:
             return
         used, allowed, requests = self.meter.tokens.total, self.tokens, 0
-        if self.whole and used >= allowed:
-            self.meter.exhausted = True
-            raise BudgetExhaustedError(used, allowed, "team")
         while used >= allowed:
             answer = self.interrupts.answer_to(_request(f"budget/{requests}", path, used, allowed))
             if answer.state != "resolved":
@@ -107,6 +107,18 @@ class RunBudget:
                 raise BudgetExhaustedError(used, allowed)
             more = int(cast("float", answer.payload["tokens"]))  # JSON schema takes 10.0 for an integer too
             allowed, requests = allowed + more, requests + 1
+
+    def _check_own(self) -> None:
+        """Return if a team has not used what is its own: first, for a person can't give it more."""
+        if self.deadline.passed:
+            raise DeadlineExceededError(self.exhausted_reason)
+        used = self.meter.tokens.total
+        if self.tokens is not None and used >= self.tokens:
+            self.meter.exhausted = True
+            raise BudgetExhaustedError(used, self.tokens, "team")
+
+    def _said(self, reason: str) -> str:
+        return _OF_TEAM[reason] if self.whole else reason
 
 
 def tightest_budget(most: int, requested: int | None) -> int | None:

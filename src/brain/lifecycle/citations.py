@@ -54,6 +54,18 @@ def without_unsourced(text: str, sources: int, quoted: Sequence[str] = ()) -> Ch
     return CheckedText("".join(parts).strip(), tuple(removed))
 
 
+def without_citations(text: str, sources: int, quoted: Sequence[str] = ()) -> str:
+    """Remove the citations of a text that name sources from 1 to `sources`; content in brackets stays, as above."""
+    kept = [_compact(one) for one in quoted]
+
+    def checked(match: re.Match[str]) -> str:
+        numbers = [int(number) for number in re.findall(r"\d+", match[1])]
+        is_citation = all(1 <= number <= sources for number in numbers)
+        return "" if is_citation and not any(_compact(match[0]) in one for one in kept) else match[0]
+
+    return "".join(part if is_code else _CITATION.sub(checked, part) for part, is_code in _parts(text)).strip()
+
+
 def _parts(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the parts of a text in order, and whether each is code."""
     end = 0

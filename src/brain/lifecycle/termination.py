@@ -12,6 +12,7 @@ from starling.core.events import Failure, TaskResult, ToolResult
 from starling.core.json import canonical
 from starling.core.llm import TokenUsage
 from starling.core.runs import FinalStatus, RunResult
+from starling.core.task_paths import is_within
 from starling.core.tool_calls import UNCERTAIN, CallState, Observation
 from starling.core.tools import OVER_LIMIT, ToolOutcome
 from starling.infra.postgres.engine import Engine
@@ -150,7 +151,11 @@ def _reply(why: str, state: GraphState, open_calls: Sequence[OpenCall], calls: S
     open_ids = {call.call_id for call in open_calls}
     ended = [call for call in calls if call.call_id not in open_ids]
     in_results = approved(state).keys()
-    changed = [_line(call) for call in ended if call.state is CallState.SUCCEEDED and call.path not in in_results]
+    changed = [
+        _line(call)
+        for call in ended
+        if call.state is CallState.SUCCEEDED and not any(is_within(call.path, task) for task in in_results)
+    ]
     uncertain = [_line(call) for call in ended if call.state in UNCERTAIN]
     left = [f"- {call.name} {_shown(call)}: {_fate(call)}" for call in open_calls]
     parts = [why]

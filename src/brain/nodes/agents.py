@@ -8,6 +8,7 @@ from langgraph.runtime import Runtime
 from brain.interrupts.requests import interrupt_on_suspension
 from brain.run_context import RunContext
 from brain.state import Dispatch, TaskOutcome, Update
+from starling.core.task_paths import team_task_path
 
 
 class TaskPipeline(Protocol):
@@ -27,6 +28,8 @@ class Agents:
     async def __call__(self, state: Dispatch, runtime: Runtime[RunContext]) -> Update:
         """Return the update that carries the task's outcome and its new status."""
         context = runtime.context
+        card, path = context.roster.get(state["task"]["agent"]), state["path"]
+        path = context.at(team_task_path(path) if card and card.star else path)
         with interrupt_on_suspension():
-            outcome = await self.pipeline.run(context, {**state, "path": context.at(state["path"])})
+            outcome = await self.pipeline.run(context, {**state, "path": path})
         return {"tasks": [{**state["task"], "status": outcome["status"]}], "results": [outcome]}

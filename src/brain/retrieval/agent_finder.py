@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from brain.registry.cards import AgentCard, Roster
+from brain.registry.manifest import specialist_name
 from brain.retrieval.agent_index import AgentIndex, AgentTexts, Query
 from brain.retrieval.model_vectors import ModelVectors, TextsByTenant
 from brain.retrieval.search import AgentSearch, Ranking
@@ -16,7 +17,7 @@ from starling.core.embeddings import CachingEmbedder
 from starling.core.principal import SHARED
 
 _INDEXES_KEPT: Final = 8
-_OF_TENANT: Final = ("custom", "team")  # kinds of agents
+_OF_TENANT: Final = ("custom", "team", "member")  # kinds of agents
 PATIENCE_SECONDS: Final = 5.0
 _log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class AgentFinder:
         indexed = await self._indexed(search)
         query = await _query(indexed, text)
         tools = {tool.name for tool in card.tools}
-        return await asyncio.to_thread(indexed.index.rank_tools, query, card.name, tools, limit)
+        return await asyncio.to_thread(indexed.index.rank_tools, query, _indexed_name(search, card), tools, limit)
 
     async def close(self) -> None:
         """Stop making vectors and close connections to embedders."""
@@ -156,6 +157,12 @@ class AgentFinder:
             for model in (self._current, *self._former.values()):
                 if model:
                     model.forget_others(kept)
+
+
+def _indexed_name(search: AgentSearch, card: AgentCard) -> str:
+    """Return under which name the tools of an agent are indexed: those of a team's member are its specialist's."""
+    is_indexed = card.kind != "member" or not card.server
+    return card.name if is_indexed else specialist_name(card.server or "")
 
 
 async def _query(indexed: _Indexed, text: str) -> Query:

@@ -59,6 +59,36 @@ async def test_team_works_inside_the_run_and_leaves_no_checkpoint(
         assert await connection.scalar(text(_LEFT)) == 0
 
 
+@pytest.mark.parametrize(("outer", "inner"), [("t3", "review"), ("t3", "star"), ("qa", "1"), ("supervisor", "1")])
+async def test_ids_of_tasks_are_never_taken_for_places_of_the_star(
+    platform: Platform, script: ScriptedModel, workbench: Workbench, outer: str, inner: str
+) -> None:
+    script.supervisor(decision(task(outer, "machines")), decision(task(inner, "changer")))
+    script.agent(inner, CHANGE)
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Done [1]."))
+
+    stream = await platform.ask("Change the door.")
+
+    assert (stream.status, workbench.done()) == ("succeeded", ["change door"])
+
+
+async def test_question_of_a_team_counts_for_the_thread(platform: Platform, script: ScriptedModel) -> None:
+    script.supervisor(decision(TO_TEAM), decision(question="Which door?"), decision(TO_LOOKER))
+    script.agent("t1", LOOK)
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Fine [1]."))
+    key = await platform.accept("Look.")
+    await execute_run(platform, key)
+    await answer_interrupts(platform, key, answer="The red one.")
+
+    stream = await platform.finish(key)
+
+    async with platform.services.engine.connect() as connection:
+        asked = await connection.scalar(text("SELECT max(clarifications) FROM branches"))
+    assert (stream.status, asked) == ("succeeded", 1)
+
+
 async def test_crash_in_the_call_of_a_member_leaves_it_in_doubt_and_asks_no_model_again(
     platform: Platform, script: ScriptedModel, workbench: Workbench
 ) -> None:
@@ -179,3 +209,24 @@ async def test_budget_of_the_run_is_asked_for_once_wherever_it_runs_out(
     await answer_interrupts(platform, key, tokens=10_000)
 
     assert (await platform.finish(key)).status == "succeeded"
+
+
+async def test_reply_of_a_cancelled_run_names_what_a_team_changed_once(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    both = decision(TO_TEAM, task("t4", "generalist", after=["t3"]))
+    script.supervisor(both, decision(TO_CHANGER))
+    script.agent("t1", CHANGE)
+    script.agent("t4", Answer("never", hold="for ever"))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("The door is changed."))
+    key = await platform.accept("Change the door, then tell.")
+    async with platform.executing(key) as life:
+        await platform.model.received(7)
+        await platform.services.cancellation.cancel(key)
+        await life
+
+    reply = (await platform.stream(key)).reply
+
+    assert "t3: The door is changed." in reply
+    assert "Changed already" not in reply

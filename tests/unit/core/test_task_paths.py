@@ -2,7 +2,7 @@
 
 import pytest
 
-from starling.core.task_paths import is_within, star_path, without_numbers
+from starling.core.task_paths import is_within, star_path, team_task_path, without_numbers
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,8 @@ def test_path_is_within_a_task_that_it_is_inside(path: str, is_inside: bool) -> 
 
 def test_star_of_a_second_attempt_has_a_path_of_its_own() -> None:
     assert [star_path("t3", attempt) for attempt in (1, 2)] == ["t3", "t3:2"]
+
+
+@pytest.mark.parametrize(("path", "below"), [("t1", "t1"), ("qa", "qa.1"), ("supervisor", "supervisor.1")])
+def test_task_of_a_team_has_no_path_that_a_node_has_its_places_below(path: str, below: str) -> None:
+    assert team_task_path(path) == below

@@ -16,9 +16,10 @@ from brain.nodes.qa import Qa
 from brain.nodes.supervisor import Supervisor
 from brain.planning.shortlist import Shortlister
 from brain.prompts import prompt
-from brain.registry.cards import AgentCard
+from brain.registry.cards import AgentCard, Roster
 from brain.registry.teams.binding import team_card
 from brain.retrieval.agent_finder import AgentFinder
+from brain.retrieval.search import AgentSearch
 from brain.star_runner import StarRunner
 from brain.state import Dispatch, TaskOutcome, TaskRecord
 from starling.core.agents import Persona
@@ -203,6 +204,7 @@ async def test_rejected_answer_has_the_team_work_again_on_a_path_of_its_own() ->
     assert (outcome["status"], outcome["attempts"]) == ("approved", 2)
     assert [event["path"] for event in begun.events("plan")] == ["t3", "t3:2"]
     assert "It says nothing of the fan." in begun.model.prompts[5]
+    assert "the disk is fine" in begun.model.prompts[5]  # so that it isn't done again
 
 
 async def test_team_without_an_approved_result_fails_its_task() -> None:
@@ -210,7 +212,7 @@ async def test_team_without_an_approved_result_fails_its_task() -> None:
 
     outcome = await pipeline().run(begun.context, {**dispatch(), "whole_plan": True})
 
-    assert (outcome["status"], outcome.get("code")) == ("failed", "unable")
+    assert (outcome["status"], outcome.get("code")) == ("failed", "rejected")
     assert outcome["reason"] == "watcher: It says nothing of the fan."
     assert begun.text == ""
 
@@ -303,3 +305,96 @@ async def test_members_results_are_reviewed_as_the_member_demands(
 
     assert outcome["status"] == "approved"
     assert len([event for event in begun.events("reflection") if event["path"] == "t3/t1"]) == reviewed
+
+
+async def test_team_does_not_work_again_after_a_call_that_may_have_been_done() -> None:
+    def late(call: ToolCall) -> ToolOutcome:
+        return ToolOutcome(Observation.TIMED_OUT, "late") if call.tool.name == "fix" else answer(call)
+
+    gateway = ScriptedGateway(late)
+    first = begin(plan(), tool_calls(("fix", {"thing": "disk"})))
+    with pytest.raises(SuspendedError):
+        await pipeline(gateway).run(first.context, dispatch())
+    (asked,) = first.events("in_doubt")
+    given_up = stored_interrupt(asked, "in_doubt", _doubt(first), payload={"resolution": "give_up"})
+    looks = decision_json(planned("t2", "watcher", "look at the disk"))
+    second = begin(
+        looks, LOOK, APPROVED, "It looks fine.", REJECTED, after=first, run=make_run(fence=2), interrupts=[given_up]
+    )
+
+    outcome = await pipeline(gateway).run(second.context, dispatch())
+
+    assert (outcome["status"], outcome.get("unknown"), outcome["attempts"]) == ("failed", True, 1)
+
+
+def _doubt(begun: Execution) -> str:
+    (row,) = vars(begun.context.ledger)["_rows"].values()
+    return f"in_doubt/{row.key}/{row.fence}"
+
+
+async def test_review_of_risky_results_is_due_also_once_their_servers_are_away() -> None:
+    team = replace(card(_with_watcher(TEAM, WATCHER.model_copy(update={"reflect": "never"}))), reflect="risky")
+    first = make_execution(
+        plan(), tool_calls(("fix", {"thing": "disk"})), "Wrong.", REJECTED, ConnectionError("crash"), agents=[team]
+    )
+    with pytest.raises(ConnectionError):
+        await pipeline().run(first.context, dispatch())
+    away = Roster({"machines": team}).limited(frozenset(Effect), {"bench": "It is down."})
+    second = make_execution(
+        decision_json(reply="Fixed."), APPROVED, agents=list(away.cards.values()), after=first, run=make_run(fence=2)
+    )
+
+    outcome = await pipeline().run(second.context, dispatch())
+
+    assert (outcome["output"], outcome["attempts"]) == ("Fixed.", 2)
+
+
+async def test_team_that_only_says_what_it_cannot_do_fails() -> None:
+    unserved = [{"part": "the fan", "reason": "no member looks at fans"}]
+    begun = begin(decision_json(unserved=unserved))
+
+    outcome = await pipeline().run(begun.context, dispatch())
+
+    assert outcome["status"] == "failed"
+    assert "no member looks at fans" in outcome["reason"]
+
+
+async def test_second_text_of_a_team_replaces_the_first_in_the_stream() -> None:
+    begun = begin(decision_json(reply="First."), REJECTED, decision_json(reply="Second."), APPROVED)
+
+    await pipeline().run(begun.context, {**dispatch(), "whole_plan": True})
+
+    assert begun.text == "Second."
+
+
+async def test_tokens_of_a_team_are_no_question_to_a_person() -> None:
+    star = TEAM.model_copy(update={"limits": StarLimits(tokens=20)})
+    begun = begin(plan(), LOOK, star=star, run=make_run(tokens=30))
+
+    outcome = await pipeline().run(begun.context, dispatch())
+
+    assert (outcome["status"], outcome.get("code"), begun.events("budget_required")) == (
+        "failed",
+        "budget_exhausted",
+        [],
+    )
+
+
+async def test_text_of_a_team_cites_no_sources_that_only_it_knows() -> None:
+    begun = begin(plan(), LOOK, APPROVED, "All is fine [1, 1], see [2].", APPROVED)
+
+    outcome = await pipeline().run(begun.context, dispatch())
+
+    assert "[1" not in outcome["output"]
+
+
+async def test_tools_of_a_member_are_found_by_the_index_of_its_specialist() -> None:
+    tools = tuple(TOOLS["bench"].values())
+    specialists = Roster({"mcp_agent_bench": AgentCard("mcp_agent_bench", "specialist", "Looks.", "bench", tools)})
+    members = Roster(card().members)
+
+    found = await AgentFinder(None, SystemClock()).rank_tools(
+        AgentSearch("default", specialists, members), members.cards["watcher"], "look at things", 1
+    )
+
+    assert found == ["look"]
