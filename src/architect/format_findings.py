@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from architect.near_names import did_you_mean
 from starling.core.teams import (
@@ -46,7 +45,7 @@ _FREE: Final = ("arguments", "result")  # fields of a fixture that may have any 
 def format_findings(error: ValidationError) -> Iterator[Finding]:
     """Return one finding for each wrong, missing or unknown field."""
     seen: set[str] = set()
-    for fault in error.errors(include_url=False):
+    for fault in cast("list[Mapping[str, Any]]", error.errors(include_url=False)):
         location = _location(fault["loc"])
         path = _path(location)
         # pydantic counts only the valid items of a list: one with wrong items isn't too short as well
@@ -68,8 +67,8 @@ def _path(location: tuple[int | str, ...]) -> str:
     return "".join(parts).removeprefix(".")
 
 
-def _reason(fault: ErrorDetails, names: tuple[str, ...]) -> str:
-    text = fault_text(cast("Mapping[str, Any]", fault))
+def _reason(fault: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    text = fault_text(fault)
     if fault["type"] == "string_pattern_mismatch":
         text = _PATTERNS.get(names, _TOOL)
     elif names and names[-1] in _FREE:
@@ -86,7 +85,7 @@ def _shown(value: object) -> str:
     return f" {text}" if len(text) <= _SHOWN else f" {text[:_SHOWN]}…"
 
 
-def _remedy(fault: ErrorDetails, names: tuple[str, ...]) -> str:
+def _remedy(fault: Mapping[str, Any], names: tuple[str, ...]) -> str:
     part = _PARTS.get(names[:-1])
     field = part.model_fields.get(names[-1]) if part and names else None
     if part and names and fault["type"] == "extra_forbidden":

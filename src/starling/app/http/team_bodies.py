@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
 from architect.team_graph import TeamGraph
 from architect.teams.repository import TeamState, TeamSummary, TeamVersion
@@ -90,7 +89,7 @@ _FINDING: Final[dict[str, Any]] = {
 }
 
 
-def _as_team_spec(_: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+def _as_team_spec(_: object, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
     return handler(TeamSpec.__pydantic_core_schema__)
 
 
