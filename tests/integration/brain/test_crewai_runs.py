@@ -1,0 +1,76 @@
+"""Whole runs with an agent of CrewAI: approval by a person, and cancellation while a call is out."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from starling.core.agents import LLMAgentConfig, Persona
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.runs.interrupts import InterruptAnswer
+from tests.integration.brain.conftest import Open
+from tests.support.effect_recorder import EffectRecorder
+from tests.support.interrupted_runs import execute_run, open_interrupts
+from tests.support.model_script import Answer
+from tests.support.platform import CALLER as OWNER
+from tests.support.platform import Platform, ScriptedModel, calls, decision, task, verdict
+
+BUYER = LLMAgentConfig(
+    id="buyer",
+    runtime="crewai",
+    persona=Persona(role="Buyer", goal="Buy what is needed."),
+    tools=("effects.charge", "effects.read_it"),
+)
+
+
+@pytest.fixture
+def effects(tmp_path: Path) -> EffectRecorder:
+    return EffectRecorder(tmp_path / "effects")
+
+
+@pytest.fixture
+async def platform(opened: Open, effects: EffectRecorder) -> AsyncGenerator[Platform]:
+    async with opened(servers={"effects": effects.as_server(approval="unsafe")}) as platform:
+        await platform.services.agents.create(OWNER, BUYER, Actor.local("test"))
+        yield platform
+
+
+async def test_call_of_a_persona_waits_for_approval_and_is_made_once(
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
+) -> None:
+    script.supervisor(decision(task("t1", "buyer")), decision())
+    script.agent("t1", calls(("read_it", {"what": "price"}), ("charge", {"what": "tea"})), Answer("Tea was bought."))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("Tea was bought [1]."))
+    key = await platform.accept("Buy tea.")
+    await execute_run(platform, key)
+    [question] = await open_interrupts(platform, key)
+    assert effects.done() == ["read_it price"]
+
+    await platform.services.interrupts.answer(key, [InterruptAnswer(question.id, "resolved", {"approved": True})], "me")
+    stream = await platform.finish(key)
+
+    assert (stream.status, stream.codes) == ("succeeded", [])
+    assert effects.done() == ["read_it price", "charge tea"]
+    [result] = stream.of("task_result")
+    assert result["summary"] == "Tea was bought."
+    assert "You are Buyer." in str(platform.requests_containing('<task id="t1">')[0]["messages"][0])
+    assert len(platform.requests_containing("Current Task")) == 2
+
+
+async def test_cancelled_run_of_a_persona_ends_while_its_call_is_out(
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
+) -> None:
+    script.supervisor(decision(task("t1", "buyer")))
+    script.agent("t1", calls(("read_it", {"what": "price", "stall": "before", "gate": "never"})))
+    key = await platform.accept("Buy tea.")
+    async with platform.executing(key) as life:
+        await effects.until("arrived", "price")
+
+        await platform.services.cancellation.cancel(key)
+        await life
+    stream = await platform.stream(key)
+    effects.open("never")
+
+    assert stream.status == "cancelled"
+    assert [one["result"] for one in stream.of("tool_result")] == ["The run was cancelled. The call was cut off."]
