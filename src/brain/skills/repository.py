@@ -38,7 +38,7 @@ learned AS (
         WHERE part.tenant = fenced.tenant AND part.merged_into = item.merged_into)
     ON CONFLICT DO NOTHING)"""
 _COUNT: Final = """
-counted AS MATERIALIZED (
+counted_uses AS MATERIALIZED (
     SELECT skills.tenant, skills.id, skills.uses + item.uses AS uses, skills.successes + item.success AS successes,
         skills.failures + item.failure AS failures,
         CASE WHEN item.success > 0 THEN 0 ELSE skills.consecutive_failures + item.failure END AS consecutive_failures
@@ -51,7 +51,7 @@ tallied AS (
         consecutive_failures = counted.consecutive_failures, last_used_at = now(),
         state = CASE WHEN skills.state = 'active' AND retired.reason <> '' THEN 'retired' ELSE skills.state END,
         reason = CASE WHEN skills.state = 'active' AND retired.reason <> '' THEN retired.reason ELSE skills.reason END
-    FROM counted, LATERAL (SELECT CASE
+    FROM counted_uses AS counted, LATERAL (SELECT CASE
         WHEN counted.consecutive_failures >= %(skill_failures)s
             THEN format('It failed %%s times in a row.', counted.consecutive_failures)
         WHEN counted.successes + counted.failures >= %(skill_judged)s

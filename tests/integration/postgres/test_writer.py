@@ -4,22 +4,36 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
+from psycopg.types.json import Jsonb
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from brain.conversation.repository import push_states
+from brain.conversation.states import FinishedState, encode
+from brain.durability.checkpointer import RunCheckpoints
+from brain.skills.repository import NewSkill, SkillQuery, SkillUse
+from brain.skills.repository import storing as storing_skills
+from brain.skills.skill import LearnedSkill
 from starling.core.errors import LeaseLostError, RunUnwritableError
 from starling.core.events import Done, Thinking, Usage
+from starling.core.ids import new_id
 from starling.core.runs import RunResult, RunStatus, Step
 from starling.core.tool_calls import AFTER_RUN_END, CallState, Effect
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.runs.acceptance import Claim, RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast, open_broadcast
+from starling.infra.postgres.runs.interrupts import insert_interrupts
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.ledger import LedgerReader, LedgerRow, storing
 from starling.infra.postgres.runs.reader import RunReader
-from starling.infra.postgres.runs.termination import close_open_work
+from starling.infra.postgres.runs.termination import DELETE_PROGRESS, close_open_work
 from starling.infra.postgres.runs.writer import Clause, JournalEntry, RunWriter
-from tests.support.run_factories import claimed, defer_nothing, locked, new_run, wait_for_lock_waiter
+from tests.support.run_factories import claimed, defer_nothing, locked, new_question, new_run, wait_for_lock_waiter
 
+_WRITTEN = {
+    "steps": 3, "journal": 3, "interrupts": 3, "ledger": 3, "skills": 1, "states": 1, "audit_events": 2,
+    "checkpoints": 0, "checkpoint_blobs": 0,
+}  # fmt: skip
 ENTRY = JournalEntry("t1", "answer", 0, 0, "hash", {"content": "a\0b"})
 
 
@@ -214,6 +228,42 @@ async def test_flush_notifies_readers_in_another_process(
 async def end(writer: RunWriter, repository: RunRepository) -> None:
     result = RunResult(status="succeeded", reply="Done.")
     await writer.end(result, Done(usage=Usage(), status="succeeded", reply="Done."), repository)
+
+
+def add_all_parts(writer: RunWriter, checkpoints: RunCheckpoints, number: int) -> None:
+    """Add one of everything that a run writes."""
+    run, call = writer.run, LedgerRow(f"{number}", "t1", 0, 0, "shop.order", Effect.UNSAFE, {}, CallState.INTENDED)
+    query = SkillQuery("look", ["look"])
+    learned = LearnedSkill("look", "look", (), "Seen.", {}, "specialist", "bench", "t1")
+    writer.emit(say("all of it"))
+    writer.step(Step(type="plan", description="a plan", metadata={}))
+    writer.record(JournalEntry(f"t{number}", "answer", 0, 0, "hash", {}))
+    writer.add(lambda: insert_interrupts(run.thread_id, run.branch_id, [new_question(run.id)]))
+    writer.add(lambda: storing([call], "c"))
+    writer.add(lambda: storing_skills([NewSkill(new_id(), learned, query)], [SkillUse(new_id(), success=True)]))
+    for path in ("", "t1"):
+        row = (path, f"{number}", None, Jsonb({"channel_versions": {"plan": f"{number}"}}), Jsonb({}))
+        checkpoints.add(path, row, {"plan": ["look"]}, {"plan": f"{number}"})
+
+
+async def test_everything_that_a_run_writes_fits_into_one_flush(
+    engine: AsyncEngine, writer: RunWriter, repository: RunRepository, reader: RunReader, claim: Claim
+) -> None:
+    checkpoints = RunCheckpoints(engine, writer)
+    for number in (1, 2):  # the second checkpoint of a star replaces the first
+        add_all_parts(writer, checkpoints, number)
+        await writer.flush()
+    add_all_parts(writer, checkpoints, 3)
+    writer.add(lambda: close_open_work({"text": "lost"}, "cancelled"))
+    result, last = RunResult(status="succeeded", reply="Done."), Done(usage=Usage(), status="succeeded", reply="Done.")
+    await writer.end(
+        result, last, repository, [DELETE_PROGRESS, push_states(claim.run, [encode(FinishedState(), 1.0)])]
+    )
+
+    assert [event.type for event in await reader.events(key_of(claim), after=1)] == [*["thinking"] * 3, "done"]
+    async with engine.connect() as connection:
+        stored = {name: await connection.scalar(text(f"SELECT count(*) FROM {name}")) for name in _WRITTEN}  # noqa: S608
+    assert stored == _WRITTEN
 
 
 async def test_closing_open_work_settles_each_unsettled_call_in_the_state_that_the_state_table_gives_it(

@@ -33,7 +33,7 @@ asked AS (
         item.response_schema, item.call, item.expires_at
     FROM fenced, jsonb_to_recordset(%(asked)s) AS item (id uuid, key text, kind text, path text, reason text,
         message text, response_schema jsonb, call jsonb, expires_at timestamptz)),
-counted AS (
+counted_questions AS (
     UPDATE branches SET clarifications = clarifications + %(clarifications)s FROM fenced
     WHERE branches.tenant = fenced.tenant AND branches.thread_id = %(asked_thread)s AND branches.id = %(asked_branch)s
         AND %(clarifications)s > 0)"""

@@ -29,7 +29,10 @@ type Write = Callable[[Connection], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """CTEs added to a flush's statement, with their values; they write only if `fenced` has a row."""
+    """CTEs added to a flush's statement, with their values; they write only if `fenced` has a row.
+
+    Any clauses of a run may meet in one statement, so names of CTEs and values are unique among all of them.
+    """
 
     sql: str
     values: Mapping[str, Any]
