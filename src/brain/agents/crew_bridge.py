@@ -3,15 +3,17 @@
 import asyncio
 from collections.abc import Coroutine, Generator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock, Semaphore
-from typing import Any
+from typing import Any, Final
 
 from brain.agents.crew_conversation import CallHandle, CrewConversation
 from starling.core.llm import Message
+
+_POLL_SECONDS: Final = 5.0
 
 
 class CrewStoppedError(BaseException):
@@ -46,8 +48,7 @@ class CrewBridge:
     def result(self, handle: str) -> str:
         """Return the result of the call that has the handle `position.index`, as soon as it is there."""
         position, _, index = handle.partition(".")
-        with self._turn_given():
-            return self._results[int(position)].result()[int(index)]
+        return self._awaited(self._results[int(position)])[int(index)]
 
     @contextmanager
     def _turn_given(self) -> Generator[None]:
@@ -83,8 +84,15 @@ class CrewBridge:
         except RuntimeError:  # the loop is closed
             coroutine.close()
             raise CrewStoppedError from None
+        return self._awaited(future)
+
+    def _awaited[T](self, future: Future[T]) -> T:
+        """Wait in a thread for what the loop does; a loop that was closed does nothing more."""
         with self._turn_given():
-            return future.result()
+            while not self.loop.is_closed():
+                with suppress(TimeoutError):
+                    return future.result(_POLL_SECONDS)
+        raise CrewStoppedError
 
     def _begin[T](self, coroutine: Coroutine[Any, Any, T], future: Future[T]) -> None:
         try:

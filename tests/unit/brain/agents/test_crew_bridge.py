@@ -1,0 +1,44 @@
+"""A thread of CrewAI that asks for something when nobody can do it any more is stopped, and waits for nothing."""
+
+import asyncio
+from threading import Semaphore
+
+import pytest
+
+from brain.agents.artifact_tool import ArtifactTool
+from brain.agents.crew_bridge import CrewBridge, CrewStoppedError
+from brain.agents.crew_conversation import CrewConversation
+from brain.agents.runtime import TaskExecution
+from brain.agents.tool_calling import ToolAccess
+from brain.agents.toolbox import Toolbox
+from starling.core.artifacts import DISABLED_ARTIFACT_STORE
+from starling.core.settings import Limits
+from starling.core.tracing import NOOP_TRACER
+from tests.support.runtime_harness import RuntimeHarness, dispatch
+
+
+def conversation() -> CrewConversation:
+    harness = RuntimeHarness("crewai")
+    access = ToolAccess(harness.gateway, ArtifactTool(DISABLED_ARTIFACT_STORE, Limits(), NOOP_TRACER), Limits())
+    execution = TaskExecution(harness.begin().context, harness.card, dispatch(), "t1")
+    return CrewConversation(access, execution, Toolbox.of(()))
+
+
+async def test_attempt_that_has_ended_begins_nothing() -> None:
+    async with asyncio.TaskGroup() as group:
+        bridge = CrewBridge(conversation(), asyncio.get_running_loop(), group, Semaphore())
+
+    with pytest.raises(CrewStoppedError):
+        await asyncio.to_thread(bridge.ask, [], with_tools=False)
+    assert bridge.conversation.execution.position == 0
+
+
+def test_closed_loop_stops_the_thread() -> None:
+    async def bridged() -> CrewBridge:
+        async with asyncio.TaskGroup() as group:
+            return CrewBridge(conversation(), asyncio.get_running_loop(), group, Semaphore())
+
+    bridge = asyncio.run(bridged())
+
+    with pytest.raises(CrewStoppedError):
+        bridge.ask([], with_tools=False)
