@@ -23,6 +23,7 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--keep", action="store_true", help="keep logs and data, as after a violation")
     parser.add_argument("--only", action="append", choices=list(KINDS), default=[], help="a kind of faults; repeat it")
+    parser.add_argument("--crewai", action="store_true", help="members of teams are executed by CrewAI")
     options = parser.parse_args()
     print(f"seed {options.seed}: {options.faults} faults in {options.minutes:g} minutes", flush=True)
     logging.getLogger("aiohttp.server").setLevel(
@@ -30,11 +31,15 @@ def main() -> int:
     )  # clients of the model server are killed while it answers
     folder = Path(tempfile.mkdtemp(prefix="starling-chaos-"))
     folder.chmod(0o711)
-    result = asyncio.run(
-        run_experiment(
-            ExperimentPlan(options.seed, options.faults, options.minutes * 60, only=options.only, verbose=True), folder
-        )
+    plan = ExperimentPlan(
+        options.seed,
+        options.faults,
+        options.minutes * 60,
+        only=options.only,
+        team_runtime="crewai" if options.crewai else "native",
+        verbose=True,
     )
+    result = asyncio.run(run_experiment(plan, folder))
     print(report(result))
     if options.keep or result.violations:
         print(f"logs and data are in {folder}")

@@ -106,8 +106,11 @@ class Cluster:
 
 
 @asynccontextmanager
-async def open_cluster(folder: Path) -> AsyncGenerator[Cluster]:
-    """Start everything in `folder`, which every user may enter; stop it at the end of the block."""
+async def open_cluster(folder: Path, team_runtime: str) -> AsyncGenerator[Cluster]:
+    """Start everything in `folder`, which every user may enter; stop it at the end of the block.
+
+    `team_runtime` executes the members of teams.
+    """
     planted = {f"of the {name}": f"planted-{secrets.token_hex(12)}" for name in ("model", "servers", "collector")}
     async with AsyncExitStack() as stack:
         postgres = EmbeddedPostgres(folder / "database")
@@ -139,7 +142,7 @@ async def open_cluster(folder: Path) -> AsyncGenerator[Cluster]:
         await all_ready(cluster.services)
         for tenant, key in (await _keys(postgres.url, Scope.TEAMS, Scope.ADMIN)).items():
             cluster.planted[f"key of the team administrator of {tenant}"] = key.secret
-            await activate_teams(cluster.addresses[0], key.secret)
+            await activate_teams(cluster.addresses[0], key.secret, team_runtime)
         yield cluster
 
 

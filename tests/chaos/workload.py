@@ -20,6 +20,7 @@ DESK, CLERKS = "desk", "clerks"  # teams; the clerks are a member of the desk
 EFFECTS = {"read_it": "read", "put": "idempotent", "charge": "unsafe"}
 QUESTION = "question"  # the shape of requests for which the supervisor asks a question
 _ORDER = re.compile(r"<user_request>[^<]*\[([A-Za-z0-9_=-]+)\]</user_request>")
+_CREWAI = "Your personal goal is"  # in its prompts
 _TASK = re.compile(r'<task id="([^"]+)"')
 
 
@@ -217,7 +218,12 @@ def _may_ask(body: Body) -> bool:
 
 
 def _called(planned: PlannedRequest, task_id: str, body: Body) -> Answer:
-    """Return the tool calls of a task; their `what` differs from attempt to attempt."""
+    """Return the tool calls of a task; their `what` differs from attempt to attempt.
+
+    CrewAI asks for the result in words after each call; the other runtime only after one that failed.
+    """
+    if body["messages"][-1]["role"] == "tool" and _CREWAI in str(body["messages"][0]["content"]):
+        return Answer(f"Task {task_id} of {planned.token} is done.")
     (wanted,) = (item for item in planned.tasks if item.id == task_id)
     position = sum(message["role"] == "assistant" for message in body["messages"])
     return calls(*_arguments(planned, wanted, position))
