@@ -179,19 +179,21 @@ async def test_drained_platform_hands_over_a_run_between_two_steps_of_a_team(
     assert len(platform.model.requests) == 7
 
 
-async def test_cancelled_run_stops_its_team(platform: Platform, script: ScriptedModel) -> None:
-    script.supervisor(decision(TO_TEAM), decision(TO_LOOKER))
+async def test_cancelled_run_stops_its_teams_at_every_level(platform: Platform, script: ScriptedModel) -> None:
+    inner = Member(name="inner", persona=PERSONA, team=TEAM)
+    await platform.activate(StarSpec(name="outer", purpose="Leads.", members=(inner,)))
+    script.supervisor(decision(task("t3", "outer")), decision(task("t2", "inner")), decision(TO_LOOKER))
     script.agent("t1", Answer("never", hold="for ever"))
     key = await platform.accept("Look.")
     async with platform.executing(key) as life:
-        await platform.model.received(3)
+        await platform.model.received(4)
         await platform.services.cancellation.cancel(key)
         await life
 
     stream = await platform.stream(key)
 
     assert stream.status == "cancelled"
-    assert [event["path"] for event in stream.of("task_result")] == ["t3/t1", "t3"]
+    assert [event["path"] for event in stream.of("task_result")] == ["t3/t2/t1", "t3/t2", "t3"]
 
 
 async def test_budget_of_the_run_is_asked_for_once_wherever_it_runs_out(
