@@ -13,7 +13,7 @@ from architect.yaml_subset import DEEPEST, DIGITS, load_yaml
 from starling.core.teams import MOST_FINDINGS, Finding, TeamInvalidError, TeamSpec
 
 MAX_CHARS: Final = 200_000
-"""The longest document that is read; the slowest one of this length takes a second of processor time."""
+"""The longest document that is read, as text and as JSON; the slowest one takes a second of processor time."""
 
 
 def read_team(text: str) -> TeamSpec:
@@ -23,13 +23,14 @@ def read_team(text: str) -> TeamSpec:
     """
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_CHARS:
-        reason = f"The document has {len(text):,} characters, and {MAX_CHARS:,} are read."
-        raise _unreadable(reason, "Shorten its texts and examples.")
+        raise _too_long(f"The document has {len(text):,} characters")
     return team_of(_json(text) if text.lstrip().startswith("{") else _yaml(text))
 
 
 def team_of(document: object) -> TeamSpec:
     """Return the team spec that plain data describe. Raises TeamInvalidError with all that breaks the format."""
+    if (length := _json_length(document)) > MAX_CHARS:
+        raise _too_long(f"As JSON the document has {length:,} characters")
     if _is_too_deep(document):
         raise _unreadable(f"More than {DEEPEST} objects and lists are inside one another.", "Shorten the fixtures.")
     try:
@@ -80,6 +81,18 @@ def _yaml(text: str) -> object:
 
 def _unreadable(reason: str, remedy: str = "Correct the document at that place.") -> TeamInvalidError:
     return TeamInvalidError([Finding("", "document", reason, remedy)])
+
+
+def _too_long(length: str) -> TeamInvalidError:
+    return _unreadable(f"{length}, and {MAX_CHARS:,} are read.", "Shorten its texts and examples.")
+
+
+def _json_length(document: object) -> int:
+    """Return the characters of a document as JSON without white space; 0 for one that is nested too deeply for that."""
+    try:
+        return len(json.dumps(document, separators=(",", ":"), ensure_ascii=False, default=str))
+    except RecursionError:
+        return 0
 
 
 def _is_too_deep(document: object) -> bool:

@@ -82,6 +82,20 @@ def test_document_that_can_not_be_read_is_refused_with_the_place(text: str, said
 
 
 @pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(spec_document() | {"members": [1] * 1_500_000}, id="members"),
+        pytest.param(with_result("x" * MAX_CHARS), id="text"),
+    ],
+)
+def test_plain_data_that_are_too_long_are_refused_before_they_are_validated(document: object) -> None:
+    (finding,) = findings(document)
+
+    assert (finding.path, finding.rule) == ("", "document")
+    assert "characters, and 200,000 are read" in finding.reason
+
+
+@pytest.mark.parametrize(
     ("document", "path", "reason", "remedy"),
     [
         pytest.param([], "", "The value must be an object.", "Correct it. `starling team schema`", id="no-object"),
