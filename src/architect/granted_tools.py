@@ -52,10 +52,11 @@ def members_without_tools(team: TeamSpec, world: TeamWorld, grants: Grants) -> I
 
 
 def _exists(member: TeamMember, world: TeamWorld) -> bool:
-    """Return whether a member has a server and some tool of those that it names, or the caller may not know of any."""
+    """Return whether a member has a server, and some tool of those that it names and the caller may know of, if any."""
     if member.server is None or (member.server not in world.servers and world.reaches(member.server)):
         return False
-    return not any(map(world.permits, member.tools)) or any(map(world.has, member.tools))
+    known = [tool for tool in member.tools if world.permits(tool)]
+    return not known or any(map(world.has, known))
 
 
 def _without_tools(path: str, team: TeamSpec, member: TeamMember, world: TeamWorld, grants: Grants) -> Finding:
@@ -67,13 +68,19 @@ def _without_tools(path: str, team: TeamSpec, member: TeamMember, world: TeamWor
     elif not world.tools(server):
         reason += f"the server {server!r} has none now."
         remedy = f"`starling server show {server}` says why."
-    elif not wanted_tools(team, member, world):
+    elif not wanted_tools(team, member, world) and not _asks_for_more(team, member, world):
         reason += f"`grants` includes none of {server!r} that it asks for."
         remedy = f"Add {server!r} to `grants.servers`, or its tools to `grants.tools`."
     else:
         reason += f"those who make and activate the team may call none of {server!r} that it asks for."
         remedy = "Name tools that they may call, or use keys that are granted more."
     return Finding(f"{path}.server", "member_without_tools", reason, remedy)
+
+
+def _asks_for_more(team: TeamSpec, member: TeamMember, world: TeamWorld) -> bool:
+    """Return whether tools are named for a member that the caller may not call, whether or not they exist."""
+    own = (tool for tool in team.grants.tools if tool.startswith(f"{member.server}."))
+    return not all(map(world.permits, member.tools or own))
 
 
 def _inner_without_tools(

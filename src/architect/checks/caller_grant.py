@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from architect.checks.examples import named_tools
 from architect.team_world import TeamWorld
 from starling.core.teams import Finding, TeamSpec
 
@@ -35,3 +36,9 @@ def _tools(team: TeamSpec) -> Iterator[tuple[str, str]]:
             yield f"members[{number}].tools[{index}]", tool
     for index, tool in enumerate(team.grants.tools):
         yield f"grants.tools[{index}]", tool
+    for number, criterion in enumerate(team.criteria):
+        if criterion.kind == "tool_called" and criterion.value is not None:
+            yield f"criteria[{number}].value", criterion.value
+    for number, example in enumerate(team.examples):
+        for place, tool in named_tools(example):
+            yield f"examples[{number}].{place}", tool

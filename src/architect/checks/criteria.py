@@ -8,7 +8,10 @@ from starling.core.teams import Criterion, Finding, TeamSpec
 
 
 def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
-    """Return criteria with an id that is used twice, without a value to look for, or of a tool that no member has."""
+    """Return criteria with an id that is used twice, without a value to look for, or of a tool that no member has.
+
+    Tools that the caller may not call are left to the rule of its grant, whether or not they exist.
+    """
     tools = {tool for member in team.members for tool in wanted_tools(team, member, world)}
     seen: set[str] = set()
     for number, criterion in enumerate(team.criteria):
@@ -16,10 +19,10 @@ def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
         if criterion.id in seen:
             yield Finding(f"{path}.id", "criteria", f"The id {criterion.id!r} is used twice.", "Give each its own id.")
         seen.add(criterion.id)
-        yield from _value_faults(f"{path}.value", criterion, tools)
+        yield from _value_faults(f"{path}.value", criterion, tools, world)
 
 
-def _value_faults(path: str, criterion: Criterion, tools: set[str]) -> Iterator[Finding]:
+def _value_faults(path: str, criterion: Criterion, tools: set[str], world: TeamWorld) -> Iterator[Finding]:
     value, kind = criterion.value, criterion.kind
     if kind == "judged":
         if value is not None:
@@ -28,6 +31,6 @@ def _value_faults(path: str, criterion: Criterion, tools: set[str]) -> Iterator[
     elif value is None:
         reason = f"A criterion of the kind `{kind}` needs a value."
         yield Finding(path, "criteria", reason, "Set `value`, or choose the kind `judged`.")
-    elif kind == "tool_called" and value not in tools:
+    elif kind == "tool_called" and value not in tools and world.permits(value):
         reason = f"No member has the tool {value!r}."
         yield Finding(path, "criteria", reason, "Name a tool of a member by its full name, `server.tool`.")

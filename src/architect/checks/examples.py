@@ -9,7 +9,10 @@ from starling.core.teams import Example, Finding, TeamSpec
 
 
 def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
-    """Return examples with an id that is used twice, and the criteria and tools in them that the team hasn't."""
+    """Return examples with an id that is used twice, and the criteria and tools in them that the team hasn't.
+
+    Tools that the caller may not call are left to the rule of its grant, whether or not they exist.
+    """
     tools = {tool for member in team.members for tool in wanted_tools(team, member, world)}
     seen: set[str] = set()
     for number, example in enumerate(team.examples):
@@ -33,8 +36,8 @@ def _criteria_faults(path: str, example: Example, known: list[str]) -> Iterator[
 
 def _tool_faults(path: str, example: Example, tools: list[str], world: TeamWorld) -> Iterator[Finding]:
     visible = [tool for tool in tools if world.permits(tool)]
-    for place, tool in _named(example):
-        if tool not in tools:
+    for place, tool in named_tools(example):
+        if tool not in tools and world.permits(tool):
             remedy = did_you_mean(tool, visible, "Give the tool to a member, or remove it here.")
             yield Finding(f"{path}.{place}", "examples", f"No member has the tool {tool!r}.", remedy)
     for index, tool in enumerate(example.must_not_call):
@@ -43,7 +46,8 @@ def _tool_faults(path: str, example: Example, tools: list[str], world: TeamWorld
             yield Finding(f"{path}.must_not_call[{index}]", "examples", reason, "Remove it from one of the two.")
 
 
-def _named(example: Example) -> Iterator[tuple[str, str]]:
+def named_tools(example: Example) -> Iterator[tuple[str, str]]:
+    """Return the tools that an example names, each with its place in the example."""
     for index, fixture in enumerate(example.fixtures):
         yield f"fixtures[{index}].tool", fixture.tool
     for index, tool in enumerate(example.must_call):

@@ -241,6 +241,17 @@ async def test_team_is_drawn_as_json_and_as_mermaid(api: LiveApi) -> None:
     assert await drawn("?format=json", "text/vnd.mermaid") == (media, text)
 
 
+async def test_graph_has_only_tools_that_the_key_is_granted(api: LiveApi) -> None:
+    await imported(api, spec("narrow", {**WATCHER, "tools": []}))
+    await send(api, "POST", "/narrow/activate")
+    reader = await key(api, Scope.TEAMS, grant=Grant(tools=frozenset({"system_health.disk"})))
+
+    whole, part = [await send(api, "GET", "/narrow/graph", headers=headers) for headers in (None, reader)]
+
+    assert len(whole["edges"][1]["tools"]) > 1
+    assert part["edges"][1]["tools"] == ["system_health.disk"]
+
+
 async def test_stored_star_is_drawn_whatever_servers_there_are_now(api: LiveApi) -> None:
     await imported(api, spec("kept"))
     await send(api, "POST", "/kept/activate")

@@ -306,6 +306,34 @@ def test_caller_can_not_tell_a_server_that_it_is_not_granted_from_one_that_does_
     ]
 
 
+def named(tool: str) -> dict[str, TeamSpec]:
+    """Return specs that name a tool, by its place in them."""
+    historian = member(server="git")
+    return {
+        "criterion": team_spec(historian, criteria=[criterion(kind="tool_called", value=tool)]),
+        "fixture": team_spec(historian, examples=[case(fixtures=[{"tool": tool, "result": ""}])]),
+        "must_call": team_spec(historian, examples=[case(must_call=[tool])]),
+        "must_not_call": team_spec(historian, examples=[case(must_not_call=[tool])]),
+        "grants": team_spec(historian, grants={"tools": [tool]}),
+        "member": team_spec(member(server="git", tools=[tool])),
+        "member-beside-an-unknown-one": team_spec(member(server="git", tools=["git.seen", tool])),
+        "inner-team": team_spec(member(team="git_team"), examples=[case(must_call=[tool])]),
+    }
+
+
+@pytest.mark.parametrize("place", list(named("git.git_commit")))
+def test_caller_can_not_tell_a_tool_that_it_is_not_granted_from_one_that_does_not_exist(place: str) -> None:
+    world = replace(WORLD, grant=grant("git.git_log", "git.seen"))
+
+    texts = [
+        [str(finding).replace(tool, "…") for finding in checked(named(tool)[place], world)]
+        for tool in ("git.git_commit", "git.absent")
+    ]
+
+    assert texts[0] == texts[1]
+    assert any("This key may not call '…'" in text for text in texts[0])
+
+
 @pytest.mark.parametrize(
     ("team", "caller", "remedy"),
     [

@@ -94,9 +94,11 @@ async def graph(
 ) -> Response | TeamGraph:
     """Draw a version with its members, teams inside it and servers, as JSON or as a Mermaid flowchart.
 
-    A version that was never active is drawn as it would be if it were activated now with your key.
+    A version that was never active is drawn as it would be if it were activated now with your key. Tools that
+    your key may not call are left out.
     """
-    drawn = team_graph(await services.teams.star(caller, name, wanted.version))
+    star = await services.teams.star(caller, name, wanted.version)
+    drawn = team_graph(star.limited(caller.grant))
     asked = wanted.format or ("mermaid" if MERMAID in request.headers.get("accept", "") else "json")
     return Response(mermaid(drawn), media_type=MERMAID) if asked == "mermaid" else drawn
 
