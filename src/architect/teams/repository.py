@@ -50,6 +50,14 @@ class TeamVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class VersionState:
+    """The state of one version of a team, without its spec."""
+
+    version: int
+    state: TeamState
+
+
+@dataclass(frozen=True, slots=True)
 class TeamSummary:
     """A team as a list shows it: its active version, else its newest; `versions` is how many it has."""
 
@@ -106,6 +114,16 @@ class TeamRepository:
         """Return every version of a team, oldest first."""
         query = select(workflows).where(_of(team)).order_by(workflows.c.version)
         return [_version(row) for row in await connection.execute(query)]
+
+    async def states(self, connection: AsyncConnection, team: TeamKey) -> Sequence[VersionState]:
+        """Return the state of every version of a team, oldest first; no spec is read."""
+        query = select(workflows.c.version, workflows.c.state).where(_of(team)).order_by(workflows.c.version)
+        return [VersionState(row.version, row.state) for row in await connection.execute(query)]
+
+    async def version(self, connection: AsyncConnection, team: TeamKey, number: int) -> TeamVersion:
+        """Return one version of a team that has it."""
+        query = select(workflows).where(_of(team), workflows.c.version == number)
+        return _version((await connection.execute(query)).one())
 
     async def activate(
         self, connection: AsyncConnection, team: TeamKey, version: int, star_hash: str, activated_by: str

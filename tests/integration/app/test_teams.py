@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
-from sqlalchemy import insert, select
+from sqlalchemy import insert, select, update
 
 from brain.registry.manifest import Manifest, ServerEntry, ToolPin
 from brain.registry.service import with_servers
@@ -291,6 +291,26 @@ async def test_team_inside_a_team_is_kept_as_it_was_when_the_outer_one_was_activ
     assert (inner.used_in, changed.used_in, gone.used_in) == ((), ("outer",), ("outer",))
     assert card.star is not None
     assert card.star.hash == inner.star_hash
+
+
+async def test_only_the_spec_that_is_needed_is_read(admin: AdminServices, engine: Engine) -> None:
+    for number in range(4):
+        await add(admin, spec(f"Purpose {number}."))
+    await activate(admin, 2)
+    await activate(admin, 3)
+    unreadable = update(workflows).where(workflows.c.version.in_([1, 3])).values(spec={})
+    async with engine.begin() as connection:
+        await connection.execute(unreadable)
+    teams = admin.teams
+
+    back = await teams.rollback(OWNER, "crew", ACTOR)
+    shown, drawn = await teams.show(OWNER, "crew"), await teams.star(OWNER, "crew", 4)
+    added = await add(admin, spec("Digs."))
+    done = await activate(admin, 4)
+    gone = await teams.archive(OWNER, "crew", ACTOR)
+
+    assert (back.version, shown.chosen.version, shown.versions, drawn.purpose) == (2, 2, 4, "Purpose 3.")
+    assert (added, done.version, gone.epoch) == (5, 4, done.epoch + 1)
 
 
 async def test_custom_agent_and_team_never_share_a_name(admin: AdminServices) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from architect.checks import checked
 from architect.compiler import TeamCompiler
 from architect.team_world import TeamWorld, nested
-from architect.teams.repository import Creator, TeamKey, TeamRepository, TeamSummary, TeamVersion
+from architect.teams.repository import Creator, TeamKey, TeamRepository, TeamSummary, TeamVersion, VersionState
 from brain.registry.cards import AgentCard, Roster
 from brain.registry.custom_agents.service import pinned_agents
 from brain.registry.manifest import Manifest
@@ -108,9 +108,10 @@ class TeamService:
             manifest = (await self.epochs.begin(connection)).manifest
             if findings := checked(spec, await self._world(connection, manifest, caller)):
                 raise TeamInvalidError(findings)
-            newest = next(reversed(await self.teams.versions(connection, key)), None)
-            if newest and newest.state != "archived" and _same(newest, spec, caller.grant):
-                return ImportedTeam(name, newest, created=False)
+            if states := await self.teams.states(connection, key):
+                newest = await self.teams.version(connection, key, states[-1].version)
+                if newest.state != "archived" and _same(newest, spec, caller.grant):
+                    return ImportedTeam(name, newest, created=False)
             stored = await self.teams.add(connection, caller.tenant, spec, creator)
             detail = {"tenant": caller.tenant, "version": stored.version, "hash": stored.hash}
             await record(connection, actor, AuditedChange("team.import", name, detail))
@@ -123,8 +124,9 @@ class TeamService:
         """
         async with self.teams.changing() as connection:
             manifest = (await self.epochs.begin(connection)).manifest
-            versions = await self._versions(connection, TeamKey(caller.tenant, name))
-            chosen = _version(name, versions, version or versions[-1].version)
+            key = TeamKey(caller.tenant, name)
+            states = await self._states(connection, key)
+            chosen = await self._version(connection, key, states, version or states[-1].version)
             world = await self._world(connection, manifest, caller)
             return await self._activate(connection, "team.activate", caller, chosen, world, actor)
 
@@ -132,24 +134,25 @@ class TeamService:
         """Activate the version that was active before the active one. Raises NotFoundError, ConflictError."""
         async with self.teams.changing() as connection:
             manifest = (await self.epochs.begin(connection)).manifest
-            versions = await self._versions(connection, TeamKey(caller.tenant, name))
-            active = next((one for one in versions if one.state == "active"), None)
+            states = await self._states(connection, TeamKey(caller.tenant, name))
+            active = next((one for one in states if one.state == "active"), None)
             if active is None:
                 raise ConflictError(
                     f"The team {name!r} is not active.", "`starling team activate` activates a version."
                 )
-            before = [one for one in versions if one.version < active.version and one.state == "superseded"]
+            before = [one for one in states if one.version < active.version and one.state == "superseded"]
             if not before:
                 raise ConflictError(f"No version of {name!r} was active before version {active.version}.", _REMEDY)
+            chosen = await self.teams.version(connection, TeamKey(caller.tenant, name), before[-1].version)
             world = await self._world(connection, manifest, caller)
-            return await self._activate(connection, "team.rollback", caller, before[-1], world, actor)
+            return await self._activate(connection, "team.rollback", caller, chosen, world, actor)
 
     async def archive(self, caller: Principal, name: str, actor: Actor) -> ArchivedTeam:
         """Remove a team for runs accepted from now on; its versions are kept. Raises NotFoundError, ConflictError."""
         key = TeamKey(caller.tenant, name)
         async with self.teams.changing() as connection:
             manifest = (await self.epochs.begin(connection)).manifest
-            if all(one.state == "archived" for one in await self._versions(connection, key)):
+            if all(one.state == "archived" for one in await self._states(connection, key)):
                 raise ConflictError(f"The team {name!r} is archived already.")
             await self.teams.archive(connection, key)
             gone = partial(without_team, tenant=caller.tenant, name=name)
@@ -169,15 +172,20 @@ class TeamService:
 
     async def show(self, caller: Principal, name: str) -> TeamDetails:
         """Return a team. Raises NotFoundError."""
-        versions = await self.versions(caller.tenant, name)
-        chosen = next((one for one in versions if one.state == "active"), versions[-1])
+        key = TeamKey(caller.tenant, name)
+        async with self.teams.reading() as connection:
+            states = await self._states(connection, key)
+            chosen = await self.teams.version(connection, key, _active_or_newest(states))
         card = (await self.roster(caller))[1].get(name) if chosen.state == "active" else None
-        return TeamDetails(name, chosen, len(versions), card)
+        return TeamDetails(name, chosen, len(states), card)
 
     async def versions(self, tenant: str, name: str) -> Sequence[TeamVersion]:
         """Return all versions of a team, oldest first. Raises NotFoundError."""
         async with self.teams.reading() as connection:
-            return await self._versions(connection, TeamKey(tenant, name))
+            found = await self.teams.versions(connection, TeamKey(tenant, name))
+        if not found:
+            raise NotFoundError("team", name, _REMEDY)
+        return found
 
     async def star(self, caller: Principal, name: str, version: int | None) -> StarSpec:
         """Return the star of a version, default the active, else the newest one.
@@ -186,9 +194,9 @@ class TeamService:
         TeamInvalidError.
         """
         async with self.teams.reading() as connection:
-            versions = await self._versions(connection, TeamKey(caller.tenant, name))
-            active = next((one for one in versions if one.state == "active"), versions[-1])
-            chosen = _version(name, versions, version or active.version)
+            key = TeamKey(caller.tenant, name)
+            states = await self._states(connection, key)
+            chosen = await self._version(connection, key, states, version or _active_or_newest(states))
             if chosen.star_hash:
                 return (await self.stars.within(connection, caller.tenant, {chosen.star_hash}))[chosen.star_hash]
             world = await self._world(connection, (await self.epochs.current(connection)).manifest, caller)
@@ -244,11 +252,19 @@ class TeamService:
             grant=caller.grant,
         )
 
-    async def _versions(self, connection: EngineConnection, key: TeamKey) -> Sequence[TeamVersion]:
-        found = await self.teams.versions(connection, key)
+    async def _states(self, connection: EngineConnection, key: TeamKey) -> Sequence[VersionState]:
+        found = await self.teams.states(connection, key)
         if not found:
             raise NotFoundError("team", key.name, _REMEDY)
         return found
+
+    async def _version(
+        self, connection: EngineConnection, key: TeamKey, states: Sequence[VersionState], wanted: int
+    ) -> TeamVersion:
+        if not any(one.version == wanted for one in states):
+            remedy = f"It has the versions {', '.join(str(one.version) for one in states)}."
+            raise NotFoundError("version of a team", f"{key.name}@{wanted}", remedy)
+        return await self.teams.version(connection, key, wanted)
 
 
 def _current(manifest: Manifest) -> Manifest:
@@ -256,12 +272,8 @@ def _current(manifest: Manifest) -> Manifest:
     return with_servers(manifest, manifest.servers)
 
 
-def _version(name: str, versions: Sequence[TeamVersion], wanted: int) -> TeamVersion:
-    found = next((one for one in versions if one.version == wanted), None)
-    if found is None:
-        remedy = f"It has the versions {', '.join(str(one.version) for one in versions)}."
-        raise NotFoundError("version of a team", f"{name}@{wanted}", remedy)
-    return found
+def _active_or_newest(states: Sequence[VersionState]) -> int:
+    return next((one.version for one in states if one.state == "active"), states[-1].version)
 
 
 def _same(version: TeamVersion, spec: TeamSpec, grant: Grant | None) -> bool:
