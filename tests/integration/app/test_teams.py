@@ -2,16 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
 from sqlalchemy import insert, select, update
 
+from brain.registry.cards import Roster
 from brain.registry.manifest import Manifest, ServerEntry, ToolPin
 from brain.registry.service import with_servers
 from starling.app.container.admin import AdminServices, open_admin
 from starling.app.container.services import build_registry
+from starling.app.http.team_bodies import TeamWithMembers
 from starling.app.teams.service import ActivatedTeam
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConflictError, InvalidRequestError, NotFoundError
@@ -311,6 +314,25 @@ async def test_only_the_spec_that_is_needed_is_read(admin: AdminServices, engine
 
     assert (back.version, shown.chosen.version, shown.versions, drawn.purpose) == (2, 2, 4, "Purpose 3.")
     assert (added, done.version, gone.epoch) == (5, 4, done.epoch + 1)
+
+
+async def test_team_that_is_shown_while_another_version_is_activated_has_the_members_of_one_version(
+    admin: AdminServices,
+) -> None:
+    await add(admin, spec())
+    await activate(admin)
+    members = [one.model_copy(update={"name": f"{one.name}_2"}) for one in spec().members]
+    await add(admin, spec().model_copy(update={"members": tuple(members)}))
+
+    async def roster(caller: Principal) -> tuple[int, Roster]:
+        await activate(admin)
+        return await admin.teams.roster(caller)
+
+    found = await replace(admin.teams, roster=roster).show(OWNER, "crew")
+
+    shown = TeamWithMembers.of(found)
+    assert (shown.version, [one.name for one in shown.members]) == (1, ["historian", "searcher"])
+    assert [one.version for one in await admin.teams.versions("default", "crew") if one.state == "active"] == [2]
 
 
 async def test_custom_agent_and_team_never_share_a_name(admin: AdminServices) -> None:

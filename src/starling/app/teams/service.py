@@ -177,6 +177,8 @@ class TeamService:
             states = await self._states(connection, key)
             chosen = await self.teams.version(connection, key, _active_or_newest(states))
         card = (await self.roster(caller))[1].get(name) if chosen.state == "active" else None
+        if card and not (card.star and card.star.hash == chosen.star_hash):
+            card = None  # another version was activated after these were read
         return TeamDetails(name, chosen, len(states), card)
 
     async def versions(self, tenant: str, name: str) -> Sequence[TeamVersion]:
