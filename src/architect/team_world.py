@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from starling.core.agents import SPECIALIST_PREFIX
+from starling.core.agents import like_a_specialist
 from starling.core.json import JsonObject
 from starling.core.model_output.names import plain_name
 from starling.core.principal import Grant
@@ -78,7 +78,7 @@ def permits(grant: Grant | None, tool: str) -> bool:
 
 def is_reserved(name: str) -> bool:
     """Return whether a name belongs to a part of every star, or to the specialists."""
-    return name in RESERVED or name.startswith(SPECIALIST_PREFIX)
+    return name in RESERVED or like_a_specialist(name)
 
 
 def nested(star: StarSpec) -> Iterator[StarSpec]:

@@ -10,6 +10,12 @@ AGENT_NAME: Final = r"^[a-z0-9][a-z0-9_-]{0,47}$"
 SPECIALIST_PREFIX: Final = "mcp_agent_"
 
 
+def like_a_specialist(name: str) -> bool:
+    """Return whether a name is that of a server's specialist, or differs from such a name in its dashes only."""
+    return name.replace("-", "_").startswith(SPECIALIST_PREFIX)
+
+
+# Names with dashes are refused where an agent or a team is made: former versions stored some, which are still read.
 def _check_not_reserved(name: str) -> str:
     if name.startswith(SPECIALIST_PREFIX):
         raise ValueError(f"names that begin with {SPECIALIST_PREFIX} are reserved for the specialists of servers")

@@ -341,6 +341,8 @@ async def test_custom_agent_and_team_never_share_a_name(admin: AdminServices) ->
 
     with pytest.raises(InvalidRequestError, match="belongs to a team"):
         await admin.agents.create(OWNER, LLMAgentConfig(id="crew"), ACTOR)
+    with pytest.raises(InvalidRequestError, match="'c-rew' differs from that of the team 'crew' only in separators"):
+        await admin.agents.create(OWNER, LLMAgentConfig(id="c-rew"), ACTOR)
     await admin.agents.create(OWNER, LLMAgentConfig(id="poet"), ACTOR)
     with pytest.raises(TeamInvalidError, match="belongs to one of your agents"):
         await add(admin, spec(name="poet"))

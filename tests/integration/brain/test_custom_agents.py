@@ -244,6 +244,7 @@ async def test_render_policy_sets_how_many_messages_the_prompt_shows(
         ({"id": "generalist"}, "built-in"),
         ({"id": "architect"}, "built-in"),
         ({"id": "mcp_agent_bench"}, "mcp_agent_"),
+        ({"id": "mcp-agent_bench"}, "specialists"),
         ({"id": "Has Spaces"}, "id"),
         ({"id": "x" * 49}, "id"),
         ({"colour": "red"}, "colour"),

@@ -34,6 +34,9 @@ def criterion(**fields: Any) -> dict[str, Any]:
         pytest.param(team_spec(HISTORIAN, name="supervisor"), [("reserved_name", "name")], id="team-supervisor"),
         pytest.param(team_spec(HISTORIAN, name="coder"), [("reserved_name", "name")], id="team-builtin"),
         pytest.param(
+            team_spec(HISTORIAN, name="mcp-agent-git"), [("reserved_name", "name")], id="team-like-a-specialist"
+        ),
+        pytest.param(
             team_spec(member("mcp_agent_git")), [("reserved_name", "members[0].name")], id="member-like-a-specialist"
         ),
         pytest.param(

@@ -19,6 +19,10 @@ def test_invalid_or_reserved_name_is_refused(name: str) -> None:
         LLMAgentConfig(id=name)
 
 
+def test_stored_name_like_that_of_a_specialist_is_still_read() -> None:
+    assert LLMAgentConfig(id="mcp-agent-time").id == "mcp-agent-time"
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [

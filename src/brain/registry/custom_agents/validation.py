@@ -8,23 +8,24 @@ from brain.registry.cards import BUILTINS
 from brain.registry.custom_agents.binding import select_tools
 from brain.registry.custom_agents.service import pinned_agents
 from brain.registry.manifest import Manifest
-from starling.core.agents import LLMAgentConfig
+from starling.core.agents import LLMAgentConfig, like_a_specialist
 from starling.core.errors import ForbiddenError, InvalidRequestError
+from starling.core.model_output.names import plain_name
 from starling.core.principal import Grant
 
 _RESERVED: Final = frozenset({"architect", "supervisor", "qa"}) | {card.name for card in BUILTINS}
 _NAMES_SHOWN = 30
 
 
-def checked(config: LLMAgentConfig, manifest: Manifest, tenant: str, grant: Grant | None) -> None:
+def checked(
+    config: LLMAgentConfig, manifest: Manifest, tenant: str, grant: Grant | None, teams: Collection[str]
+) -> None:
     """Raise InvalidRequestError if the configuration names something unknown, or its own name is taken.
 
-    The message lists known names as far as the grant allows.
+    `teams` are the names of the tenant's teams. The message lists known names as far as the grant allows.
     """
-    if config.id in _RESERVED or config.id in manifest.builtins:
-        raise InvalidRequestError(f"The name {config.id!r} belongs to a built-in agent.", "Choose another `id`.")
-    if f"{tenant}/{config.id}" in manifest.teams:
-        raise InvalidRequestError(f"The name {config.id!r} belongs to a team.", "Choose another `id`.")
+    if fault := _name_fault(config.id, manifest, teams):
+        raise InvalidRequestError(f"The name {config.id!r} {fault}.", "Choose another `id`.")
     if config.render_policy and config.render_policy not in POLICIES:
         raise _unknown("render_policy", config.render_policy, POLICIES)
     others = pinned_agents(manifest, tenant)
@@ -37,6 +38,18 @@ def checked(config: LLMAgentConfig, manifest: Manifest, tenant: str, grant: Gran
     for name in select_tools(config.tools, offer).missing:
         there = [(server, f"{server}.{tool}") for server in config.servers for tool in offer[server]]
         raise _unknown("tools:", name, [tool for one, tool in there if grant is None or grant.permits(one, tool)])
+
+
+def _name_fault(name: str, manifest: Manifest, teams: Collection[str]) -> str | None:
+    """Return why an agent can't have a name."""
+    if name in _RESERVED or name in manifest.builtins:
+        return "belongs to a built-in agent"
+    if like_a_specialist(name):
+        return "is like those of the specialists of servers"
+    if name in teams:
+        return "belongs to a team"
+    alike = next((team for team in sorted(teams) if plain_name(team) == plain_name(name)), None)
+    return alike and f"differs from that of the team {alike!r} only in separators, so models confuse them"
 
 
 def granted(config: LLMAgentConfig, manifest: Manifest, tenant: str, grant: Grant | None) -> LLMAgentConfig:

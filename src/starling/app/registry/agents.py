@@ -16,6 +16,7 @@ from brain.registry.custom_agents.validation import checked, granted
 from brain.registry.manifest import AgentPin, Manifest
 from brain.registry.repository import Activation, EpochRepository
 from brain.registry.service import Registry, with_servers
+from brain.registry.teams.service import pinned_teams
 from brain.retrieval.search import AgentRanker, AgentSearch, RankedAgent
 from mcp_gateway.repository import ServerRepository
 from starling.core.agents import LLMAgentConfig
@@ -130,7 +131,7 @@ class AgentService:
         await self._check_model(config)
         async with self.agents.changing() as connection:
             manifest = (await self.epochs.begin(connection)).manifest
-            checked(config, manifest, maker.tenant, maker.grant)
+            checked(config, manifest, maker.tenant, maker.grant, pinned_teams(manifest, maker.tenant))
             kept = granted(config, manifest, maker.tenant, maker.grant)
             await self.agents.save(connection, maker.tenant, kept)
             pin = AgentPin(tenant=maker.tenant, name=kept.id, hash=kept.hash)
