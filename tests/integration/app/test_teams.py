@@ -213,7 +213,9 @@ async def test_team_for_which_creator_and_activator_leave_a_member_no_tool_is_re
     assert [(one.path, one.rule) for one in refused.value.findings] == [("members[0].server", "member_without_tools")]
 
 
-async def test_rollback_activates_the_version_before_and_stops_at_the_first(admin: AdminServices) -> None:
+async def test_rollback_activates_the_highest_earlier_version_that_was_active_and_stops_at_the_first(
+    admin: AdminServices,
+) -> None:
     for number in range(3):
         await add(admin, spec(f"Purpose {number}."))
     await activate(admin, 1)
@@ -222,7 +224,11 @@ async def test_rollback_activates_the_version_before_and_stops_at_the_first(admi
     back = await admin.teams.rollback(OWNER, "crew", ACTOR)
 
     assert (back.version, await states(admin)) == (1, ["active", "draft", "superseded"])
-    with pytest.raises(ConflictError):
+    with pytest.raises(ConflictError, match="no version before 1 that was active and not archived since"):
+        await admin.teams.rollback(OWNER, "crew", ACTOR)
+    await admin.teams.archive(OWNER, "crew", ACTOR)
+    await activate(admin, 3)
+    with pytest.raises(ConflictError, match="no version before 3 that was active and not archived since"):
         await admin.teams.rollback(OWNER, "crew", ACTOR)
 
 

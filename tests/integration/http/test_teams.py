@@ -214,7 +214,8 @@ async def test_unknown_version_of_a_team_is_not_found(api: LiveApi) -> None:
 
     problem = await send(api, "POST", "/one/activate", {"version": 2}, status=404)
 
-    assert "It has the versions 1" in problem["remedy"]
+    assert problem["detail"] == "There is no version 2 of the team 'one'."
+    assert problem["remedy"] == "It has the version 1."
 
 
 async def test_team_is_drawn_as_json_and_as_mermaid(api: LiveApi) -> None:

@@ -190,7 +190,8 @@ def _chosen(name: str, versions: Sequence[Document], wanted: int | None) -> Docu
     found = next((one for one in versions if one["version"] == wanted), None)
     if found is None:
         known = ", ".join(str(one["version"]) for one in versions)
-        raise InvalidRequestError(f"There is no version {wanted} of {name!r}.", f"It has the versions {known}.")
+        remedy = f"It has the version{'s' if len(versions) > 1 else ''} {known}."
+        raise InvalidRequestError(f"There is no version {wanted} of the team {name!r}.", remedy)
     return found
 
 

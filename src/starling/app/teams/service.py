@@ -131,7 +131,10 @@ class TeamService:
             return await self._activate(connection, "team.activate", caller, chosen, world, actor)
 
     async def rollback(self, caller: Principal, name: str, actor: Actor) -> ActivatedTeam:
-        """Activate the version that was active before the active one. Raises NotFoundError, ConflictError."""
+        """Activate the highest version before the active one that was active too, whatever was active in between.
+
+        Versions from before the team was archived don't count. Raises NotFoundError, ConflictError.
+        """
         async with self.teams.changing() as connection:
             manifest = (await self.epochs.begin(connection)).manifest
             states = await self._states(connection, TeamKey(caller.tenant, name))
@@ -142,7 +145,10 @@ class TeamService:
                 )
             before = [one for one in states if one.version < active.version and one.state == "superseded"]
             if not before:
-                raise ConflictError(f"No version of {name!r} was active before version {active.version}.", _REMEDY)
+                raise ConflictError(
+                    f"{name!r} has no version before {active.version} that was active and not archived since.",
+                    "`starling team activate NAME@VERSION` activates any version.",
+                )
             chosen = await self.teams.version(connection, TeamKey(caller.tenant, name), before[-1].version)
             world = await self._world(connection, manifest, caller)
             return await self._activate(connection, "team.rollback", caller, chosen, world, actor)
@@ -264,8 +270,9 @@ class TeamService:
         self, connection: EngineConnection, key: TeamKey, states: Sequence[VersionState], wanted: int
     ) -> TeamVersion:
         if not any(one.version == wanted for one in states):
-            remedy = f"It has the versions {', '.join(str(one.version) for one in states)}."
-            raise NotFoundError("version of a team", f"{key.name}@{wanted}", remedy)
+            known = ", ".join(str(one.version) for one in states)
+            remedy = f"It has the version{'s' if len(states) > 1 else ''} {known}."
+            raise NotFoundError(f"version {wanted} of the team", key.name, remedy)
         return await self.teams.version(connection, key, wanted)
 
 

@@ -118,7 +118,10 @@ async def activate(
 
 @router.post("/{name}/rollback", summary="Roll back a team", responses=_MISSING | _TOO_LATE | _REFUSED)
 async def rollback(name: Name, request: Request, services: FromServices, caller: Admin) -> Activated:
-    """Activate the version that was active before the active one."""
+    """Activate the highest version before the active one that was active too, whatever was active in between.
+
+    Versions from before the team was archived don't count; they can be activated by their numbers.
+    """
     return Activated.model_validate(await services.teams.rollback(caller, name, _actor(caller, request)))
 
 
