@@ -18,7 +18,7 @@ from starling.core.teams import (
 )
 from starling.core.validation_errors import fault_text
 
-_SHOWN: Final = 60  # characters of a wrong value
+_SHOWN: Final = 60  # characters of a wrong value or key
 _SCHEMA: Final = "`starling team schema` prints the format."
 _PARTS: Final[Mapping[tuple[str, ...], type[BaseModel]]] = {
     (): TeamSpec,
@@ -44,16 +44,15 @@ _FREE: Final = ("arguments", "result")  # fields of a fixture that may have any 
 
 def format_findings(error: ValidationError) -> Iterator[Finding]:
     """Return one finding for each wrong, missing or unknown field."""
-    seen: set[str] = set()
+    seen: set[tuple[int | str, ...]] = set()
     for fault in cast("list[Mapping[str, Any]]", error.errors(include_url=False)):
         location = _location(fault["loc"])
-        path = _path(location)
         # pydantic counts only the valid items of a list: one with wrong items isn't too short as well
-        if path in seen or (fault["type"] == "too_short" and fault["input"]):
+        if location in seen or (fault["type"] == "too_short" and fault["input"]):
             continue
-        seen.add(path)
+        seen.add(location)
         names = tuple(part for part in location if isinstance(part, str))
-        yield Finding(path, "format", _reason(fault, names), _remedy(fault, names))
+        yield Finding(_path(location), "format", _reason(fault, names), _remedy(fault, names))
 
 
 def _location(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
@@ -63,7 +62,7 @@ def _location(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    parts = (f"[{part}]" if isinstance(part, int) else f".{_shortened(part)}" for part in location)
     return "".join(parts).removeprefix(".")
 
 
@@ -81,8 +80,11 @@ def _reason(fault: Mapping[str, Any], names: tuple[str, ...]) -> str:
 def _shown(value: object) -> str:
     if not isinstance(value, (str, int, float)):
         return ""
-    text = repr(value)
-    return f" {text}" if len(text) <= _SHOWN else f" {text[:_SHOWN]}…"
+    return f" {_shortened(repr(value))}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _remedy(fault: Mapping[str, Any], names: tuple[str, ...]) -> str:

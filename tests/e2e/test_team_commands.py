@@ -106,7 +106,7 @@ def test_faults_are_printed_a_line_each_with_exit_code_2(workspace: CliWorkspace
         (("check", "missing.yaml"), "missing.yaml can't be read"),
         (("activate", "crew@first"), "'first' is not a version of a team"),
         (("activate", "crew@0"), "'0' is not a version of a team"),
-        (("export", "crew@9"), "There is no version 9 of the team 'crew'. It has the version 1."),
+        (("export", "crew@9"), "There is no version 9 of the team 'crew'.\n  It has the version 1."),
         (("archive", "none"), "There is no team 'none'"),
     ],
 )

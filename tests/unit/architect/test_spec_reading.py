@@ -118,6 +118,13 @@ def test_plain_data_that_are_too_long_are_refused_before_they_are_validated(docu
             spec_document(member(), code="x"), "code", "There is no such field.", "Remove it.", id="unknown-field"
         ),
         pytest.param(
+            spec_document(member(), **{"k" * 100_000: "x"}),
+            f"{'k' * 60}…",
+            "There is no such field.",
+            "Remove it.",
+            id="long-key",
+        ),
+        pytest.param(
             spec_document(member(runtime="java")),
             "members[0].runtime",
             "The value 'java' must be 'crewai' or 'native'.",

@@ -13,7 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 _GAP, _LAST_COLUMN = 2, 20  # characters between columns, and what the last one has at least
-_CONTROLS = dict.fromkeys([*range(32), *range(127, 160)], "\N{REPLACEMENT CHARACTER}") | {9: "\t", 10: "\n", 13: ""}
+# Separators of lines, changes of the direction of writing, and what is invisible: they hide or reorder what is shown.
+_DECEIVING = (*range(0x2028, 0x202F), *range(0x2066, 0x2070), *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080))
+_REPLACED = dict.fromkeys([*range(32), *range(127, 160), *_DECEIVING], "\N{REPLACEMENT CHARACTER}")
+_CONTROLS = _REPLACED | {9: "\t", 10: "\n", 13: ""}
 
 
 @cache
@@ -29,7 +32,7 @@ def diagnostics() -> Console:
 
 
 def printable(text: str) -> str:
-    """Return text without control characters, which could control the terminal."""
+    """Return text without characters that could control the terminal, or hide or reorder what it shows."""
     return text.translate(_CONTROLS)
 
 

@@ -52,6 +52,22 @@ def test_a_table_cuts_no_character_at_any_width(width: int) -> None:
     )
 
 
+@pytest.mark.parametrize("sign", ["\x1b", "\x9b", "\u202e", "\u2066", "\u2028", "\U000e0041"])
+def test_characters_that_control_or_reorder_a_terminal_are_replaced(
+    capsys: pytest.CaptureFixture[str], sign: str
+) -> None:
+    output.print_table(("A",), [(f"a{sign}b",)])
+    output.print_line(f"a{sign}b")
+
+    assert capsys.readouterr().out == "A\na�b\na�b\n"
+
+
+def test_letters_of_any_script_and_joined_emoji_are_printed_as_they_are() -> None:
+    text = "é שלום ไทย 👩\u200d🚀"
+
+    assert output.printable(text) == text
+
+
 def test_json_is_one_line_with_the_characters_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_json({"text": "é\n"})
 
