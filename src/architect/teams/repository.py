@@ -10,6 +10,7 @@ from sqlalchemy import Row, case, func, insert, select, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from starling.core.json import as_read
 from starling.core.principal import Grant
 from starling.core.teams import TeamSpec
 from starling.infra.postgres.engine import translated
@@ -158,7 +159,7 @@ def _of(team: TeamKey) -> Any:
 def _version(row: Row[Any]) -> TeamVersion:
     return TeamVersion(
         version=row.version,
-        spec=TeamSpec.model_validate(row.spec),
+        spec=TeamSpec.model_validate(as_read(row.spec)),
         hash=row.hash,
         state=row.state,
         creator=Creator(row.created_by, Grant.from_json(row.creator_grant)),

@@ -4,18 +4,14 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
-from typing import Any, Final, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import orjson
 
 from starling.core.errors import JournalDivergedError
-from starling.core.json import Json, JsonObject, storable
+from starling.core.json import JsonObject, as_read, storable
 from starling.core.llm import ModelReply, ModelRequest, ModelToolCall, TokenUsage
 from starling.infra.postgres.runs.writer import JournalEntry
-
-_WITH_EXPONENT: Final = 1e16  # floats from here on are written with one, and read back as integers
-_INTEGERS: Final = range(-(2**63), 2**63)  # that are kept as such
 
 type Kind = Literal["context", "answer", "tool", "result", "failed_call"]
 
@@ -142,22 +138,4 @@ def load_reply(data: Mapping[str, Any]) -> ModelReply:
 
 def _load_call(data: Mapping[str, Any]) -> ModelToolCall:
     call = ModelToolCall(**data)
-    return call if call.arguments is None else replace(call, arguments=cast("JsonObject", _as_read(call.arguments)))
-
-
-def _as_read(value: Json) -> Json:
-    """Return numbers as they are whether or not they have been to the database: so equal calls stay equal."""
-    match value:
-        case bool() | str() | None:
-            return value
-        case float() if abs(value) >= _WITH_EXPONENT:
-            exact = int(Decimal(repr(value)))
-            return exact if exact in _INTEGERS else value
-        case float():
-            return value + 0.0  # -0.0 comes back as 0.0
-        case int():
-            return value if value in _INTEGERS else float(value)  # it was one before
-        case Mapping():
-            return {name: _as_read(item) for name, item in value.items()}
-        case _:
-            return [_as_read(item) for item in value]
+    return call if call.arguments is None else replace(call, arguments=cast("JsonObject", as_read(call.arguments)))

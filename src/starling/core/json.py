@@ -5,7 +5,8 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import cast
+from decimal import Decimal
+from typing import Final, cast
 
 type Json = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 type JsonObject = Mapping[str, Json]
@@ -15,6 +16,9 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _LARGEST_INTEGER = 2**63
 # In the JSON text of a value: escapes that may be one of those, and integers that may be too long.
 _SUSPECT = re.compile(r"\\u(?:0000|d[89a-f])|\d{19}")
+
+_WITH_EXPONENT: Final = 1e16  # floats from here on are written with one, and read back as integers
+_INTEGERS: Final = range(-_LARGEST_INTEGER, _LARGEST_INTEGER)  # that are kept as such
 
 _ENCODER = json.JSONEncoder(allow_nan=False)
 
@@ -41,6 +45,24 @@ def storable(value: object) -> Json:
     what isn't JSON becomes its text.
     """
     return cast("Json", value) if _is_storable(value) else _made_storable(value)
+
+
+def as_read(value: Json) -> Json:
+    """Return storable JSON with its numbers as they are whether or not they have been in a `jsonb` column."""
+    match value:
+        case bool() | str() | None:
+            return value
+        case float() if abs(value) >= _WITH_EXPONENT:
+            exact = int(Decimal(repr(value)))
+            return exact if exact in _INTEGERS else value
+        case float():
+            return value + 0.0  # -0.0 comes back as 0.0
+        case int():
+            return value if value in _INTEGERS else float(value)  # it was one before
+        case Mapping():
+            return {name: as_read(item) for name, item in value.items()}
+        case _:
+            return [as_read(item) for item in value]
 
 
 def _is_storable(value: object) -> bool:

@@ -8,12 +8,18 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from starling.core.agents import AgentName
 from starling.core.errors import InvalidRequestError
-from starling.core.json import Json, digest, storable, storable_text
+from starling.core.json import Json, as_read, digest, storable, storable_text
 from starling.core.principal import Grant
 from starling.core.stars import MemberApproval, ReviewPolicy
 
 SCHEMA_ID: Final = "urn:starling:team-spec:1"
 MEMBER_NAME: Final = r"^[a-z0-9][a-z0-9_]{0,31}$"
+
+
+def _stored(value: Json) -> Json:
+    """Return JSON as it is read from the database, so that the hash of a spec is also that of the stored one."""
+    return as_read(storable(value))
+
 
 type _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(storable_text)]
 type ShortText = Annotated[_Text, StringConstraints(max_length=300)]
@@ -24,7 +30,7 @@ type ToolName = Annotated[
 ]
 type ServerName = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(storable_text)]
 type ToolNames = Annotated[tuple[ToolName, ...], Field(max_length=200)]
-type StorableJson = Annotated[Json, AfterValidator(storable)]
+type StorableJson = Annotated[Json, AfterValidator(_stored)]
 
 
 class _Part(BaseModel):
@@ -72,7 +78,7 @@ class Fixture(_Part):
     """The result that a tool gives in a trial."""
 
     tool: ToolName
-    arguments: Annotated[dict[str, Json], AfterValidator(storable)] | None = Field(
+    arguments: Annotated[dict[str, Json], AfterValidator(_stored)] | None = Field(
         default=None, description="Of which call; none given: of any."
     )
     result: StorableJson = Field(description="What the call returns.")

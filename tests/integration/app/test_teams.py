@@ -1,11 +1,14 @@
 """Teams in the database: versions, activation in epochs, grants, tenants."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pydantic import SecretStr
 from sqlalchemy import insert, select, update
 
@@ -30,6 +33,13 @@ from starling.infra.postgres.tables import epochs, tools, workflows
 ACTOR = Actor("default", "k1", "10.0.0.7")
 OWNER = Principal("default", "k1", frozenset(Scope))
 STRANGER = Principal("elsewhere", "k2", frozenset(Scope))
+ODD_NUMBERS = st.sampled_from(
+    [-0.0, 1e16, -1e16, 1.2345678901234568e17, 2.0**63, 1e22, 1e23, 1e30, 5e-324, 2.0, 10**30]
+)
+NUMBERS = ODD_NUMBERS | st.integers() | st.floats()
+BOUNDED = settings(
+    max_examples=30, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 TOOLS = {"git": ("log", "add"), "web": ("search",)}
 
 
@@ -108,6 +118,21 @@ async def test_versions_are_numbered_and_an_equal_newest_one_is_not_stored_again
 
     assert [first, again, second, back] == [1, 1, 2, 3]
     assert await states(admin) == ["draft"] * 3
+
+
+@BOUNDED
+@given(result=st.recursive(NUMBERS, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=3), inner)))
+async def test_stored_spec_is_read_with_the_hash_of_the_imported_one(admin: AdminServices, result: object) -> None:
+    fixture = {"tool": "git.log", "arguments": {"limit": result}, "result": result}
+    examples = [{"id": "one", "input": "What?", "fixtures": [fixture]}]
+    made = TeamSpec.model_validate({**spec().model_dump(), "examples": examples})
+
+    await add(admin, made)
+
+    stored = (await admin.teams.show(OWNER, "crew")).chosen
+    assert (stored.hash, stored.spec.hash, stored.spec) == (made.hash, made.hash, made)
+    sent = TeamSpec.model_validate(json.loads(stored.spec.model_dump_json()))
+    assert not (await admin.teams.add(OWNER, "crew", sent, ACTOR)).created
 
 
 async def test_spec_of_a_key_with_another_grant_is_a_version_of_its_own(admin: AdminServices) -> None:
