@@ -32,7 +32,7 @@ def test_team_commands_import_activate_return_and_archive(workspace: CliWorkspac
     first = workspace.json("team", "import", "crew.yaml", "--activate")
     second = workspace.json("team", "import", "second.yaml")
     changed = workspace.json("team", "activate", "crew")
-    back = workspace.json("team", "activate", "crew@1")
+    back = workspace.json("team", "rollback", "crew")
     listed = workspace.json("team", "list")
     shown = workspace.json("team", "show", "crew")
     archived = workspace.json("team", "archive", "crew")
@@ -49,11 +49,15 @@ def test_team_commands_print_what_was_done(workspace: CliWorkspace) -> None:
     made = workspace.starling("team", "import", "crew.yaml", "--tenant", "shop").stdout.splitlines()
     active = workspace.starling("team", "activate", "crew", "--tenant", "shop").stdout
     shown = workspace.starling("team", "show", "crew", "--tenant", "shop").stdout
+    version = workspace.starling("team", "show", "crew@1", "--tenant", "shop").stdout
 
     assert made[0].startswith("crew@1 is stored: draft, ")
     assert made[1] == "`starling team activate crew@1` lets runs use it."
     assert active == "crew@1 is active from epoch 1 on.\n"
     assert "writer\tnothing: it writes\tready\tWriter" in shown
+    table, _, spec = version.partition("\n\n")
+    assert table.splitlines()[1].startswith("1\tactive\t")
+    assert yaml.safe_load(spec) == {"version": 1, **yaml.safe_load(CREW)}
     assert workspace.starling("team", "list").stdout.startswith("There are no teams yet.")
     assert workspace.starling("team", "show", "crew").returncode == 2
 

@@ -29,7 +29,9 @@ _COMMANDS = {
     "run": Lazy("starling.app.cli.run", "Manage runs: list, show, tail, approve, cancel, artifacts."),
     "server": Lazy("starling.app.cli.server", "Manage MCP servers: list, show, test, add, remove, effects."),
     "agent": Lazy("starling.app.cli.agent", "Manage agents: list, find, show; create and archive custom ones."),
-    "team": Lazy("starling.app.cli.team", "Manage teams: import, export, list, show, check, activate, archive."),
+    "team": Lazy(
+        "starling.app.cli.team", "Manage teams: import, export, list, show, check, activate, roll back, archive."
+    ),
     "skill": Lazy("starling.app.cli.skill", "Manage skills: list, show, search, retire, restore, export, import."),
     "key": Lazy("starling.app.cli.key", "Manage API keys: create, list, revoke."),
     "switch": Lazy("starling.app.cli.switch", "Manage kill switches for tools: off, on, list."),

@@ -1,4 +1,4 @@
-"""`starling team`: import, export, list, show, check, activate and archive teams."""
+"""`starling team`: import, export, list, show, check, activate, roll back and archive teams."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -109,7 +109,7 @@ def show(
     if as_json:
         print_json({**found, "versions": versions} if wanted is None else shown)
     else:
-        _print_team(found, versions) if wanted is None else print_json(shown)
+        _print_team(found, versions) if wanted is None else _print_version(shown)
 
 
 @app.command()
@@ -142,6 +142,16 @@ def activate(
     """Let runs use a version, by default the newest. An earlier version is taken up again in the same way."""
     name, wanted = _split(team)
     done = connection_of(context).api(tenant).post(_path(name, "activate"), {"version": wanted})
+    if as_json:
+        print_json(done)
+    else:
+        _print_activated(done)
+
+
+@app.command()
+def rollback(context: typer.Context, name: _Name, tenant: _Tenant = DEFAULT_TENANT, as_json: _Json = False) -> None:
+    """Activate the highest version before the active one that was active too, and not archived since."""
+    done = connection_of(context).api(tenant).post(_path(name, "rollback"))
     if as_json:
         print_json(done)
     else:
@@ -217,12 +227,22 @@ def _print_team(team: Document, versions: Sequence[Document]) -> None:
     rows = [(one["name"], _works_with(one), one["state"], one["reason"] or one["role"]) for one in team["members"]]
     print_table(("MEMBER", "WORKS WITH", "STATE", "ROLE"), rows)
     print_line("")
+    _print_versions(versions)
+
+
+def _print_versions(versions: Sequence[Document]) -> None:
     made = [(str(one["version"]), one["state"], moment(one["created_at"]), one["created_by"]) for one in versions]
     hashes = [(one["hash"][:_HASH_CHARS], (one["star"] or "")[:_HASH_CHARS]) for one in versions]
     print_table(
         ("VERSION", "STATE", "IMPORTED", "BY", "SPEC", "STAR"),
         [(*row, *pair) for row, pair in zip(made, hashes, strict=True)],
     )
+
+
+def _print_version(version: Document) -> None:
+    _print_versions([version])
+    print_line("")
+    print_line(deferred.shortest_team(version["spec"]).rstrip())
 
 
 def _fields(team: Document) -> Mapping[str, str]:
