@@ -1,6 +1,6 @@
 """The tools that the members of a team get: what the spec asks for, limited by every grant."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from architect.team_world import TeamWorld, nested, permits
 from starling.core.principal import Grant
@@ -22,6 +22,16 @@ def wanted_tools(team: TeamSpec, member: TeamMember, world: TeamWorld) -> list[s
         return sorted(tool for tool in (star.tools if star else ()) if permits(grant, tool))
     named = set(member.tools) or world.tools(member.server or "")
     return sorted(tool for tool in named if world.has(tool) and permits(grant, tool))
+
+
+def lacks(team: TeamSpec, tools: Collection[str], tool: str, world: TeamWorld) -> bool:
+    """Return whether a tool isn't among those of the members, though the caller may know of it.
+
+    False for a tool of a member's server that doesn't exist: that server is the fault.
+    """
+    server = tool.partition(".")[0]
+    gone = server not in world.servers and any(member.server == server for member in team.members)
+    return tool not in tools and world.permits(tool) and not gone
 
 
 def granted_tools(team: TeamSpec, member: TeamMember, world: TeamWorld, grants: Grants) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """Rule: criteria have ids of their own, and what is needed to judge them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
-from architect.granted_tools import wanted_tools
+from architect.granted_tools import lacks, wanted_tools
 from architect.team_world import TeamWorld
 from starling.core.teams import Criterion, Finding, TeamSpec
 
@@ -19,10 +20,10 @@ def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
         if criterion.id in seen:
             yield Finding(f"{path}.id", "criteria", f"The id {criterion.id!r} is used twice.", "Give each its own id.")
         seen.add(criterion.id)
-        yield from _value_faults(f"{path}.value", criterion, tools, world)
+        yield from _value_faults(f"{path}.value", criterion, partial(lacks, team, tools, world=world))
 
 
-def _value_faults(path: str, criterion: Criterion, tools: set[str], world: TeamWorld) -> Iterator[Finding]:
+def _value_faults(path: str, criterion: Criterion, lacking: Callable[[str], bool]) -> Iterator[Finding]:
     value, kind = criterion.value, criterion.kind
     if kind == "judged":
         if value is not None:
@@ -31,6 +32,6 @@ def _value_faults(path: str, criterion: Criterion, tools: set[str], world: TeamW
     elif value is None:
         reason = f"A criterion of the kind `{kind}` needs a value."
         yield Finding(path, "criteria", reason, "Set `value`, or choose the kind `judged`.")
-    elif kind == "tool_called" and value not in tools and world.permits(value):
+    elif kind == "tool_called" and lacking(value):
         reason = f"No member has the tool {value!r}."
         yield Finding(path, "criteria", reason, "Name a tool of a member by its full name, `server.tool`.")

@@ -1,8 +1,9 @@
 """Rule: examples have ids of their own, and name criteria and tools that the team has."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
-from architect.granted_tools import wanted_tools
+from architect.granted_tools import lacks, wanted_tools
 from architect.near_names import did_you_mean
 from architect.team_world import TeamWorld
 from starling.core.teams import Example, Finding, TeamSpec
@@ -14,6 +15,7 @@ def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
     Tools that the caller may not call are left to the rule of its grant, whether or not they exist.
     """
     tools = {tool for member in team.members for tool in wanted_tools(team, member, world)}
+    visible = sorted(filter(world.permits, tools))
     seen: set[str] = set()
     for number, example in enumerate(team.examples):
         path = f"examples[{number}]"
@@ -21,7 +23,7 @@ def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
             yield Finding(f"{path}.id", "examples", f"The id {example.id!r} is used twice.", "Give each its own id.")
         seen.add(example.id)
         yield from _criteria_faults(path, example, [criterion.id for criterion in team.criteria])
-        yield from _tool_faults(path, example, sorted(tools), world)
+        yield from _tool_faults(path, example, visible, partial(lacks, team, tools, world=world))
 
 
 def _criteria_faults(path: str, example: Example, known: list[str]) -> Iterator[Finding]:
@@ -34,10 +36,9 @@ def _criteria_faults(path: str, example: Example, known: list[str]) -> Iterator[
             yield Finding(place, "examples", f"The criterion {criterion!r} is named twice.", "Remove one of them.")
 
 
-def _tool_faults(path: str, example: Example, tools: list[str], world: TeamWorld) -> Iterator[Finding]:
-    visible = [tool for tool in tools if world.permits(tool)]
+def _tool_faults(path: str, example: Example, visible: list[str], lacking: Callable[[str], bool]) -> Iterator[Finding]:
     for place, tool in named_tools(example):
-        if tool not in tools and world.permits(tool):
+        if lacking(tool):
             remedy = did_you_mean(tool, visible, "Give the tool to a member, or remove it here.")
             yield Finding(f"{path}.{place}", "examples", f"No member has the tool {tool!r}.", remedy)
     for index, tool in enumerate(example.must_not_call):

@@ -89,6 +89,15 @@ def criterion(**fields: Any) -> dict[str, Any]:
             id="unknown-server-with-tools",
         ),
         pytest.param(
+            team_spec(
+                member(server="gone"),
+                criteria=[criterion(kind="tool_called", value="gone.tool")],
+                examples=[case(must_call=["gone.tool"])],
+            ),
+            [("unknown_server", "members[0].server")],
+            id="unknown-server-with-criteria-and-examples",
+        ),
+        pytest.param(
             team_spec(HISTORIAN, grants={"servers": ["git", "gone"]}),
             [("unknown_server", "grants.servers[1]")],
             id="unknown-server-granted",
