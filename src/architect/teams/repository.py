@@ -1,6 +1,6 @@
 """Queries over the versions of teams: specs that are never changed, and their states."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -120,6 +120,14 @@ class TeamRepository:
         """Return the state of every version of a team, oldest first; no spec is read."""
         query = select(workflows.c.version, workflows.c.state).where(_of(team)).order_by(workflows.c.version)
         return [VersionState(row.version, row.state) for row in await connection.execute(query)]
+
+    async def active_versions(
+        self, connection: AsyncConnection, tenant: str, names: Collection[str]
+    ) -> Mapping[str, int]:
+        """Return the numbers of the active versions of teams by name; of a team that is not active there is none."""
+        query = select(workflows.c.name, workflows.c.version).where(workflows.c.tenant == tenant)
+        query = query.where(workflows.c.name.in_(names), workflows.c.state == "active")
+        return {row.name: row.version for row in await connection.execute(query)}
 
     async def version(self, connection: AsyncConnection, team: TeamKey, number: int) -> TeamVersion:
         """Return one version of a team that has it."""

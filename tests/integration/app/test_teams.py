@@ -316,13 +316,14 @@ async def test_team_inside_a_team_is_kept_as_it_was_when_the_outer_one_was_activ
     outer = TeamSpec.model_validate({"name": "outer", "purpose": "Asks.", "members": [member]})
     await add(admin, outer)
     await admin.teams.activate(OWNER, "outer", None, ACTOR)
+    await add(admin, outer.model_copy(update={"purpose": "Asks more."}))
 
     await add(admin, spec("Digs."))
     changed = await activate(admin)
     gone = await admin.teams.archive(OWNER, "crew", ACTOR)
 
     card = (await admin.rosters.roster(gone.epoch, "default")).cards["outer"].members["crew_of_ours"]
-    assert (inner.used_in, changed.used_in, gone.used_in) == ((), ("outer",), ("outer",))
+    assert (inner.used_in, changed.used_in, gone.used_in) == ((), ("outer@1",), ("outer@1",))
     assert card.star is not None
     assert card.star.hash == inner.star_hash
 

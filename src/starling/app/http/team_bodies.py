@@ -79,7 +79,7 @@ _ACTIVATED: Final[dict[str, Any]] = {
     "epoch": 5,
     "tools": ["system_health.disk"],
     "left_out": ["system_health.processes"],
-    "used_in": [],
+    "used_in": ["machine_watch@3"],
 }
 _FINDING: Final[dict[str, Any]] = {
     "path": "members[0].server",
@@ -278,7 +278,7 @@ class Activated(BaseModel):
     """The active version of a team, and the first epoch that has it.
 
     `left_out` are the tools that its spec asks for and that the key of its creator or yours may not call. `used_in` are
-    active teams with this team inside: they keep it as it was when they were activated.
+    active teams, as `name@version`, with this team inside: they keep it as it was when they were activated.
     """
 
     model_config = _examples(_ACTIVATED)
@@ -332,7 +332,7 @@ class Graph(TeamGraph):
 
 
 class Archived(BaseModel):
-    """An archived team, and the first epoch without it. `used_in` are active teams that keep it inside."""
+    """An archived team, and the first epoch without it. `used_in`: active teams, `name@version`, that keep it."""
 
     model_config = _examples({"name": "disk_watch", "epoch": 6, "used_in": []})
 

@@ -58,7 +58,7 @@ class ActivatedTeam:
     """The version that is active, and the first epoch that has it.
 
     `left_out` are the tools that its spec asks for and that its creator or its activator may not call. `used_in` are
-    active teams that have this team inside as it was when they were activated.
+    active teams, as `name@version`, that have this team inside as it was when they were activated.
     """
 
     name: str
@@ -72,7 +72,7 @@ class ActivatedTeam:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedTeam:
-    """An archived team, and the first epoch without it. `used_in` are active teams that keep it inside."""
+    """An archived team, and the first epoch without it. `used_in`: active teams, `name@version`, that keep it."""
 
     name: str
     epoch: int
@@ -165,7 +165,8 @@ class TeamService:
             activation = await self.epochs.activate(connection, actor, lambda one: gone(_current(one)))
             await record(connection, actor, AuditedChange("team.archive", name, {"tenant": caller.tenant}))
             world = await self._world(connection, manifest, caller)
-        return ArchivedTeam(name, activation.epoch.number, _users(name, world))
+            used_in = await self._users(connection, key, world)
+        return ArchivedTeam(name, activation.epoch.number, used_in)
 
     async def list(self, caller: Principal) -> TeamList:
         """Return all teams of the caller's tenant, by name."""
@@ -237,7 +238,7 @@ class TeamService:
             epoch=activation.epoch.number,
             tools=star.tools,
             left_out=tuple(tool for tool in unlimited.tools if tool not in star.tools),
-            used_in=_users(name, world),
+            used_in=await self._users(connection, TeamKey(caller.tenant, name), world),
         )
 
     def _compiled(self, chosen: TeamVersion, world: TeamWorld, activator: Principal) -> StarSpec:
@@ -259,6 +260,12 @@ class TeamService:
             builtins=_current(manifest).builtins,
             grant=caller.grant,
         )
+
+    async def _users(self, connection: EngineConnection, team: TeamKey, world: TeamWorld) -> tuple[str, ...]:
+        """Return the active teams that have a team inside, at any depth, as `name@version`."""
+        outer = [name for name, star in world.teams.items() if any(inner.name == team.name for inner in nested(star))]
+        active = await self.teams.active_versions(connection, team.tenant, outer)
+        return tuple(f"{name}@{version}" for name, version in sorted(active.items()))
 
     async def _states(self, connection: EngineConnection, key: TeamKey) -> Sequence[VersionState]:
         found = await self.teams.states(connection, key)
@@ -287,10 +294,3 @@ def _active_or_newest(states: Sequence[VersionState]) -> int:
 
 def _same(version: TeamVersion, spec: TeamSpec, grant: Grant | None) -> bool:
     return version.hash == spec.hash and version.creator.grant == grant
-
-
-def _users(name: str, world: TeamWorld) -> tuple[str, ...]:
-    """Return the active teams that have a team inside, at any depth."""
-    return tuple(
-        sorted(team for team, star in world.teams.items() if any(inner.name == name for inner in nested(star)))
-    )
