@@ -1,6 +1,7 @@
 """What is switched off, and whose key was revoked, is called no more: at once, in every worker, in begun runs too."""
 
 import asyncio
+from typing import Any
 
 from sqlalchemy import select
 
@@ -23,16 +24,16 @@ LOOK = calls(("look", {"thing": "disk"}))
 SERVER = Target("server", "bench")
 
 
-async def looked(platform: Platform, server: str = "bench", **whose: str) -> ToolOutcome:
+async def looked(platform: Platform, server: str = "bench", **whose: Any) -> ToolOutcome:
     """Call a tool that only looks, as somebody."""
     listing = platform.worker_runtime.gateway.listing(server)
     assert listing is not None
     tool = next(tool for tool in listing.tools if tool.name == "look")
-    call = ToolCall(new_id(), "run", "t1", tool, {"thing": "probe"}, **whose)  # pyright: ignore[reportArgumentType]
+    call = ToolCall(new_id(), "run", "t1", tool, {"thing": "probe"}, **whose)
     return await platform.worker_runtime.gateway.call(call, Deadline(SystemClock(), 20))
 
 
-async def answers(platform: Platform, code: str, **whose: str) -> ToolOutcome:
+async def answers(platform: Platform, code: str, **whose: Any) -> ToolOutcome:
     """Return once calls are answered with this code, the first outcome that was."""
     async with asyncio.timeout(10):
         while True:
@@ -45,6 +46,16 @@ async def answers(platform: Platform, code: str, **whose: str) -> ToolOutcome:
 async def accept(platform: Platform, key_id: str) -> RunKey:
     caller = Principal("default", key_id, frozenset(Scope))
     return (await platform.services.acceptance.accept(caller, RunRequest(input="How is the disk?", thread_id="t"))).key
+
+
+async def test_calls_of_members_stop_with_any_team_that_they_are_in(platform: Platform) -> None:
+    await platform.services.switches.off(Target("agent", "outer"), "It lies.", ADMIN)
+
+    refused = await answers(platform, "switched_off", agent="watcher", teams=("outer", "inner"))
+    elsewhere = await looked(platform, agent="outer", teams=("inner",))
+
+    assert refused.text.startswith("The agent outer is switched off: It lies.")
+    assert elsewhere.status == "succeeded"
 
 
 async def test_switched_off_server_is_called_by_no_worker(opened: Open) -> None:

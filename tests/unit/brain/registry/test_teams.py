@@ -224,3 +224,15 @@ def test_teams_in_a_manifest_belong_to_their_tenant() -> None:
     assert pinned_teams(manifest, "us") == {"crew": CREW.hash}
     assert pinned_teams(without_team(manifest, "us", "crew"), "us") == {}
     assert pinned_teams(without_team(manifest, "us", "crew"), "us/them") == {"crew": star(name="crew").hash}
+
+
+def test_a_team_that_is_switched_off_works_nowhere_and_a_member_of_its_name_does() -> None:
+    inner = star(member("historian", "git.log"), name="inner")
+    both = star(member("archive", team=inner), member("inner", "web.search"), name="outer")
+    roster = Roster({"inner": team_card(inner, OFFER), "outer": team_card(both, OFFER)})
+
+    halted = roster.halted({"inner": "It is wrong."}).cards
+
+    members = halted["outer"].members
+    assert (halted["inner"].degraded, members["archive"].degraded) == ("It is wrong.", "It is wrong.")
+    assert (halted["outer"].degraded, members["inner"].degraded) == ("", "")
