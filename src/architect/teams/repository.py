@@ -1,5 +1,6 @@
 """Queries over the versions of teams: specs that are never changed, and their states."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -56,6 +57,7 @@ class VersionState:
 
     version: int
     state: TeamState
+    hash: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class TeamRepository:
     """Versions of teams in Postgres. No statement changes spec, hash or creator of a stored version.
 
     What takes a connection is part of its caller's transaction, which holds the lock of the registry: so versions are
-    numbered and activated one at a time.
+    numbered and activated one at a time. Specs are read and written in threads: a long one takes part of a second.
     """
 
     def __init__(self, engine: AsyncEngine) -> None:
@@ -102,24 +104,26 @@ class TeamRepository:
             "tenant": tenant,
             "name": spec.name,
             "version": (await connection.scalar(highest) or 0) + 1,
-            "spec": spec.model_dump(mode="json"),
-            "hash": spec.hash,
+            "spec": await asyncio.to_thread(spec.model_dump, mode="json"),
+            "hash": await asyncio.to_thread(lambda: spec.hash),
             "state": "draft",
             "created_by": creator.name,
             "creator_grant": creator.grant and creator.grant.as_json(),
         }
         stored = await connection.execute(insert(workflows).values(**values).returning(*workflows.c))
-        return _version(stored.one())
+        return await asyncio.to_thread(_version, stored.one())
 
     async def versions(self, connection: AsyncConnection, team: TeamKey) -> Sequence[TeamVersion]:
         """Return every version of a team, oldest first."""
         query = select(workflows).where(_of(team)).order_by(workflows.c.version)
-        return [_version(row) for row in await connection.execute(query)]
+        rows = (await connection.execute(query)).all()
+        return await asyncio.to_thread(lambda: [_version(row) for row in rows])
 
     async def states(self, connection: AsyncConnection, team: TeamKey) -> Sequence[VersionState]:
         """Return the state of every version of a team, oldest first; no spec is read."""
-        query = select(workflows.c.version, workflows.c.state).where(_of(team)).order_by(workflows.c.version)
-        return [VersionState(row.version, row.state) for row in await connection.execute(query)]
+        columns = (workflows.c[name] for name in ("version", "state", "hash"))
+        query = select(*columns).where(_of(team)).order_by(workflows.c.version)
+        return [VersionState(*row) for row in await connection.execute(query)]
 
     async def active_versions(
         self, connection: AsyncConnection, tenant: str, names: Collection[str]
@@ -132,7 +136,7 @@ class TeamRepository:
     async def version(self, connection: AsyncConnection, team: TeamKey, number: int) -> TeamVersion:
         """Return one version of a team that has it."""
         query = select(workflows).where(_of(team), workflows.c.version == number)
-        return _version((await connection.execute(query)).one())
+        return await asyncio.to_thread(_version, (await connection.execute(query)).one())
 
     async def activate(
         self, connection: AsyncConnection, team: TeamKey, version: int, star_hash: str, activated_by: str

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
@@ -12,18 +13,20 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 from sqlalchemy import insert, select, update
 
+from architect.checks import checked
 from brain.registry.cards import Roster
 from brain.registry.manifest import Manifest, ServerEntry, ToolPin
 from brain.registry.service import with_servers
 from starling.app.container.admin import AdminServices, open_admin
 from starling.app.container.services import build_registry
 from starling.app.http.team_bodies import TeamWithMembers
+from starling.app.teams import service
 from starling.app.teams.service import ActivatedTeam
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConflictError, InvalidRequestError, NotFoundError
 from starling.core.principal import SHARED, Grant, Principal, Scope
 from starling.core.settings import Limits, Settings
-from starling.core.teams import TeamInvalidError, TeamSpec
+from starling.core.teams import Finding, TeamInvalidError, TeamSpec
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.engine import Engine
@@ -145,6 +148,28 @@ async def test_concurrent_imports_get_numbers_of_their_own(admin: AdminServices)
     numbers = await asyncio.gather(*(add(admin, spec(f"Purpose {number}.")) for number in range(5)))
 
     assert sorted(numbers) == [1, 2, 3, 4, 5]
+
+
+async def test_slow_check_of_an_import_holds_neither_the_registry_nor_the_event_loop(
+    admin: AdminServices, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checking, may_end = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def slowly(*arguments: Any) -> list[Finding]:
+        loop.call_soon_threadsafe(checking.set)
+        assert may_end.wait(timeout=30)
+        return checked(*arguments)
+
+    monkeypatch.setattr(service, "checked", slowly)
+    importing = asyncio.create_task(add(admin, spec()))
+    await checking.wait()
+
+    number = await publish(engine, admin, "git")
+
+    assert await admin.epochs.active_number() == number
+    may_end.set()
+    assert await importing == 1
 
 
 async def test_concurrent_activations_leave_one_active_version_and_an_epoch_each(

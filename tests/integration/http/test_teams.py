@@ -1,12 +1,17 @@
 """Teams over HTTP: checked, imported, activated, rolled back, archived."""
 
+import asyncio
 import json
+import threading
 from typing import Any
 
 import pytest
 
+from architect.spec_reading import team_of
 from starling.app.access.keys import KeySpec
+from starling.app.http.routes import teams
 from starling.core.principal import Grant, Scope
+from starling.core.teams import TeamSpec
 from starling.infra.postgres.audit import Actor, latest
 from tests.integration.http.conftest import LiveApi
 
@@ -169,6 +174,28 @@ async def test_spec_in_order_is_valid_and_not_stored(api: LiveApi) -> None:
     assert await send(api, "POST", "/check", {"spec": spec("unstored")}) == {"valid": True, "findings": []}
 
     await send(api, "GET", "/unstored", status=404)
+
+
+@pytest.mark.parametrize(("path", "status"), [("/check", 200), ("/slow/versions", 201)])
+async def test_other_requests_are_answered_while_a_long_spec_is_read(
+    api: LiveApi, monkeypatch: pytest.MonkeyPatch, path: str, status: int
+) -> None:
+    reading, may_end = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def slowly(document: object) -> TeamSpec:
+        loop.call_soon_threadsafe(reading.set)
+        assert may_end.wait(timeout=30)
+        return team_of(document)
+
+    monkeypatch.setattr(teams, "team_of", slowly)
+    sending = asyncio.create_task(send(api, "POST", path, {"spec": spec("slow")}, status=status))
+    await reading.wait()
+
+    await send(api, "GET", "/none", status=404)
+
+    may_end.set()
+    await sending
 
 
 async def test_spec_of_another_name_than_its_path_is_refused(api: LiveApi) -> None:

@@ -1,5 +1,6 @@
 """Imports, activates, rolls back and archives teams; each change with its audit entry."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,7 @@ from brain.registry.service import with_servers
 from brain.registry.teams.repository import StarRepository
 from brain.registry.teams.service import pinned_teams, with_team, without_team
 from starling.core.errors import ConflictError, NotFoundError
-from starling.core.principal import Grant, Principal
+from starling.core.principal import Principal
 from starling.core.stars import StarSpec
 from starling.core.teams import Finding, TeamInvalidError, TeamSpec
 from starling.infra.postgres.audit import Actor, AuditedChange, record
@@ -92,27 +93,29 @@ class TeamService:
     async def check(self, caller: Principal, spec: TeamSpec) -> Sequence[Finding]:
         """Return what is wrong with a spec for the caller; nothing if it could be imported."""
         async with self.teams.reading() as connection:
-            manifest = (await self.epochs.current(connection)).manifest
-            return checked(spec, await self._world(connection, manifest, caller))
+            world = await self._world(connection, (await self.epochs.current(connection)).manifest, caller)
+        return await asyncio.to_thread(checked, spec, world)
 
     async def add(self, caller: Principal, name: str, spec: TeamSpec, actor: Actor) -> ImportedTeam:
         """Store a spec as a draft version of the team `name`. Raises TeamInvalidError.
 
-        A spec that equals the newest version, of a caller with the same grant, is not stored again.
+        A spec that equals the newest version, of a caller with the same grant, is not stored again. It is checked
+        before the lock of the registry is taken; an activation checks it again.
         """
         if spec.name != name:
             reason = f"The spec is of {spec.name!r} and was sent for {name!r}."
             raise TeamInvalidError([Finding("name", "other_name", reason, "Send it to the team of its name.")])
-        key, creator = TeamKey(caller.tenant, name), Creator(actor.name, caller.grant)
+        if findings := await self.check(caller, spec):
+            raise TeamInvalidError(findings)
+        key, spec_hash = TeamKey(caller.tenant, name), await asyncio.to_thread(lambda: spec.hash)
         async with self.teams.changing() as connection:
-            manifest = (await self.epochs.begin(connection)).manifest
-            if findings := checked(spec, await self._world(connection, manifest, caller)):
-                raise TeamInvalidError(findings)
-            if states := await self.teams.states(connection, key):
+            await self.epochs.begin(connection)
+            states = await self.teams.states(connection, key)
+            if states and states[-1].state != "archived" and states[-1].hash == spec_hash:
                 newest = await self.teams.version(connection, key, states[-1].version)
-                if newest.state != "archived" and _same(newest, spec, caller.grant):
+                if newest.creator.grant == caller.grant:
                     return ImportedTeam(name, newest, created=False)
-            stored = await self.teams.add(connection, caller.tenant, spec, creator)
+            stored = await self.teams.add(connection, caller.tenant, spec, Creator(actor.name, caller.grant))
             detail = {"tenant": caller.tenant, "version": stored.version, "hash": stored.hash}
             await record(connection, actor, AuditedChange("team.import", name, detail))
             return ImportedTeam(name, stored, created=True)
@@ -209,7 +212,7 @@ class TeamService:
             if chosen.star_hash:
                 return (await self.stars.within(connection, caller.tenant, {chosen.star_hash}))[chosen.star_hash]
             world = await self._world(connection, (await self.epochs.current(connection)).manifest, caller)
-            return self._compiled(chosen, world, caller)
+        return await self._compiled(chosen, world, caller)
 
     async def _activate(
         self,
@@ -220,7 +223,7 @@ class TeamService:
         world: TeamWorld,
         actor: Actor,
     ) -> ActivatedTeam:
-        name, star = chosen.spec.name, self._compiled(chosen, world, caller)
+        name, star = chosen.spec.name, await self._compiled(chosen, world, caller)
         pinned = partial(with_team, tenant=caller.tenant, star=star)
         activation = await self.epochs.activate(connection, actor, lambda one: pinned(_current(one)))
         if chosen.state != "active" or chosen.star_hash != star.hash:
@@ -230,7 +233,7 @@ class TeamService:
             )
             detail = {"tenant": caller.tenant, "version": chosen.version, "hash": chosen.hash, "star": star.hash}
             await record(connection, actor, AuditedChange(action, name, detail))
-        unlimited = self.compiler.compile(chosen.spec, world, creator=None, activator=None)
+        unlimited = await asyncio.to_thread(self.compiler.compile, chosen.spec, world, creator=None, activator=None)
         return ActivatedTeam(
             name=name,
             version=chosen.version,
@@ -241,9 +244,9 @@ class TeamService:
             used_in=await self._users(connection, TeamKey(caller.tenant, name), world),
         )
 
-    def _compiled(self, chosen: TeamVersion, world: TeamWorld, activator: Principal) -> StarSpec:
+    async def _compiled(self, chosen: TeamVersion, world: TeamWorld, activator: Principal) -> StarSpec:
         grants = {"creator": chosen.creator.grant, "activator": activator.grant}
-        return self.compiler.compile(chosen.spec, world, **grants)
+        return await asyncio.to_thread(self.compiler.compile, chosen.spec, world, **grants)
 
     async def _world(self, connection: EngineConnection, manifest: Manifest, caller: Principal) -> TeamWorld:
         """Return what teams of the caller can be made of."""
@@ -290,7 +293,3 @@ def _current(manifest: Manifest) -> Manifest:
 
 def _active_or_newest(states: Sequence[VersionState]) -> int:
     return next((one.version for one in states if one.state == "active"), states[-1].version)
-
-
-def _same(version: TeamVersion, spec: TeamSpec, grant: Grant | None) -> bool:
-    return version.hash == spec.hash and version.creator.grant == grant

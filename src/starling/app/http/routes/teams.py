@@ -1,5 +1,6 @@
 """Teams of the tenant: check and import specs, activate, roll back and archive versions."""
 
+import asyncio
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Query, Request, Response
@@ -24,7 +25,7 @@ from starling.app.http.team_bodies import (
     WantedVersion,
 )
 from starling.core.principal import Principal
-from starling.core.teams import TeamInvalidError
+from starling.core.teams import TeamInvalidError, TeamSpec
 from starling.infra.postgres.audit import Actor
 
 MERMAID: Final = "text/vnd.mermaid"
@@ -51,7 +52,7 @@ async def list_teams(services: FromServices, caller: TeamCaller) -> Teams:
 async def check(document: TeamDocument, services: FromServices, caller: TeamCaller) -> Checked:
     """Check a spec as an import does, against the servers, agents and teams of now, and store nothing."""
     try:
-        findings = await services.teams.check(caller, team_of(document.spec))
+        findings = await services.teams.check(caller, await _spec(document))
     except TeamInvalidError as error:
         findings = error.findings
     return Checked.of(findings)
@@ -83,7 +84,7 @@ async def add(
 
     No member can call what your key may not call. A spec with faults is refused with all of them in `errors`.
     """
-    done = await services.teams.add(caller, name, team_of(document.spec), _actor(caller, request))
+    done = await services.teams.add(caller, name, await _spec(document), _actor(caller, request))
     response.status_code = 201 if done.created else 200
     return Imported.of(done)
 
@@ -129,6 +130,11 @@ async def rollback(name: Name, request: Request, services: FromServices, caller:
 async def archive(name: Name, request: Request, services: FromServices, caller: Admin) -> Archived:
     """Archive a team: runs accepted from now on don't see it. Its versions are kept and can be activated again."""
     return Archived.model_validate(await services.teams.archive(caller, name, _actor(caller, request)))
+
+
+async def _spec(document: TeamDocument) -> TeamSpec:
+    """Return the spec of a document, read in a thread: a long one takes most of a second."""
+    return await asyncio.to_thread(team_of, document.spec)
 
 
 def _actor(caller: Principal, request: Request) -> Actor:
