@@ -5,11 +5,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from starling.core.events import Citation, Degradation, Usage
-from starling.core.principal import Grant
+from starling.core.principal import Grant, Scope
 from starling.core.run_status import RunStatus as RunStatus  # noqa: PLC0414 - exported from here, too
+from starling.core.team_building import BuildRequest
 
 
 class Mode(StrEnum):
@@ -51,6 +52,11 @@ class RunConfig(BaseModel):
     mode: Mode = Mode.MODERATE
     channel: Channel = Channel.CHAT
     limits: RunLimits = RunLimits()
+    agent: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][A-Za-z0-9_.-]{0,127}$")] | None = Field(
+        default=None,
+        exclude_if=lambda agent: agent is None,
+        description="Name of the agent that gets the whole request as its one task; no supervisor is asked.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,8 @@ class Run:
     caller: str = ""  # id of the caller's key
     clarifications: int = 0  # asked on its branch since the last run without one
     cancelled: bool = False  # cancellation was requested before this claim
+    scopes: frozenset[Scope] = frozenset(Scope)  # of its caller
+    build: BuildRequest | None = None  # what the agent `architect` is to build, beside the goal in `input`
 
 
 class Step(BaseModel):

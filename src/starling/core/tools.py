@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Literal, Protocol, Self
 
 from starling.core.clock import Deadline
-from starling.core.json import JsonObject
+from starling.core.json import Json, JsonObject
 from starling.core.principal import DEFAULT_TENANT, Grant
 from starling.core.stars import MemberApproval
 from starling.core.tool_calls import Effect, Observation
@@ -46,13 +46,30 @@ class ServerListing:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialResult:
+    """The result that a call in a trial gets; of any call of the tool where `arguments` is None."""
+
+    tool: str
+    arguments: JsonObject | None
+    result: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A trial of a team: calls in it that may change something are not made but answered, at best by a fixture."""
+
+    fixtures: tuple[TrialResult, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCall:
     """One call: who makes it (`run_id`, `path` of the task), of what, with which arguments, under which grant.
 
     `position` and `index` say which call of which answer of the task it is. `key` identifies the call among all calls
     and is the same each time that its run is resumed. `idempotency_key` is what the server is sent: repeats of an
     idempotent call of the same task share it. `teams` are those whose member `agent` is, the outermost first. With
-    `approval` `effects`, a person has to approve the call if it may change something.
+    `approval` `effects`, a person has to approve the call if it may change something. A call of a `trial` isn't made
+    then.
     """
 
     id: str
@@ -70,6 +87,7 @@ class ToolCall:
     idempotency_key: str = ""
     teams: tuple[str, ...] = ()
     approval: MemberApproval = "policy"
+    trial: Trial | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +99,7 @@ class ToolOutcome:
     `not_allowed`, `over_limit`, `timeout`, `server_unavailable`, `invalid_result`, `removed`, `switched_off`,
     `not_approved`, `not_repeated` (an earlier equal call may have been done), `interrupted` (the process that waited
     ended). Where `truncated`, the whole had so many `characters` and is kept as `artifact`, an empty id if it couldn't
-    be.
+    be. `simulated` says what answered in place of the tool: a `fixture`, or the recorder alone.
     """
 
     observation: Observation
@@ -92,6 +110,7 @@ class ToolOutcome:
     duration_ms: float = 0.0
     artifact: str = ""
     characters: int = 0
+    simulated: Literal["", "fixture", "simulated"] = ""
 
     @property
     def status(self) -> Literal["succeeded", "failed"]:

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.errors import DatabaseUnavailableError, IdempotencyKeyReusedError, NotFoundError, StarlingError
 from starling.core.events import RunStarted
 from starling.core.runs import Run, RunConfig, RunStatus
+from starling.core.team_building import BuildRequest
 from starling.infra.postgres.engine import execute_autocommit, transaction, translated
 from starling.infra.postgres.outage_retry import retry_while_unavailable
 from starling.infra.postgres.outbox import INSERT_RUN_AUDIT_EVENT, run_event_values
@@ -48,6 +49,7 @@ class NewRun:
     idempotency: IdempotencyKey | None = None
     policy: Policy = "enqueue"
     may_answer: bool = True  # whether the message may answer the clarification that the active run waits for
+    build: BuildRequest | None = None
 
 
 class OpenClarificationError(StarlingError):
@@ -100,9 +102,9 @@ _INSERT_RUN = (
     """
 WITH written AS (
 INSERT INTO runs (tenant, id, thread_id, branch_id, arrival, epoch, graph_version, input, config, principal,
-                  correlation_id, trace_id, seq, admitted_at)
+                  correlation_id, trace_id, seq, build, admitted_at)
 SELECT %(tenant)s, %(id)s, %(thread_id)s, %(branch_id)s, %(arrival)s, %(epoch)s, %(graph_version)s, %(input)s,
-       %(config)s, %(principal)s, %(correlation_id)s, %(trace_id)s, 1,
+       %(config)s, %(principal)s, %(correlation_id)s, %(trace_id)s, 1, %(build)s,
        CASE WHEN NOT EXISTS (SELECT FROM runs WHERE tenant = %(tenant)s AND thread_id = %(thread_id)s
                              AND branch_id = %(branch_id)s AND ended_at IS NULL)
              AND (SELECT count(*) FROM runs WHERE tenant = %(tenant)s AND ended_at IS NULL
@@ -298,6 +300,7 @@ def _row(new: NewRun, first: RunStarted) -> dict[str, Any]:
         "correlation_id": new.correlation_id,
         "trace_id": new.trace_id,
         "event": Jsonb(first.model_dump(mode="json")),
+        "build": Jsonb(new.build.model_dump(mode="json")) if new.build else None,
     }
 
 

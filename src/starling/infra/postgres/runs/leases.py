@@ -5,8 +5,9 @@ from typing import Any, Final
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.core.principal import Grant
+from starling.core.principal import Grant, Scope
 from starling.core.runs import Run, RunConfig
+from starling.core.team_building import BuildRequest
 from starling.infra.postgres.engine import execute_autocommit, transaction, translated
 from starling.infra.postgres.runs.acceptance import Claim, Connection, Defer, RunKey
 
@@ -16,7 +17,7 @@ type Admit = Callable[[Connection, str], Awaitable[None]]
 # The columns of a claim, in the order that `claim_of` reads.
 CLAIMED: Final = """tenant, id::text, thread_id, branch_id, epoch, graph_version, input, config, correlation_id,
     trace_id, fence, crashes, seq, flushes, coalesce(extract(epoch FROM deadline - now()), 0)::float8,
-    now(), principal -> 'grant', coalesce(principal ->> 'key_id', ''), cancel_requested"""
+    now(), principal -> 'grant', coalesce(principal ->> 'key_id', ''), cancel_requested, principal -> 'scopes', build"""
 _NAMES = (
     *("tenant", "id", "thread_id", "branch_id", "epoch", "graph_version", "input", "config", "correlation_id"),
     *(
@@ -30,6 +31,8 @@ _NAMES = (
         "grant",
         "caller",
         "cancelled",
+        "scopes",
+        "build",
     ),
 )
 
@@ -161,5 +164,7 @@ def claim_of(row: tuple[Any, ...], *, clarifications: int = 0) -> Claim:
     columns: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
     columns["config"] = RunConfig.model_validate(columns["config"])
     columns["grant"] = Grant.from_json(columns["grant"])
+    columns["scopes"] = frozenset(map(Scope, columns["scopes"] or ()))
+    columns["build"] = BuildRequest.model_validate(columns["build"]) if columns["build"] else None
     seq, flushes = columns.pop("seq"), columns.pop("flushes")
     return Claim(Run(**columns, clarifications=clarifications), seq, flushes)

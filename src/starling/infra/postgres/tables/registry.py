@@ -1,7 +1,7 @@
 """What a tenant defines, as written or as pinned: servers with tools, agents, teams; and the epochs that pin it."""
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, Table, Text, text
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import JSONB, UUID
 
 from starling.infra.postgres.tables.columns import metadata, moment_column, tenant_column
 
@@ -59,13 +59,26 @@ workflows = Table(
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("spec", JSONB, nullable=False),  # as imported; spec, hash and creator are never updated
     Column("hash", Text, nullable=False),
-    Column("state", Text, nullable=False),  # draft, active, superseded or archived
+    Column("state", Text, nullable=False),  # draft, proven, unproven, active, superseded or archived
     Column("created_by", Text, nullable=False),
     Column("creator_grant", JSONB(none_as_null=True)),  # what its creator's key could call: NULL for everything
     moment_column("created_at"),
     Column("star_hash", Text),  # of the star that its last activation compiled
     Column("activated_by", Text),
     moment_column("activated_at", nullable=True),
+    Column("goal", Text),  # of a version that was built; NULL for an imported one
+    Column("built_by", UUID(as_uuid=False)),  # the run that built it, in the task `built_at_path`
+    Column("built_at_path", Text),
+    Column("proof", JSONB(none_as_null=True)),  # the report of its last proof
+    Column("proven_state", Text),  # what that proof came to: proven, unproven or failed
+    Index(
+        "workflows_one_build",
+        "tenant",
+        "built_by",
+        "built_at_path",
+        unique=True,
+        postgresql_where=text("built_by IS NOT NULL"),
+    ),
     Index("workflows_one_active", "tenant", "name", unique=True, postgresql_where=text("state = 'active'")),
 )
 

@@ -46,6 +46,7 @@ runs = Table(
     moment_column("ended_at", nullable=True),
     Column("result", JSONB),
     Column("trimmed", BigInteger, nullable=False, server_default="0"),  # events up to this number are no longer kept
+    Column("build", JSONB(none_as_null=True)),  # of a run that builds a team: what it was asked for
     ForeignKeyConstraint(
         ["tenant", "thread_id", "branch_id"],
         ["branches.tenant", "branches.thread_id", "branches.id"],
@@ -74,6 +75,13 @@ runs = Table(
         "status",
         "id",
         postgresql_where=text("status IN ('failed', 'cancelled', 'budget_exhausted', 'parked')"),
+    ),
+    Index(  # a name is reserved for as long as a run builds the team of that name
+        "runs_one_build_per_team",
+        "tenant",
+        text("(build ->> 'name')"),
+        unique=True,
+        postgresql_where=text("build IS NOT NULL AND ended_at IS NULL"),
     ),
 )
 

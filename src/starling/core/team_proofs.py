@@ -1,0 +1,96 @@
+"""Proofs of teams: what a version did on its cases, and whether that shows that it works."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+type ProofState = Literal["proven", "unproven", "failed"]
+type AnswerSource = Literal["live", "fixture", "simulated"]
+"""Where the result of a call in a trial came from: the server, a fixture of the case, or the recorder alone."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TrialCall(_Part):
+    """A tool call of a trial, by the path of its task."""
+
+    tool: str
+    path: str
+    status: Literal["succeeded", "failed"]
+    source: AnswerSource
+
+
+class TrialVerdict(_Part):
+    """The outcome of a member's task in a trial; `reason` says why it failed."""
+
+    member: str
+    status: Literal["approved", "failed"]
+    reason: str = ""
+
+
+class TrialRecord(_Part):
+    """What a team did with the input of one case. `path` is where in the run; `tokens` of models, `seconds` of time.
+
+    `failure` says why the team had no answer, empty where `reply` is one. `artifacts` are the names of those kept.
+    """
+
+    path: str
+    reply: str
+    failure: str = ""
+    calls: tuple[TrialCall, ...] = ()
+    verdicts: tuple[TrialVerdict, ...] = ()
+    artifacts: tuple[str, ...] = ()
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class CriterionReport(_Part):
+    """Whether a result fulfils a criterion, and why not. What a case must and must not call counts as criteria."""
+
+    id: str
+    met: bool
+    reason: str = ""
+
+
+class CaseReport(_Part):
+    """A case with what its trial came to. `simulation_only`: no call was answered live, and at least one was."""
+
+    id: str
+    passed: bool
+    simulation_only: bool
+    criteria: tuple[CriterionReport, ...]
+    trial: TrialRecord
+
+    def share(self, source: AnswerSource) -> float:
+        """Return the share of the calls that were answered from a source, 0 without calls."""
+        calls = self.trial.calls
+        return sum(call.source == source for call in calls) / len(calls) if calls else 0.0
+
+
+class ProofReport(_Part):
+    """A proof of one version: `score` is the share of criteria that are met, `threshold` what was demanded.
+
+    `tools` has the hash of every tool's definition that the team could call. The proof holds for exactly these.
+    """
+
+    state: ProofState
+    score: float
+    threshold: float
+    cases: tuple[CaseReport, ...]
+    spec_hash: str
+    tools: dict[str, str]
+    run_id: str
+    trace_id: str
+
+    @property
+    def failed_criteria(self) -> Sequence[str]:
+        """The criteria that are not met, as `case: criterion: reason`."""
+        return [
+            f"{case.id}: {criterion.id}: {criterion.reason}"
+            for case in self.cases
+            for criterion in case.criteria
+            if not criterion.met
+        ]
