@@ -36,19 +36,18 @@ class CrewBridge:
     context: Context = field(default_factory=copy_context)  # the spans and log fields of the attempt
     _waiting: int = 0  # threads
     _lock: Lock = field(default_factory=Lock)
-    _results: dict[int, Future[Sequence[str]]] = field(default_factory=dict[int, Future[Sequence[str]]])
+    _made: dict[int, Future[None]] = field(default_factory=dict[int, Future[None]])  # the calls of answers
 
-    def ask(self, shown: Sequence[Message], *, with_tools: bool) -> str | Sequence[CallHandle]:
-        """Return the model's next answer: a text, or the calls that it asks for, which have begun then.
+    def ask(self, shown: Sequence[Message], *, with_tools: bool) -> Sequence[CallHandle]:
+        """Return the calls that the model's next answer asks for, which have begun then; none if it is in words.
 
         `shown` are CrewAI's own messages, of which only the first ones and a last instruction are used.
         """
         return self._carried(self._ask(shown, with_tools=with_tools))
 
-    def result(self, handle: str) -> str:
-        """Return the result of the call that has the handle `position.index`, as soon as it is there."""
-        position, _, index = handle.partition(".")
-        return self._awaited(self._results[int(position)])[int(index)]
+    def wait_for(self, handle: str) -> None:
+        """Return as soon as the call that has the handle `position.index` is made, and all others of its answer."""
+        self._awaited(self._made[int(handle.partition(".")[0])])
 
     @contextmanager
     def _turn_given(self) -> Generator[None]:
@@ -66,16 +65,16 @@ class CrewBridge:
             if is_last:
                 self.turns.acquire()
 
-    async def _ask(self, shown: Sequence[Message], *, with_tools: bool) -> str | Sequence[CallHandle]:
-        for earlier in self._results.values():
+    async def _ask(self, shown: Sequence[Message], *, with_tools: bool) -> Sequence[CallHandle]:
+        for earlier in self._made.values():
             await asyncio.wrap_future(earlier)  # also if CrewAI doesn't wait for a call
-        answer = await self.conversation.ask(shown, with_tools=with_tools)
-        if isinstance(answer, str):
-            return answer
-        future: Future[Sequence[str]] = Future()
-        self._results[answer.batch.position] = future
-        self._begin(self.conversation.use(answer), future)
-        return answer.handles
+        asked = await self.conversation.ask(shown, with_tools=with_tools)
+        if asked is None:
+            return ()
+        future: Future[None] = Future()
+        self._made[asked.batch.position] = future
+        self._begin(self.conversation.use(asked), future)
+        return asked.handles
 
     def _carried[T](self, coroutine: Coroutine[Any, Any, T]) -> T:
         future: Future[T] = Future()

@@ -47,8 +47,8 @@ class CrewConversation:
     text: str = ""  # the answer in words, which is the attempt's output
     uses: list[ToolUse] = field(default_factory=list[ToolUse])
 
-    async def ask(self, shown: Sequence[Message], *, with_tools: bool) -> str | CallRequest:
-        """Ask the model, or read its recorded answer; announce the calls that it asks for.
+    async def ask(self, shown: Sequence[Message], *, with_tools: bool) -> CallRequest | None:
+        """Ask the model, or read its recorded answer; announce the calls that it asks for. None if it is in words.
 
         CrewAI's last request, at its limit of iterations, has no tools and one more message.
         """
@@ -65,24 +65,23 @@ class CrewConversation:
         calls = reply.tool_calls if with_tools else ()
         execution.messages.append(Message("assistant", reply.content, calls, reasoning=reply.returned_reasoning))
         if not calls:
-            return self._end(reply)
+            self._end(reply)
+            return None
         batch = await ToolCallBatch.announced(
             self.access, execution, self.toolbox, position, calls, replayed=answer.replayed
         )
         return CallRequest(batch, reply)
 
-    async def use(self, asked: CallRequest) -> Sequence[str]:
-        """Make the calls of an answer and return the result of each, in order. Raises what `use_all` raises."""
+    async def use(self, asked: CallRequest) -> None:
+        """Make the calls of an answer; the model's next request has their results. Raises what `use_all` raises."""
         answered = await asked.batch.use_all()
         made = asked.batch.results(answered)
         self.uses += made
         self.execution.keep(made)
-        texts = [use.outcome.text for use in answered]
         self.execution.messages += [
-            Message("tool", text, tool_call_id=call.id)
-            for call, text in zip(asked.reply.tool_calls, texts, strict=True)
+            Message("tool", use.outcome.text, tool_call_id=call.id)
+            for call, use in zip(asked.reply.tool_calls, answered, strict=True)
         ]
-        return texts
 
     @property
     def output(self) -> AttemptOutput:
@@ -117,8 +116,7 @@ class CrewConversation:
             tool_names=self.toolbox.other_names if tools else {},
         )
 
-    def _end(self, reply: ModelReply) -> str:
+    def _end(self, reply: ModelReply) -> None:
         self.text = reply.content.strip() or joined_results(self.uses)
         if not self.text:
             raise LLMInvalidResponse(reply.model, "it answered with neither a tool call nor a word")
-        return self.text

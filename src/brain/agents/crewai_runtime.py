@@ -18,6 +18,8 @@ from brain.agents.crew_task import CrewTask
 from starling.core.llm import Message
 
 _TOOL: Final = "tool_call"
+_CALL_MADE: Final = "The call was made."
+_LAST_ANSWER: Final = "Final Answer: it was given."
 _TEXT_CHARS: Final = 4  # of a token, about
 _THREADS: Final = 2  # of an attempt, for CrewAI's own steps; its tool calls have others
 _NO_LIMIT: Final = 2**31
@@ -63,10 +65,8 @@ def _quiet() -> ExitStack:
     return stack
 
 
-class _Answer(BaseModel):
-    """An answer in words, in a form in which CrewAI doesn't look for actions."""
-
-    text: str
+class _AnswerInWords(BaseModel):
+    """Ends CrewAI's work, in a form in which it doesn't look for actions."""
 
 
 class _Handle(BaseModel):
@@ -89,11 +89,16 @@ class _BridgedTool(BaseTool):
 
     @override
     def _run(self, handle: str) -> str:
-        return self._bridge.result(handle)
+        self._bridge.wait_for(handle)
+        return _CALL_MADE
 
 
 class _BridgedModel(BaseLLM):
-    """Asks our models, with our messages. Limits and costs are ours, so nothing is counted here."""
+    """Asks our models, with our messages. Limits and costs are ours, so nothing is counted here.
+
+    CrewAI gets no answer and no result itself, only what comes next: it would look through each with expressions that
+    take hours for some texts, and stop the whole process meanwhile.
+    """
 
     _bridge: CrewBridge = PrivateAttr()
     _has_tools: bool = PrivateAttr()
@@ -116,13 +121,13 @@ class _BridgedModel(BaseLLM):
         response_model: type[BaseModel] | None = None,
     ) -> Any:
         shown = [] if isinstance(messages, str) else [_message(message) for message in messages]
-        answer = self._bridge.ask(shown, with_tools=bool(tools))
-        if isinstance(answer, str):
-            is_forced = self._has_tools and not tools  # at the limit of iterations, where CrewAI takes text as it is
-            return answer if is_forced else _Answer(text=answer)
+        calls = self._bridge.ask(shown, with_tools=bool(tools))
+        if not calls:
+            is_forced = self._has_tools and not tools  # at the limit of iterations, where CrewAI takes text only
+            return _LAST_ANSWER if is_forced else _AnswerInWords()
         return [
             {"id": call.id, "type": "function", "function": {"name": _TOOL, "arguments": {"handle": call.place}}}
-            for call in answer
+            for call in calls
         ]
 
     def supports_function_calling(self) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -96,6 +97,19 @@ async def test_last_request_at_the_limit_of_iterations_has_no_tools_and_is_count
     assert begun.model.requests[2].messages[-1].role == "user"
     assert outcome["output"] == "That is all that I found."
     assert (begun.context.budget.meter.model_calls, begun.context.budget.meter.tool_calls) == (4, 2)
+
+
+@pytest.mark.parametrize("text", [f"Action:{' ' * 3_000}x", "Thought: done\nAction: look\nAction Input: {}"])
+async def test_last_answer_is_not_looked_through_for_actions(text: str) -> None:
+    harness = RuntimeHarness("crewai", limits=Limits(tool_iterations=1))
+    await harness.run(harness.begin(END, APPROVED))  # imports CrewAI
+    begun = harness.begin(LOOK, text, APPROVED)
+    start = time.perf_counter()
+
+    outcome = await harness.run(begun)
+
+    assert outcome["output"] == text
+    assert time.perf_counter() - start < 3  # CrewAI's expression takes 10 s for it, and holds the interpreter
 
 
 async def test_last_request_without_an_answer_in_words_gives_the_results() -> None:
