@@ -52,7 +52,7 @@ def test_team_commands_print_what_was_done(workspace: CliWorkspace) -> None:
     version = workspace.starling("team", "show", "crew@1", "--tenant", "shop").stdout
 
     assert made[0].startswith("crew@1 is stored: draft, ")
-    assert made[1] == "`starling team activate crew@1` lets runs use it."
+    assert made[1] == "`starling team activate crew@1 --tenant shop` lets runs use it."
     assert active == "crew@1 is active from epoch 1 on.\n"
     assert "writer\tnothing: it writes\tready\tWriter" in shown
     table, _, spec = version.partition("\n\n")
@@ -60,6 +60,20 @@ def test_team_commands_print_what_was_done(workspace: CliWorkspace) -> None:
     assert yaml.safe_load(spec) == {"version": 1, **yaml.safe_load(CREW)}
     assert workspace.starling("team", "list").stdout.startswith("There are no teams yet.")
     assert workspace.starling("team", "show", "crew").returncode == 2
+
+
+def test_command_that_activates_an_outer_team_anew_names_the_tenant(workspace: CliWorkspace) -> None:
+    outer = CREW.replace("crew", "outer").replace("goal: Write it.", "goal: Write it.\n    team: crew")
+    (workspace.folder / "outer.yaml").write_text(outer)
+    workspace.json("team", "import", "crew.yaml", "--activate", "--tenant", "shop")
+    workspace.json("team", "import", "outer.yaml", "--activate", "--tenant", "shop")
+    hint = "! outer@1 has it inside as it was: `starling team activate outer@1 --tenant shop` compiles it anew."
+
+    changed = workspace.starling("team", "import", "second.yaml", "--activate", "--tenant", "shop")
+    gone = workspace.starling("team", "archive", "crew", "--tenant", "shop")
+
+    for done in (changed, gone):
+        assert done.stdout.splitlines()[-1].strip() == hint
 
 
 def test_exported_team_is_the_one_that_was_imported(workspace: CliWorkspace) -> None:

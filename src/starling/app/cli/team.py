@@ -56,9 +56,9 @@ def import_team(
     stored = "is stored" if done["created"] else "was stored before"
     print_line(f"{done['name']}@{done['version']} {stored}: {done['state']}, {done['hash'][:_HASH_CHARS]}.")
     if activate:
-        _print_activated(done)
+        _print_activated(done, tenant)
     elif done["state"] != "active":
-        print_line(f"`starling team activate {done['name']}@{done['version']}` lets runs use it.")
+        print_line(f"`{_activation(f'{done["name"]}@{done["version"]}', tenant)}` lets runs use it.")
 
 
 @app.command("export")
@@ -145,7 +145,7 @@ def activate(
     if as_json:
         print_json(done)
     else:
-        _print_activated(done)
+        _print_activated(done, tenant)
 
 
 @app.command()
@@ -155,7 +155,7 @@ def rollback(context: typer.Context, name: _Name, tenant: _Tenant = DEFAULT_TENA
     if as_json:
         print_json(done)
     else:
-        _print_activated(done)
+        _print_activated(done, tenant)
 
 
 @app.command()
@@ -166,7 +166,7 @@ def archive(context: typer.Context, name: _Name, tenant: _Tenant = DEFAULT_TENAN
         print_json(done)
         return
     print_line(f"{done['name']} is archived from epoch {done['epoch']} on.")
-    _print_users(done)
+    _print_users(done, tenant)
 
 
 def _path(name: str, *parts: str) -> str:
@@ -205,17 +205,22 @@ def _chosen(name: str, versions: Sequence[Document], wanted: int | None) -> Docu
     return found
 
 
-def _print_activated(done: Document) -> None:
+def _print_activated(done: Document, tenant: str) -> None:
     print_line(f"{done['name']}@{done['version']} is active from epoch {done['epoch']} on.")
     if done["left_out"]:
         left_out = ", ".join(done["left_out"])
         print_line(f"  ! without {left_out}: its creator or you may not call them.", "yellow")
-    _print_users(done)
+    _print_users(done, tenant)
 
 
-def _print_users(done: Document) -> None:
+def _print_users(done: Document, tenant: str) -> None:
     for user in done["used_in"]:
-        print_line(f"  ! {user} has it inside as it was: `starling team activate {user}` compiles it anew.", "yellow")
+        print_line(f"  ! {user} has it inside as it was: `{_activation(user, tenant)}` compiles it anew.", "yellow")
+
+
+def _activation(version: str, tenant: str) -> str:
+    """Return the command that activates a version, `name@version`, of a team of the tenant."""
+    return f"starling team activate {version}{'' if tenant == DEFAULT_TENANT else f' --tenant {tenant}'}"
 
 
 def _print_team(team: Document, versions: Sequence[Document]) -> None:
