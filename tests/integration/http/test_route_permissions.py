@@ -90,7 +90,7 @@ class Call:
     method: str
     path: str
     parameters: tuple[str, ...] = ()
-    scope: Scope | None = None
+    scopes: frozenset[Scope] = frozenset()  # of which it asks for one
     declared: bool = False  # that it says who may call it
 
     @property
@@ -136,23 +136,23 @@ def calls_of(app: FastAPI) -> Iterator[Call]:
         path = route.path or ""
         parameters = tuple(re.findall(r"{(\w+)", path))
         dependant: Dependant | None = getattr(route, "dependant", None)
-        declared, scope = declared_by(dependant) if dependant else (False, None)
+        declared, scopes = declared_by(dependant) if dependant else (False, frozenset[Scope]())
         for method in sorted((route.methods or {"GET"}) - {"HEAD"}):
-            yield Call(method, path, parameters, scope, declared or path in DOCUMENTATION)
+            yield Call(method, path, parameters, scopes, declared or path in DOCUMENTATION)
 
 
 # For anybody who was let in.
 DOCUMENTATION = {"/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc", "/static-offline-docs"}
 
 
-def declared_by(dependant: Dependant) -> tuple[bool, Scope | None]:
-    """Return whether a route says who may call it, and the scope that it asks for."""
+def declared_by(dependant: Dependant) -> tuple[bool, frozenset[Scope]]:
+    """Return whether a route says who may call it, and the scopes of which it asks for one."""
     if isinstance(dependant.call, RequireScope):
-        return True, dependant.call.scope
+        return True, dependant.call.scopes
     if dependant.call is optional_caller:
-        return True, None
+        return True, frozenset()
     found = [declared_by(below) for below in dependant.dependencies]
-    return next((pair for pair in found if pair[0]), (False, None))
+    return next((pair for pair in found if pair[0]), (False, frozenset[Scope]()))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -206,10 +206,12 @@ async def ask(client: httpx.AsyncClient, call: Call, town: Town, **more: Any) ->
 
 async def test_every_route_declares_its_required_scope(town: Town) -> None:
     silent = [call for call in town.calls if not call.declared]
-    open_ones = {call.path for call in town.calls if call.declared and call.scope is None}
+    open_ones = {call.path for call in town.calls if call.declared and not call.scopes}
     unknown = [call for call in town.calls if call.method in ("POST", "PUT", "PATCH") and call.body is None]
 
-    assert silent == [], "take Caller, Admin, TeamCaller or OptionalCaller from starling.app.http.dependencies"
+    assert silent == [], (
+        "take Caller, Admin, TeamCaller, TeamReader or OptionalCaller from starling.app.http.dependencies"
+    )
     assert open_ones == OPEN | DOCUMENTATION
     assert unknown == [], "give BODIES a good body of it"
 
@@ -258,8 +260,7 @@ async def test_invalid_key_is_refused_on_every_route(town: Town) -> None:
 
 
 async def test_key_without_the_required_scope_is_refused(town: Town) -> None:
-    scoped = [call for call in town.calls if call.scope]
-    others = {call: await town.key(frozenset(Scope) - {call.scope}) for call in scoped}
+    others = {call: await town.key(frozenset(Scope) - call.scopes) for call in town.calls if call.scopes}
     before = await town.checksum()
 
     answers: dict[str, int] = {}

@@ -214,7 +214,9 @@ async def test_nesting_beyond_three_teams_is_refused(api: LiveApi) -> None:
     assert [(one["path"], one["rule"]) for one in refused["errors"]] == [("members[0].team", "depth")]
 
 
-async def test_key_imports_what_it_may_call_and_activates_with_the_scope_admin_only(api: LiveApi) -> None:
+async def test_key_imports_with_the_scope_teams_what_it_may_call_activates_with_admin_and_reads_with_either(
+    api: LiveApi,
+) -> None:
     maker = await key(api, Scope.TEAMS, grant=Grant(servers=frozenset({"broken"})))
     admin = await key(api, Scope.ADMIN)
 
@@ -226,6 +228,9 @@ async def test_key_imports_what_it_may_call_and_activates_with_the_scope_admin_o
 
     assert {one["rule"] for one in refused["errors"]} == {"caller_grant"}
     assert (done["name"], done["version"]) == ("scoped", written["version"])
+    await send(api, "POST", "/check", {"spec": spec("scoped")}, status=403, headers=admin)
+    for path in ("", "/scoped", "/scoped/versions", "/scoped/graph"):
+        await send(api, "GET", path, headers=admin)
     assert (await send(api, "GET", "/scoped", headers=maker))["state"] == "active"
 
 

@@ -137,20 +137,21 @@ class _Answer:
 _BEARER = HTTPBearer(auto_error=False, description="A key that `starling key create` made.")
 
 
-@dataclass(frozen=True, slots=True)
 class RequireScope:
-    """The scope that a route requires."""
+    """The scopes of which a route requires one."""
 
-    scope: Scope
+    def __init__(self, *scopes: Scope) -> None:
+        self.scopes = frozenset(scopes)
+        self._wanted = " or ".join(repr(scope.value) for scope in scopes)
 
     async def __call__(self, request: Request, _: Annotated[object, Security(_BEARER)]) -> Principal:
         """Return the caller. Raises ForbiddenError."""
         principal = await optional_caller(request)
         if principal is None:
             raise UnauthorizedError("This route needs a key.", _REMEDY)
-        if self.scope not in principal.scopes:
+        if not self.scopes & principal.scopes:
             raise ForbiddenError(
-                f"The key {principal.key_id} lacks the scope {self.scope.value!r}.",
+                f"The key {principal.key_id} lacks the scope {self._wanted}.",
                 "Use another key; `starling key create --scope` makes one.",
             )
         return principal

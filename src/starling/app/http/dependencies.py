@@ -49,4 +49,5 @@ type IdempotencyKey = Annotated[
 type Caller = Annotated[Principal, Depends(RequireScope(Scope.RUN))]
 type Admin = Annotated[Principal, Depends(RequireScope(Scope.ADMIN))]
 type TeamCaller = Annotated[Principal, Depends(RequireScope(Scope.TEAMS))]
+type TeamReader = Annotated[Principal, Depends(RequireScope(Scope.TEAMS, Scope.ADMIN))]
 type OptionalCaller = Annotated[Principal | None, Depends(optional_caller)]

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Body, Query, Request, Response
 
 from architect.spec_reading import team_of
 from architect.team_graph import TeamGraph, mermaid, team_graph
-from starling.app.http.dependencies import Admin, FromServices, TeamCaller
+from starling.app.http.dependencies import Admin, FromServices, TeamCaller, TeamReader
 from starling.app.http.problems import Problem
 from starling.app.http.schemas import Name
 from starling.app.http.team_bodies import (
@@ -43,7 +43,7 @@ _TOO_LATE: Final[dict[int | str, dict[str, Any]]] = {409: {"model": Problem}}
 
 
 @router.get("", summary="List teams")
-async def list_teams(services: FromServices, caller: TeamCaller) -> Teams:
+async def list_teams(services: FromServices, caller: TeamReader) -> Teams:
     """List all teams of your tenant, with their states."""
     return Teams.of(await services.teams.list(caller))
 
@@ -59,13 +59,13 @@ async def check(document: TeamDocument, services: FromServices, caller: TeamCall
 
 
 @router.get("/{name}", summary="Show a team", responses=_MISSING)
-async def show(name: Name, services: FromServices, caller: TeamCaller) -> TeamWithMembers:
+async def show(name: Name, services: FromServices, caller: TeamReader) -> TeamWithMembers:
     """Show a team and its members, with the reasons why they can't work now."""
     return TeamWithMembers.of(await services.teams.show(caller, name))
 
 
 @router.get("/{name}/versions", summary="List versions", responses=_MISSING)
-async def versions(name: Name, services: FromServices, caller: TeamCaller) -> Versions:
+async def versions(name: Name, services: FromServices, caller: TeamReader) -> Versions:
     """List all versions of a team with their specs."""
     found = await services.teams.versions(caller.tenant, name)
     return Versions(name=name, versions=tuple(map(Version.of, found)))
@@ -91,7 +91,7 @@ async def add(
 
 @router.get("/{name}/graph", summary="Draw a team", response_model=Graph, responses=_MISSING | _REFUSED | _DRAWN)
 async def graph(
-    name: Name, request: Request, services: FromServices, caller: TeamCaller, wanted: Annotated[GraphQuery, Query()]
+    name: Name, request: Request, services: FromServices, caller: TeamReader, wanted: Annotated[GraphQuery, Query()]
 ) -> Response | TeamGraph:
     """Draw a version with its members, teams inside it and servers, as JSON or as a Mermaid flowchart.
 
