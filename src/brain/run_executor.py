@@ -184,9 +184,7 @@ class Brain:
     def _usable(self, run: Run, roster: Roster, effects: frozenset[Effect]) -> Roster:
         """Return the agents of a run; those that can't work or are switched off are degraded, with the reason."""
         halts = self._parts.halts
-        reasons = _degraded(roster, self._parts.gateway) | dict(halts.named("server", run.tenant))
-        if reason := halts.everything(run.tenant, run.caller):
-            reasons = {server: reason for card in roster.cards.values() for server in card.servers}
+        reasons = _degraded(roster, self._parts.gateway) | roster.halted_servers(halts, run.tenant, run.caller)
         return roster.limited(effects, reasons, run.grant).halted(halts.named("agent", run.tenant))
 
     async def _roster(self, run: Run) -> Roster:

@@ -76,6 +76,28 @@ def test_command_that_activates_an_outer_team_anew_names_the_tenant(workspace: C
         assert done.stdout.splitlines()[-1].strip() == hint
 
 
+def test_list_and_show_say_which_members_a_kill_switch_stops(workspace: CliWorkspace) -> None:
+    for name, inner in (("outer", "crew"), ("whole", "outer")):
+        made = CREW.replace("crew", name).replace("goal: Write it.", f"goal: Write it.\n    team: {inner}")
+        (workspace.folder / f"{name}.yaml").write_text(made)
+    for name in ("crew", "outer", "whole"):
+        workspace.json("team", "import", f"{name}.yaml", "--activate")
+    workspace.json("switch", "off", "agent", "crew", "--reason", "It is wrong.")
+    reason = "The agent crew is switched off: It is wrong."
+
+    listed = workspace.starling("team", "list").stdout.splitlines()
+    outer = workspace.starling("team", "show", "outer").stdout.splitlines()
+    whole = workspace.starling("team", "show", "whole").stdout.splitlines()
+
+    assert [line.split("\t")[3] for line in listed[1:]] == [
+        reason,
+        f"without writer: {reason}",
+        f"without writer/writer: {reason}",
+    ]
+    assert f"writer\tteam crew\tdegraded\t{reason}" in outer
+    assert f"  ! writer/writer: {reason}" in whole
+
+
 def test_exported_team_is_the_one_that_was_imported(workspace: CliWorkspace) -> None:
     workspace.json("team", "import", "crew.yaml")
     workspace.json("team", "import", "second.yaml")

@@ -12,7 +12,7 @@ from starling.core.model_output.names import aliases, near_matches, resolve
 from starling.core.principal import Grant
 from starling.core.stars import MemberApproval, ReviewPolicy, StarSpec
 from starling.core.tool_calls import Effect
-from starling.core.tools import ToolDefinition
+from starling.core.tools import Halts, ToolDefinition
 
 type AgentKind = Literal["specialist", "team", "builtin", "custom", "member"]
 
@@ -86,6 +86,15 @@ def with_members(team: AgentCard, members: Mapping[str, AgentCard]) -> AgentCard
     return replace(team, members=members, tools=tuple(tools.values()), degraded=refused)
 
 
+def degraded_members(team: AgentCard) -> dict[str, str]:
+    """Return which members of a team can't work now, and why; by name, `outer/inner` for members of a team inside."""
+    found: dict[str, str] = {}
+    for name, member in team.members.items():
+        inside = {f"{name}/{inner}": reason for inner, reason in degraded_members(member).items()}
+        found |= {name: member.degraded} if member.degraded else inside
+    return found
+
+
 GENERALIST: Final = AgentCard(
     "generalist", "builtin", "Answers from general knowledge, writes, translates, summarises. Has no tools and says so."
 )
@@ -129,6 +138,15 @@ class Roster:
         limits = _Limits(effects, degraded, grant)
         limited = {name: limits.applied(card) for name, card in self.cards.items()}
         return Roster({name: card for name, card in limited.items() if card})
+
+    def halted_servers(self, halts: Halts, tenant: str, caller: str) -> dict[str, str]:
+        """Return why servers of its agents are switched off for a run of a tenant, by server.
+
+        `caller` is the key that the run was requested with.
+        """
+        if reason := halts.everything(tenant, caller):
+            return {server: reason for card in self.cards.values() for server in card.servers}
+        return dict(halts.named("server", tenant))
 
     def halted(self, reasons: Mapping[str, str]) -> "Roster":
         """Return the roster with those agents that were switched off as such, also where they are members of teams.

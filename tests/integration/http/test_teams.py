@@ -37,11 +37,11 @@ async def send(
     path: str,
     body: Any = None,
     *,
-    status: int = 200,
+    status: int | None = 200,
     headers: dict[str, str] | None = None,
 ) -> Any:
     async with api.client.request(method, f"/v1/teams{path}", json=body, headers=headers) as response:
-        assert response.status == status, await response.text()
+        assert status in (response.status, None), await response.text()
         return await response.json()
 
 
@@ -295,11 +295,53 @@ async def test_stored_star_is_drawn_whatever_servers_there_are_now(api: LiveApi)
     stored = await send(api, "GET", "/kept/graph")
     refused = await send(api, "GET", f"/kept/graph?version={draft['version']}", status=422)
     shown = await send(api, "GET", "/kept")
+    listed = [one for one in (await send(api, "GET", ""))["teams"] if one["name"] == "kept"]
     async with api.client.post("/v1/registry/rollback", json={}) as response:
         assert response.status == 200
 
     assert "server:system_health" in {one["id"] for one in stored["nodes"]}
     assert [one["rule"] for one in refused["errors"]] == ["unknown_server"]
-    assert shown["reason"] == "No member that uses tools can work: watcher: Its server 'system_health' was removed."
+    removed = "Its server 'system_health' was removed."
+    assert shown["reason"] == f"No member that uses tools can work: watcher: {removed}"
     assert [one["state"] for one in shown["members"]] == ["degraded", "ready"]
+    assert [one["degraded_members"] for one in (shown, *listed)] == [{"watcher": removed}] * 2
     assert (await send(api, "GET", "/kept"))["reason"] == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "reason", "members"),
+    [
+        ("agent", "stopped", "The agent stopped is switched off: It is wrong.", {}),
+        (
+            "server",
+            "system_health",
+            "No member that uses tools can work: watcher: The server system_health is switched off: It is wrong.",
+            {"watcher": "The server system_health is switched off: It is wrong."},
+        ),
+        (
+            "tenant",
+            "default",
+            "No member that uses tools can work: watcher: The tenant default is switched off: It is wrong.",
+            {"watcher": "The tenant default is switched off: It is wrong."},
+        ),
+    ],
+)
+async def test_team_that_a_kill_switch_stops_has_its_reason(
+    api: LiveApi, kind: str, target: str, reason: str, members: dict[str, str]
+) -> None:
+    await send(api, "POST", "/stopped/versions", {"spec": spec("stopped")}, status=None)
+    await send(api, "POST", "/stopped/activate")
+    switch = {"kind": kind, "name": target}
+
+    async with api.client.put("/v1/switches", json={**switch, "reason": "It is wrong."}) as response:
+        assert response.status == 200
+    shown = await send(api, "GET", "/stopped")
+    (listed,) = [one for one in (await send(api, "GET", ""))["teams"] if one["name"] == "stopped"]
+    async with api.client.get("/v1/agents/stopped") as response:
+        agent = (await response.json())["agent"]
+    async with api.client.delete("/v1/switches", params=switch) as response:
+        assert response.status == 204
+
+    assert [(one["reason"], one["degraded_members"]) for one in (shown, listed)] == [(reason, members)] * 2
+    assert (agent["state"], agent["reason"]) == ("degraded", reason)
+    assert (await send(api, "GET", "/stopped"))["reason"] == ""

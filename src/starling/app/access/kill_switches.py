@@ -73,6 +73,13 @@ class KillSwitchCache(Halts):
                     _log.warning("kill switches can't be read: %s", error)
 
 
+async def halts_now(repository: SwitchRepository) -> Halts:
+    """Return what is halted at this moment. Raises DatabaseUnavailableError."""
+    cache = KillSwitchCache(repository)
+    await cache.refresh()
+    return cache
+
+
 def _message(kind: str, name: str, reason: str) -> str:
     what = "Everything" if name == SHARED else f"The {kind} {name}"
     return f"{what} is switched off: {reason}"

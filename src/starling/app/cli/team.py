@@ -231,6 +231,9 @@ def _print_team(team: Document, versions: Sequence[Document]) -> None:
     print_line("")
     rows = [(one["name"], _works_with(one), one["state"], one["reason"] or one["role"]) for one in team["members"]]
     print_table(("MEMBER", "WORKS WITH", "STATE", "ROLE"), rows)
+    for name, reason in team["degraded_members"].items():
+        if "/" in name:
+            print_line(f"  ! {name}: {reason}", "yellow")
     print_line("")
     _print_versions(versions)
 
@@ -264,4 +267,6 @@ def _works_with(member: Document) -> str:
 
 
 def _cells(team: Document) -> tuple[str, ...]:
-    return team["name"], team["state"], str(team["version"]), team["reason"] or team["purpose"]
+    lost = [f"{name}: {reason}" for name, reason in team["degraded_members"].items()]
+    said = team["reason"] or (f"without {' '.join(lost)}" if lost else team["purpose"])
+    return team["name"], team["state"], str(team["version"]), said

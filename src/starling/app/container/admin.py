@@ -16,6 +16,7 @@ from brain.registry.teams.service import Teams
 from brain.skills.catalog.repository import SkillCatalog
 from mcp_gateway.repository import ServerRepository
 from starling.app.access.keys import KeyService
+from starling.app.access.kill_switches import halts_now
 from starling.app.access.switch_targets import SwitchTargets
 from starling.app.container.deferred import Deferred, DeferredAgentRanker, DeferredRetrieval
 from starling.app.registry.agents import AgentService
@@ -104,7 +105,9 @@ def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminS
     ranker = DeferredAgentRanker(lambda: retrieval.get().agent_finder)
     artifacts = PostgresArtifacts(engine, Quota(limits.artifact_bytes, limits.tenant_artifact_bytes))
     interrupts, ledger = InterruptReader(engine), LedgerReader(engine)
-    agent_service = AgentService(epochs, agents, servers, rosters, ranker, partial(check_model, settings=settings))
+    switches = SwitchRepository(engine)
+    model_check, halts = partial(check_model, settings=settings), partial(halts_now, switches)
+    agent_service = AgentService(epochs, agents, servers, rosters, ranker, model_check, halts)
     return AdminServices(
         agent_ranker=ranker,
         agents=agent_service,
@@ -124,6 +127,6 @@ def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminS
         skill_import=SkillImport(catalog, epochs, memory),
         skills=SkillService(catalog, epochs, rosters, memory),
         switch_targets=SwitchTargets(epochs, keys, listing),
-        switches=SwitchRepository(engine),
+        switches=switches,
         teams=TeamService(epochs, TeamRepository(engine), stars, agent_service.usable, TeamCompiler()),
     )

@@ -1,6 +1,6 @@
 """Bodies of requests about teams, and of the answers to them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
@@ -10,7 +10,7 @@ from pydantic.json_schema import JsonSchemaValue
 
 from architect.team_graph import TeamGraph
 from architect.teams.repository import TeamState, TeamSummary, TeamVersion
-from brain.registry.cards import AgentCard
+from brain.registry.cards import AgentCard, degraded_members
 from starling.app.teams.service import ImportedTeam, TeamDetails, TeamList
 from starling.core import teams
 from starling.core.teams import TeamSpec
@@ -60,6 +60,7 @@ _ENTRY: Final[dict[str, Any]] = {
     "created_at": _AT,
     "activated_at": _AT,
     "reason": "",
+    "degraded_members": {},
 }
 _VERSION: Final[dict[str, Any]] = {
     "version": 2,
@@ -122,7 +123,10 @@ class WantedVersion(BaseModel):
 
 
 class Team(BaseModel):
-    """A team: its active version, else its newest. `reason` says why an active one can't work now."""
+    """A team: its active version, else its newest. `reason` says why an active one can't work now.
+
+    `degraded_members` says which of its members can't, by name, as `outer/inner` for members of a team inside it.
+    """
 
     model_config = _examples(_ENTRY)
 
@@ -134,6 +138,7 @@ class Team(BaseModel):
     created_at: datetime
     activated_at: datetime | None = None
     reason: str = ""
+    degraded_members: dict[str, str] = {}
 
 
 class Teams(BaseModel):
@@ -147,7 +152,7 @@ class Teams(BaseModel):
     @classmethod
     def of(cls, found: TeamList) -> Self:
         """Return the response body of a list."""
-        return cls(epoch=found.epoch, teams=tuple(_entry(team, found.unusable) for team in found.teams))
+        return cls(epoch=found.epoch, teams=tuple(_entry(team, found.cards.get(team.name)) for team in found.teams))
 
 
 class TeamMember(BaseModel):
@@ -186,7 +191,7 @@ class TeamWithMembers(Team):
             versions=found.versions,
             created_at=chosen.created_at,
             activated_at=chosen.activated_at,
-            reason=card.degraded if card else "",
+            **_health(card),
             members=tuple(_member(member, card) for member in chosen.spec.members),
         )
 
@@ -341,8 +346,12 @@ class Archived(BaseModel):
     used_in: tuple[str, ...]
 
 
-def _entry(team: TeamSummary, unusable: Mapping[str, str]) -> Team:
-    return Team(**asdict(team), reason=unusable.get(team.name, "") if team.state == "active" else "")
+def _entry(team: TeamSummary, card: AgentCard | None) -> Team:
+    return Team(**asdict(team), **_health(card if team.state == "active" else None))
+
+
+def _health(card: AgentCard | None) -> dict[str, Any]:
+    return {"reason": card.degraded, "degraded_members": degraded_members(card)} if card else {}
 
 
 def _member(member: teams.TeamMember, card: AgentCard | None) -> TeamMember:

@@ -1,7 +1,7 @@
 """Lists the agents of a tenant; creates and archives custom agents."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
@@ -23,6 +23,7 @@ from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from starling.core.principal import Principal
 from starling.core.tool_calls import Effect
+from starling.core.tools import Halts
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection
 
@@ -122,6 +123,7 @@ class AgentService:
     rosters: Registry
     ranker: AgentRanker
     check_model: Callable[[str], None]
+    halts: Callable[[], Awaitable[Halts]]
 
     async def create(self, maker: Principal, config: LLMAgentConfig, actor: Actor) -> CreatedAgent:
         """Create an agent or a new version of it for runs accepted from now on.
@@ -213,7 +215,9 @@ class AgentService:
         reasons = {name: f"{row.error} {row.remedy}".strip() for name, row in rows.items() if row.state == "degraded"}
         needed = {server for card in roster.cards.values() for server in card.servers}
         removed = dict.fromkeys(needed - rows.keys(), "The server was removed.")
-        return roster.limited(frozenset(Effect), reasons | removed, caller.grant)
+        halts = await self.halts()
+        reasons |= removed | roster.halted_servers(halts, caller.tenant, caller.key_id)
+        return roster.limited(frozenset(Effect), reasons, caller.grant).halted(halts.named("agent", caller.tenant))
 
     async def _out_of_reach(self, tenant: str, latest: AgentVersion) -> Agent:
         """Return an agent that is not on the caller's roster: archived, or without a tool that the key may call."""

@@ -28,11 +28,11 @@ _REMEDY = "`starling team list` shows your teams."
 
 @dataclass(frozen=True, slots=True)
 class TeamList:
-    """All teams of a tenant; `unusable` says of active ones why they can't work now, by name."""
+    """All teams of a tenant. `cards` are what a run of the caller sees of active ones, by name."""
 
     epoch: int
     teams: Sequence[TeamSummary]
-    unusable: Mapping[str, str]
+    cards: Mapping[str, AgentCard]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +177,7 @@ class TeamService:
         if not any(team.state == "active" for team in teams):
             return TeamList(await self.epochs.active_number() or 0, teams, {})
         epoch, roster = await self.roster(caller)
-        unusable = {name: card.degraded for name, card in roster.cards.items() if card.kind == "team" and card.degraded}
-        return TeamList(epoch, teams, unusable)
+        return TeamList(epoch, teams, {name: card for name, card in roster.cards.items() if card.kind == "team"})
 
     async def show(self, caller: Principal, name: str) -> TeamDetails:
         """Return a team. Raises NotFoundError."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from brain.registry.cards import AgentCard, Roster, with_members
+from brain.registry.cards import AgentCard, Roster, degraded_members, with_members
 from brain.registry.manifest import Manifest
 from brain.registry.teams.binding import missing_tools, team_card, tools_of
 from brain.registry.teams.service import pinned_teams, with_team, without_team
@@ -197,6 +197,20 @@ def test_limits_reach_the_members_of_a_team_inside_a_team() -> None:
     assert without.members["reporters"].members["searcher"].degraded == "It left."
     assert without.members["reporters"].degraded == "No member that uses tools can work: searcher: It left."
     assert (without.degraded, names(without)) == ("", ["git.log"])
+
+
+def test_degraded_members_of_a_team_have_their_paths_and_reasons() -> None:
+    inner = star(member("historian", "git.log"), member("searcher", "web.search"), name="inner")
+    gone = star(member("searcher", "web.search"), name="gone")
+    card = team_card(star(member("archive", team=inner), member("reporters", team=gone), member("writer")), OFFER)
+
+    without = limited(card, degraded={"web": "It left."})
+
+    assert degraded_members(card) == {}
+    assert degraded_members(without) == {
+        "archive/searcher": "It left.",
+        "reporters": "No member that uses tools can work: searcher: It left.",
+    }
 
 
 def test_a_team_of_writers_needs_no_server() -> None:
