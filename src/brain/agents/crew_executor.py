@@ -16,10 +16,12 @@ from brain.agents.runtime import AttemptOutput, TaskExecution
 from brain.agents.tool_calling import ToolAccess
 from brain.agents.toolbox import Toolbox
 from brain.concurrency import first_error
-from starling.core.errors import RuntimeFailedError, StarlingError
+from brain.interrupts.budget import OUT_OF_TIME, RunBudget
+from starling.core.errors import DeadlineExceededError, RuntimeFailedError, StarlingError
 from starling.core.tools import FIND_TOOLS
 
 _PACKAGE: Final = "crewai"
+_BEGIN_SECONDS: Final = 1.0  # in which a free thread surely begins
 _TURNS: Final = 2  # more threads that compute don't compute more, but an event loop waits for each of them
 
 
@@ -58,23 +60,28 @@ class CrewAIRuntime:
         try:
             async with asyncio.TaskGroup() as group:
                 bridge = CrewBridge(conversation, asyncio.get_running_loop(), group, self.turns)
-                failure = await self._executed(crew_task(execution), bridge)
+                failure = await self._executed(crew_task(execution), bridge, execution.context.budget)
         except* StarlingError as errors:
             raise first_error(errors) from None
         if failure is not None:
             raise RuntimeFailedError(execution.path, execution.runtime, repr(failure)) from failure
         return conversation.output
 
-    async def _executed(self, task: CrewTask, bridge: CrewBridge) -> BaseException | None:
-        """Return what failed inside CrewAI, None if nothing did."""
+    async def _executed(self, task: CrewTask, bridge: CrewBridge, budget: RunBudget) -> BaseException | None:
+        """Return what failed inside CrewAI, None if nothing did.
+
+        Raises DeadlineExceededError where no thread was free until the deadline; from then on the bridge heeds it.
+        """
         loop = asyncio.get_running_loop()
-        ended = asyncio.wrap_future(
-            await loop.run_in_executor(self.starter, self._submitted, copy_context(), task, bridge)
-        )
+        submitted = await loop.run_in_executor(self.starter, self._submitted, copy_context(), task, bridge)
+        ended = asyncio.wrap_future(submitted)
         try:
+            await asyncio.wait([ended], timeout=max(budget.deadline.remaining(), _BEGIN_SECONDS))
+            if submitted.cancel():  # it has not begun
+                raise DeadlineExceededError(budget.exhausted_reason or OUT_OF_TIME)
             await asyncio.wait([ended])
         finally:
-            ended.cancel()  # if it has not begun; else the bridge ends it
+            ended.cancel()  # else the bridge ends it
         return ended.exception()
 
     def _submitted(self, context: Context, task: CrewTask, bridge: CrewBridge) -> Future[None]:

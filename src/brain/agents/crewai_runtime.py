@@ -30,7 +30,6 @@ def execute(task: CrewTask, bridge: CrewBridge) -> None:
 
     Raises what fails inside CrewAI.
     """
-    _quiet()
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
         runner.get_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="crew_step"))
         try:
@@ -58,8 +57,11 @@ async def _execute(task: CrewTask, bridge: CrewBridge) -> None:
 
 
 @cache
-def _quiet() -> ExitStack:
-    """Take away CrewAI's own listeners, which print panels and report what is done; they are never put back."""
+def remove_listeners() -> ExitStack:
+    """Take away CrewAI's own listeners, which print panels and report what is done; they are never put back.
+
+    To be called by one thread at a time: a second result is dropped, which puts listeners back.
+    """
     stack = ExitStack()
     stack.enter_context(crewai_event_bus.scoped_handlers())
     return stack

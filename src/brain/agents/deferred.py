@@ -15,8 +15,10 @@ _IMPORTING = Lock()
 
 def crewai_runtime():
     """Return the module of CrewAI. Imports it: 3 s of processor time, 250 MB. For a thread, not for an event loop."""
-    with _IMPORTING, _prepared():
-        from brain.agents import crewai_runtime
+    with _IMPORTING:
+        with _prepared():
+            from brain.agents import crewai_runtime
+        crewai_runtime.remove_listeners()
 
     return crewai_runtime
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import brain.agents
+from brain.agents import deferred
+from brain.interrupts.budget import OUT_OF_TIME
 from brain.registry.cards import AgentCard
 from starling.core.agents import Persona
 from starling.core.errors import RunCancelledError
@@ -143,6 +145,35 @@ async def test_fifty_agents_at_once_end_on_the_threads_of_eight() -> None:
 
     assert {outcome["status"] for outcome in outcomes} == {"approved"}
     assert len(gateway.calls) == 250
+
+
+async def test_agent_for_which_no_thread_is_free_until_the_deadline_fails_while_the_others_work() -> None:
+    gateway = _Held()
+    harness = RuntimeHarness("crewai", gateway, Limits(crews_at_once=1))
+    pipeline = harness.pipeline()
+    begun, late = harness.begin(LOOK), harness.begin(LOOK, seconds=0.1)
+    first = asyncio.ensure_future(pipeline.run(begun.context, dispatch()))
+    await gateway.reached.wait()
+
+    async with asyncio.timeout(20):
+        outcome = await pipeline.run(late.context, dispatch())
+
+    assert (outcome["status"], outcome["reason"]) == ("failed", OUT_OF_TIME)
+    assert not first.done()
+    first.cancel()
+    await asyncio.wait([first])
+
+
+async def test_listeners_of_crewai_are_removed_before_another_thread_can_do_it_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runtime = await asyncio.to_thread(deferred.crewai_runtime)
+    alone: list[bool] = []
+    monkeypatch.setattr(runtime, "remove_listeners", lambda: alone.append(vars(deferred)["_IMPORTING"].locked()))
+
+    await asyncio.to_thread(deferred.crewai_runtime)
+
+    assert alone == [True]
 
 
 async def test_thread_of_a_cancelled_agent_is_free_for_the_next_and_a_waiting_one_never_begins() -> None:
