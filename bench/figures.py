@@ -101,6 +101,7 @@ MARKS: Mapping[str, Mark] = {
     "architect.compile_ms_12": _at_most(20),
     "team.loop_stall_ms_50_crews": _at_most(250),
     "skills.recall_ms_100k": _at_most(15),
+    "skills.empty_recall_ratio": _at_most(1.1),
     "skills.clinc.recall_at_1_off": _at_least(0.71),
     "skills.clinc.recall_at_1": _at_least(0.82),
     "skills.clinc.recall_at_1_minilm": _at_least(0.9),

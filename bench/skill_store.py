@@ -11,6 +11,7 @@ from uuid import UUID
 
 import psycopg
 from pgvector import HalfVector
+from sqlalchemy import make_url
 
 from bench.embedders import static_embedder
 from bench.figures import Figure
@@ -28,13 +29,14 @@ from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition
 from starling.core.tracing import NOOP_TRACER
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
-from starling.infra.postgres.engine import open_engine
+from starling.infra.postgres.engine import connected, open_engine
 from starling.infra.postgres.schema import upgrade
 
-NAMES: Final = ("skills.recall_ms_100k", "skills.recall_ms_100k_one_server")
+NAMES: Final = ("skills.recall_ms_100k", "skills.recall_ms_100k_one_server", "skills.empty_recall_ratio")
 _SKILLS, _SERVERS, _SEED = 200_000, 100, 1
 _WARM_UP, _REQUESTS, _SCANS = 100, 100, 5
-_TENANT, _OTHER = "measured", "other"
+_TENANT, _OTHER, _WITHOUT_SKILLS = "measured", "other", "without skills"
+_EMPTY_RECALLS: Final = 500
 _COPY: Final = """
 COPY skills (tenant, id, task, template, calls, outcome, tools, shape, agent_kind, agent, provenance, model, embedding,
     words) FROM STDIN"""
@@ -69,9 +71,9 @@ async def measure(setup: BenchSetup) -> list[Figure]:
         await SkillUpkeep(server.url, embedder).sweep()
         engine = open_engine(server.url)
         try:
-            return await _figures(
-                _memory(SkillRepository(engine), embedder), _memory(ScanningRepository(engine), embedder)
-            )
+            indexed = _memory(SkillRepository(engine), embedder)
+            figures = await _figures(indexed, _memory(ScanningRepository(engine), embedder))
+            return [*figures, await _empty_recall(server.url, indexed)]
         finally:
             await engine.dispose()
 
@@ -83,7 +85,7 @@ def _memory(repository: SkillRepository, embedder: Embedder) -> SkillMemory:
 async def _figures(indexed: SkillMemory, scanning: SkillMemory) -> list[Figure]:
     requests = _requests()
     figures: list[Figure] = []
-    for name, card in zip(NAMES, (requests.wide, requests.narrow), strict=True):
+    for name, card in zip(NAMES[:2], (requests.wide, requests.narrow), strict=True):
         await _milliseconds(indexed, card, requests.warm_up)
         found = await _milliseconds(indexed, card, requests.measured)
         scanned = await _milliseconds(scanning, card, requests.measured[:_SCANS])
@@ -91,11 +93,35 @@ async def _figures(indexed: SkillMemory, scanning: SkillMemory) -> list[Figure]:
     return figures
 
 
-async def _milliseconds(memory: SkillMemory, card: AgentCard, tasks: Sequence[str]) -> list[float]:
+async def _empty_recall(url: str, filled: SkillMemory) -> Figure:
+    """Compare the recall of a tenant without skills with that in a store without any, in turns."""
+    async with connected(url) as connection:
+        await connection.execute("CREATE DATABASE empty")
+    without = make_url(url).set(database="empty").render_as_string(hide_password=False)
+    await upgrade(without)
+    engine = open_engine(without)
+    try:
+        memories = filled, _memory(SkillRepository(engine), static_embedder())
+        requests = _requests()
+        found: tuple[list[float], list[float]] = [], []
+        for number in range(_WARM_UP + _EMPTY_RECALLS):
+            task = [requests.measured[number % _REQUESTS]]
+            for memory, times in zip(memories, found, strict=True):
+                times.extend(await _milliseconds(memory, requests.wide, task, _WITHOUT_SKILLS))
+    finally:
+        await engine.dispose()
+    beside, alone = (median(times[_WARM_UP:]) for times in found)
+    against = f"a store without skills, {alone:.2f} ms; beside {_SKILLS:,} skills of others {beside:.2f} ms"
+    return Figure(NAMES[2], beside / alone, "", 1.0, against)
+
+
+async def _milliseconds(
+    memory: SkillMemory, card: AgentCard, tasks: Sequence[str], tenant: str = _TENANT
+) -> list[float]:
     found: list[float] = []
     for task in tasks:
         begun = perf_counter()
-        await memory.recall(_TENANT, card, task)
+        await memory.recall(tenant, card, task)
         found.append((perf_counter() - begun) * 1000)
     return found
 

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from brain.skills.skill import LearnedSkill, RecalledSkill, SkillExample, call_from_json
 from starling.core.embeddings import Vector
 from starling.core.json import storable
-from starling.infra.postgres.engine import Engine, encoded, fetch_autocommit, transaction, translated
+from starling.infra.postgres.engine import Engine, encoded, fetch_autocommit, fetch_by_index, transaction, translated
 from starling.infra.postgres.runs.writer import Clause
 
 CANDIDATES: Final = 30  # by vectors, and as many by words
@@ -67,11 +67,15 @@ _JUDGED: Final = 8
 _COSINE: Final = """
     CASE WHEN part.model = %(model)s AND vector_dims(part.embedding) = %(dimensions)s
         THEN nullif(1 - (part.embedding <=> %(vector)s::halfvec), 'NaN') END AS cosine"""
+# The limit keeps Postgres from choosing a join by its estimate, which is the average of all tenants' rows: where most
+# have few, it compared each row of a large tenant with each other one.
+_MAIN: Final = """JOIN LATERAL (
+        SELECT id, merged_into, state, tools, shape, successes FROM skills
+        WHERE tenant = part.tenant AND id = coalesce(part.merged_into, part.id) LIMIT 1) AS main ON true"""
 # `part.tenant || ''` keeps Postgres from reading its index of tenants, in full for a large one, beside a better index.
-_USABLE_PARTS: Final = """
-    FROM skills AS part JOIN skills AS main
-        ON main.tenant = part.tenant AND main.id = coalesce(part.merged_into, part.id)
-    WHERE {tenant} = %(tenant)s AND main.state = 'active' AND main.tools <@ %(tools)s::jsonb"""
+_USABLE_PARTS: Final = f"""
+    FROM skills AS part {_MAIN}
+    WHERE {{tenant}} = %(tenant)s AND main.state = 'active' AND main.tools <@ %(tools)s::jsonb"""
 _USABLE: Final = _USABLE_PARTS.format(tenant="part.tenant")
 _BY_TOOL: Final = " AND part.tools ?| %(names)s AND part.tools <@ %(tools)s::jsonb"
 _ALL: Final = f"""
@@ -85,7 +89,7 @@ named AS (
     SELECT skill, task, cosine, successes FROM usable WHERE words @@ %(query)s::tsquery
     ORDER BY ts_rank(words, %(query)s::tsquery) DESC LIMIT {CANDIDATES})
 SELECT * FROM near UNION SELECT * FROM named"""  # noqa: S608
-_EACH: Final = _ALL.format(tenant="part.tenant", by_tool="")
+COMPARE_EACH: Final = _ALL.format(tenant="part.tenant", by_tool="")
 _EACH_OF_TOOLS: Final = _ALL.format(tenant="part.tenant || ''", by_tool=_BY_TOOL)
 _NEAR: Final = f"""
 SELECT main.id, part.task, {_COSINE}, main.successes
@@ -124,9 +128,8 @@ SELECT id, template, calls, shape FROM skills WHERE tenant = %(tenant)s AND id =
 _OF_SHAPE: Final = f"""
 SELECT main.id, main.state, part.task,
     {_COSINE}
-FROM skills AS main JOIN skills AS part
-    ON part.tenant = main.tenant AND (part.id = main.id OR part.merged_into = main.id)
-WHERE main.tenant = %(tenant)s AND main.shape = %(shape)s AND main.merged_into IS NULL
+FROM skills AS part {_MAIN}
+WHERE part.tenant = %(tenant)s AND part.shape = %(shape)s AND main.shape = part.shape AND main.merged_into IS NULL
     AND main.tools = %(tools)s::jsonb
 ORDER BY cosine DESC NULLS LAST LIMIT %(limit)s"""  # noqa: S608
 _CHANGED: Final = "These tools were changed or removed: "
@@ -267,7 +270,7 @@ class SkillRepository:
     async def count(self, tenant: str, limit: int) -> int:
         """Return how many tasks of skills a tenant has, at most `limit`. Raises DatabaseUnavailableError."""
         with translated():
-            rows = await fetch_autocommit(self._engine, _COUNTED, {"tenant": tenant, "limit": limit})
+            rows = await fetch_by_index(self._engine, _COUNTED, {"tenant": tenant, "limit": limit})
         return int(rows[0][0])
 
     async def candidates(self, tenant: str, tools: Mapping[str, str], query: SkillQuery) -> list[SkillExample]:
@@ -275,7 +278,7 @@ class SkillRepository:
 
         Each of the tenant's tasks is compared. Raises DatabaseUnavailableError.
         """
-        return await self._compared(_EACH, _values(tenant, tools, query))
+        return await self._compared(COMPARE_EACH, _values(tenant, tools, query))
 
     async def candidates_by_index(self, tenant: str, tools: Mapping[str, str], query: SkillQuery) -> list[SkillExample]:
         """Return what `candidates` returns, found by the indexes: for large stores. Raises DatabaseUnavailableError.
@@ -301,7 +304,7 @@ class SkillRepository:
 
     async def _compared(self, statement: str, values: Mapping[str, Any]) -> list[SkillExample]:
         with translated():
-            rows = await fetch_autocommit(self._engine, statement, values)
+            rows = await fetch_by_index(self._engine, statement, values)
         return [_example(*row) for row in rows]
 
     async def _uses_index(self, tenant: str, values: Mapping[str, Any]) -> bool:
@@ -334,7 +337,7 @@ class SkillRepository:
     async def recalled(self, tenant: str, ids: Sequence[str]) -> list[RecalledSkill]:
         """Return skills in the order of `ids`. Raises DatabaseUnavailableError."""
         with translated():
-            rows = await fetch_autocommit(self._engine, _SKILLS, {"tenant": tenant, "ids": list(ids)})
+            rows = await fetch_by_index(self._engine, _SKILLS, {"tenant": tenant, "ids": list(ids)})
         by_id = {
             str(key): RecalledSkill(str(key), template, tuple(map(call_from_json, calls)), shape)
             for key, template, calls, shape in rows
@@ -346,7 +349,7 @@ class SkillRepository:
         wanted = {"shape": skill.shape, "tools": _json(skill.tools), "limit": CANDIDATES}
         values = {"tenant": tenant, **wanted, **query.values()}
         with translated():
-            rows = await fetch_autocommit(self._engine, _OF_SHAPE, values)
+            rows = await fetch_by_index(self._engine, _OF_SHAPE, values)
         return [SkillExample(str(key), task, cosine, state) for key, state, task, cosine in rows]
 
 

@@ -14,7 +14,7 @@ from brain.skills.repository import MOST_MERGED, NewSkill
 from brain.skills.skill import Provenance, SkillState, StoredSkill, call_from_json
 from starling.core.errors import NotFoundError
 from starling.core.json import storable
-from starling.infra.postgres.engine import translated
+from starling.infra.postgres.engine import INDEXES_ONLY, translated
 from starling.infra.postgres.tables import skills
 
 _REMEDY: Final = "`GET /v1/skills` and `starling skill list` show the skills of your tenant."
@@ -89,16 +89,14 @@ class SkillCatalog:
     async def latest(self, tenant: str, *, limit: int, which: SkillFilter = _ALL) -> Sequence[StoredSkill]:
         """Return the latest skills, newest first."""
         query = _selected(tenant, which).order_by(skills.c.id.desc()).limit(limit)  # ids sort by creation time
-        with translated():
-            async with self._engine.connect() as connection:
-                return [_stored(row) for row in (await connection.execute(query)).mappings()]
+        async with self._reading() as connection:
+            return [_stored(row) for row in (await connection.execute(query)).mappings()]
 
     async def named(self, tenant: str, ids: Sequence[str]) -> Mapping[str, StoredSkill]:
         """Return those of these skills that exist, by id."""
         query = _selected(tenant, _ALL).where(skills.c.id.in_(ids))
-        with translated():
-            async with self._engine.connect() as connection:
-                return {row["id"]: _stored(row) for row in (await connection.execute(query)).mappings()}
+        async with self._reading() as connection:
+            return {row["id"]: _stored(row) for row in (await connection.execute(query)).mappings()}
 
     async def get(self, tenant: str, skill_id: str) -> StoredSkill:
         """Return a skill. Raises NotFoundError, also for a skill of another tenant."""
@@ -112,11 +110,18 @@ class SkillCatalog:
         columns = [skills.c[name] for name in ("merged_into", "task", "provenance", "source_run", "created_at")]
         query = select(*columns).where(skills.c.tenant == tenant, skills.c.merged_into.in_(ids)).order_by(skills.c.id)
         found: dict[str, list[SkillTask]] = {}
+        async with self._reading() as connection:
+            for skill_id, *values in await connection.execute(query):
+                found.setdefault(skill_id, []).append(SkillTask(*values))
+        return found
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncGenerator[AsyncConnection]:
+        """Yield a connection whose queries read no row of other tenants."""
         with translated():
             async with self._engine.connect() as connection:
-                for skill_id, *values in await connection.execute(query):
-                    found.setdefault(skill_id, []).append(SkillTask(*values))
-        return found
+                await connection.execute(text(INDEXES_ONLY))
+                yield connection
 
     @asynccontextmanager
     async def changing(self) -> AsyncGenerator[AsyncConnection]:

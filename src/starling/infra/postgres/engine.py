@@ -42,6 +42,8 @@ _UNAVAILABLE = (  # read-only: the server is no longer the primary
     errors.ReadOnlySqlTransaction,
 )
 _REMEDY = "Check that Postgres runs, that it has connections left and that DATABASE_URL is right."
+INDEXES_ONLY = "SET LOCAL enable_seqscan = off"
+"""Has the statements of a transaction read no table in full as long as an index finds the rows."""
 _SET_TRANSACTION_LIMITS = """
 SELECT set_config('statement_timeout', '{}', true), set_config('lock_timeout', '{}', true),
     set_config('idle_in_transaction_session_timeout', '{}', true)"""
@@ -158,6 +160,17 @@ async def fetch_autocommit(engine: AsyncEngine, statement: str, values: Mapping[
         raise
     await _release(pooled)
     return rows
+
+
+async def fetch_by_index(engine: AsyncEngine, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Execute one statement that reads no table in full, and return its rows.
+
+    Else the plan, and so the time, of a query for one tenant would depend on how many rows the others have.
+    """
+    async with transaction(engine) as connection, connection.pipeline():
+        await connection.execute(INDEXES_ONLY)
+        cursor = await connection.execute(encoded(statement), values)
+        return await cursor.fetchall()
 
 
 @contextlib.asynccontextmanager
