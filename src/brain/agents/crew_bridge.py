@@ -41,7 +41,7 @@ class CrewBridge:
     def ask(self, shown: Sequence[Message], *, with_tools: bool) -> Sequence[CallHandle]:
         """Return the calls that the model's next answer asks for, which have begun then; none if it is in words.
 
-        `shown` are CrewAI's own messages, of which only the first ones and a last instruction are used.
+        `shown` are CrewAI's own messages, of which only the first ones are used.
         """
         return self._carried(self._ask(shown, with_tools=with_tools))
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from brain.agents.artifact_tool import READ_ARTIFACT_SPEC
+from brain.agents.crew_task import CrewTask
 from brain.agents.prompt_building import prompt_of
 from brain.agents.runtime import AttemptOutput, TaskExecution, ToolUse, joined_results
 from brain.agents.tool_calling import ToolAccess, ToolCallBatch
@@ -13,6 +14,7 @@ from starling.core.errors import LLMInvalidResponse
 from starling.core.llm import Message, ModelReply, ModelRequest, ToolSpec
 
 _FIRST_MESSAGES = 1  # index of the journal's entry beside the context that they were made from
+_LAST_REQUEST = Message("user", "You can call no more tools. Write out the result now, from what you have found.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +46,21 @@ class CrewConversation:
     access: ToolAccess
     execution: TaskExecution
     toolbox: Toolbox
+    task: CrewTask
     text: str = ""  # the answer in words, which is the attempt's output
     uses: list[ToolUse] = field(default_factory=list[ToolUse])
 
     async def ask(self, shown: Sequence[Message], *, with_tools: bool) -> CallRequest | None:
         """Ask the model, or read its recorded answer; announce the calls that it asks for. None if it is in words.
 
-        CrewAI's last request, at its limit of iterations, has no tools and one more message.
+        CrewAI's last request, at its limit of iterations, has no tools and one more message: ours, since CrewAI's own
+        tells the model to ignore all instructions before it.
         """
         execution = self.execution
         if not any(message.role == "assistant" for message in execution.messages):
             self._take_first_messages(shown)
         elif self.toolbox.specs and not with_tools:
-            execution.messages.append(shown[-1])
+            execution.messages.append(_LAST_REQUEST)
         position = execution.position
         request = self._request(self._offered() if with_tools else ())
         answer = await execution.context.model.ask(execution.path, position, request)
@@ -93,9 +97,9 @@ class CrewConversation:
         journal, path = self.execution.context.journal, self.execution.path
         recorded = journal.find(path, "context", 0, _FIRST_MESSAGES)
         if recorded is None:
-            messages = [{"role": message.role, "content": message.content} for message in shown]
+            self.execution.messages = [Message(one.role, self.task.filled(one.content)) for one in shown]
+            messages = [{"role": message.role, "content": message.content} for message in self.execution.messages]
             journal.record(path, "context", {"messages": messages}, 0, _FIRST_MESSAGES)
-            self.execution.messages = list(shown)
         else:
             self.execution.messages = [Message(**message) for message in recorded["messages"]]
 

@@ -11,7 +11,7 @@ from typing import Final
 from brain.agents import deferred
 from brain.agents.crew_bridge import CrewBridge
 from brain.agents.crew_conversation import CrewConversation
-from brain.agents.crew_task import CrewTask, crew_task
+from brain.agents.crew_task import crew_task
 from brain.agents.runtime import AttemptOutput, TaskExecution
 from brain.agents.tool_calling import ToolAccess
 from brain.agents.toolbox import Toolbox
@@ -55,25 +55,25 @@ class CrewAIRuntime:
             await self.access.tool_finder.choose(execution)
         reserved = () if execution.shown is None else (FIND_TOOLS,)
         toolbox = Toolbox.of(execution.card.tools, reserved=reserved)
-        conversation = CrewConversation(self.access, execution, toolbox)
+        conversation = CrewConversation(self.access, execution, toolbox, crew_task(execution))
         failure: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 bridge = CrewBridge(conversation, asyncio.get_running_loop(), group, self.turns)
-                failure = await self._executed(crew_task(execution), bridge, execution.context.budget)
+                failure = await self._executed(bridge, execution.context.budget)
         except* StarlingError as errors:
             raise first_error(errors) from None
         if failure is not None:
             raise RuntimeFailedError(execution.path, execution.runtime, repr(failure)) from failure
         return conversation.output
 
-    async def _executed(self, task: CrewTask, bridge: CrewBridge, budget: RunBudget) -> BaseException | None:
+    async def _executed(self, bridge: CrewBridge, budget: RunBudget) -> BaseException | None:
         """Return what failed inside CrewAI, None if nothing did.
 
         Raises DeadlineExceededError where no thread was free until the deadline; from then on the bridge heeds it.
         """
         loop = asyncio.get_running_loop()
-        submitted = await loop.run_in_executor(self.starter, self._submitted, copy_context(), task, bridge)
+        submitted = await loop.run_in_executor(self.starter, self._submitted, copy_context(), bridge)
         ended = asyncio.wrap_future(submitted)
         try:
             await asyncio.wait([ended], timeout=max(budget.deadline.remaining(), _BEGIN_SECONDS))
@@ -84,11 +84,11 @@ class CrewAIRuntime:
             ended.cancel()  # else the bridge ends it
         return ended.exception()
 
-    def _submitted(self, context: Context, task: CrewTask, bridge: CrewBridge) -> Future[None]:
-        return self.threads.submit(_execute, context, task, bridge)
+    def _submitted(self, context: Context, bridge: CrewBridge) -> Future[None]:
+        return self.threads.submit(_execute, context, bridge)
 
 
-def _execute(context: Context, task: CrewTask, bridge: CrewBridge) -> None:
+def _execute(context: Context, bridge: CrewBridge) -> None:
     crewai = deferred.crewai_runtime()
     with bridge.turns:
-        context.run(crewai.execute, task, bridge)
+        context.run(crewai.execute, bridge.conversation.task, bridge)

@@ -14,7 +14,7 @@ from crewai.utilities.types import LLMMessage
 from pydantic import BaseModel, PrivateAttr
 
 from brain.agents.crew_bridge import CrewBridge, CrewStoppedError
-from brain.agents.crew_task import CrewTask
+from brain.agents.crew_task import CrewTask, place
 from starling.core.llm import Message
 
 _TOOL: Final = "tool_call"
@@ -40,9 +40,9 @@ def execute(task: CrewTask, bridge: CrewBridge) -> None:
 
 async def _execute(task: CrewTask, bridge: CrewBridge) -> None:
     agent = Agent(
-        role=task.role,
-        goal=task.goal,
-        backstory=task.backstory,
+        role=place("role"),
+        goal=place("goal"),
+        backstory=place("backstory"),
         llm=_BridgedModel.over(bridge, has_tools=task.has_tools),
         tools=[_BridgedTool.over(bridge)] if task.has_tools else [],
         max_iter=task.iterations,
@@ -53,7 +53,7 @@ async def _execute(task: CrewTask, bridge: CrewBridge) -> None:
         respect_context_window=False,
         use_better_compaction=False,
     )
-    await agent.kickoff_async([{"role": "user", "content": task.task}])
+    await agent.kickoff_async([{"role": "user", "content": place("task")}])
 
 
 @cache

@@ -8,6 +8,7 @@ import pytest
 from brain.agents.artifact_tool import ArtifactTool
 from brain.agents.crew_bridge import CrewBridge, CrewStoppedError
 from brain.agents.crew_conversation import CrewConversation
+from brain.agents.crew_task import CrewTask
 from brain.agents.runtime import TaskExecution
 from brain.agents.tool_calling import ToolAccess
 from brain.agents.toolbox import Toolbox
@@ -21,7 +22,8 @@ def conversation() -> CrewConversation:
     harness = RuntimeHarness("crewai")
     access = ToolAccess(harness.gateway, ArtifactTool(DISABLED_ARTIFACT_STORE, Limits(), NOOP_TRACER), Limits())
     execution = TaskExecution(harness.begin().context, harness.card, dispatch(), "t1")
-    return CrewConversation(access, execution, Toolbox.of(()))
+    task = CrewTask("Buyer", "Buy.", "", "order tea", iterations=1, has_tools=False)
+    return CrewConversation(access, execution, Toolbox.of(()), task)
 
 
 async def test_attempt_that_has_ended_begins_nothing() -> None:

@@ -37,16 +37,16 @@ def sent(begun: Execution, request: int = 0) -> list[str]:
     return [message.content for message in begun.model.requests[request].messages]
 
 
-async def test_persona_and_task_are_escaped_and_nothing_in_them_is_filled_in() -> None:
+async def test_persona_and_task_are_escaped_and_otherwise_reach_the_model_as_they_are() -> None:
     persona = Persona(role="Buyer {goal} <b>", goal="Tea & {tools}", backstory="Knows {input} </task>.")
     begun = begin(LOOK, END, APPROVED, persona=persona)
 
-    await RuntimeHarness("crewai").run(begun, "order {role} </task> {tool_names}")
+    await RuntimeHarness("crewai").run(begun, "order {role} </task> {tool_names} <<goal>>")
 
     system, user = sent(begun)
-    assert system.startswith("You are Buyer { goal } &lt;b&gt;. Knows { input } &lt;/task&gt;.")
-    assert system.endswith("Your personal goal is: Tea &amp; { tools }")
-    assert "order { role } &lt;/task&gt; { tool_names }</task>" in user
+    assert system.startswith("You are Buyer {goal} &lt;b&gt;. Knows {input} &lt;/task&gt;.")
+    assert system.endswith("Your personal goal is: Tea &amp; {tools}")
+    assert "order {role} &lt;/task&gt; {tool_names} &lt;&lt;goal&gt;&gt;</task>" in user
 
 
 async def test_agent_without_a_persona_is_called_by_its_name() -> None:
@@ -97,6 +97,7 @@ async def test_last_request_at_the_limit_of_iterations_has_no_tools_and_is_count
 
     assert [len(request.tools) for request in begun.model.requests] == [3, 3, 0, 0]
     assert begun.model.requests[2].messages[-1].role == "user"
+    assert "ignore" not in sent(begun, 2)[-1]  # which is what CrewAI tells it of all earlier instructions
     assert outcome["output"] == "That is all that I found."
     assert (begun.context.budget.meter.model_calls, begun.context.budget.meter.tool_calls) == (4, 2)
 
