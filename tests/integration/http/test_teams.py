@@ -345,3 +345,18 @@ async def test_team_that_a_kill_switch_stops_has_its_reason(
     assert [(one["reason"], one["degraded_members"]) for one in (shown, listed)] == [(reason, members)] * 2
     assert (agent["state"], agent["reason"]) == ("degraded", reason)
     assert (await send(api, "GET", "/stopped"))["reason"] == ""
+
+
+@pytest.mark.parametrize(
+    "request_text", ["use named: show the load average", "Ask the team named to show the load average"]
+)
+async def test_offline_rules_give_a_request_that_names_a_team_to_it(api: LiveApi, request_text: str) -> None:
+    watcher: dict[str, Any] = {**WATCHER, "tools": [], "runtime": "native"}
+    await send(api, "POST", "/named/versions", {"spec": spec("named", watcher)}, status=None)
+    await send(api, "POST", "/named/activate")
+
+    events = await api.ask(request_text)
+
+    (done,) = [event.data for event in events if event.type == "done"]
+    called = [event.data["name"] for event in events if event.type == "tool_start"]
+    assert (done["status"], called) == ("succeeded", ["system_health.load"])

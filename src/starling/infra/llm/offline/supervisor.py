@@ -4,11 +4,16 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from starling.infra.llm.offline.language import GREETINGS, implied, masked, only_asks, opening, stems, values_of
+from starling.infra.llm.offline.language import GREETINGS, POLITE, implied, masked, only_asks, opening, stems, values_of
 from starling.infra.llm.offline.matching import Definition, definition
 from starling.infra.llm.offline.prompt_parsing import Element, parse_json
 
 _BOUNDARY = re.compile(r"[.!?;](?=\s|$)|\n|(?P<join>,\s+(?:and|then)\s+|\s+(?:and|then)\s+|,\s+)", re.IGNORECASE)
+_NAMED = re.compile(
+    r"(?:ask|use|let|have|tell|call)\s+(?:the\s+)?(?:(?:team|agent)\s+)?(?P<name>[\w-]+)(?:\s+(?:team|agent))?"
+    r"(?:\s*:|\s+to\b)\s*(?P<rest>.+)",
+    re.IGNORECASE | re.DOTALL,
+)
 _TOOL = re.compile(r"([\w./:-]+)(?:\s\((.*?)\))?(?=,\s|\.?\s*$)", re.DOTALL)
 _NO_MODEL = "offline:rules matches tools to requests and knows nothing else; no language model is configured"
 _HELLO = "Hello. I am Starling, running on offline:rules, which only matches requests to tools."
@@ -25,12 +30,13 @@ def decide(prompt: Element) -> dict[str, Any]:
     tasks, unserved = list[dict[str, Any]](), list[dict[str, str]]()
     changes = list[str]()  # later parts wait for those that may change something
     for part in parts:
-        agent, reason = _agent_for(part, agents)
+        task, named = _named(part, agents)
+        agent, reason = _agent_for(task, named or agents, least=0 if named else 1)
         if reason:
             unserved.append({"part": part, "reason": reason})
             continue
-        tasks.append({"task_id": f"t{len(tasks) + 1}", "agent": agent, "task": part, "depends_on": [*changes]})
-        changes += [] if only_asks(part) else [f"t{len(tasks)}"]
+        tasks.append({"task_id": f"t{len(tasks) + 1}", "agent": agent, "task": task, "depends_on": [*changes]})
+        changes += [] if only_asks(task) else [f"t{len(tasks)}"]
     hello = f"{_HELLO} Agents: {', '.join(agent.get('name') for agent in agents) or 'none yet'}."
     return _decision(tasks, unserved, "" if parts else hello)
 
@@ -54,10 +60,17 @@ def _tools(agent: Element) -> list[Definition]:
     return [definition(name, about) for name, about in listed]
 
 
-def _agent_for(text: str, agents: Sequence[Element]) -> tuple[str, str]:
-    """Return the name of the agent that fits a part best, or why there is none."""
+def _named(part: str, agents: Sequence[Element]) -> tuple[str, list[Element]]:
+    """Return a part without the words that name its agent, as in “ask the team crew to …”, and that agent."""
+    found = _NAMED.fullmatch(POLITE.sub("", part, count=1))
+    named = [agent for agent in agents if found and agent.get("name").casefold() == found["name"].casefold()]
+    return (found["rest"], named) if found and named else (part, [])
+
+
+def _agent_for(text: str, agents: Sequence[Element], least: int) -> tuple[str, str]:
+    """Return the name of the agent that fits a part best, with a score of `least` or more, or why there is none."""
     best = max(agents, key=lambda agent: (_score(text, agent), agent.get("state") == "ready"), default=None)
-    if best is None or _score(text, best) < 1:
+    if best is None or _score(text, best) < least:
         return "", f"No agent here has a tool for this ({_NO_MODEL})."
     return best.get("name"), f"{best.get('name')} is degraded: {best.text}" * (best.get("state") != "ready")
 

@@ -103,6 +103,28 @@ def test_plan_with_approved_tasks_is_satisfied() -> None:
     assert decide("tell me the load", plan=plan).is_request_satisfied
 
 
+@pytest.mark.parametrize(
+    ("request_text", "tasks"),
+    [
+        ("ask the team crew to show the load", [("crew", "show the load")]),
+        ("Please use crew: what time is it in Lima?", [("crew", "what time is it in Lima")]),
+        ("Tell the disk_watch team to show the load", [("disk_watch", "show the load")]),
+        ("Use DISK_WATCH: book me a flight", [("disk_watch", "book me a flight")]),
+        ("use crew: show the load. What time is it in Lima?", [("crew", "show the load"), ("mcp_agent_time", LIMA)]),
+        ("use nobody: show the load", [("mcp_agent_system_health", "use nobody: show the load")]),
+        ("never use crew: show the load", [("mcp_agent_system_health", "never use crew: show the load")]),
+    ],
+)
+def test_part_that_names_its_agent_is_given_to_it_without_those_words(
+    request_text: str, tasks: list[tuple[str, str]]
+) -> None:
+    teams = [replace(card("time", ()), name=name, kind="team", server=None) for name in ("crew", "disk_watch")]
+
+    decision = decide(request_text, [*CARDS, *teams])
+
+    assert [(task.agent, task.task[:1].lower() + task.task[1:]) for task in decision.selected_agents] == tasks
+
+
 def test_names_that_are_joined_stay_together_beside_tools_without_a_description() -> None:
     undescribed = card("store", [ToolSpec("get_item", "", {"type": "object"})])
 
