@@ -13,6 +13,7 @@ from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
 from starling.core.clock import Clock
 from starling.core.llm import ModelClient
 from starling.core.settings import Limits
+from starling.core.team_building import TeamBuilder
 from starling.core.tools import NO_HALTS, Halts, ToolGateway
 from starling.core.tracing import NOOP_TRACER, Tracer
 from starling.infra.postgres.engine import Engine
@@ -46,3 +47,4 @@ class Collaborators:
     active_runs: ActiveRuns = field(default_factory=ActiveRuns)
     artifacts: ArtifactStore = DISABLED_ARTIFACT_STORE
     memory: "SkillMemory | None" = None  # None where skills are switched off
+    builder: TeamBuilder | None = None  # None where no teams can be built

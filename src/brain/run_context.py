@@ -55,6 +55,11 @@ class RunContext:
     path: str = ""
     teams: tuple[str, ...] = ()
 
+    @property
+    def assigned_agent(self) -> str:
+        """The agent that the whole request was sent to, empty where a supervisor plans: always inside a team."""
+        return "" if self.path else self.run.config.agent or ""
+
     def at(self, name: str) -> str:
         """Return the path of a task or node of the star."""
         return f"{self.path}/{name}" if self.path else name

@@ -33,7 +33,7 @@ from brain.nodes.supervisor import Supervisor
 from brain.planning.shortlist import Shortlister
 from brain.prompts import prompt
 from brain.recorder import RunRecorder
-from brain.registry.cards import Roster
+from brain.registry.cards import ARCHITECT, Roster
 from brain.retrieval.search import AgentSearch
 from brain.run_context import RunContext
 from brain.skills.run_skills import RunSkills
@@ -50,6 +50,7 @@ from starling.core.errors import (
     SuspendedError,
 )
 from starling.core.events import Failure, Warn
+from starling.core.principal import Scope
 from starling.core.runs import Run, RunResult
 from starling.core.stars import MAIN_STAR
 from starling.core.tool_calls import Effect
@@ -184,6 +185,8 @@ class Brain:
     def _usable(self, run: Run, roster: Roster, effects: frozenset[Effect]) -> Roster:
         """Return the agents of a run; those that can't work or are switched off are degraded, with the reason."""
         halts = self._parts.halts
+        if Scope.TEAMS not in run.scopes or self._parts.builder is None:
+            roster = roster.without(ARCHITECT.name)
         reasons = _degraded(roster, self._parts.gateway) | roster.halted_servers(halts, run.tenant, run.caller)
         return roster.limited(effects, reasons, run.grant).halted(halts.named("agent", run.tenant))
 

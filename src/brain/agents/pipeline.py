@@ -73,6 +73,7 @@ class Pipeline:
     memory: SkillMemory | None = None
     crewai_runtime: AgentRuntime | None = None
     team_runtime: AgentRuntime | None = None  # None where agents can't be teams
+    architect_runtime: AgentRuntime | None = None  # None where no teams can be built
 
     async def run(self, context: RunContext, dispatch: Dispatch) -> TaskOutcome:
         """Return the outcome of the task, from the journal if it had ended before a crash."""
@@ -167,6 +168,8 @@ class Pipeline:
         card = execution.card
         if card.star and self.team_runtime is not None:
             return self.team_runtime
+        if card.is_architect and self.architect_runtime is not None:
+            return self.architect_runtime
         has_no_tools = card.kind == "builtin" or (card.kind in ("custom", "member") and not card.tools)
         return self.text_runtime if has_no_tools else self.tool_runtime
 
@@ -175,7 +178,7 @@ def _rejection(execution: TaskExecution, produced: AttemptOutput, review: Review
     """Return why an attempt is no result: the errors of its calls rather than what the agent wrote about them."""
     failed = execution.failed_calls
     text = " ".join(review.reasons)
-    if produced.unable and not execution.card.star:  # a team says why its members failed
+    if produced.unable and execution.card.is_prompted:  # others say themselves why they are unable
         quoted = f"“{text[:_QUOTED_CHARS]}”"
         said = f"No tool was called; the agent wrote: {quoted}" if not execution.uses else f"The agent wrote: {quoted}"
         text = "" if failed else said

@@ -28,9 +28,9 @@ async def begin(execution: TaskExecution, history_messages: int, memory: SkillMe
         execution.messages = [Message(**message) for message in recorded["messages"]]
         execution.skills = [recalled_from_json(skill) for skill in recorded.get("skills", ())]
         return
-    if memory is not None and not execution.card.star:
+    if memory is not None and execution.card.is_prompted:
         await _recall(execution, memory)
-    execution.messages = [] if execution.card.star else list(_messages(execution, history_messages))
+    execution.messages = list(_messages(execution, history_messages)) if execution.card.is_prompted else []
     messages = [{"role": message.role, "content": message.content} for message in execution.messages]
     skills = {"skills": [skill.to_json() for skill in execution.skills]} if execution.skills else {}
     runtime = {} if execution.runtime == "native" else {"runtime": execution.runtime}

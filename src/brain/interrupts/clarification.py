@@ -35,13 +35,19 @@ def question_in(decision: Decision) -> str:
 
 def clarification_request(decision: OpenDecision, path: str, *, answer_chars: int) -> InterruptRequest:
     """Return the interrupt that asks the decision's question; its answer may have `answer_chars` characters."""
+    reason = decision.thought_process or "The request can be read in more than one way."
+    return question_request(path, question_in(decision), reason, answer_schema(answer_chars, decision.options))
+
+
+def question_request(path: str, question: str, reason: str, response_schema: JsonObject) -> InterruptRequest:
+    """Return the interrupt that asks the user a question at a path, once."""
     return InterruptRequest(
         kind="clarification",
         key=f"clarification/{path}",
         path=path,
-        reason=decision.thought_process or "The request can be read in more than one way.",
-        message=question_in(decision),
-        response_schema=_schema(answer_chars, decision.options),
+        reason=reason,
+        message=question[:_QUESTION_CHARS],
+        response_schema=response_schema,
     )
 
 
@@ -73,7 +79,8 @@ def state_with_answer(state: GraphState, update: Update) -> GraphState:
     return cast("GraphState", {**state, **update, "messages": messages, "clarifications": clarifications})
 
 
-def _schema(answer_chars: int, options: Sequence[str]) -> JsonObject:
+def answer_schema(answer_chars: int, options: Sequence[str]) -> JsonObject:
+    """Return what an answer to a question has to be; `options` are offered."""
     examples = [text for option in options if (text := option.strip()[:_OPTION_CHARS])][:_OPTIONS]
     answer: dict[str, Json] = {"type": "string", "minLength": 1, "maxLength": answer_chars}
     answer |= {"examples": examples} if examples else {}

@@ -81,6 +81,10 @@ class Interrupts:
         """Whether a request was made already."""
         return key in self._known
 
+    def was_asked_within(self, prefix: str) -> bool:
+        """Whether a request was made whose key begins with `prefix`."""
+        return any(key.startswith(prefix) for key in self._known)
+
     def refusal_of(self, request: InterruptRequest) -> InterruptOutcome | None:
         """Return the outcome of an earlier request for the same call in this run, if that was refused."""
         call = request.call and request.call.model_dump(include=_COMPARED)

@@ -16,7 +16,7 @@ from brain.interrupts.clarification import (
 )
 from brain.interrupts.requests import interrupt_on_suspension
 from brain.planning import circuit_breaker
-from brain.planning.decision import Decision, OpenDecision
+from brain.planning.decision import Assignment, Decision, OpenDecision
 from brain.planning.decision_request import DecisionInputs, decision_request
 from brain.planning.decision_update import adopt, is_final
 from brain.planning.plan_validation import (
@@ -90,6 +90,8 @@ class Supervisor:
                 return _finish(state, reason)
             if failures(state) == state["routing"]["failures_seen"]:
                 return self._continue_plan(context, state)
+            if context.assigned_agent:
+                return _finish(state)
             if decisions >= context.allowance.supervisor_calls:
                 _warn_of_limit(context, state, "decisions")
                 return _finish(state)
@@ -112,6 +114,8 @@ class Supervisor:
     async def _decide(self, context: RunContext, state: GraphState) -> Update:
         number = state["routing"]["decisions"] + 1
         path = _path(context, number)
+        if context.assigned_agent:
+            return self._apply(context, state, _assignment(context.assigned_agent, state), path)
         with self.tracer.span("supervisor", SpanKind.AGENT, lambda: _request_attributes(state, path)) as span:
             try:
                 decision = await self._decision(context, state, path)
@@ -236,6 +240,13 @@ def _warn_of_limit(context: RunContext, state: GraphState, limit: str) -> None:
     if not context.journal.knows(path, "result", number):
         context.journal.record(path, "result", {}, number)
         context.recorder.warn("limit_reached", f"The limit of {limit} is reached: answering with what is there.")
+
+
+def _assignment(agent: str, state: GraphState) -> Decision:
+    """Return the decision of a request that was sent to one agent."""
+    request = state["input_request"]
+    task = Assignment(task_id="t1", agent=agent, task=request)
+    return Decision(thought_process=f"The request was sent to {agent}.", plan=[request], selected_agents=[task])
 
 
 def _path(context: RunContext, number: int) -> str:

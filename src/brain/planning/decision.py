@@ -1,13 +1,11 @@
 """The documents that models answer with: the supervisor's decision and the reviewer's verdict."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, ClassVar, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from brain.response_schemas import response_schema
 from starling.core.llm import ResponseSchema
-
-_OMITTED = frozenset({"title", "description", "default", "$defs"})  # of a schema that models are sent
 
 
 def _upper(value: object) -> object:
@@ -97,37 +95,6 @@ class Verdict(_Document):
     changed: list[str] = []
 
 
-def _asked(
-    name: str, document: type[BaseModel], *, optional: Sequence[str] = (), without: Sequence[str] = ()
-) -> ResponseSchema:
-    """Return the schema as models are asked for it: they write every member, so that strict decoding can be used.
-
-    Only members that are `optional` may be left out, and those of `without` aren't asked for. Recorded answers are
-    found by the digest of this schema too.
-    """
-    full = document.model_json_schema()
-    schema = _compact(full, full.get("$defs", {}))
-    for member in without:
-        del schema["properties"][member]
-    return ResponseSchema(name, {**schema, "required": [it for it in schema["properties"] if it not in optional]})
-
-
-def _compact(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema without what only lengthens a prompt, which says what the members are; all are required.
-
-    Definitions are put where they are referred to; titles, descriptions and defaults are left out.
-    """
-    if reference := schema.get("$ref"):
-        schema = definitions[reference.removeprefix("#/$defs/")]
-    compact = {key: value for key, value in schema.items() if key not in _OMITTED}
-    if "items" in compact:
-        compact["items"] = _compact(compact["items"], definitions)
-    if "properties" in compact:
-        compact["properties"] = {name: _compact(item, definitions) for name, item in compact["properties"].items()}
-        compact["required"] = [*compact["properties"]]
-    return compact
-
-
 def decision_schema(*, may_ask: bool, may_look: bool) -> ResponseSchema:
     """Return the schema of a decision that may ask the user, and may look for agents that it isn't shown."""
     if may_look:
@@ -137,8 +104,8 @@ def decision_schema(*, may_ask: bool, may_look: bool) -> ResponseSchema:
 
 _NAME = "supervisor_decision"
 _QUESTION, _LOOKING = ("question", "options"), ("look_for",)
-DECISION = _asked(_NAME, Decision, without=_LOOKING)
-OPEN_DECISION = _asked(_NAME, OpenDecision, optional=_QUESTION, without=_LOOKING)
-_LOOKING_DECISION = _asked(_NAME, Decision)
-_OPEN_LOOKING_DECISION = _asked(_NAME, OpenDecision, optional=_QUESTION)
-VERDICT = _asked("verdict", Verdict)
+DECISION = response_schema(_NAME, Decision, without=_LOOKING)
+OPEN_DECISION = response_schema(_NAME, OpenDecision, optional=_QUESTION, without=_LOOKING)
+_LOOKING_DECISION = response_schema(_NAME, Decision)
+_OPEN_LOOKING_DECISION = response_schema(_NAME, OpenDecision, optional=_QUESTION)
+VERDICT = response_schema("verdict", Verdict)

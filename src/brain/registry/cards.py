@@ -57,6 +57,16 @@ class AgentCard:
         return self.config.servers if self.config else ()
 
     @property
+    def is_prompted(self) -> bool:
+        """Whether it gets messages of its own: a team's members do, and the architect asks for each step."""
+        return self.star is None and not self.is_architect
+
+    @property
+    def is_architect(self) -> bool:
+        """Whether it is the builtin that builds teams."""
+        return self.kind == "builtin" and self.name == ARCHITECT.name
+
+    @property
     def model(self) -> str | None:
         """The model that it asks instead of its role's."""
         return self.config.llm_model if self.config else None
@@ -99,7 +109,10 @@ GENERALIST: Final = AgentCard(
     "generalist", "builtin", "Answers from general knowledge, writes, translates, summarises. Has no tools and says so."
 )
 CODER: Final = AgentCard("coder", "builtin", "Writes and explains program code. Can't run it.", role=ModelRole.CODING)
-BUILTINS: Final = (GENERALIST, CODER)
+ARCHITECT: Final = AgentCard(
+    "architect", "builtin", "Builds a new team of agents for a standing need.", reflect="never"
+)
+BUILTINS: Final = (GENERALIST, CODER, ARCHITECT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +169,10 @@ class Roster:
         if not reasons:
             return self
         return Roster({name: _halted(card, reasons) for name, card in self.cards.items()})
+
+    def without(self, name: str) -> "Roster":
+        """Return the roster without an agent."""
+        return Roster({other: card for other, card in self.cards.items() if other != name})
 
     def elements(self) -> Xml:
         """Return all cards, one a line."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Final, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,6 +14,9 @@ from starling.core.stars import StarSpec
 from starling.core.team_proofs import TrialRecord
 from starling.core.teams import Criterion, Example, Fixture, LongText, ServerName, ToolNames
 from starling.core.tools import ToolDefinition
+
+ACTIVATE_TEAM: Final = "architect.activate_team"
+"""The name under which an admin is asked to approve the activation of a team, as if it were a tool call."""
 
 type BuildKind = Literal["team", "version", "proof"]
 
@@ -125,8 +128,11 @@ class BuildRun(Protocol):
         """Return a model's answer as a document. `step` is unique in the build, `prompt` the name of its prompt."""
         ...
 
-    async def candidates(self, texts: Sequence[str], limit: int) -> Sequence[Sequence[Candidate]]:
-        """Return for each text the agents that fit it best, best first, of those that the caller may use."""
+    async def candidates(self, step: str, texts: Sequence[str], limit: int) -> Sequence[Sequence[Candidate]]:
+        """Return for each text the agents that fit it best, best first, of those that the caller may use.
+
+        `step` is unique in the build.
+        """
         ...
 
     def tools(self) -> Mapping[str, ToolDefinition]:

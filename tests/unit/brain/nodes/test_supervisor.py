@@ -22,6 +22,7 @@ from brain.state import GraphState, TaskOutcome, TaskRecord, Update, after, init
 from starling.core.clock import SystemClock
 from starling.core.embeddings import CachingEmbedder, Vector
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse
+from starling.core.runs import Run, RunConfig
 from starling.core.settings import Limits
 from starling.core.tracing import NOOP_TRACER
 from tests.support.in_memory_run import Execution, make_execution, make_run, stored_interrupt
@@ -374,7 +375,10 @@ async def test_unknown_names_are_sent_back_and_the_rest_counts_if_the_repair_fai
 
     update = await step(supervisor(), initial_state("Book a flight, and how is the disk?"), execution)
 
-    assert "There is no agent 'nobody'. The agents are: away, bench, coder, generalist." in execution.model.prompts[1]
+    assert (
+        "There is no agent 'nobody'. The agents are: architect, away, bench, coder, generalist."
+        in execution.model.prompts[1]
+    )
     assert (update["next_step"], [part["part"] for part in update["degraded"]]) == (["t2"], ["book a flight"])
 
 
@@ -484,7 +488,7 @@ async def test_decision_sees_the_agents_that_fit_and_how_many_there_are() -> Non
 
     seen = execution.model.prompts[0]
     assert set(shown(seen)) == {"rain", "wind"}
-    assert "4 of 10 agents" in seen
+    assert "5 of 11 agents" in seen
     assert 'name="generalist"' in seen
     assert "look_for" in execution.model.requests[0].messages[0].content
 
@@ -558,3 +562,34 @@ async def test_unknown_agent_of_many_names_near_matches_only() -> None:
     told = execution.model.prompts[1]
     assert "Did you mean mcp_agent_snow_12" in told
     assert told.count("mcp_agent_snow_") <= 3
+
+
+async def test_request_for_one_agent_is_its_task_without_a_model() -> None:
+    execution = make_execution(run=sent_to("bench"), agents=AGENTS)
+
+    update = await step(supervisor(), initial_state("How is the disk?"), execution)
+
+    assert [(task["agent"], task["task"]) for task in update["tasks"]] == [("bench", "How is the disk?")]
+    assert (update["next_step"], execution.model.requests) == (["t1"], [])
+
+
+async def test_failed_task_of_a_request_for_one_agent_is_not_decided_again() -> None:
+    execution = make_execution(run=sent_to("bench"), agents=AGENTS)
+
+    update = await step(supervisor(), FAILED, execution)
+
+    assert (update["next_step"], execution.model.requests) == ([], [])
+
+
+async def test_request_for_an_unknown_agent_names_near_ones() -> None:
+    execution = make_execution(run=sent_to("benhc"), agents=AGENTS)
+
+    update = await step(supervisor(), initial_state("How is the disk?"), execution)
+
+    assert update["next_step"] == []
+    assert "Did you mean bench?" in update["degraded"][0]["reason"]
+
+
+def sent_to(agent: str) -> Run:
+    """A run of which one agent gets the whole request."""
+    return replace(make_run("How is the disk?"), config=RunConfig(agent=agent))

@@ -122,7 +122,7 @@ def test_a_limited_roster_hides_tools_of_other_effects() -> None:
 def test_a_specialist_without_an_allowed_tool_is_left_out() -> None:
     limited = roster(specialist(tool("change", Effect.UNSAFE))).limited(frozenset({Effect.READ}), {})
 
-    assert list(limited.cards) == ["generalist", "coder"]
+    assert list(limited.cards) == ["generalist", "coder", "architect"]
 
 
 def test_the_state_of_a_server_is_the_one_of_now() -> None:
