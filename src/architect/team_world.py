@@ -8,12 +8,14 @@ from starling.core.agents import like_a_specialist
 from starling.core.json import JsonObject
 from starling.core.model_output.names import plain_name
 from starling.core.principal import Grant
-from starling.core.stars import StarSpec
+from starling.core.stars import StarLimits, StarSpec
 from starling.core.teams import TeamSpec
 from starling.core.tool_calls import Effect
 
 RESERVED: Final = frozenset({"architect", "supervisor", "qa"})
 """Names that no team and no member may have, beside those of builtins and of specialists."""
+
+NO_LIMITS: Final = StarLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class TeamWorld:
     `servers` has the effect of each tool by the server's and the tool's own name (`servers["git"]["git_log"]`): the
     servers of the active epoch that the tenant sees. `teams` has the stars of the tenant's active teams, `agents` the
     names of its custom agents, `builtins` those of built-in agents. `grant` is what the caller may call (None:
-    everything); findings name nothing beyond it.
+    everything); findings name nothing beyond it. `limits` are those of the caller's runs.
     """
 
     servers: Mapping[str, Mapping[str, Effect]]
@@ -31,9 +33,10 @@ class TeamWorld:
     agents: Collection[str] = ()
     builtins: Collection[str] = ()
     grant: Grant | None = None
+    limits: StarLimits = NO_LIMITS
 
     def part(self, team: TeamSpec) -> JsonObject:
-        """Return everything in it that the checks and the star of a team depend on, as JSON."""
+        """Return everything in it that the checks of a team's structure and its star depend on, as JSON."""
         stars = {name: self.teams[name] for name in sorted(_team_names(team)) if name in self.teams}
         servers = {tool.partition(".")[0] for star in stars.values() for tool in star.tools} | _server_names(team)
         alike = plain_name(team.name)

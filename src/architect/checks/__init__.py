@@ -7,21 +7,29 @@ from typing import Final
 from architect.checks import (
     broken_team,
     caller_grant,
+    caller_limits,
     criteria,
     cycle,
     depth,
     duplicate_member,
     examples,
+    few_cases,
+    look_alike_name,
     member_source,
     member_without_tools,
     reserved_name,
+    same_purpose,
     spec_grants,
     taken_name,
     too_many_members,
+    trivial_criterion,
     two_servers,
+    unjudged_criterion,
     unknown_server,
     unknown_team,
     unknown_tool,
+    unsafe_without_approval,
+    unused_member,
 )
 from architect.team_world import TeamWorld
 from starling.core.teams import MOST_FINDINGS, Finding, TeamSpec
@@ -48,7 +56,30 @@ STRUCTURE: Final[Sequence[Rule]] = (
 )
 """What has to hold whoever asks."""
 
-RULES: Final[Sequence[Rule]] = (*STRUCTURE, caller_grant.check, member_without_tools.check)
+RULES: Final[Sequence[Rule]] = (
+    *STRUCTURE,
+    caller_grant.check,
+    member_without_tools.check,
+    look_alike_name.check,
+)
+"""What has to hold of a spec that someone imports."""
+
+CASES: Final[Sequence[Rule]] = (
+    few_cases.check,
+    unused_member.check,
+    unjudged_criterion.check,
+    trivial_criterion.check,
+)
+"""What has to hold of the cases that a team is proved on."""
+
+DESIGN_RULES: Final[Sequence[Rule]] = (
+    *RULES,
+    same_purpose.check,
+    unsafe_without_approval.check,
+    caller_limits.check,
+    *CASES,
+)
+"""What has to hold of a spec that a build designs."""
 
 
 def checked(team: TeamSpec, world: TeamWorld, rules: Sequence[Rule] = RULES) -> list[Finding]:

@@ -3,14 +3,19 @@
 from collections.abc import Iterator
 
 from architect.near_names import did_you_mean
-from architect.team_world import TeamWorld
+from architect.team_world import TeamWorld, is_reserved
 from starling.core.teams import Finding, TeamSpec
 
 
 def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
-    """Return the teams that don't exist or aren't active. A team inside itself is a cycle, and not reported here."""
+    """Return the teams that don't exist or aren't active.
+
+    A team inside itself is a cycle, and a name of the platform is reserved: they are not reported here.
+    """
     for number, member in enumerate(team.members):
-        if member.team is not None and member.team != team.name and member.team not in world.teams:
+        if member.team is None or member.team == team.name or member.team in world.teams:
+            continue
+        if not is_reserved(member.team):
             otherwise = "`starling team list` shows your teams; import and activate the inner team first."
             remedy = did_you_mean(member.team, sorted({*world.teams} - {team.name}), otherwise)
             reason = f"You have no active team {member.team!r}."

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from architect.checks import RULES, checked
+from architect.checks import DESIGN_RULES, checked
 from architect.team_world import TeamWorld
 from starling.core.principal import Grant
 from starling.core.teams import TeamSpec
@@ -42,6 +42,13 @@ def criterion(**fields: Any) -> dict[str, Any]:
         pytest.param(
             team_spec(HISTORIAN, member("qa")), [("reserved_name", "members[1].name")], id="member-like-a-node"
         ),
+        pytest.param(
+            team_spec(member(team="architect")), [("reserved_name", "members[0].team")], id="member-that-builds-teams"
+        ),
+        pytest.param(
+            team_spec(member(team="supervisor")), [("reserved_name", "members[0].team")], id="member-for-the-supervisor"
+        ),
+        pytest.param(team_spec(member(team="coder")), [("unknown_team", "members[0].team")], id="member-for-a-builtin"),
         pytest.param(team_spec(HISTORIAN, name="release_notes"), [("taken_name", "name")], id="name-of-an-agent"),
         pytest.param(team_spec(HISTORIAN, name="release-notes"), [("taken_name", "name")], id="like-that-of-an-agent"),
         pytest.param(team_spec(HISTORIAN, name="git-team"), [("taken_name", "name")], id="like-that-of-a-team"),
@@ -404,6 +411,6 @@ def test_guide_explains_every_rule() -> None:
     guide = (Path(__file__).parents[3] / "docs/guides/teams.md").read_text("utf-8")
     rows = [line for line in guide.splitlines() if line.startswith("| `")]
 
-    names = {rule.__module__.rpartition(".")[2] for rule in RULES}
+    names = {rule.__module__.rpartition(".")[2] for rule in DESIGN_RULES}
 
     assert {name for name in names if not any(f"`{name}`" in row.split("|")[1] for row in rows)} == set()

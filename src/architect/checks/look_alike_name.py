@@ -1,0 +1,46 @@
+"""Rule: names can be told from those of other agents and parts at sight."""
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from architect.team_world import RESERVED, TeamWorld, is_reserved
+from starling.core.agents import SPECIALIST_PREFIX
+from starling.core.model_output.names import plain_name
+from starling.core.teams import Finding, TeamSpec
+
+_ONE_OF_EACH: Final = (("rn", "m"), ("vv", "w"), ("0", "o"), ("1", "l"), ("i", "l"), ("5", "s"))
+"""Characters of names that look like others."""
+
+
+def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
+    """Return the names that look like another agent's or team's, or like one that belongs to the platform.
+
+    Names that differ in nothing but separators are left to other rules. What an active version of the team has is not
+    reported: it was accepted.
+    """
+    active = world.teams.get(team.name)
+    if active is None:
+        others = {*world.agents, *world.teams, *world.builtins, *RESERVED}
+        yield from _findings("name", team.name, others)
+    accepted = {member.name for member in active.members} if active else set[str]()
+    for number, member in enumerate(team.members):
+        if member.name not in accepted:
+            yield from _findings(f"members[{number}].name", member.name, RESERVED)
+
+
+def _findings(path: str, name: str, others: Collection[str]) -> Iterator[Finding]:
+    alike = [other for other in sorted(others) if _looks(other) == _looks(name)]
+    if any(plain_name(other) == plain_name(name) for other in alike) or is_reserved(name):
+        return
+    if not alike and _looks(name).startswith(_looks(SPECIALIST_PREFIX)):
+        alike = [f"{SPECIALIST_PREFIX}…"]
+    if alike:
+        yield Finding(path, "look_alike_name", f"The name {name!r} looks like {alike[0]!r}.", "Choose another name.")
+
+
+def _looks(name: str) -> str:
+    """Return what names that look alike have in common."""
+    looks = plain_name(name)
+    for one, other in _ONE_OF_EACH:
+        looks = looks.replace(one, other)
+    return looks

@@ -1,0 +1,37 @@
+"""Rule: what a case demands isn't met by an empty answer, nor by repeating the request."""
+
+from collections.abc import Iterator
+
+from architect.plain_text import folded, says_something
+from architect.team_world import TeamWorld
+from starling.core.teams import Example, Finding, TeamSpec
+
+
+def check(team: TeamSpec, _: TeamWorld) -> Iterator[Finding]:
+    """Return texts that say nothing or stand in the request itself, and examples that demand nothing."""
+    values: dict[str, str] = {}
+    for number, criterion in enumerate(team.criteria):
+        if criterion.kind == "text_contains" and criterion.value is not None:
+            values[criterion.id] = criterion.value
+            if not says_something(criterion.value):
+                reason = f"Nearly every answer contains {criterion.value!r}."
+                remedy = "Set `value` to a text of at least two letters or digits that only a right answer has."
+                yield _finding(f"criteria[{number}].value", reason, remedy)
+    for number, example in enumerate(team.examples):
+        yield from _of_example(f"examples[{number}]", example, values)
+
+
+def _of_example(path: str, example: Example, values: dict[str, str]) -> Iterator[Finding]:
+    if not (example.criteria or example.must_call):
+        reason = "The example demands nothing of the answer, so an empty one would pass."
+        yield _finding(path, reason, "Add a criterion that the answer has to meet, or a tool to `must_call`.")
+    request = folded(example.input)
+    for index, name in enumerate(example.criteria):
+        if name in values and folded(values[name]) in request:
+            reason = f"{values[name]!r} stands in the request itself, so an answer that repeats it meets {name!r}."
+            remedy = "Demand a text that only the result has, or choose another `kind`."
+            yield _finding(f"{path}.criteria[{index}]", reason, remedy)
+
+
+def _finding(path: str, reason: str, remedy: str) -> Finding:
+    return Finding(path, "trivial_criterion", reason, remedy)

@@ -1,0 +1,41 @@
+"""Rule: a person approves the calls of tools that can't be undone or repeated."""
+
+from collections.abc import Iterable, Iterator
+
+from architect.granted_tools import granted_star, granted_tools
+from architect.team_world import TeamWorld
+from starling.core.stars import StarSpec
+from starling.core.teams import Finding, TeamMember, TeamSpec
+from starling.core.tool_calls import Effect
+
+
+def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
+    """Return the members that may call an unsafe tool, at any depth, without `approval: effects`.
+
+    What the server's configuration demands stays demanded: a spec can only add to it.
+    """
+    for number, member in enumerate(team.members):
+        unsafe = [] if member.approval == "effects" else _unsafe(_unapproved(team, member, world), world)
+        if unsafe:
+            reason = f"{member.name!r} may call {', '.join(unsafe)} without a person's approval."
+            remedy = "Set `approval: effects`, or take the tools from it."
+            yield Finding(f"members[{number}].approval", "unsafe_without_approval", reason, remedy)
+
+
+def _unapproved(team: TeamSpec, member: TeamMember, world: TeamWorld) -> Iterable[str]:
+    """Return the tools that a member may call where its own rule of approval decides."""
+    if member.team:
+        star = granted_star(team, member, world, (world.grant,))
+        return _inner_unapproved(star) if star else ()
+    return granted_tools(team, member, world, (world.grant,))
+
+
+def _inner_unapproved(star: StarSpec) -> Iterator[str]:
+    for member in star.members:
+        if member.approval != "effects":
+            yield from _inner_unapproved(member.team) if member.team else member.tools
+
+
+def _unsafe(tools: Iterable[str], world: TeamWorld) -> list[str]:
+    parts = ((tool, *tool.partition(".")) for tool in sorted(set(tools)))
+    return [tool for tool, server, _, name in parts if world.servers.get(server, {}).get(name) is Effect.UNSAFE]
