@@ -9,7 +9,7 @@ from starling.infra.llm.chat_model import ReplyStream
 from starling.infra.llm.endpoint_capabilities import Dialect
 from starling.infra.llm.model_selection import OFFLINE
 from starling.infra.llm.offline.matching import select_calls
-from starling.infra.llm.offline.prompt_parsing import prompt_of
+from starling.infra.llm.offline.prompt_parsing import Element
 from starling.infra.llm.offline.results import compose_answer, review
 from starling.infra.llm.offline.supervisor import decide
 
@@ -25,7 +25,7 @@ class OfflineModel:
     lacking: Dialect = frozenset()
 
     async def respond(self, request: ModelRequest) -> ModelReply:
-        prompt = prompt_of(request.messages)
+        prompt = Element({}, "\n".join(message.content for message in request.messages if message.role == "user"))
         if request.response is not None:
             document = _DOCUMENTS.get(request.response.name)
             return ModelReply(canonical(document(prompt)) if document else "{}", model=OFFLINE)

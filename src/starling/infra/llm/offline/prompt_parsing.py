@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
-from starling.core.llm import Message
-
 
 class Element(NamedTuple):
     """An XML element: attributes and inner text, which is escaped in `raw`."""
@@ -31,11 +29,6 @@ class Element(NamedTuple):
     def child(self, tag: str) -> "Element":
         """Return the last element with a tag, or an empty one."""
         return next(iter(self.children(tag)[::-1]), Element({}, ""))
-
-
-def prompt_of(messages: tuple[Message, ...]) -> Element:
-    """Return all user messages as one element."""
-    return Element({}, "\n".join(message.content for message in messages if message.role == "user"))
 
 
 def parse_json(text: str) -> Any:

@@ -10,9 +10,7 @@ from starling.infra.llm.offline.prompt_parsing import Element, parse_json
 
 _BOUNDARY = re.compile(r"[.!?;](?=\s|$)|\n|(?P<join>,\s+(?:and|then)\s+|\s+(?:and|then)\s+|,\s+)", re.IGNORECASE)
 _NAMED = re.compile(
-    r"(?:ask|use|let|have|tell|call)\s+(?:the\s+)?(?:(?:team|agent)\s+)?(?P<name>[\w-]+)(?:\s+(?:team|agent))?"
-    r"(?:\s*:|\s+to\b)\s*(?P<rest>.+)",
-    re.IGNORECASE | re.DOTALL,
+    r"(?:ask|use|tell) (?:the )?(?:team )?([\w-]+)(?: team)?(?::| to\b)\s*(.+)", re.IGNORECASE | re.DOTALL
 )
 _TOOL = re.compile(r"([\w./:-]+)(?:\s\((.*?)\))?(?=,\s|\.?\s*$)", re.DOTALL)
 _NO_MODEL = "offline:rules matches tools to requests and knows nothing else; no language model is configured"
@@ -30,8 +28,10 @@ def decide(prompt: Element) -> dict[str, Any]:
     tasks, unserved = list[dict[str, Any]](), list[dict[str, str]]()
     changes = list[str]()  # later parts wait for those that may change something
     for part in parts:
-        task, named = _named(part, agents)
-        agent, reason = _agent_for(task, named or agents, least=0 if named else 1)
+        named = _NAMED.fullmatch(POLITE.sub("", part, count=1))
+        own = [agent for agent in agents if named and agent.get("name").casefold() == named[1].casefold()]
+        task = named[2] if named and own else part
+        agent, reason = _agent_for(task, own or agents, least=0 if own else 1)
         if reason:
             unserved.append({"part": part, "reason": reason})
             continue
@@ -58,13 +58,6 @@ def _parts(request: str, agents: Sequence[Element]) -> list[str]:
 def _tools(agent: Element) -> list[Definition]:
     listed: list[tuple[str, str]] = _TOOL.findall(agent.text.partition("Tools:")[2].strip())
     return [definition(name, about) for name, about in listed]
-
-
-def _named(part: str, agents: Sequence[Element]) -> tuple[str, list[Element]]:
-    """Return a part without the words that name its agent, as in “ask the team crew to …”, and that agent."""
-    found = _NAMED.fullmatch(POLITE.sub("", part, count=1))
-    named = [agent for agent in agents if found and agent.get("name").casefold() == found["name"].casefold()]
-    return (found["rest"], named) if found and named else (part, [])
 
 
 def _agent_for(text: str, agents: Sequence[Element], least: int) -> tuple[str, str]:
