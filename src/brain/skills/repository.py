@@ -23,20 +23,32 @@ MOST_MERGED: Final = 9  # further tasks that a skill is compared by
 _MATCHING_WORDS: Final = 400  # rows with a word of the task that are ranked, in a large store
 _RECOUNT_SECONDS: Final = 600.0
 
-_STORE: Final = """
+# The id of a further task is that of its skill with a number as its version (8) and fraction of a millisecond, so that
+# of two tasks that are stored at once under the last number one is left out. Ordered: all take their locks alike.
+FURTHER_TASKS: Final = """
+CROSS JOIN LATERAL (
+    SELECT count(*) + item.position AS number FROM skills AS part
+    WHERE part.tenant = {tenant} AND part.merged_into = item.merged_into) AS part
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN item.merged_into IS NULL THEN item.id ELSE CAST(overlay(
+        CAST(item.merged_into AS text) PLACING '800' || least(part.number, {most}) FROM 15 FOR 4) AS uuid) END AS id
+    ) AS key
+WHERE item.merged_into IS NULL OR part.number <= {most}
+ORDER BY key.id"""
+_STORE: Final = f"""
 learned AS (
     INSERT INTO skills (tenant, id, merged_into, state, reason, task, template, calls, outcome, tools, shape,
         agent_kind, agent, provenance, source_run, source_path, model, embedding, words)
-    SELECT fenced.tenant, item.id, item.merged_into, item.state, item.reason, item.task, item.template, item.calls,
+    SELECT fenced.tenant, key.id, item.merged_into, item.state, item.reason, item.task, item.template, item.calls,
         item.outcome, item.tools, item.shape, item.agent_kind, item.agent, 'run', fenced.id, item.source_path,
         item.model, item.embedding::halfvec, array_to_tsvector(ARRAY(SELECT jsonb_array_elements_text(item.words)))
-    FROM fenced, jsonb_to_recordset(%(skills)s::jsonb) AS item (id uuid, merged_into uuid, state text, reason text,
-        task text, template text, calls jsonb, outcome text, tools jsonb, shape text, agent_kind text, agent text,
-        source_path text, model text, embedding text, words jsonb)
-    WHERE item.merged_into IS NULL OR %(skill_most)s > (
-        SELECT count(*) FROM skills AS part
-        WHERE part.tenant = fenced.tenant AND part.merged_into = item.merged_into)
-    ON CONFLICT DO NOTHING)"""
+    FROM fenced CROSS JOIN (
+        SELECT *, row_number() OVER (PARTITION BY merged_into ORDER BY id) AS position
+        FROM jsonb_to_recordset(%(skills)s::jsonb) AS given (id uuid, merged_into uuid, state text, reason text,
+            task text, template text, calls jsonb, outcome text, tools jsonb, shape text, agent_kind text, agent text,
+            source_path text, model text, embedding text, words jsonb)) AS item
+    {FURTHER_TASKS.format(tenant="fenced.tenant", most="%(skill_most)s")}
+    ON CONFLICT DO NOTHING)"""  # noqa: S608
 _COUNT: Final = """
 counted_uses AS MATERIALIZED (
     SELECT skills.tenant, skills.id, skills.uses + item.uses AS uses, skills.successes + item.success AS successes,

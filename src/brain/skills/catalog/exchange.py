@@ -88,7 +88,7 @@ class SkillDocument(BaseModel):
                 "tools": skill.tools,
                 "agent_kind": skill.agent_kind,
                 "agent": skill.agent,
-                "examples": list(examples)[:MOST_MERGED],  # concurrent tasks may have stored one more
+                "examples": list(examples)[:MOST_MERGED],  # an earlier version may have stored more
             }
         )
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlalchemy import RowMapping, Select, Text, cast, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from brain.skills.repository import MOST_MERGED, NewSkill
+from brain.skills.repository import FURTHER_TASKS, MOST_MERGED, NewSkill
 from brain.skills.skill import Provenance, SkillState, StoredSkill, call_from_json
 from starling.core.errors import NotFoundError
 from starling.core.json import storable
@@ -27,17 +27,19 @@ _MERGED: Final = (
 )
 _UNREAD: Final = frozenset({"tenant", "merged_into", "shape", "embedding", "words"})
 _COLUMNS: Final = [column for column in skills.c if column.name not in _UNREAD]
-_STORE: Final = text("""
+_STORE: Final = text(f"""
 INSERT INTO skills (tenant, id, merged_into, state, reason, task, template, calls, code, outcome, tools, shape,
     agent_kind, agent, provenance, shared_by, model, embedding, words)
-SELECT :tenant, item.id, item.merged_into, item.state, item.reason, item.task, item.template, item.calls, item.code,
+SELECT :tenant, key.id, item.merged_into, item.state, item.reason, item.task, item.template, item.calls, item.code,
     item.outcome, item.tools, item.shape, item.agent_kind, item.agent, 'import', :shared_by, item.model,
     CAST(item.embedding AS halfvec), array_to_tsvector(ARRAY(SELECT jsonb_array_elements_text(item.words)))
-FROM jsonb_to_recordset(CAST(:items AS jsonb)) AS item (id uuid, merged_into uuid, state text, reason text, task text,
-    template text, calls jsonb, code text, outcome text, tools jsonb, shape text, agent_kind text, agent text,
-    model text, embedding text, words jsonb)
-WHERE item.merged_into IS NULL OR :most > (
-    SELECT count(*) FROM skills AS part WHERE part.tenant = :tenant AND part.merged_into = item.merged_into)""")
+FROM (
+    SELECT *, row_number() OVER (PARTITION BY merged_into ORDER BY id) AS position
+    FROM jsonb_to_recordset(CAST(:items AS jsonb)) AS given (id uuid, merged_into uuid, state text, reason text,
+        task text, template text, calls jsonb, code text, outcome text, tools jsonb, shape text, agent_kind text,
+        agent text, model text, embedding text, words jsonb)) AS item
+{FURTHER_TASKS.format(tenant=":tenant", most=":most")}
+ON CONFLICT DO NOTHING""")  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,8 @@ class SkillCatalog:
     async def tasks(self, tenant: str, ids: Sequence[str]) -> Mapping[str, Sequence[SkillTask]]:
         """Return the further tasks of skills, oldest first, by the id of the skill."""
         columns = [skills.c[name] for name in ("merged_into", "task", "provenance", "source_run", "created_at")]
-        query = select(*columns).where(skills.c.tenant == tenant, skills.c.merged_into.in_(ids)).order_by(skills.c.id)
+        query = select(*columns).where(skills.c.tenant == tenant, skills.c.merged_into.in_(ids))
+        query = query.order_by(skills.c.created_at, skills.c.id)
         found: dict[str, list[SkillTask]] = {}
         async with self._reading() as connection:
             for skill_id, *values in await connection.execute(query):

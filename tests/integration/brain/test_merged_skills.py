@@ -1,0 +1,73 @@
+"""The further tasks of a skill: at most nine, however many tasks end at the same time."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from psycopg import AsyncConnection
+
+from brain.skills.catalog.repository import SkillCatalog
+from brain.skills.repository import MOST_MERGED, NewSkill, SkillQuery, storing
+from brain.skills.skill import LearnedSkill, SkillCall
+from starling.core.ids import new_id
+from starling.infra.postgres.engine import Engine, connected
+from tests.support.run_factories import wait_for_lock_waiter
+
+CALLS = (SkillCall("bench.look", {}),)
+
+
+def learned(skills: Sequence[tuple[str, str | None]], source: str) -> list[NewSkill]:
+    """Return skills by id and by the one that each is merged into."""
+    return [
+        NewSkill(
+            key,
+            LearnedSkill(f"Look at {n}.", "Look.", CALLS, "Done.", {"bench.look": "1"}, "specialist", "a", f"t{n}"),
+            SkillQuery(source, ["look"]),
+            into,
+        )
+        for n, (key, into) in enumerate(skills)
+    ]
+
+
+def further(main: str, count: int) -> list[tuple[str, str | None]]:
+    return [(new_id(), main) for _ in range(count)]
+
+
+async def store(connection: AsyncConnection, skills: Sequence[tuple[str, str | None]]) -> None:
+    """Store what the tasks of one run teach, as its flush does."""
+    clause = storing(learned(skills, new_id()), ())
+    statement = f"WITH fenced AS (SELECT 'a' AS tenant, %(run)s::uuid AS id), {clause.sql} SELECT FROM fenced"  # noqa: S608
+    await connection.execute(statement.encode(), {"run": new_id(), **clause.values})
+
+
+async def tasks_of(engine: Engine, main: str) -> list[str]:
+    return [found.task for found in (await SkillCatalog(engine).tasks("a", [main]))[main]]
+
+
+async def test_further_tasks_of_one_run_are_stored_up_to_nine_in_their_order(engine: Engine, database_url: str) -> None:
+    main = new_id()
+    async with connected(database_url) as connection:
+        await store(connection, [(main, None)])
+
+        await store(connection, further(main, 12))
+
+    assert await tasks_of(engine, main) == [f"Look at {n}." for n in range(MOST_MERGED)]
+
+
+@pytest.mark.parametrize("stored", [0, 5, 8])
+async def test_further_tasks_of_two_runs_that_end_at_the_same_time_are_at_most_nine(
+    engine: Engine, database_url: str, stored: int
+) -> None:
+    main, other = new_id(), new_id()
+    async with connected(database_url) as one, connected(database_url) as two:
+        await store(one, [(main, None), (other, None), *further(main, stored), *further(other, stored)])
+        await one.execute("BEGIN")
+        await store(one, [*further(main, 5), *further(other, 5)])
+
+        late = asyncio.create_task(store(two, [*further(other, 6), *further(main, 6)]))
+        await wait_for_lock_waiter(database_url)
+        await one.execute("COMMIT")
+        await late
+
+    for key in (main, other):
+        assert stored < len(await tasks_of(engine, key)) <= MOST_MERGED
