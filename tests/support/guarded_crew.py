@@ -12,14 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from brain.state import TaskOutcome
 from starling.core.clock import SystemClock
 from starling.core.errors import SuspendedError
 from starling.core.settings import Settings
 from starling.core.tool_calls import Observation
 from starling.core.tools import ToolCall, ToolOutcome
 from starling.infra.llm.factory import open_models
-from tests.support.in_memory_run import make_execution
-from tests.support.runtime_harness import RuntimeHarness
+from tests.support.in_memory_run import make_execution, tool_calls
+from tests.support.runtime_harness import RuntimeHarness, dispatch
 from tests.support.scripted_gateway import ScriptedGateway
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -67,7 +68,34 @@ async def _run(url: str) -> list[str]:
                 ended.append((await agent.run(begun, task))["status"])
             except SuspendedError:
                 ended.append("suspended")
+        working = await _busy()
+        assert working  # until the process exits
         return ended
+
+
+class _Unanswered(ScriptedGateway):
+    """Answers no call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached = asyncio.Event()
+
+    async def call(self, call: ToolCall, deadline: Any, record: Any = None) -> ToolOutcome:
+        self.reached.set()
+        return await asyncio.get_running_loop().create_future()
+
+
+async def _busy() -> set[asyncio.Task[TaskOutcome]]:
+    """Return agents of which some wait for calls, some compute, and some have not begun."""
+    gateway = _Unanswered()
+    agent = RuntimeHarness("crewai", gateway)
+    pipeline = agent.pipeline()
+    looks = tool_calls(*[("look", {"thing": "tea"})] * 8)
+    begun = [make_execution(looks, agents=[agent.card]) for _ in range(16)]
+    loop = asyncio.get_running_loop()
+    working = {loop.create_task(pipeline.run(one.context, dispatch())) for one in begun}
+    await gateway.reached.wait()
+    return working
 
 
 def main() -> None:

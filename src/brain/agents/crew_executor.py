@@ -35,7 +35,7 @@ class CrewAIRuntime:
     """An agent of CrewAI that has our models and tools.
 
     An attempt has a thread from its begin to its end. Those for which none of `threads` is free wait. CrewAI needs up
-    to ten more threads for each; none of them is shared, so that attempts never wait for each other's.
+    to two more threads for each; none of them is shared, so that attempts never wait for each other's.
     """
 
     access: ToolAccess

@@ -1,8 +1,8 @@
 """CrewAI, and all that knows it: an agent whose model and tools are ours. Importing it takes seconds."""
 
 import asyncio
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cache
 from typing import Any, Final, override
@@ -31,7 +31,7 @@ def execute(task: CrewTask, bridge: CrewBridge) -> None:
     Raises what fails inside CrewAI.
     """
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-        runner.get_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="crew_step"))
+        runner.get_loop().set_default_executor(_StepThreads(_THREADS, thread_name_prefix="crew_step"))
         try:
             runner.run(_execute(task, bridge))
         except CrewStoppedError:
@@ -67,6 +67,17 @@ def remove_listeners() -> ExitStack:
     return stack
 
 
+class _StepThreads(ThreadPoolExecutor):
+    """The threads of CrewAI's own steps. An interpreter that exits begins no more, which CrewAI would log and print."""
+
+    @override
+    def submit[**P, T](self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        try:
+            return super().submit(fn, *args, **kwargs)
+        except RuntimeError:
+            raise CrewStoppedError from None
+
+
 class _AnswerInWords(BaseModel):
     """Ends CrewAI's work, in a form in which it doesn't look for actions."""
 
@@ -81,6 +92,7 @@ class _BridgedTool(BaseTool):
     name: str = _TOOL
     description: str = "A call of a tool."
     args_schema: type[BaseModel] = _Handle
+    max_usage_count: int | None = _NO_LIMIT  # so CrewAI waits for calls, which run in parallel, in one thread
     _bridge: CrewBridge = PrivateAttr()
 
     @classmethod
