@@ -14,7 +14,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from brain.skills.skill import LearnedSkill, RecalledSkill, SkillExample, call_from_json
 from starling.core.embeddings import Vector
 from starling.core.json import storable
-from starling.infra.postgres.engine import Engine, encoded, fetch_autocommit, fetch_by_index, transaction, translated
+from starling.infra.postgres.engine import (
+    Engine,
+    encoded,
+    fetch_autocommit,
+    fetch_by_index,
+    pipelined_transaction,
+    translated,
+)
 from starling.infra.postgres.runs.writer import Clause
 
 CANDIDATES: Final = 30  # by vectors, and as many by words
@@ -306,7 +313,7 @@ class SkillRepository:
         values["rare"] = _any_of(rare)
         found: dict[tuple[str, str], SkillExample] = {}
         with translated():
-            async with transaction(self._engine) as connection, connection.pipeline():
+            async with pipelined_transaction(self._engine) as connection:
                 await connection.execute(_ITERATIVE)
                 cursors = [await connection.execute(encoded(statement), values) for statement in statements]
                 for cursor in cursors:

@@ -1,8 +1,6 @@
 """Connections to Postgres: SQLAlchemy's engine over psycopg 3, with a bound on every wait."""
 
-import asyncio
 import contextlib
-import select
 import traceback
 from collections.abc import AsyncGenerator, Generator, Mapping
 from dataclasses import dataclass
@@ -18,11 +16,10 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection as EngineConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.pool import PoolProxiedConnection
-from sqlalchemy.util import greenlet_spawn
 
 from starling.core.errors import ConfigurationError, DatabaseUnavailableError
 from starling.infra.fast_json import dumps
+from starling.infra.postgres.driver_pool import DriverPool, is_alive, release
 from starling.infra.postgres.timeouts import KEEPALIVE, BoundedConnection
 
 set_json_dumps(dumps)  # for psycopg as a whole: nothing else in the process uses it
@@ -88,6 +85,7 @@ def open_engine(url: str, limits: ConnectionLimits = _DEFAULT) -> AsyncEngine:
     """
     engine = create_async_engine(
         _parse(url),
+        poolclass=DriverPool,
         connect_args={"async_creator_fn": partial(_connect, limits.answer_seconds), **arguments_of(url, limits)},
         pool_size=limits.size,
         max_overflow=0,
@@ -119,17 +117,18 @@ async def transaction(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection[Any
         yield connection
         await connection.commit()
     except BaseException:
-        await _release(pooled, broken=True)
+        await release(pooled, broken=True)
         raise
-    await _release(pooled)
+    await release(pooled)
 
 
-async def _release(pooled: PoolProxiedConnection, *, broken: bool = False) -> None:
-    """Return a connection to its pool; close a broken one instead, even if cancelled again meanwhile."""
-    if broken:
-        closing = greenlet_spawn(pooled.invalidate)
-        await asyncio.shield(asyncio.get_running_loop().create_task(closing))
-    await greenlet_spawn(pooled.close)
+@contextlib.asynccontextmanager
+async def pipelined_transaction(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection[Any]]:
+    """Yield what `transaction` yields, in a pipeline: statements are sent when a result is fetched, and at the end."""
+    async with _pool(engine).autocommit() as connection, connection.pipeline():
+        await connection.execute(b"BEGIN")
+        yield connection
+        await connection.execute(b"COMMIT")
 
 
 async def execute_autocommit(engine: AsyncEngine, statement: str, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
@@ -149,17 +148,12 @@ async def fetch_autocommit(engine: AsyncEngine, statement: str, values: Mapping[
 
     One round trip, without BEGIN and COMMIT.
     """
-    pooled = await engine.raw_connection()
-    connection = cast("AsyncConnection[Any]", pooled.driver_connection)
-    try:
-        await connection.set_autocommit(True)
-        rows = await (await connection.execute(encoded(statement), values)).fetchall()
-        await connection.set_autocommit(False)
-    except BaseException:
-        await _release(pooled, broken=True)
-        raise
-    await _release(pooled)
-    return rows
+    async with _pool(engine).autocommit() as connection:
+        return await (await connection.execute(encoded(statement), values)).fetchall()
+
+
+def _pool(engine: AsyncEngine) -> DriverPool:
+    return cast("DriverPool", engine.pool)
 
 
 async def fetch_by_index(engine: AsyncEngine, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -167,7 +161,7 @@ async def fetch_by_index(engine: AsyncEngine, statement: str, values: Mapping[st
 
     Else the plan, and so the time, of a query for one tenant would depend on how many rows the others have.
     """
-    async with transaction(engine) as connection, connection.pipeline():
+    async with pipelined_transaction(engine) as connection:
         await connection.execute(INDEXES_ONLY)
         cursor = await connection.execute(encoded(statement), values)
         return await cursor.fetchall()
@@ -275,28 +269,13 @@ def _limit_transactions(engine: AsyncEngine, limits: ConnectionLimits) -> None:
 def _pre_ping(connection: Any, _record: object, _proxy: object) -> None:
     """Have SQLAlchemy's pool replace a closed connection; if a new one is closed too, Postgres is unavailable."""
     found: BoundedConnection = connection.driver_connection
-    if not _is_alive(found):
+    if not is_alive(found):
         raise (DisconnectionError if found.used else psycopg.OperationalError)("the server ended the connection")
     found.used = True
 
 
 async def check_alive(connection: AsyncConnection[Any]) -> None:
     """Have psycopg's pool replace a connection that the server closed."""
-    if not _is_alive(connection):
+    if not is_alive(connection):
         await connection.close()  # else the pool puts it back, and tries it again until the timeout
         raise psycopg.OperationalError("the server ended the connection")
-
-
-def _is_alive(connection: AsyncConnection[Any]) -> bool:
-    """Whether a connection can still be used, without a round trip.
-
-    An idle connection has nothing to read: a readable one has reached the end of the stream, or has the server's
-    closing message. TCP keep-alive detects peers that vanish silently, and ends the stream too.
-    """
-    return not connection.closed and not _is_readable(connection.fileno())
-
-
-def _is_readable(descriptor: int) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(0))

@@ -15,7 +15,7 @@ from starling.core.errors import DatabaseUnavailableError, IdempotencyKeyReusedE
 from starling.core.events import RunStarted
 from starling.core.runs import Run, RunConfig, RunStatus
 from starling.core.team_building import BuildRequest
-from starling.infra.postgres.engine import execute_autocommit, transaction, translated
+from starling.infra.postgres.engine import execute_autocommit, pipelined_transaction, translated
 from starling.infra.postgres.outage_retry import retry_while_unavailable
 from starling.infra.postgres.outbox import INSERT_RUN_AUDIT_EVENT, run_event_values
 from starling.infra.postgres.runs.busy_thread_policy import TAKE_TURN, Policy, apply_policy, lock_for
@@ -202,7 +202,7 @@ class RunRepository:
     async def _reserve_and_write(self, new: NewRun, *, queued: bool) -> tuple[RunStarted | IdempotencyRecord, bool]:
         """Return the run's first event and whether it was admitted, or the existing record of its idempotency key."""
         with translated():
-            async with transaction(self._engine) as connection, connection.pipeline():
+            async with pipelined_transaction(self._engine) as connection:
                 if new.idempotency:
                     record = await reserve(connection, new.key.tenant, new.idempotency, new.key.id)
                     if record.run_id != new.key.id:

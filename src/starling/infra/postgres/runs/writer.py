@@ -17,7 +17,7 @@ from starling.core.events import AnyEvent, StoredEvent
 from starling.core.ids import new_id
 from starling.core.runs import Run, RunResult, Step
 from starling.infra.fast_json import storable_json, storable_with_json
-from starling.infra.postgres.engine import encoded, execute_autocommit, transaction, translated
+from starling.infra.postgres.engine import encoded, execute_autocommit, pipelined_transaction, translated
 from starling.infra.postgres.outage_retry import retry_while_unavailable
 from starling.infra.postgres.outbox import INSERT_RUN_AUDIT_EVENT, run_event_values
 from starling.infra.postgres.runs.acceptance import Claim, Connection, RunRepository
@@ -298,7 +298,7 @@ class RunWriter:
 
     async def _write_with_more(self, prepared: _PreparedBatch) -> bool:
         """Write a batch and its further writes in one transaction; return False if the fence rejected it."""
-        async with transaction(self._engine) as connection, connection.pipeline():
+        async with pipelined_transaction(self._engine) as connection:
             row = await (await connection.execute(encoded(prepared.statement), prepared.values)).fetchone()
             if not _is_written(row):
                 return False

@@ -1,0 +1,129 @@
+"""Connections that the driver uses without SQLAlchemy: kept, given back where they are needed, replaced if closed."""
+
+import asyncio
+
+import psycopg
+import pytest
+from psycopg.errors import DivisionByZero
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.infra.postgres.driver_pool import DriverPool
+from starling.infra.postgres.engine import (
+    ConnectionLimits,
+    connected,
+    driver,
+    execute_autocommit,
+    open_engine,
+    pipelined_transaction,
+)
+from tests.support.gateway_harness import wait_for
+
+_PID = "SELECT pg_backend_pid()"
+
+
+async def _direct(engine: AsyncEngine, statement: str = _PID) -> object:
+    row = await execute_autocommit(engine, statement, {})
+    return row and row[0]
+
+
+async def test_second_direct_use_takes_the_kept_connection_without_a_checkout(engine: AsyncEngine) -> None:
+    first = await _direct(engine)
+
+    assert engine.pool.status().split("Connections in pool: ")[1][0] == "0"
+    assert await _direct(engine) == first
+
+
+async def test_kept_connection_is_used_by_sqlalchemy_in_a_transaction_before_another_is_opened(
+    engine: AsyncEngine,
+) -> None:
+    kept = await _direct(engine)
+
+    async with engine.connect() as connection:
+        assert (await connection.execute(text(_PID))).scalar_one() == kept
+        assert not (await driver(connection)).autocommit
+    assert await _direct(engine) == kept
+
+
+async def test_connections_released_together_go_to_all_that_wait(database_url: str) -> None:
+    engine, both = open_engine(database_url, ConnectionLimits(size=2, free_seconds=5)), asyncio.Barrier(2)
+    pool, done = engine.pool, asyncio.Event()
+    assert isinstance(pool, DriverPool)
+
+    async def use_directly() -> None:
+        async with pool.autocommit():
+            await done.wait()
+
+    async def use_together() -> None:
+        async with engine.connect():
+            await both.wait()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(2):
+            group.create_task(use_directly())
+        await wait_for(lambda: pool.checkedout() == 2)
+        for _ in range(2):
+            group.create_task(use_together())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # both wait for a connection now
+        done.set()
+    await engine.dispose()
+
+
+async def test_kept_connection_that_the_server_closed_is_replaced(engine: AsyncEngine, database_url: str) -> None:
+    kept = await _direct(engine)
+    with psycopg.connect(database_url, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(%s, 5000)", [kept])
+
+    assert await _direct(engine) != kept
+
+
+async def test_connection_is_closed_after_an_error(engine: AsyncEngine) -> None:
+    kept = await _direct(engine)
+    with pytest.raises(DivisionByZero):
+        await _direct(engine, "SELECT 1 / 0")
+
+    assert await _direct(engine) != kept
+
+
+async def test_dispose_closes_kept_connections(database_url: str) -> None:
+    engine = open_engine(database_url)
+    kept = await _direct(engine)
+    await engine.dispose()
+
+    async with connected(database_url) as other:
+        query = "SELECT pg_sleep(0.01), (SELECT count(*) FROM pg_stat_activity WHERE pid = %s)"
+        async with asyncio.timeout(5):
+            while (await (await other.execute(query, [kept])).fetchone())[1]:  # pyright: ignore[reportOptionalSubscript]
+                pass
+
+
+async def _insert(engine: AsyncEngine, then: str = "", error: type[BaseException] | None = None) -> None:
+    async with pipelined_transaction(engine) as connection:
+        inserted = await connection.execute("INSERT INTO threads (tenant, id) VALUES ('x', '1') RETURNING id")
+        if then:
+            await connection.execute(then.encode())
+        else:
+            assert await inserted.fetchone() == ("1",)
+        if error:
+            raise error
+
+
+@pytest.mark.parametrize(
+    ("then", "error", "raised"),
+    [
+        ("", KeyError, KeyError),
+        ("", asyncio.CancelledError, asyncio.CancelledError),
+        ("SELECT 1 / 0", None, DivisionByZero),
+    ],
+    ids=["error", "cancelled", "statement that nothing is fetched from"],
+)
+async def test_pipelined_transaction_that_fails_writes_nothing(
+    engine: AsyncEngine, then: str, error: type[BaseException] | None, raised: type[BaseException]
+) -> None:
+    with pytest.raises(raised):
+        await _insert(engine, then, error)
+    assert await _direct(engine, "SELECT count(*) FROM threads") == 0
+
+    await _insert(engine)
+    assert await _direct(engine, "SELECT count(*) FROM threads") == 1
