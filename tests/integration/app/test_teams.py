@@ -298,6 +298,20 @@ async def test_archived_team_is_unavailable_to_later_runs_until_a_version_is_act
     assert await states(admin) == ["active"]
 
 
+async def test_versions_of_an_archived_team_stay_archived_but_for_the_one_that_is_activated(
+    admin: AdminServices,
+) -> None:
+    await add(admin, spec())
+    await add(admin, spec("Digs."))
+    await activate(admin, 2)
+    await admin.teams.archive(OWNER, "crew", ACTOR)
+
+    await activate(admin, 1)
+    again = await add(admin, spec("Digs."))
+
+    assert (again, await states(admin)) == (3, ["active", "archived", "draft"])
+
+
 async def test_run_that_began_before_keeps_the_star_of_its_epoch(admin: AdminServices, engine: Engine) -> None:
     await add(admin, spec())
     first = await activate(admin)

@@ -14,6 +14,7 @@ from typer.core import TyperCommand
 from starling.app.cli.api_requests import ApiRequests
 from starling.app.cli.api_source import ApiSource
 from starling.app.cli.connection import Connection, connection_of
+from starling.app.cli.database_api import DatabaseApi
 from starling.app.cli.database_source import DatabaseSource
 from starling.app.cli.run_source import RunSource
 from starling.app.runtime.port_file import RunningPlatform, published
@@ -71,6 +72,18 @@ def test_platform_of_the_data_folder_comes_first(
 
     assert isinstance(source, ApiSource)
     assert source.api == ApiRequests(address)
+
+
+def test_platform_of_the_data_folder_is_asked_without_the_key(
+    context: typer.Context, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STARLING_API_KEY", "a-key")
+
+    with platform(folder) as address:
+        connection = connection_of(context)
+
+        assert connection.api() == ApiRequests(address)
+        assert isinstance(connection.api("shop"), DatabaseApi)
 
 
 def test_url_is_asked_where_no_platform_runs(context: typer.Context, monkeypatch: pytest.MonkeyPatch) -> None:
