@@ -37,6 +37,7 @@ SECTIONS = {
     "reflection": ("user_request", "task_id", "agent", "task", "tool_calls", "output"),
     "reviewer": ("name", "behaviour"),
     "qa": ("user_request", "session_history", "results", "degraded", "assumptions"),
+    "judge": ("sections",),
 }
 
 

@@ -1,0 +1,101 @@
+"""Proofs: a team is tried on its cases, and what it did is judged by their criteria."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from architect.cases import with_cases
+from architect.checks.few_cases import FEWEST
+from architect.judgement import judged
+from starling.core.events import MetCriterion, Proof
+from starling.core.stars import StarSpec
+from starling.core.team_building import BuildCase, BuildRun
+from starling.core.team_proofs import CaseReport, CriterionReport, ProofReport, ProofState, TrialRecord
+from starling.core.teams import Criterion, Example, TeamSpec
+
+
+async def prove(
+    team: TeamSpec, star: StarSpec, extra: Sequence[BuildCase], run: BuildRun, threshold: float
+) -> ProofReport:
+    """Try a team on its examples and on the caller's cases, one after another, and return what that shows.
+
+    `star` is the team's; `threshold` the share of criteria that has to be met, from 0 to 1. Each case is made durable,
+    with its event, before the next one begins: a build that is resumed goes on after it. Raises what `run` raises.
+    """
+    whole = with_cases(team, extra)
+    criteria = {one.id: one for one in whole.criteria}
+    cases = [await _case(f"case{n}", one, criteria, star, run) for n, one in enumerate(whole.examples, start=1)]
+    score, tools, origin = _score(cases), run.tools(), run.origin
+    return ProofReport(
+        state=_state(cases, score, threshold),
+        score=score,
+        threshold=threshold,
+        cases=tuple(cases),
+        spec_hash=team.hash,
+        tools={tool: tools[tool].hash if tool in tools else "" for tool in star.tools},
+        run_id=origin.run_id,
+        trace_id=origin.trace_id,
+    )
+
+
+def outdated(report: ProofReport, hashes: Mapping[str, str]) -> Sequence[str]:
+    """Return the tools that were changed or removed since a proof: their definition no longer has the hash of then.
+
+    `hashes` has those of now, by full name. A proof with such tools holds no longer.
+    """
+    return [tool for tool, proved in report.tools.items() if not proved or hashes.get(tool) != proved]
+
+
+async def _case(
+    step: str, example: Example, criteria: Mapping[str, Criterion], star: StarSpec, run: BuildRun
+) -> CaseReport:
+    """Return what a trial of one case came to, or what an earlier process recorded of it."""
+    recorded = run.recorded(step)
+    if recorded is not None:
+        return CaseReport.model_validate(recorded)
+    trial = await run.try_case(star, example)
+    found = await judged(example, criteria, trial, run, f"{step}.judge")
+    report = CaseReport(
+        id=example.id,
+        passed=all(one.met for one in found),
+        simulation_only=_is_simulation(trial),
+        criteria=tuple(found),
+        trial=trial,
+    )
+    run.record(step, report.model_dump(mode="json"), _event(report, star.name, run.origin.path))
+    await run.flush()
+    return report
+
+
+def _is_simulation(trial: TrialRecord) -> bool:
+    """Whether tools were called, and no server gave a result."""
+    live = any(call.source == "live" and call.status == "succeeded" for call in trial.calls)
+    return bool(trial.calls) and not live
+
+
+def _event(report: CaseReport, team: str, path: str) -> Proof:
+    sources = Counter(call.source for call in report.trial.calls)
+    return Proof(
+        path=path,
+        team=team,
+        case=report.id,
+        passed=report.passed,
+        criteria=[MetCriterion(id=one.id, met=one.met, reason=one.reason) for one in report.criteria],
+        live=sources["live"],
+        fixture=sources["fixture"],
+        simulated=sources["simulated"],
+        trial_path=report.trial.path,
+    )
+
+
+def _score(cases: Sequence[CaseReport]) -> float:
+    """Return the share of criteria that are met, 0 without any."""
+    found: list[CriterionReport] = [one for case in cases for one in case.criteria]
+    return sum(one.met for one in found) / len(found) if found else 0.0
+
+
+def _state(cases: Sequence[CaseReport], score: float, threshold: float) -> ProofState:
+    if score < threshold:
+        return "failed"
+    if len(cases) < FEWEST or any(case.simulation_only for case in cases):
+        return "unproven"
+    return "proven"
