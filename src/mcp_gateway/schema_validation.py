@@ -88,6 +88,14 @@ def faults(validator: Validator, value: Json, root: str) -> list[str]:
     return [_fault(error, root) for error in found[:_SHOWN]]
 
 
+def fits(validator: Validator, value: Json) -> bool:
+    """Whether a value has no faults. Raises RecursionError for a schema that refers to itself without end."""
+    try:
+        return validator.is_valid(value)
+    except Unresolvable:
+        return False
+
+
 def _fault(error: ValidationError, root: str) -> str:
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
     return f"{root}{''.join(parts)}: {_line(error)}{_expected(error)}"

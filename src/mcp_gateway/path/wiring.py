@@ -9,6 +9,7 @@ from mcp_gateway.path.kill_switch import KillSwitch
 from mcp_gateway.path.ledger import LedgerStage
 from mcp_gateway.path.pin_check import PinCheck
 from mcp_gateway.path.reconciliation import Reconciliation
+from mcp_gateway.path.recorder import Recorder, Simulation
 from mcp_gateway.path.size_limit import SizeLimit
 from mcp_gateway.path.stage import Stage
 from mcp_gateway.path.timeout import Timeout
@@ -34,5 +35,6 @@ def build_path(
     path = Timeout(directory, limits.tool_call_seconds, path)
     path = SizeLimit(limits.tool_result_chars, artifacts, path)
     path = LedgerStage(Reconciliation(directory, KillSwitch(halts, SchemaCheck(validators, path))), path)
-    path = SchemaCheck(validators, Approval(directory, path, approval))
+    simulation = SizeLimit(limits.tool_result_chars, artifacts, Simulation(validators))
+    path = SchemaCheck(validators, Recorder(simulation, Approval(directory, path, approval)))
     return Authorization(KillSwitch(halts, PinCheck(directory, path)))

@@ -1,0 +1,84 @@
+"""Trials of teams: calls that may change something are answered here, and neither made nor recorded as made."""
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal, cast
+
+from mcp_gateway.path.stage import Stage
+from mcp_gateway.schema_instance import instance_of
+from mcp_gateway.schema_validation import Validators, faults
+from starling.core.clock import Deadline
+from starling.core.json import Json, JsonObject, canonical, storable, storable_text
+from starling.core.tool_calls import Effect, Observation
+from starling.core.tools import CallRecord, ToolCall, ToolOutcome, TrialResult
+
+NOT_EXECUTED: Final = "recorded, not executed"
+_FIXTURE: Final = (
+    "this is a trial, so {tool} was not called; its case gives the result below, which counts as the tool's"
+)
+_SIMULATED: Final = (
+    "this is a trial, so {tool} was not called; the result below is an example, which counts as the tool's"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorder:
+    """Sends the calls of a trial that may change something to `simulation`, all others on to `inner`.
+
+    It comes before approval and ledger: nobody is asked about such a call, and it leaves no row.
+    """
+
+    simulation: Stage
+    inner: Stage
+
+    async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
+        is_simulated = call.trial is not None and call.tool.effect is not Effect.READ
+        return await (self.simulation if is_simulated else self.inner)(call, deadline, record)
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """Answers a call of a trial with a fixture, else an instance of the tool's output schema, else a fixed text."""
+
+    validators: Validators
+
+    async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
+        fixture = _fixture(call)
+        return self._example(call) if fixture is None else self._given(call, storable(fixture.result))
+
+    def _given(self, call: ToolCall, result: Json) -> ToolOutcome:
+        """Return the outcome of a fixture, which has to keep the promise of the tool's output schema too."""
+        data = cast("JsonObject", result) if isinstance(result, dict) else None
+        if violations := self._violations(call, data):
+            text = f"The fixture for {call.tool.full_name} violates the tool's output schema: {violations}."
+            invalid = ToolOutcome(Observation.INVALID_RESULT, text, code="invalid_result")
+            return _marked(invalid, call, "fixture")
+        text = result if isinstance(result, str) else canonical(result)
+        return _marked(ToolOutcome(Observation.COMPLETED, text, data), call, "fixture")
+
+    def _example(self, call: ToolCall) -> ToolOutcome:
+        schema = call.tool.output_schema
+        data = None if schema is None else instance_of(schema, self.validators.get(call.tool.hash, "output", schema))
+        text = NOT_EXECUTED if data is None else canonical(data)
+        return _marked(ToolOutcome(Observation.COMPLETED, text, data), call, "simulated")
+
+    def _violations(self, call: ToolCall, data: JsonObject | None) -> str:
+        if call.tool.output_schema is None:
+            return ""
+        if data is None:
+            return "it is no object"
+        return "; ".join(faults(self.validators.get(call.tool.hash, "output", call.tool.output_schema), data, "result"))
+
+
+def _fixture(call: ToolCall) -> TrialResult | None:
+    """Return the first fixture for exactly this call, else the first for any call of its tool."""
+    given = call.trial.fixtures if call.trial else ()
+    own = [fixture for fixture in given if fixture.tool == call.tool.full_name]
+    wanted = canonical(call.arguments)
+    exact = (fixture for fixture in own if fixture.arguments is not None and canonical(fixture.arguments) == wanted)
+    return next(exact, None) or next((fixture for fixture in own if fixture.arguments is None), None)
+
+
+def _marked(outcome: ToolOutcome, call: ToolCall, source: Literal["fixture", "simulated"]) -> ToolOutcome:
+    """Return the outcome with a note that a reviewer and a person see before the result."""
+    note = (_FIXTURE if source == "fixture" else _SIMULATED).format(tool=call.tool.full_name)
+    return replace(outcome, text=storable_text(f"[simulated: {note}]\n{outcome.text}"), simulated=source)
