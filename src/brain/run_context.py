@@ -16,6 +16,7 @@ from brain.retrieval.search import AgentSearch
 from brain.skills.run_skills import RunSkills
 from brain.state import ConversationMessage
 from starling.core.runs import Run
+from starling.core.tools import Trial
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -35,7 +36,7 @@ class RunContext:
 
     `search` finds agents of `roster`; `recent_agents` are those of the thread's last turn. `path` is where the star is
     that is executed: that of a team's task, empty for the main star. `teams` are the names of the teams that it is
-    inside, the outermost first.
+    inside, the outermost first. In a `trial` of a team, calls that may change something are answered and not made.
     """
 
     run: Run
@@ -54,6 +55,7 @@ class RunContext:
     checkpoints: Checkpoints
     path: str = ""
     teams: tuple[str, ...] = ()
+    trial: Trial | None = None
 
     @property
     def assigned_agent(self) -> str:

@@ -4,6 +4,8 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
+from starling.core.team_proofs import AnswerSource
+
 GRAPH_VERSION = 1
 """Names of nodes and keys of the state are append-only; a run records the version that it began with."""
 
@@ -30,6 +32,15 @@ class ToolUse(TypedDict):
 
     tool: str
     status: Literal["succeeded", "failed"]
+
+
+class TrialUse(TypedDict):
+    """A tool call of a trial, by the path of its task, and what answered it."""
+
+    tool: str
+    path: str
+    status: Literal["succeeded", "failed"]
+    source: AnswerSource
 
 
 class ArtifactRecord(TypedDict):
@@ -61,7 +72,8 @@ class TaskOutcome(TypedDict):
     `code` names that reason. `unknown` means that a call with an effect was cut off: the task may be done
     nevertheless. `refused` has the reasons of calls that were not approved, which `reason` repeats. `uncertain` are
     the calls that may have been done and have no usable result. `artifacts` hold results of which `output` has only
-    the beginning. `skills` were in the agent's prompt.
+    the beginning. `skills` were in the agent's prompt. In a trial, `calls` are those of all
+    attempts, also inside a team; `tools` are only those that a result was made of.
     """
 
     task_id: str
@@ -77,6 +89,7 @@ class TaskOutcome(TypedDict):
     uncertain: NotRequired[list[UncertainCall]]
     artifacts: NotRequired[list[ArtifactRecord]]
     skills: NotRequired[list[SkillRecord]]
+    calls: NotRequired[list[TrialUse]]
 
 
 class CitationRecord(TypedDict):

@@ -111,6 +111,7 @@ def _call(call: ToolCall) -> Attributes:
 def _outcome(outcome: ToolOutcome) -> Attributes:
     return {
         "starling.status": outcome.status,
+        "starling.simulated": outcome.simulated or None,
         "starling.truncated": outcome.truncated or None,
         "starling.artifact": outcome.artifact or None,
         "error.type": outcome.code or None,

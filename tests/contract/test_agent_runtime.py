@@ -15,12 +15,12 @@ from starling.core.errors import LeaseLostError, LLMServerError, SuspendedError
 from starling.core.llm import FailedAttempt, ModelReply, ModelToolCall
 from starling.core.settings import Limits
 from starling.core.tool_calls import Observation
-from starling.core.tools import ToolCall, ToolOutcome
+from starling.core.tools import ToolCall, ToolOutcome, Trial
 from tests.support.in_memory_run import Execution, MemorySink, make_run, stored_interrupt, tool_calls
 from tests.support.model_documents import verdict_json
 from tests.support.recording_tracer import RecordingTracer
 from tests.support.runtime_harness import END, RuntimeHarness
-from tests.support.scripted_gateway import ScriptedGateway
+from tests.support.scripted_gateway import ScriptedGateway, TrialGateway
 
 APPROVED = verdict_json("APPROVED")
 LOOK = tool_calls(("look", {"thing": "tea"}))
@@ -353,6 +353,27 @@ async def test_fixed_output_counts_after_its_own_approval(harness: Harness) -> N
     assert (outcome["status"], outcome["output"]) == ("approved", "TEA")
 
 
+async def test_call_of_a_trial_is_answered_in_place_of_its_tool_and_never_again(harness: Harness) -> None:
+    agent = harness(gateway=TrialGateway())
+    first = in_trial(agent.begin(*agent.answers(BOTH), APPROVED))
+
+    outcome = await agent.run(first)
+    again = in_trial(agent.begin(APPROVED, after=crashed(first, answers=2), run=make_run(fence=2)))
+    resumed = await agent.run(again)
+
+    assert places(agent) == [("look", 0, 1)]
+    assert [result["simulated"] for result in first.events("tool_result")] == ["simulated", None]
+    assert vars(again.context.ledger)["_rows"] == {}
+    assert (
+        resumed.get("calls")
+        == outcome.get("calls")
+        == [
+            {"tool": "bench.order", "path": "t1", "status": "succeeded", "source": "simulated"},
+            {"tool": "bench.look", "path": "t1", "status": "succeeded", "source": "live"},
+        ]
+    )
+
+
 async def test_spans_of_answers_and_calls_are_in_that_of_their_attempt(harness: Harness) -> None:
     tracer = RecordingTracer()
     agent = harness(tracer=tracer, gateway=TracedGateway(ScriptedGateway(), tracer))
@@ -376,6 +397,10 @@ async def test_last_answer_is_the_result(harness: Harness, runtime: RuntimeName)
     outcome = await agent.run(begun)
 
     assert outcome["output"] == (END if runtime == "crewai" else "look is done")
+
+
+def in_trial(begun: Execution) -> Execution:
+    return replace(begun, context=replace(begun.context, trial=Trial()))
 
 
 class _LeaselessSink(MemorySink):

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from mcp_gateway.path.recorder import Recorder, Simulation
+from mcp_gateway.schema_validation import Validators
 from starling.core.clock import Deadline
 from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolDefinition, ToolGateway, ToolOutcome
@@ -38,6 +40,15 @@ class ScriptedGateway(ToolGateway):
     def listing(self, server: str) -> ServerListing | None:
         del server
         return None
+
+
+@dataclass(slots=True)
+class TrialGateway(ScriptedGateway):
+    """A scripted gateway behind the recorder of the gateway's path, which answers what a trial must not change."""
+
+    async def call(self, call: ToolCall, deadline: Deadline, record: CallRecord | None = None) -> ToolOutcome:
+        recorder = Recorder(Simulation(Validators()), super(TrialGateway, self).call)
+        return await recorder(call, deadline, record)
 
 
 async def _no_tool() -> None:

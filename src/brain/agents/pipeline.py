@@ -9,6 +9,7 @@ from brain.agents.reflection import Reviewer, ReviewResult
 from brain.agents.remembering import finished_task
 from brain.agents.runtime import AgentRuntime, AttemptOutput, TaskExecution
 from brain.agents.runtime import ToolUse as FinishedCall
+from brain.agents.trial_calls import trial_calls
 from brain.interrupts.approvals import NOT_APPROVED
 from brain.interrupts.budget import OUT_OF_TIME
 from brain.planning.plan_validation import with_refusals
@@ -62,7 +63,7 @@ class Pipeline:
 
     Agents whose card asks for it use `crewai_runtime`, which is None where CrewAI isn't installed. Of the others,
     agents without tools use `text_runtime`, all others `tool_runtime`. An agent is shown up to `history_messages` of
-    the conversation, and to skills of similar tasks where there is a memory of them.
+    the conversation, and to skills of similar tasks where there is a memory of them. Trials leave that memory alone.
     """
 
     tool_runtime: AgentRuntime
@@ -85,6 +86,8 @@ class Pipeline:
         with self.tracer.span(name, SpanKind.AGENT, lambda: _dispatch_attributes(dispatch)) as span:
             execution, outcome = await self._execute(context, dispatch)
             lesson = await self._lesson(execution, outcome) if execution else Lesson()
+            if execution and context.trial:
+                outcome["calls"] = trial_calls(execution)
             span.set(lambda: _outcome_attributes(outcome))
             if outcome["status"] == "failed":
                 span.fail(outcome["reason"])
@@ -127,7 +130,8 @@ class Pipeline:
 
     async def _lesson(self, execution: TaskExecution, outcome: TaskOutcome) -> Lesson:
         """Add the skills that the task had to its outcome; return what it adds to the memory of skills."""
-        if self.memory is None or not execution.card.tools or execution.card.star:
+        memory = self._memory(execution)
+        if memory is None or not execution.card.tools or execution.card.star:
             return Lesson()
         done = finished_task(execution, outcome)
         if execution.skills:
@@ -135,14 +139,17 @@ class Pipeline:
                 SkillRecord(id=skill.id, task=skill.template, followed=done.followed(skill))
                 for skill in execution.skills
             ]
-        return await self.memory.lesson(done)
+        return await memory.lesson(done)
+
+    def _memory(self, execution: TaskExecution) -> SkillMemory | None:
+        return None if execution.context.trial else self.memory
 
     async def _attempt(self, execution: TaskExecution, attempt: int) -> tuple[AttemptOutput, ReviewResult]:
         """Execute and review once; there is no review where the agent says that it can't do the task."""
         _report_start(execution, attempt)
         if attempt == 1:
             self._choose_runtime(execution)
-            await begin(execution, self.history_messages, self.memory)
+            await begin(execution, self.history_messages, self._memory(execution))
         with self.tracer.span(f"attempt {attempt}", SpanKind.CHAIN, lambda: {"starling.attempt": attempt}) as span:
             produced = await self._runtime(execution).attempt(execution)
             span.set(lambda: {"output": produced.output, "starling.unable": produced.unable or None})

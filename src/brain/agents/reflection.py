@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from brain.agents.prompt_building import instruction
 from brain.agents.runtime import AttemptOutput, MemberResult, TaskExecution, ToolUse
+from brain.agents.trial_calls import has_simulated_effects
 from brain.planning.decision import VERDICT, Verdict
 from brain.prompts import Prompt, Xml, element, lines
 from brain.structured_output import ask_for_document
@@ -131,7 +132,9 @@ def _is_due(execution: TaskExecution) -> bool:
     The ledger knows those calls, also once the run is resumed without the servers that they were made of.
     """
     policy = execution.card.reflect
-    return policy == "always" or (policy == "risky" and execution.context.ledger.has_calls(execution.path))
+    if policy != "risky":
+        return policy == "always"
+    return execution.context.ledger.has_calls(execution.path) or has_simulated_effects(execution)
 
 
 def _rejected_by_rule(produced: AttemptOutput) -> ReviewResult | None:

@@ -42,8 +42,10 @@ class RequestedCall:
 
     @property
     def effectful(self) -> ToolCall | None:
-        """The call if it may change something, and so has a row in the ledger."""
-        return self.call if self.call is not None and self.call.tool.effect is not Effect.READ else None
+        """The call if it may change something, and so has a row in the ledger. Calls of a trial change nothing."""
+        if self.call is None or self.call.trial is not None:
+            return None
+        return self.call if self.call.tool.effect is not Effect.READ else None
 
     @property
     def is_made(self) -> bool:
@@ -167,5 +169,6 @@ def _call(
         index=place[1],
         teams=execution.context.teams,
         approval=execution.card.approval,
+        trial=execution.context.trial,
     )
     return execution.context.ledger.with_keys(call)

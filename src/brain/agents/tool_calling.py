@@ -198,6 +198,7 @@ class ToolCallBatch:
                 status=outcome.status,
                 state=self._state(item, outcome),
                 artifact=outcome.artifact or None,
+                simulated=outcome.simulated or None,
             )
         )
         context.recorder.step(

@@ -157,7 +157,8 @@ class Supervisor:
             asking, looking = recorded.get("may_ask", False), recorded.get("may_look", False)
             return DecisionInputs(Xml(recorded["agents"]), asking, looking)
         decisions = context.allowance.supervisor_calls
-        asking = may_ask(context.run, state, limit=self.limits.max_clarifications, decisions=decisions)
+        limit = 0 if context.trial else self.limits.max_clarifications  # a case has to be clear as it is
+        asking = may_ask(context.run, state, limit=limit, decisions=decisions)
         used = {*context.recent_agents, *(task["agent"] for task in state["tasks"])}
         shortlist = await self.shortlister.choose(context.search, texts, used)
         if shortlist.warning:

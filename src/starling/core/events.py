@@ -120,7 +120,7 @@ class ToolStart(Event):
 
 
 class ToolResult(Event):
-    """A tool call came back."""
+    """A tool call came back. `simulated` says what answered a call of a trial that was not made."""
 
     type: Literal["tool_result"] = "tool_result"
     name: str
@@ -129,6 +129,7 @@ class ToolResult(Event):
     status: Literal["succeeded", "failed"]
     state: CallState | None = None
     artifact: str | None = None
+    simulated: Literal["fixture", "simulated"] | None = None
 
 
 class Reflection(Event):

@@ -7,7 +7,10 @@ from pydantic import BaseModel, ConfigDict
 
 type ProofState = Literal["proven", "unproven", "failed"]
 type AnswerSource = Literal["live", "fixture", "simulated"]
-"""Where the result of a call in a trial came from: the server, a fixture of the case, or the recorder alone."""
+"""Where the result of a call in a trial came from: the server, a fixture of the case, or the recorder alone.
+
+A call that was stopped before it left, which no server answered, counts as `simulated`.
+"""
 
 
 class _Part(BaseModel):
