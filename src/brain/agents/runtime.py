@@ -110,11 +110,6 @@ class TaskExecution:
         self.kept |= {record["id"]: record for use in uses for record in use.artifacts}
 
     @property
-    def is_resumed(self) -> bool:
-        """Whether an earlier process began the task."""
-        return self.context.journal.knows(self.path, "context")
-
-    @property
     def calls_before(self) -> int:
         """How many calls earlier tries of the same task made."""
         return self.dispatch.get("calls_before", 0)

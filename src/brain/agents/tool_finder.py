@@ -44,13 +44,13 @@ class ToolFinder:
     tracer: Tracer
 
     async def choose(self, execution: TaskExecution) -> None:
-        """Set the tools that are shown for a task; those of an agent with few tools, or recorded without, are all."""
+        """Set the tools that are shown for a task: all those of an agent with few tools, or that an answer had."""
         journal, path = execution.context.journal, _path(execution)
         if len(execution.card.tools) <= self.most or execution.shown is not None:
             return
         if (recorded := journal.find(path, "context")) is not None:
             execution.shown = list(recorded["tools"])
-        elif not execution.is_resumed:
+        elif not journal.knows(execution.path, "answer"):  # an earlier version showed all tools
             known = {call.tool for skill in execution.skills for call in skill.calls}
             of_skills = [tool.name for tool in execution.card.tools if {tool.name, tool.full_name} & known]
             fitting = await self._ranked(execution, execution.task, self.most)

@@ -65,8 +65,10 @@ def begin(*answers: ScriptedAnswer, lamps: int = 30, **fields: Any) -> Execution
     return make_execution(*answers, agents=[house(lamps)], **fields)
 
 
-async def run(begun: Execution, gateway: ScriptedGateway, ranker: AgentRanker | None = None) -> TaskOutcome:
-    finder = ToolFinder(ranker or AgentFinder(None, SystemClock()), 20, NOOP_TRACER)
+async def run(
+    begun: Execution, gateway: ScriptedGateway, ranker: AgentRanker | None = None, most: int = 20
+) -> TaskOutcome:
+    finder = ToolFinder(ranker or AgentFinder(None, SystemClock()), most, NOOP_TRACER)
     artifact_tool = ArtifactTool(DISABLED_ARTIFACT_STORE, Limits(), NOOP_TRACER)
     pipeline = Pipeline(
         NativeRuntime(ToolAccess(gateway, artifact_tool, Limits(), finder)),
@@ -164,12 +166,24 @@ async def test_resumed_task_asks_with_the_same_tools_whatever_the_ranking_is_now
     assert resumed.model.requests[0].tools == begun.model.requests[-1].tools
 
 
-async def test_resumed_task_of_a_version_that_showed_all_tools_is_shown_all() -> None:
+async def test_task_that_was_stopped_before_its_tools_were_recorded_is_shown_those_that_fit() -> None:
     begun = begin(STOPPED)
     await run(begun, ScriptedGateway())
     begun.sink.entries[:] = [entry for entry in begun.sink.entries if (entry.path, entry.kind) == ("t1", "context")]
+
+    resumed = begin(tool_calls(LAMP), APPROVED, after=begun)
+    await run(resumed, ScriptedGateway())
+
+    assert len(shown(resumed.model.requests[0])) == 20 + len(("continue", "find_tools"))
+
+
+async def test_resumed_task_of_a_version_that_showed_all_tools_is_shown_all() -> None:
+    begun = begin(tool_calls(LAMP, GO_ON), STOPPED)
+    await run(begun, ScriptedGateway(), most=100)
+    begun.sink.entries[:] = [entry for entry in begun.sink.entries if entry.kind != "result"]
 
     resumed = begin(tool_calls(BOIL), APPROVED, after=begun)
     await run(resumed, ScriptedGateway())
 
     assert len(shown(resumed.model.requests[0])) == 32 + len(("continue",))
+    assert "journal_diverged" not in resumed.warnings
