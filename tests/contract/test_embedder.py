@@ -117,6 +117,34 @@ async def test_vectors_of_another_size_than_before_are_an_error(
         await endpoint.embed(["text"])
 
 
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_text_that_the_endpoint_refuses_has_no_vector_and_the_others_have_theirs(
+    endpoint: EndpointEmbedder, server: EmbeddingServer, status: int
+) -> None:
+    texts = [*TEXTS, "refused", *TEXTS]
+    server.refused = {"refused": status}
+
+    vectors = await endpoint.embed(texts)
+    (alone,) = await endpoint.embed(["refused"])
+
+    expected = [*await StaticEmbedder().embed(TEXTS), alone] * 2
+    assert [list(vector) for vector in vectors] == [pytest.approx(list(of), abs=1e-5) for of in expected[:-1]]
+    assert not any(alone)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 500])
+async def test_endpoint_that_refuses_every_text_fails_at_once(
+    endpoint: EndpointEmbedder, server: EmbeddingServer, status: int
+) -> None:
+    await endpoint.embed(["text"])
+    server.answer = lambda _: (status, {"error": {"message": "no such model"}})
+
+    with pytest.raises(LLMServerError, match="no such model"):
+        await endpoint.embed([f"text {number}" for number in range(100)])
+
+    assert len(server.asked) <= 1 + 2
+
+
 async def test_unreachable_endpoint_is_a_connection_error() -> None:
     away = EndpointEmbedder(
         "local:small", "small", Endpoint("http://127.0.0.1:9/v1"), partial(open_session, trust_env=False)

@@ -1,7 +1,7 @@
 """An OpenAI-compatible `/v1/embeddings`, whose vectors are those of the built-in embedder."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,9 +14,13 @@ from tests.support import http_server
 
 @dataclass
 class EmbeddingServer:
-    """`/v1/embeddings`: vectors in reverse order with their index, as the API allows; or what `answer` says."""
+    """`/v1/embeddings`: vectors in reverse order with their index, as the API allows; or what `answer` says.
+
+    A request that has one of the `refused` texts gets its status.
+    """
 
     answer: Callable[[list[str]], tuple[int, Any]] | None = None
+    refused: Mapping[str, int] = field(default_factory=dict[str, int])
     asked: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     may_answer: asyncio.Event | None = None  # requests of `waiting_from` texts or more wait for it
     waiting_from: int = 2
@@ -40,6 +44,9 @@ class EmbeddingServer:
         if self.answer:
             status, answer = self.answer(body["input"])
             return web.json_response(answer, status=status)
+        for text, status in self.refused.items():
+            if text in body["input"]:
+                return web.json_response({"error": {"message": "that text is refused"}}, status=status)
         vectors = await StaticEmbedder().embed(body["input"])
         data = [{"index": place, "embedding": [3 * x for x in vector]} for place, vector in enumerate(vectors)]
         return web.json_response({"data": data[::-1], "model": body["model"]})

@@ -163,7 +163,7 @@ class SkillMemory:
         return Placement(NewSkill(new_id(), skill, query, merged_into=target.skill_id), target.skill_id)
 
     async def query(self, tenant: str, task: str) -> SkillQuery:
-        """Return what a task is compared by; without a vector while the embedder fails.
+        """Return what a task is compared by; without a vector while the embedder fails, or where it has none for it.
 
         A task that ends is stored by what it was compared by when it began. Of a long task the beginning counts.
         """
@@ -181,7 +181,8 @@ class SkillMemory:
             _log.warning("skills are recalled by words only: %s", error)
             return SkillQuery(task, words)
         self._failure = ""
-        query = self._queries[tenant, task] = SkillQuery(task, words, vector, self.embedder.name)
+        query = SkillQuery(task, words, vector, self.embedder.name) if any(vector) else SkillQuery(task, words)
+        self._queries[tenant, task] = query
         _forget_oldest(self._queries)
         return query
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 type Vector = array[float]
-"""One vector: type code `f`, length 1 (or all zeros, for a text without words)."""
+"""One vector: type code `f`, length 1, or all zeros for a text without words and for one that the provider refuses."""
 
 
 class Embedder(Protocol):

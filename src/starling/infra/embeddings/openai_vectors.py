@@ -1,6 +1,8 @@
 """Embeddings of OpenAI-compatible endpoints: OpenAI, Ollama, vLLM and any other of `STARLING_PROVIDERS`."""
 
 import asyncio
+import logging
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -9,7 +11,7 @@ import orjson
 from yarl import URL
 
 from starling.core.embeddings import Vector
-from starling.core.errors import LLMInvalidResponse
+from starling.core.errors import LLMInvalidResponse, LLMServerError
 from starling.infra.embeddings.unit_vectors import unit_vector
 from starling.infra.llm.chat_completions import error_text
 from starling.infra.llm.error_mapping import excerpt, status_failure, transport_failure
@@ -18,6 +20,9 @@ from starling.infra.llm.model_selection import Endpoint
 
 _BATCH: Final = 128  # texts in a request; vLLM and Ollama queue longer ones
 _SECONDS: Final = 30.0
+_REFUSALS: Final = frozenset({400, 413, 422})  # of what was sent: a text that is too long, or isn't allowed
+_USABLE_TEXT: Final = "text"
+_log = logging.getLogger(__name__)
 
 
 class EndpointEmbedder:
@@ -40,7 +45,10 @@ class EndpointEmbedder:
             self._headers["Authorization"] = f"Bearer {endpoint.api_key}"
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """Return the vector of each text. Raises ModelError if the endpoint fails or answers anything else."""
+        """Return the vector of each text: all zeros for one that the endpoint refuses while it takes others.
+
+        Raises ModelError if the endpoint fails or answers anything else.
+        """
         parts = [texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH)]
         return [vector for part in parts for vector in await self._part(part)]
 
@@ -49,7 +57,22 @@ class EndpointEmbedder:
         if self._session:
             await self._session.close()
 
-    async def _part(self, texts: Sequence[str]) -> list[Vector]:
+    async def _part(self, texts: Sequence[str], *, takes_others: bool = False) -> list[Vector]:
+        """Return the vectors of texts that are sent together, or in halves where they are refused."""
+        try:
+            return await self._asked(texts)
+        except LLMServerError as error:
+            if error.status not in _REFUSALS:
+                raise
+            if not takes_others:
+                await self._asked([_USABLE_TEXT])
+            if len(texts) == 1:
+                _log.warning("a text of %d characters has no vector: %s", len(texts[0]), error)
+                return [array("f", bytes(4 * self.dimensions))]
+        halves = texts[: len(texts) // 2], texts[len(texts) // 2 :]
+        return [vector for half in halves for vector in await self._part(half, takes_others=True)]
+
+    async def _asked(self, texts: Sequence[str]) -> list[Vector]:
         self._session = self._session or self._open_session()
         body = orjson.dumps({"model": self._model, "input": [text or " " for text in texts]})
         try:
