@@ -19,7 +19,7 @@ from starling.core.tools import ToolCall, ToolOutcome, Trial
 from tests.support.in_memory_run import Execution, MemorySink, make_run, stored_interrupt, tool_calls
 from tests.support.model_documents import verdict_json
 from tests.support.recording_tracer import RecordingTracer
-from tests.support.runtime_harness import END, RuntimeHarness
+from tests.support.runtime_harness import END, RuntimeHarness, dispatch
 from tests.support.scripted_gateway import ScriptedGateway, TrialGateway
 
 APPROVED = verdict_json("APPROVED")
@@ -397,6 +397,15 @@ async def test_last_answer_is_the_result(harness: Harness, runtime: RuntimeName)
     outcome = await agent.run(begun)
 
     assert outcome["output"] == (END if runtime == "crewai" else "look is done")
+
+
+async def test_text_that_is_the_whole_reply_is_shown(harness: Harness) -> None:
+    agent = harness(tools=())
+    begun = agent.begin("Tea is a drink.", verdict_json("REJECTED", "Too short."), "Tea is a hot drink.", APPROVED)
+
+    await agent.pipeline().run(begun.context, {**dispatch(), "whole_plan": True})
+
+    assert begun.text.strip() == "Tea is a hot drink."
 
 
 def in_trial(begun: Execution) -> Execution:

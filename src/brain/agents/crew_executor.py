@@ -17,6 +17,7 @@ from brain.agents.tool_calling import ToolAccess
 from brain.agents.toolbox import Toolbox
 from brain.concurrency import first_error
 from brain.interrupts.budget import OUT_OF_TIME, RunBudget
+from brain.stream_buffer import StreamBuffer
 from starling.core.errors import DeadlineExceededError, RuntimeFailedError, StarlingError
 from starling.core.tools import FIND_TOOLS
 
@@ -65,6 +66,7 @@ class CrewAIRuntime:
             raise first_error(errors) from None
         if failure is not None:
             raise RuntimeFailedError(execution.path, execution.runtime, repr(failure)) from failure
+        _show(execution, conversation.output)
         return conversation.output
 
     async def _executed(self, bridge: CrewBridge, budget: RunBudget) -> BaseException | None:
@@ -86,6 +88,15 @@ class CrewAIRuntime:
 
     def _submitted(self, context: Context, bridge: CrewBridge) -> Future[None]:
         return self.threads.submit(_execute, context, bridge)
+
+
+def _show(execution: TaskExecution, produced: AttemptOutput) -> None:
+    """Emit an output that no call is behind where the task is the whole plan: it is the run's reply then."""
+    context = execution.context
+    if execution.dispatch["whole_plan"] and not produced.uses:
+        message_id = f"{execution.path}.{execution.position}.{context.run.fence}"
+        with StreamBuffer(context.recorder, message_id) as buffer:
+            buffer.write(produced.output)
 
 
 def _execute(context: Context, bridge: CrewBridge) -> None:

@@ -89,6 +89,18 @@ async def test_answer_in_words_is_the_output_as_the_model_wrote_it(text: str, to
     assert len(begun.model.requests) == 2
 
 
+@pytest.mark.parametrize(
+    ("answers", "shown"), [([END], [END]), ([LOOK, END], [])], ids=["without calls", "after calls"]
+)
+async def test_output_is_shown_where_no_answer_is_made_of_it(answers: list[Any], shown: list[str]) -> None:
+    harness = RuntimeHarness("crewai")
+    begun = harness.begin(*answers, APPROVED)
+
+    await harness.pipeline().run(begun.context, {**dispatch(), "whole_plan": True})
+
+    assert [event["content"] for event in begun.events("thinking")] == shown
+
+
 async def test_last_request_at_the_limit_of_iterations_has_no_tools_and_is_counted() -> None:
     harness = RuntimeHarness("crewai", limits=Limits(tool_iterations=2))
     begun = harness.begin(LOOK, LOOK, replace(LOOK, content="That is all that I found."), APPROVED)
