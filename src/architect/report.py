@@ -1,0 +1,136 @@
+"""What a build came to, as a short plain text for a person: what there is now, what it showed, what to do next."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, get_args
+
+from architect.checks.few_cases import FEWEST
+from architect.team_store import PublishedVersion
+from starling.core.events import MissingPart
+from starling.core.team_proofs import AnswerSource, CaseReport, ProofReport
+from starling.core.teams import Finding, TeamMember, TeamSpec
+
+_LINE_CHARS: Final = 300  # of a text that a model or a caller wrote
+_SOURCES: Final[Mapping[AnswerSource, str]] = {"live": "live", "fixture": "by fixtures", "simulated": "simulated"}
+_TOOLS_SHOWN: Final = 5
+
+
+def built_text(
+    team: TeamSpec, published: PublishedVersion, proof: ProofReport, missing: Sequence[MissingPart] = ()
+) -> str:
+    """Return the report of a team that was built: its members, its proof, the parts that it leaves out."""
+    lines = [_state(published), _line(team.purpose), "", "Members:", *map(_member, team.members), ""]
+    lines += _proof(proof)
+    if missing:
+        lines += ["", "It does not serve these parts of the goal:", *map(_missing, missing)]
+    return "\n".join([*lines, "", *_next(published, proof)])
+
+
+def proof_text(published: PublishedVersion, proof: ProofReport) -> str:
+    """Return the report of a proof of a version that was built or imported before."""
+    return "\n".join([_state(published), "", *_proof(proof), "", *_next(published, proof)])
+
+
+def gap_text(missing: Sequence[MissingPart]) -> str:
+    """Return why nothing was built: the parts of the goal that no agent serves."""
+    return "\n".join(
+        [
+            "No team was built. No server and no team that you may use serves these parts of the goal:",
+            *map(_missing, missing),
+            "",
+            "Add a server that does (`starling server add`), or change the goal to what your servers can do.",
+            "`starling server list` shows them.",
+            "To have a team without these parts, repeat the request with `--partial`, over HTTP with `partial: true`.",
+        ]
+    )
+
+
+def refused_text(findings: Sequence[Finding]) -> str:
+    """Return why nothing was built: what is wrong with the last design."""
+    return "\n".join(
+        [
+            "No team was built. The last design still has these faults:",
+            *(f"- {_line(str(finding))} ({finding.rule})" for finding in findings),
+            "",
+            "Repeat the request with a goal that names the servers or tools to use, or write the spec yourself:",
+            "`starling team schema` prints its format, and `starling team import` stores it.",
+        ]
+    )
+
+
+def _state(published: PublishedVersion) -> str:
+    name = _name(published)
+    if published.state == "active" and published.epoch is not None:
+        return f"{name} is active from epoch {published.epoch} on."
+    return f"{name} is active." if published.state == "active" else f"{name} is stored: {published.state}."
+
+
+def _member(member: TeamMember) -> str:
+    works_with = "only writes"
+    if member.team:
+        works_with = f"the team {member.team}"
+    elif member.server:
+        names = [tool.partition(".")[2] for tool in member.tools]
+        more = f" and {len(names) - _TOOLS_SHOWN} more" if len(names) > _TOOLS_SHOWN else ""
+        works_with = f"{member.server}: {', '.join(names[:_TOOLS_SHOWN]) or 'all its tools'}{more}"
+    return f"- {member.name} ({works_with}): {_line(member.role)}"
+
+
+def _proof(proof: ProofReport) -> Iterator[str]:
+    passed, found = sum(case.passed for case in proof.cases), [one for case in proof.cases for one in case.criteria]
+    met = sum(one.met for one in found)
+    yield (
+        f"Proof: {passed} of {len(proof.cases)} cases passed. {met} of {len(found)} criteria are met, "
+        f"{proof.threshold:.0%} have to be."
+    )
+    for case in proof.cases:
+        yield f"- {case.id}: {'passed' if case.passed else 'failed'}. {_calls(case)}"
+        yield from (f"  - {_line(one.id)}: {_line(one.reason)}" for one in case.criteria if not one.met)
+
+
+def _calls(case: CaseReport) -> str:
+    count = len(case.trial.calls)
+    if not count:
+        return "No tool was called."
+    shares = [(source, case.share(source)) for source in get_args(AnswerSource.__value__)]
+    told = ", ".join(f"{share:.0%} {_SOURCES[source]}" for source, share in shares if share)
+    return f"{count} call{'' if count == 1 else 's'} answered: {told}."
+
+
+def _missing(part: MissingPart) -> str:
+    nearest = ", ".join(map(_line, part.nearest))
+    return f"- {_line(part.part)}. {f'Nearest: {nearest}.' if nearest else 'Nothing comes near.'}"
+
+
+def _next(published: PublishedVersion, proof: ProofReport) -> Iterator[str]:
+    name = _name(published)
+    if published.state == "active":
+        yield f"`starling team show {published.name}` shows it. Requests that fit its purpose can be given to it."
+    if proof.state == "failed":
+        yield (
+            f"The proof failed. `starling team prove {name}` tries it again; `starling team export {name}` prints the "
+            "spec, to be corrected and imported."
+        )
+    elif published.state != "active":
+        command = f"`starling team activate {name}`"
+        reasons = " ".join(_reasons(published, proof))
+        yield f"{reasons} Only an admin may activate it: {command}." if reasons else f"{command} lets runs use it."
+
+
+def _reasons(published: PublishedVersion, proof: ProofReport) -> Iterator[str]:
+    """Return why only an admin may activate a version, in sentences; nothing if its proof suffices."""
+    if published.approval or proof.state == "unproven":
+        yield _line(published.approval or "It is not proven.")
+    if proof.state == "unproven" and len(proof.cases) < FEWEST:
+        yield f"It was tried on fewer than {FEWEST} cases."
+    if alone := [case.id for case in proof.cases if case.simulation_only]:
+        yield f"No server gave a result in {', '.join(alone)}."
+
+
+def _name(published: PublishedVersion) -> str:
+    return f"{published.name}@{published.version}"
+
+
+def _line(text: str) -> str:
+    """Return a text on one line, cut where it is long."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 1]}…"

@@ -1,0 +1,174 @@
+"""Reports of builds: what a person reads of a team, its proof, missing parts and faults."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from architect.report import built_text, gap_text, proof_text, refused_text
+from architect.team_store import PublishedVersion
+from starling.core.events import MissingPart
+from starling.core.team_proofs import AnswerSource, CaseReport, CriterionReport, ProofReport, TrialCall, TrialRecord
+from starling.core.teams import Finding
+from tests.support.team_specs import member, team_spec
+
+TEAM = team_spec(
+    member(server="git", tools=["git.git_log"]),
+    member("clock", role="Teller of\n the time", server="time"),
+    member("inner", team="git_team"),
+    member("wide", server="wide", tools=[f"wide.t{number}" for number in range(7)]),
+    member("writer"),
+)
+
+
+def published(**fields: Any) -> PublishedVersion:
+    return replace(PublishedVersion("news", 2, "proven", "", ()), **fields)
+
+
+def case(name: str, *sources: AnswerSource, **unmet: str) -> CaseReport:
+    calls = [TrialCall(tool="git.git_log", path="t1", status="succeeded", source=source) for source in sources]
+    return CaseReport(
+        id=name,
+        passed=not unmet,
+        simulation_only=bool(sources) and "live" not in sources,
+        criteria=(
+            CriterionReport(id="met", met=True),
+            *(CriterionReport(id=one, met=False, reason=reason) for one, reason in unmet.items()),
+        ),
+        trial=TrialRecord(path="t1", reply="Done.", calls=tuple(calls)),
+    )
+
+
+def proof(*cases: CaseReport, state: str = "proven", threshold: float = 1.0) -> ProofReport:
+    return ProofReport.model_validate(
+        {
+            "state": state,
+            "score": 1.0,
+            "threshold": threshold,
+            "cases": cases,
+            "spec_hash": "",
+            "tools": {},
+            "run_id": "run1",
+            "trace_id": "trace1",
+        }
+    )
+
+
+PROVEN = proof(case("one", "live"), case("two", "live"))
+
+
+def test_report_of_a_build_has_members_cases_missing_parts_and_the_next_step() -> None:
+    tried = proof(case("one", "live", "live", "simulated", "fixture"), case("two", dated="There is no\ndate."))
+
+    text = built_text(
+        TEAM,
+        published(state="draft"),
+        tried.model_copy(update={"state": "failed"}),
+        [MissingPart(part="book a flight", nearest=["time", "git"]), MissingPart(part="sing")],
+    )
+
+    assert text == (
+        "news@2 is stored: draft.\n"
+        "Tells what is new.\n"
+        "\n"
+        "Members:\n"
+        "- historian (git: git_log): historian\n"
+        "- clock (time: all its tools): Teller of the time\n"
+        "- inner (the team git_team): historian\n"
+        "- wide (wide: t0, t1, t2, t3, t4 and 2 more): historian\n"
+        "- writer (only writes): historian\n"
+        "\n"
+        "Proof: 1 of 2 cases passed. 2 of 3 criteria are met, 100% have to be.\n"
+        "- one: passed. 4 calls answered: 50% live, 25% by fixtures, 25% simulated.\n"
+        "- two: failed. No tool was called.\n"
+        "  - dated: There is no date.\n"
+        "\n"
+        "It does not serve these parts of the goal:\n"
+        "- book a flight. Nearest: time, git.\n"
+        "- sing. Nothing comes near.\n"
+        "\n"
+        "The proof failed. `starling team prove news@2` tries it again; `starling team export news@2` prints the spec, "
+        "to be corrected and imported."
+    )
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown", "first", "last"),
+    [
+        pytest.param(
+            published(state="active", epoch=4),
+            PROVEN,
+            "news@2 is active from epoch 4 on.",
+            "`starling team show news` shows it. Requests that fit its purpose can be given to it.",
+            id="active",
+        ),
+        pytest.param(
+            published(),
+            PROVEN,
+            "news@2 is stored: proven.",
+            "`starling team activate news@2` lets runs use it.",
+            id="proven",
+        ),
+        pytest.param(
+            published(approval="These tools may change something that can't be taken back: git.git_commit."),
+            PROVEN,
+            "news@2 is stored: proven.",
+            "These tools may change something that can't be taken back: git.git_commit. Only an admin may activate it: "
+            "`starling team activate news@2`.",
+            id="proven-with-unsafe-tools",
+        ),
+        pytest.param(
+            published(state="unproven", approval="It is not proven."),
+            proof(case("one", "simulated"), case("two", "live"), state="unproven"),
+            "news@2 is stored: unproven.",
+            "It is not proven. No server gave a result in one. Only an admin may activate it: "
+            "`starling team activate news@2`.",
+            id="simulated",
+        ),
+        pytest.param(
+            published(state="unproven"),
+            proof(case("one", "live"), state="unproven"),
+            "news@2 is stored: unproven.",
+            "It is not proven. It was tried on fewer than 2 cases. Only an admin may activate it: "
+            "`starling team activate news@2`.",
+            id="one-case",
+        ),
+        pytest.param(
+            published(state="active"),
+            proof(case("one", dated="No date."), state="failed"),
+            "news@2 is active.",
+            "The proof failed. `starling team prove news@2` tries it again; `starling team export news@2` prints the "
+            "spec, to be corrected and imported.",
+            id="active-and-failed",
+        ),
+    ],
+)
+def test_report_of_a_proof_says_what_the_version_is_and_what_to_do_next(
+    stored: PublishedVersion, shown: ProofReport, first: str, last: str
+) -> None:
+    lines = proof_text(stored, shown).splitlines()
+
+    assert (lines[0], lines[-1]) == (first, last)
+
+
+def test_report_of_a_gap_names_each_missing_part_with_what_came_nearest() -> None:
+    text = gap_text([MissingPart(part="book\na flight", nearest=["time"])])
+
+    assert text.startswith("No team was built.")
+    assert "- book a flight. Nearest: time.\n" in text
+    assert "--partial" in text
+
+
+def test_report_of_a_refused_design_names_each_fault_with_its_place() -> None:
+    findings = [Finding("members[0].tools[1]", "unknown_tool", "There is no tool 'a.b'.", "Did you mean 'a.c'?")]
+
+    text = refused_text(findings)
+
+    assert "- members[0].tools[1]: There is no tool 'a.b'. Did you mean 'a.c'? (unknown_tool)\n" in text
+
+
+def test_long_texts_are_cut_in_reports() -> None:
+    text = gap_text([MissingPart(part="x" * 5_000)])
+
+    assert f"- {'x' * 299}…." in text
+    assert "x" * 300 not in text
