@@ -134,7 +134,7 @@ class SkillMemory:
         query = await self.query(tenant, task)
         search = self.repository.candidates_by_index if size > COMPARED_EACH else self.repository.candidates
         examples = await search(tenant, tools, query)
-        with_vectors = query.vector is not None
+        with_vectors = _have_vectors(examples)
         found = ranked(query.text, examples, with_vectors=with_vectors)
         return SkillSearch(
             found,
@@ -276,11 +276,16 @@ def _forget_oldest(kept: dict[Any, Any]) -> None:
 
 def _nearest(query: SkillQuery, examples: Sequence[SkillExample]) -> SkillExample | None:
     """Return an example of the skill that solves the same task, None if none does."""
-    with_vectors = query.vector is not None
+    with_vectors = _have_vectors(examples)
     skills = ranked(query.text, examples, with_vectors=with_vectors)
     if not skills or not is_same_task(skills[0], with_vectors=with_vectors):
         return None
     return next(example for example in examples if example.skill_id == skills[0].skill_id)
+
+
+def _have_vectors(examples: Sequence[SkillExample]) -> bool:
+    """Whether a task was compared with any example by vectors: those of another model don't count."""
+    return any(example.cosine is not None for example in examples)
 
 
 def _hashes(card: AgentCard) -> Mapping[str, str]:

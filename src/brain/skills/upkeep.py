@@ -15,13 +15,19 @@ _AT_ONCE: Final = 256  # texts that are embedded together
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SkillUpkeep:
-    """Gives skills vectors of `embedder`, and indexes them once a tenant has more than `large` of them."""
+    """Gives skills vectors of `embedder`, and indexes them once a tenant has more than `large` of them.
+
+    Of processes with different models, the one that was started last does it: the others see after their first time
+    that most vectors are of its model.
+    """
 
     direct_url: str
     embedder: Embedder
     large: int = COMPARED_EACH
+    _is_new: bool = True  # until it has done its work once
+    _leading: str = ""  # the other model that has most vectors
 
     async def repeat(self) -> None:
         """Do what there is to do, and look again every ten minutes, until cancelled."""
@@ -35,16 +41,31 @@ class SkillUpkeep:
             await asyncio.sleep(_INTERVAL_SECONDS)
 
     async def sweep(self) -> bool:
-        """Do what there is to do; return False if another process does it.
+        """Do what there is to do; return False if another process does it now, or does it with another model.
 
         Raises what the embedder raises, and DatabaseUnavailableError; what was done by then stays done.
         """
         async with open_skill_vectors(self.direct_url) as vectors:
-            if vectors is None:
+            if vectors is None or not await self._leads(vectors):
                 return False
             await self._embed(vectors)
             await self._index(vectors)
+            self._is_new = False
             return True
+
+    async def _leads(self, vectors: SkillVectors) -> bool:
+        """Return whether it is for this process to make vectors; warn once where it isn't."""
+        leading = None if self._is_new else await vectors.leading_model()
+        other = leading if leading and leading != self.embedder.name else ""
+        if other and other != self._leading:
+            _log.warning(
+                "skills have vectors of %s, which a process that was started later makes; here they are found by words "
+                "only: set STARLING_EMBEDDINGS to the same model in all processes (%s here)",
+                other,
+                self.embedder.name,
+            )
+        self._leading = other
+        return not other
 
     async def _embed(self, vectors: SkillVectors) -> None:
         """Embed the tasks of skills whose vector another model made, or that have none."""

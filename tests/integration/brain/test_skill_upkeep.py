@@ -10,10 +10,13 @@ import pytest
 from pgvector import HalfVector
 
 from brain.retrieval.text_features import content_words
+from brain.skills.memory import SkillMemory
 from brain.skills.repository import SkillQuery, SkillRepository, nearest_statement
 from brain.skills.upkeep import SkillUpkeep
+from starling.core.clock import SystemClock
 from starling.core.embeddings import Vector
 from starling.core.ids import new_id
+from starling.core.tracing import NOOP_TRACER
 from starling.infra.embeddings.static_vectors import StaticEmbedder
 from starling.infra.postgres.engine import Engine, connected, execute_autocommit, fetch_autocommit
 from starling.infra.postgres.skill_vectors import open_skill_vectors
@@ -200,6 +203,39 @@ async def test_index_of_a_former_model_is_dropped(engine: Engine, database_url: 
 
     assert len(former) == len(await indexes(engine)) == 2
     assert set(former) & set(await indexes(engine)) == {"skills_large_tools"}
+
+
+async def test_of_two_processes_with_different_models_the_one_started_last_makes_vectors(
+    engine: Engine, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    earlier_embedder = CountingEmbedder()
+    earlier = SkillUpkeep(database_url, earlier_embedder, large=1)
+    later = SkillUpkeep(database_url, ShortEmbedder(), large=1)
+    await add(engine, *await embedded("a", SHELVES[:10]))
+    await earlier.sweep()
+    await later.sweep()
+    indexed = await indexes(engine)
+    await add(engine, *await embedded("a", SHELVES[10:12]))  # learned in the earlier process meanwhile
+
+    swept = [await earlier.sweep(), await earlier.sweep(), await later.sweep()]
+
+    models = await fetch_autocommit(engine, "SELECT DISTINCT model FROM skills", {})
+    assert (swept, models, earlier_embedder.asked) == ([False, False, True], [("other:short",)], [])
+    assert await indexes(engine) == indexed
+    assert [record.args for record in caplog.records if "STARLING_EMBEDDINGS" in record.message] == [
+        ("other:short", "static")
+    ]
+
+
+async def test_skill_with_a_vector_of_another_model_is_recalled_by_its_words(engine: Engine) -> None:
+    await add(engine, row("a", "Find the red book on shelf 7.", SHORT, "other:short"))
+    repository = SkillRepository(engine)
+    memory = SkillMemory(repository, StaticEmbedder(), lambda text: text, NOOP_TRACER, SystemClock())
+
+    found = await memory.search("a", TOOLS, "Please find the red book on shelf 7.")
+
+    assert len(found.recalled) == 1
+    assert found.cut < 0.5
 
 
 async def test_vector_of_another_length_is_ignored_by_recall_and_by_the_index(

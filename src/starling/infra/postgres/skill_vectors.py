@@ -33,6 +33,8 @@ WITH found AS MATERIALIZED (
     ORDER BY skills.tenant, skills.id FOR UPDATE OF skills)
 UPDATE skills SET model = %(model)s, embedding = found.vector::halfvec
 FROM found WHERE skills.tenant = found.tenant AND skills.id = found.id"""
+_LEADING: Final = """
+SELECT model FROM skills WHERE model IS NOT NULL GROUP BY model ORDER BY count(*) DESC, model LIMIT 1"""
 _IS_LARGE: Final = """
 SELECT EXISTS (
     SELECT FROM skills WHERE model = %(model)s AND vector_dims(embedding) = %(dimensions)s
@@ -85,6 +87,11 @@ class SkillVectors:
         }
         with translated():
             await self.connection.execute(_STORE, values)
+
+    async def leading_model(self) -> str | None:
+        """Return the model of most vectors, None without any."""
+        rows = await self._rows(_LEADING, {})
+        return str(rows[0][0]) if rows else None
 
     async def is_large(self, model: str, dimensions: int, rows: int) -> bool:
         """Return whether a tenant has more than `rows` vectors of a model."""
