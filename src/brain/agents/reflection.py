@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from brain.agents.prompt_building import instruction
-from brain.agents.runtime import AttemptOutput, MemberResult, TaskExecution, ToolUse
+from brain.agents.runtime import AttemptOutput, MemberResult, TaskExecution, ToolUse, joined_results
 from brain.agents.trial_calls import has_simulated_effects
 from brain.planning.decision import VERDICT, Verdict
 from brain.prompts import Prompt, Xml, element, lines
@@ -139,7 +139,8 @@ def _is_due(execution: TaskExecution) -> bool:
 
 def _rejected_by_rule(produced: AttemptOutput) -> ReviewResult | None:
     """Return the rejection of an output that is empty or comes from failed calls only."""
-    without_text = produced.uses and not any(use.outcome.text.strip() for use in produced.uses)
+    of_results = produced.uses and produced.output == joined_results(produced.uses)  # not in the agent's own words
+    without_text = of_results and not any(use.outcome.text.strip() for use in produced.uses)
     if without_text or not produced.output.strip():
         return ReviewResult(approved=False, output="", reasons=("The output is empty.",))
     if produced.uses and all(use.outcome.status == "failed" for use in produced.uses):

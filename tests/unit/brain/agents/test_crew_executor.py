@@ -136,6 +136,17 @@ async def test_last_request_without_an_answer_in_words_gives_the_results() -> No
     assert outcome["output"] == "look is done"
 
 
+async def test_answer_in_words_after_a_call_without_a_result_text_is_reviewed_and_the_call_made_once() -> None:
+    gateway = ScriptedGateway(lambda call: ToolOutcome(Observation.COMPLETED, ""))
+    harness = RuntimeHarness("crewai", gateway)
+    begun = harness.begin(tool_calls(("order", {"item": "tea"})), END, APPROVED)
+
+    outcome = await harness.run(begun)
+
+    assert (outcome["status"], outcome["output"]) == ("approved", END)
+    assert len(gateway.calls) == 1
+
+
 async def test_failure_inside_crewai_fails_the_task_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "brain.agents.crewai_runtime", None)  # as if its installation was damaged
     monkeypatch.delattr(brain.agents, "crewai_runtime", raising=False)
