@@ -1,5 +1,6 @@
 """LangGraph's checkpoints, written by the run's own writer and so under its fence."""
 
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,24 +26,20 @@ from starling.infra.postgres.runs.writer import Clause, RunWriter
 _STORE = """
 blobs AS (
     INSERT INTO checkpoint_blobs (thread_id, checkpoint_ns, channel, version, type, blob)
-    SELECT %(thread)s, item.* FROM fenced, unnest(
-        %(blob_namespaces)s::text[], %(blob_channels)s::text[], %(blob_versions)s::text[], %(blob_types)s::text[],
-        %(blobs)s::bytea[]) AS item
+    SELECT %(thread)s, item.namespace, item.channel, item.version, item.type, decode(item.blob, 'base64')
+    FROM fenced, jsonb_to_recordset(%(blobs)s)
+    AS item (namespace text, channel text, version text, type text, blob text)
     ON CONFLICT DO NOTHING),
+newest AS MATERIALIZED (
+    SELECT item.* FROM fenced, jsonb_to_recordset(%(checkpoints)s)
+    AS item (namespace text, id text, parent text, checkpoint jsonb, metadata jsonb)),
 checkpointed AS (
     INSERT INTO checkpoints (checkpoint_ns, thread_id, checkpoint_id, parent_checkpoint_id, checkpoint, metadata)
-    SELECT item.namespace, %(thread)s, item.id, item.parent, item.checkpoint, item.metadata
-    FROM fenced, unnest(
-        %(namespaces)s::text[], %(checkpoint_ids)s::text[], %(parent_ids)s::text[], %(checkpoints)s::jsonb[],
-        %(metadata)s::jsonb[]) AS item (namespace, id, parent, checkpoint, metadata)
+    SELECT namespace, %(thread)s, id, parent, checkpoint, metadata FROM newest
     ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id)
     DO UPDATE SET checkpoint = EXCLUDED.checkpoint, metadata = EXCLUDED.metadata)"""
 # A star continues from its newest checkpoint only. These two don't see rows that the same statement inserts.
 _SUPERSEDE = """,
-newest AS (
-    SELECT item.* FROM fenced, unnest(
-        %(namespaces)s::text[], %(checkpoint_ids)s::text[], %(checkpoints)s::jsonb[])
-    AS item (namespace, id, checkpoint)),
 superseded_blobs AS (
     DELETE FROM checkpoint_blobs AS old USING newest
     WHERE old.thread_id = %(thread)s AND old.checkpoint_ns = newest.namespace
@@ -50,8 +47,6 @@ superseded_blobs AS (
 superseded AS (
     DELETE FROM checkpoints AS old USING newest
     WHERE old.thread_id = %(thread)s AND old.checkpoint_ns = newest.namespace AND old.checkpoint_id <> newest.id)"""
-_BLOB_COLUMNS = ("blob_namespaces", "blob_channels", "blob_versions", "blob_types", "blobs")
-_COLUMNS = ("namespaces", "checkpoint_ids", "parent_ids", "checkpoints", "metadata")
 
 
 @dataclass(slots=True)
@@ -61,7 +56,7 @@ class _Unwritten:
     Values are serialised only when they are stored: most are replaced before that.
     """
 
-    row: tuple[Any, ...] = ()  # in the order of _COLUMNS
+    row: Mapping[str, Any] = field(default_factory=dict[str, Any])
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     versions: ChannelVersions = field(default_factory=dict[str, str | int | float])
 
@@ -84,7 +79,7 @@ class RunCheckpoints:
         """Return the saver of one star; without a path, that of the main one."""
         return FencedSaver(self, path)
 
-    def add(self, namespace: str, row: tuple[Any, ...], values: Mapping[str, Any], versions: ChannelVersions) -> None:
+    def add(self, namespace: str, row: Mapping[str, Any], values: Mapping[str, Any], versions: ChannelVersions) -> None:
         """Store a star's newest checkpoint with the next batch."""
         if not self._unwritten:
             self.writer.add(self._clause, until_end=True)
@@ -98,14 +93,20 @@ class RunCheckpoints:
         is_first = self.writer.run.fence == 1 and self._stored.isdisjoint(taken)
         self._stored |= taken.keys()
         blobs = [
-            (namespace, channel, version, *self.serde.dumps_typed(unwritten.values[channel]))
+            {"namespace": namespace, "channel": channel, "version": version, **self._blob(unwritten.values[channel])}
             for namespace, unwritten in taken.items()
             for channel, version in unwritten.versions.items()
         ]
-        values = {"thread": self.writer.run.id}
-        values |= _columns(_COLUMNS, [unwritten.row for unwritten in taken.values()])
-        values |= _columns(_BLOB_COLUMNS, blobs)
+        values = {
+            "thread": self.writer.run.id,
+            "checkpoints": Jsonb([unwritten.row for unwritten in taken.values()]),
+            "blobs": Jsonb(blobs),
+        }
         return Clause(_STORE if is_first else _STORE + _SUPERSEDE, values)
+
+    def _blob(self, value: object) -> dict[str, str]:
+        kind, data = self.serde.dumps_typed(value)
+        return {"type": kind, "blob": b64encode(data).decode()}
 
 
 class FencedSaver(BasePostgresSaver):
@@ -148,13 +149,13 @@ class FencedSaver(BasePostgresSaver):
         place = config.get("configurable", {})
         inline, apart = _split(checkpoint["channel_values"])
         versions = {channel: version for channel, version in new_versions.items() if channel in apart}
-        row = (
-            self._namespace,
-            checkpoint["id"],
-            place.get("checkpoint_id"),
-            Jsonb({**checkpoint, "channel_values": inline}),
-            Jsonb(get_serializable_checkpoint_metadata(config, metadata)),
-        )
+        row = {
+            "namespace": self._namespace,
+            "id": checkpoint["id"],
+            "parent": place.get("checkpoint_id"),
+            "checkpoint": {**checkpoint, "channel_values": inline},
+            "metadata": get_serializable_checkpoint_metadata(config, metadata),
+        }
         self._checkpoints.add(self._namespace, row, {channel: apart[channel] for channel in versions}, versions)
         if self._checkpoints.writer.has_pending_records and _has_next_node(checkpoint):
             await self._checkpoints.writer.flush()
@@ -165,12 +166,6 @@ class FencedSaver(BasePostgresSaver):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Store nothing: see the class."""
-
-
-def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Any]]:
-    """Return the values of each column of some rows."""
-    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
-    return dict(zip(names, map(list, columns), strict=True))
 
 
 def _without_namespace(config: RunnableConfig) -> RunnableConfig:

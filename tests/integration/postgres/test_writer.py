@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
-from psycopg.types.json import Jsonb
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -242,7 +241,8 @@ def add_all_parts(writer: RunWriter, checkpoints: RunCheckpoints, number: int) -
     writer.add(lambda: storing([call], "c"))
     writer.add(lambda: storing_skills([NewSkill(new_id(), learned, query)], [SkillUse(new_id(), success=True)]))
     for path in ("", "t1"):
-        row = (path, f"{number}", None, Jsonb({"channel_versions": {"plan": f"{number}"}}), Jsonb({}))
+        checkpoint = {"channel_versions": {"plan": f"{number}"}}
+        row = {"namespace": path, "id": f"{number}", "parent": None, "checkpoint": checkpoint, "metadata": {}}
         checkpoints.add(path, row, {"plan": ["look"]}, {"plan": f"{number}"})
 
 

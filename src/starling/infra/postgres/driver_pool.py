@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, Error
 from sqlalchemy.pool import AsyncAdaptedQueuePool, ConnectionPoolEntry, PoolProxiedConnection
-from sqlalchemy.util import greenlet_spawn
+from sqlalchemy.util import await_only, greenlet_spawn
 
 type DriverConnection = AsyncConnection[Any]
 
@@ -20,6 +20,8 @@ class DriverPool(AsyncAdaptedQueuePool):
     directly stays checked out for the next direct use. It goes back when SQLAlchemy would open one more or let a caller
     wait, and right after its use while a caller waits.
     """
+
+    plans_by_index = True  # direct statements read no table in full where an index can be used
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -48,7 +50,7 @@ class DriverPool(AsyncAdaptedQueuePool):
             await release(pooled, broken=True)
         pooled = await greenlet_spawn(self.connect)
         try:
-            await _driver(pooled).set_autocommit(True)
+            await self._prepare(_driver(pooled))
         except BaseException:
             await release(pooled, broken=True)
             raise
@@ -71,13 +73,27 @@ class DriverPool(AsyncAdaptedQueuePool):
 
     def _give_back(self, pooled: PoolProxiedConnection) -> None:
         """Return a connection to SQLAlchemy's part of the pool. Runs in a greenlet, as SQLAlchemy's own code does."""
-        connection = pooled.dbapi_connection
-        assert connection is not None
-        if is_alive(_driver(pooled)):
-            connection.autocommit = False
-        else:
+        try:
+            await_only(self._restore(_driver(pooled)))
+        except Error:
             pooled.invalidate()
         pooled.close()
+
+    async def _prepare(self, connection: DriverConnection) -> None:
+        await connection.set_autocommit(True)
+        if self.plans_by_index:
+            await connection.execute(b"SET enable_seqscan = off")
+
+    async def _restore(self, connection: DriverConnection) -> None:
+        if self.plans_by_index:
+            await connection.execute(b"RESET enable_seqscan")
+        await connection.set_autocommit(False)
+
+
+class BehindPoolerPool(DriverPool):
+    """The pool for a transaction pooler, whose sessions are shared: they keep no settings."""
+
+    plans_by_index = False
 
 
 def _driver(pooled: PoolProxiedConnection) -> DriverConnection:

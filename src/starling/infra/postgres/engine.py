@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from starling.core.errors import ConfigurationError, DatabaseUnavailableError
 from starling.infra.fast_json import dumps
-from starling.infra.postgres.driver_pool import DriverPool, is_alive, release
+from starling.infra.postgres.driver_pool import BehindPoolerPool, DriverPool, is_alive, release
 from starling.infra.postgres.timeouts import KEEPALIVE, BoundedConnection
 
 set_json_dumps(dumps)  # for psycopg as a whole: nothing else in the process uses it
@@ -85,7 +85,7 @@ def open_engine(url: str, limits: ConnectionLimits = _DEFAULT) -> AsyncEngine:
     """
     engine = create_async_engine(
         _parse(url),
-        poolclass=DriverPool,
+        poolclass=BehindPoolerPool if limits.behind_pooler else DriverPool,
         connect_args={"async_creator_fn": partial(_connect, limits.answer_seconds), **arguments_of(url, limits)},
         pool_size=limits.size,
         max_overflow=0,
@@ -161,6 +161,8 @@ async def fetch_by_index(engine: AsyncEngine, statement: str, values: Mapping[st
 
     Else the plan, and so the time, of a query for one tenant would depend on how many rows the others have.
     """
+    if _pool(engine).plans_by_index:
+        return await fetch_autocommit(engine, statement, values)
     async with pipelined_transaction(engine) as connection:
         await connection.execute(INDEXES_ONLY)
         cursor = await connection.execute(encoded(statement), values)

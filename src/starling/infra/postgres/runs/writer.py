@@ -61,26 +61,29 @@ _FENCED = """
 WITH fenced AS (
     UPDATE runs SET seq = seq + %(count)s, flushes = flushes + 1
     WHERE tenant = %(tenant)s AND id = %(id)s AND fence = %(fence)s AND flushes = %(flushes)s
-    RETURNING tenant, id),"""
+    RETURNING tenant, id)"""
 _FENCED_WITH = """
 WITH fenced AS (
     UPDATE runs SET {}, seq = seq + %(count)s, flushes = flushes + 1
     WHERE tenant = %(tenant)s AND id = %(id)s AND fence = %(fence)s AND flushes = %(flushes)s
-    RETURNING *),"""
-_FLUSH = """
+    RETURNING *)"""
+_STREAMED = """
 streamed AS (
     INSERT INTO events (tenant, run_id, seq, type, data)
     SELECT fenced.tenant, fenced.id, item.seq, item.type, item.data
-    FROM fenced, jsonb_to_recordset(%(events)s) AS item (seq bigint, type text, data jsonb)),
+    FROM fenced, jsonb_to_recordset(%(events)s) AS item (seq bigint, type text, data jsonb))"""
+_STEPPED = """
 stepped AS (
     INSERT INTO steps (tenant, run_id, id, type, description, metadata)
     SELECT fenced.tenant, fenced.id, item.id, item.type, item.description, item.metadata
-    FROM fenced, jsonb_to_recordset(%(steps)s) AS item (id uuid, type text, description text, metadata jsonb)),
+    FROM fenced, jsonb_to_recordset(%(steps)s) AS item (id uuid, type text, description text, metadata jsonb))"""
+_JOURNALLED = """
 journalled AS (
     INSERT INTO journal (tenant, run_id, path, kind, position, index, request_hash, data)
     SELECT fenced.tenant, fenced.id, item.path, item.kind, item.position, item.index, item.request_hash, item.data
     FROM fenced, jsonb_to_recordset(%(journal)s)
     AS item (path text, kind text, position int, index int, request_hash text, data jsonb))"""
+_ROWS = (_STREAMED, _STEPPED, _JOURNALLED)  # each only where there are such rows
 _NOTIFY = """,
 noticed AS (SELECT pg_notify(%(channel)s, %(notice)s) FROM fenced WHERE %(count)s > 0)
 SELECT (SELECT count(*) FROM fenced), (SELECT count(*) FROM noticed)"""
@@ -320,12 +323,13 @@ class RunWriter:
             "channel": CHANNEL,
             "notice": notice_of(self.run.id, self._seq + len(stored)),
         }
+        rows = [sql for sql, given in zip(_ROWS, (stored, batch.steps, batch.journal), strict=True) if given]
         clauses = [source() for source in (*batch.sources, *batch.dropped_at_end)]
         for part in (*clauses, *([batch.transition] if batch.transition else [])):
             values |= part.values
         assignments = batch.transition.assignments if batch.transition else ""
         notify = bool(stored) and self._broadcast.has_remote_listeners
-        statement = _statement(assignments, tuple(clause.sql for clause in clauses), notify=notify)
+        statement = _statement(assignments, (*rows, *(clause.sql for clause in clauses)), notify=notify)
         return _PreparedBatch(stored, statement, values, batch.writes)
 
     async def _check_written(self, prepared: _PreparedBatch) -> None:
@@ -355,4 +359,4 @@ def _same(clause: Clause) -> Clause:
 def _statement(assignments: str, clauses: Sequence[str], *, notify: bool) -> str:
     """Return a flush's statement: the same object for the same parts, so that the driver's caches find it."""
     fenced = _FENCED_WITH.format(assignments) if assignments else _FENCED
-    return fenced + ",\n".join((_FLUSH, *clauses)) + (_NOTIFY if notify else _WITHOUT_NOTIFY)
+    return ",\n".join((fenced, *clauses)) + (_NOTIFY if notify else _WITHOUT_NOTIFY)
