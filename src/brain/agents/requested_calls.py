@@ -41,11 +41,14 @@ class RequestedCall:
     repeats: int | None = None
 
     @property
+    def changing(self) -> ToolCall | None:
+        """The call if its tool may change something."""
+        return self.call if self.call is not None and self.call.tool.effect is not Effect.READ else None
+
+    @property
     def effectful(self) -> ToolCall | None:
-        """The call if it may change something, and so has a row in the ledger. Calls of a trial change nothing."""
-        if self.call is None or self.call.trial is not None:
-            return None
-        return self.call if self.call.tool.effect is not Effect.READ else None
+        """The call if it may change something, and so has a row in the ledger. Those of a trial are not made."""
+        return self.changing if self.call is not None and self.call.trial is None else None
 
     @property
     def is_made(self) -> bool:
@@ -69,7 +72,7 @@ def requested_calls(
     requested: list[RequestedCall] = []
     for index, one in enumerate(asked):
         item = _requested(execution, toolbox, (position, index), one)
-        if (call := item.effectful) is not None and not execution.context.ledger.knows(call):
+        if (call := item.changing) is not None and not execution.context.ledger.knows(call):
             earlier = first.setdefault((call.tool.full_name, canonical(call.arguments)), index)
             item = item if earlier == index else replace(item, call=None, repeats=earlier)
         elif call is not None:

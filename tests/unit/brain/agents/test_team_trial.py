@@ -245,6 +245,15 @@ async def test_risky_results_of_a_trial_are_reviewed(platform: Platform, calls: 
     assert (record.reply, len(begun.events("reflection"))) == ("Done.", reviewed)
 
 
+async def test_equal_calls_of_one_answer_are_one_call_as_they_are_in_a_run(platform: Platform) -> None:
+    begun = make_execution(PLAN, tool_calls(*[("fix", {"thing": "disk"})] * 2), APPROVED, "Done.")
+
+    record = await platform.tried(begun)
+
+    assert sources(record) == [("bench.fix", "t4.case1/t1", "succeeded", "simulated")]
+    assert begun.warnings == ["identical_calls"]
+
+
 async def test_supervisor_of_a_trial_may_not_ask_the_user(platform: Platform) -> None:
     begun = make_execution(*WORK, "Done.")
 

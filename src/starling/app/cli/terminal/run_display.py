@@ -132,7 +132,7 @@ class RunDisplay:
         took = f" after {seconds_text(perf_counter() - call.begun)}" if self._live else ""
         failed = data["status"] != "succeeded"
         verb = "failed" if failed else "answered"
-        text = f"{called_by(data)}   {data['name']} {verb}{took}: {one_line(data['result'], _RESULT_CHARS)}"
+        text = f"{called_by(data)}   {data['name']} {verb}{took}: {result_text(data, _RESULT_CHARS)}"
         self._line(text, "red" if failed else "dim")
 
     def _on_reflection(self, data: Data) -> None:
@@ -264,6 +264,15 @@ def place_of(data: Data) -> str:
 def called_by(result: Data) -> str:
     """Return where the task is that made a call, by the call's id."""
     return without_numbers(result["call_id"].rsplit(".", 2)[0])
+
+
+def result_text(result: Data, limit: int) -> str:
+    """Return the result of a call in one line; of one that a trial didn't make, after what gave it: `[fixture]`."""
+    text = result["result"]
+    if source := result.get("simulated"):
+        _, _, given = text.partition("\n")
+        text = f"[{source}] {given}"
+    return one_line(text, limit)
 
 
 def planned_place(plan: Data, task: Data) -> str:

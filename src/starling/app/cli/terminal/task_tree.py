@@ -18,6 +18,7 @@ from starling.app.cli.terminal.run_display import (
     one_line,
     place_of,
     planned_place,
+    result_text,
     seconds_text,
 )
 from starling.core.principal import DEFAULT_TENANT
@@ -168,7 +169,7 @@ class TaskTree(RunDisplay):
         call = task.calls.get(data["call_id"]) if task else None
         if call is not None:
             failed = data["status"] != "succeeded"
-            call.end("failed" if failed else "done", one_line(data["result"], _TEXT_CHARS))
+            call.end("failed" if failed else "done", result_text(data, _TEXT_CHARS))
 
     def _on_reflection(self, data: Data) -> None:
         if data["status"] == "REJECTED" and (line := self._lines.get(place_of(data))):

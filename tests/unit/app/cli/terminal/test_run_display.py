@@ -71,6 +71,17 @@ def test_a_call_is_shown_with_its_arguments_and_a_result_in_one_line() -> None:
     assert 'ms: { "a": 1 }' in shown.splitlines()[-1]
 
 
+@pytest.mark.parametrize(("source", "shown_as"), [("fixture", "[fixture] 12:00"), (None, "12:00")])
+def test_result_of_a_call_that_a_trial_did_not_make_is_shown_with_its_source(source: str | None, shown_as: str) -> None:
+    text = "[simulated: time.now was not called]\n12:00" if source else "12:00"
+    call = {"type": "tool_start", **_CALL, "path": "t1.case1/t2", "call_id": "t1.case1/t2.0.0"}
+    answer = {"type": "tool_result", "name": "time.now", "result": text, "call_id": "t1.case1/t2.0.0"}
+
+    shown, _ = _shown(_PLAN, call, answer | {"status": "succeeded", "simulated": source}, live=False)
+
+    assert shown.splitlines()[-1] == f"t1.case1/t2   time.now answered: {shown_as}"
+
+
 @pytest.mark.parametrize(
     ("status", "line"),
     [("APPROVED", "t1   APPROVED ✓"), ("FIXED", "t1   FIXED ✎: wrong"), ("REJECTED", "t1   REJECTED ✗: wrong")],

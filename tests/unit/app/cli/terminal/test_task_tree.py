@@ -52,6 +52,12 @@ def test_tasks_and_calls_show_their_status() -> None:
     ]
 
 
+def test_call_of_a_trial_shows_what_answered_it() -> None:
+    answer = _ANSWER | {"simulated": "simulated", "result": "[simulated: time.now was not called]\n12:00"}
+
+    assert '    ✓ time.now(zone="UTC"): [simulated] 12:00' in shown(_PLAN, _START, _CALL, answer, ended("t1"))
+
+
 def test_a_rejected_attempt_and_its_repetition_are_told() -> None:
     verdict = {"type": "reflection", "task_id": "t1", "attempt": 1, "status": "REJECTED", "reasons": ["wrong zone"]}
 
