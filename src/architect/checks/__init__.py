@@ -32,7 +32,8 @@ from architect.checks import (
     unused_member,
 )
 from architect.team_world import TeamWorld
-from starling.core.teams import MOST_FINDINGS, Finding, TeamSpec
+from starling.core.agents import AgentName
+from starling.core.teams import MOST_FINDINGS, Finding, TeamMember, TeamSpec
 
 type Rule = Callable[[TeamSpec, TeamWorld], Iterable[Finding]]
 """Returns what is wrong. It reads only its arguments and never raises."""
@@ -80,6 +81,16 @@ DESIGN_RULES: Final[Sequence[Rule]] = (
     *CASES,
 )
 """What has to hold of a spec that a build designs."""
+
+
+NAME: Final[Sequence[Rule]] = (reserved_name.check, taken_name.check, look_alike_name.check)
+"""What depends on the team's name alone, in a team of any members."""
+
+
+def name_findings(name: AgentName, world: TeamWorld) -> list[Finding]:
+    """Return why no team of the caller may have this name; empty if one may."""
+    member = TeamMember(name="member", role="member", goal="Any.")
+    return checked(TeamSpec(name=name, purpose="Any.", members=(member,)), world, NAME)
 
 
 def checked(team: TeamSpec, world: TeamWorld, rules: Sequence[Rule] = RULES) -> list[Finding]:

@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import Row, case, func, insert, select, update
-from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy import Row, Text, case, func, insert, literal, select, update
+from sqlalchemy.dialects.postgresql import JSONB, distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from starling.core.json import as_read
+from starling.core.json import as_read, storable
 from starling.core.principal import Grant
+from starling.core.team_proofs import ProofReport, ProofState
 from starling.core.teams import TeamSpec
+from starling.infra.postgres.audit import AuditEntry, latest_of_team
 from starling.infra.postgres.engine import translated
 from starling.infra.postgres.tables import workflows
 
-type TeamState = Literal["draft", "active", "superseded", "archived"]
+type TeamState = Literal["draft", "proven", "unproven", "active", "superseded", "archived"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,37 @@ class Creator:
 
 
 @dataclass(frozen=True, slots=True)
+class ProofSummary:
+    """The last proof of a version; `tools` has the hash of each tool's definition that it holds for."""
+
+    state: ProofState
+    score: float
+    run_id: str
+    trace_id: str
+    tools: Mapping[str, str]
+
+    @property
+    def version_state(self) -> Literal["draft", "proven", "unproven"]:
+        """The state of a version with this proof that was not activated."""
+        return "draft" if self.state == "failed" else self.state
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRecord:
+    """What a version was built for, by which run in the task of which path, and its proof."""
+
+    goal: str
+    run_id: str
+    path: str
+    proof: ProofReport
+
+
+@dataclass(frozen=True, slots=True)
 class TeamVersion:
-    """One version of a team. `star_hash` is that of the star which its last activation compiled."""
+    """One version of a team. `star_hash` is that of the star which its last activation compiled.
+
+    `goal` and `built_by`, the id of a run, are None for an imported version.
+    """
 
     version: int
     spec: TeamSpec
@@ -49,6 +80,9 @@ class TeamVersion:
     star_hash: str | None
     activated_by: str | None
     activated_at: datetime | None
+    goal: str | None = None
+    built_by: str | None = None
+    proof: ProofSummary | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +105,12 @@ class TeamSummary:
     versions: int
     created_at: datetime
     activated_at: datetime | None
+
+
+# Of a proof only what `ProofSummary` has: the cases may be long.
+_WITHOUT_CASES = workflows.c.proof.op("-", return_type=JSONB())(literal("cases", Text())).label("proof")
+_COLUMNS = (*(column for column in workflows.c if column.name != "proof"), _WITHOUT_CASES)
+_UNUSED = ("draft", "proven", "unproven")  # states of versions that aren't, and weren't, active
 
 
 class TeamRepository:
@@ -97,10 +137,17 @@ class TeamRepository:
             async with self._engine.connect() as connection:
                 yield connection
 
-    async def add(self, connection: AsyncConnection, tenant: str, spec: TeamSpec, creator: Creator) -> TeamVersion:
-        """Store a spec as the next version of its team, a draft."""
+    async def add(
+        self,
+        connection: AsyncConnection,
+        tenant: str,
+        spec: TeamSpec,
+        creator: Creator,
+        build: BuildRecord | None = None,
+    ) -> TeamVersion:
+        """Store a spec as the next version of its team: a draft, or in the state that the proof of its build gives."""
         highest = select(func.max(workflows.c.version)).where(_of(TeamKey(tenant, spec.name)))
-        values = {
+        values: dict[str, Any] = {
             "tenant": tenant,
             "name": spec.name,
             "version": (await connection.scalar(highest) or 0) + 1,
@@ -110,12 +157,49 @@ class TeamRepository:
             "created_by": creator.name,
             "creator_grant": creator.grant and creator.grant.as_json(),
         }
-        stored = await connection.execute(insert(workflows).values(**values).returning(*workflows.c))
+        if build:
+            values |= {"goal": build.goal, "built_by": build.run_id, "built_at_path": build.path, **_proof(build.proof)}
+            values["state"] = _summary(values["proof"]).version_state
+        stored = await connection.execute(insert(workflows).values(**values).returning(*_COLUMNS))
         return await asyncio.to_thread(_version, stored.one())
+
+    async def built(self, connection: AsyncConnection, tenant: str, run_id: str, path: str) -> TeamVersion | None:
+        """Return the version that a run built in the task of a path, or None."""
+        query = select(*_COLUMNS).where(workflows.c.tenant == tenant, workflows.c.built_by == run_id)
+        row = (await connection.execute(query.where(workflows.c.built_at_path == path))).one_or_none()
+        return None if row is None else await asyncio.to_thread(_version, row)
+
+    async def add_proof(
+        self, connection: AsyncConnection, team: TeamKey, version: int, proof: ProofReport
+    ) -> TeamVersion | None:
+        """Store the last proof of a version, and its state unless it was activated or archived.
+
+        Returns None where this proof is stored already.
+        """
+        values = _proof(proof)
+        of = _of(team) & (workflows.c.version == version)
+        state = case((workflows.c.state.in_(_UNUSED), _summary(values["proof"]).version_state), else_=workflows.c.state)
+        new = update(workflows).where(of, workflows.c.proof.is_distinct_from(values["proof"]))
+        row = (await connection.execute(new.values(**values, state=state).returning(*_COLUMNS))).one_or_none()
+        return None if row is None else await asyncio.to_thread(_version, row)
+
+    async def proof(self, connection: AsyncConnection, team: TeamKey, version: int) -> ProofReport | None:
+        """Return the last proof of a version, None if it has none."""
+        stored = await connection.scalar(select(workflows.c.proof).where(_of(team), workflows.c.version == version))
+        return None if stored is None else await asyncio.to_thread(ProofReport.model_validate, stored)
+
+    async def names(self, connection: AsyncConnection, tenant: str) -> Collection[str]:
+        """Return the names of all teams of a tenant, of archived ones too."""
+        return list(await connection.scalars(select(workflows.c.name).where(workflows.c.tenant == tenant).distinct()))
+
+    async def kept(self, connection: AsyncConnection, tenant: str) -> Collection[str]:
+        """Return the names of the teams of a tenant that aren't archived."""
+        query = select(workflows.c.name).where(workflows.c.tenant == tenant, workflows.c.state != "archived")
+        return list(await connection.scalars(query.distinct()))
 
     async def versions(self, connection: AsyncConnection, team: TeamKey) -> Sequence[TeamVersion]:
         """Return every version of a team, oldest first."""
-        query = select(workflows).where(_of(team)).order_by(workflows.c.version)
+        query = select(*_COLUMNS).where(_of(team)).order_by(workflows.c.version)
         rows = (await connection.execute(query)).all()
         return await asyncio.to_thread(lambda: [_version(row) for row in rows])
 
@@ -135,7 +219,7 @@ class TeamRepository:
 
     async def version(self, connection: AsyncConnection, team: TeamKey, number: int) -> TeamVersion:
         """Return one version of a team that has it."""
-        query = select(workflows).where(_of(team), workflows.c.version == number)
+        query = select(*_COLUMNS).where(_of(team), workflows.c.version == number)
         return await asyncio.to_thread(_version, (await connection.execute(query)).one())
 
     async def activate(
@@ -151,6 +235,10 @@ class TeamRepository:
     async def archive(self, connection: AsyncConnection, team: TeamKey) -> None:
         """Archive every version of a team."""
         await connection.execute(update(workflows).where(_of(team)).values(state="archived"))
+
+    async def changes(self, team: TeamKey, *, limit: int) -> Sequence[AuditEntry]:
+        """Return the latest audited changes of a team, newest first."""
+        return await latest_of_team(self._engine, team.tenant, team.name, limit=limit)
 
     async def summaries(self, tenant: str) -> Sequence[TeamSummary]:
         """Return all teams of a tenant by name."""
@@ -179,4 +267,15 @@ def _version(row: Row[Any]) -> TeamVersion:
         star_hash=row.star_hash,
         activated_by=row.activated_by,
         activated_at=row.activated_at,
+        goal=row.goal,
+        built_by=row.built_by,
+        proof=row.proof and _summary(row.proof),
     )
+
+
+def _proof(proof: ProofReport) -> dict[str, Any]:
+    return {"proof": storable(proof.model_dump(mode="json")), "proven_state": proof.state}
+
+
+def _summary(proof: Mapping[str, Any]) -> ProofSummary:
+    return ProofSummary(**{name: proof[name] for name in ProofSummary.__slots__})

@@ -15,12 +15,13 @@ from starling.core.errors import NotFoundError
 from starling.core.principal import SHARED
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import translated
+from starling.infra.postgres.registry_lock import LOCK_REGISTRY
 from starling.infra.postgres.tables import epochs, runs
 from starling.infra.postgres.tool_definitions import pinned_definitions
 
 CHANNEL: Final = "starling_registry"
 
-_ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(hashtext('starling.epochs'))")
+_ONE_AT_A_TIME = text(LOCK_REGISTRY)
 _NOTIFY = text(f"SELECT pg_notify('{CHANNEL}', '')")
 
 
@@ -128,6 +129,15 @@ class EpochRepository:
         if manifest is None:
             raise NotFoundError("epoch", str(number), "`starling registry list` shows which there are.")
         return Epoch(number, Manifest.model_validate(manifest))
+
+    async def first_with_team(self, connection: AsyncConnection, team: str) -> int:
+        """Return the first epoch from which on a team, `tenant/name`, was pinned as it is in the active one."""
+        active = await _active(connection)
+        star = epochs.c.manifest["teams"][team].astext
+        other = star.is_distinct_from(active.manifest.teams.get(team))
+        before = select(func.max(epochs.c.number)).where(epochs.c.tenant == SHARED, other).scalar_subquery()
+        query = select(func.min(epochs.c.number)).where(epochs.c.tenant == SHARED)
+        return await connection.scalar(query.where(epochs.c.number > func.coalesce(before, 0))) or active.number
 
     async def latest(self, limit: int) -> Sequence[EpochRecord]:
         """Return the latest epochs, newest first."""

@@ -187,6 +187,16 @@ class ConflictError(StarlingError):
     code = "conflict"
 
 
+class QuotaExceededError(StarlingError):
+    """A tenant has as many objects of a kind, such as teams, as it may have."""
+
+    code = "quota_exceeded"
+
+    def __init__(self, kind: str, limit: int, remedy: str) -> None:
+        super().__init__(f"Your tenant has its {limit} {kind} already.", remedy)
+        self.limit = limit
+
+
 class RunCancelledError(StarlingError):
     """The run was cancelled."""
 

@@ -16,7 +16,10 @@ from starling.core.teams import Criterion, Example, Fixture, LongText, ServerNam
 from starling.core.tools import ToolDefinition
 
 ACTIVATE_TEAM: Final = "architect.activate_team"
-"""The name under which an admin is asked to approve the activation of a team, as if it were a tool call."""
+"""The name under which an admin is asked to approve the activation of a team, as if it were a tool call.
+
+Only keys with the scope `admin` decide on it.
+"""
 
 type BuildKind = Literal["team", "version", "proof"]
 

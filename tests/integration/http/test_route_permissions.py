@@ -72,7 +72,9 @@ BODIES: dict[str, Any] = {  # a good body of each route that takes one
     "/v1/skills/{skill_id}/retire": {"reason": "why"},
     "/v1/skills/{skill_id}/restore": {},
     "/v1/switches": {"kind": "server", "name": "vault", "reason": "why"},
+    "/v1/teams": {"goal": "Count the coins."},
     "/v1/teams/check": {"spec": TEAM},
+    "/v1/teams/{name}/prove": {},
     "/v1/teams/{name}/versions": {"spec": TEAM},
     "/v1/teams/{name}/activate": {},
     "/v1/teams/{name}/rollback": {},
@@ -198,6 +200,7 @@ async def ask(client: httpx.AsyncClient, call: Call, town: Town, **more: Any) ->
         "name": CREW if call.path.startswith("/v1/teams") else AGENT,
         "artifact": artifact_id(SECRET_WORDS),
         "skill_id": town.skill,
+        "version": "1",
     }  # what the bank has, for each parameter of a path that there is
     path = call.path.format(**{parameter: banks[parameter] for parameter in call.parameters})
     request: dict[str, Any] = {"json": call.body} | more

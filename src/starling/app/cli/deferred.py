@@ -80,11 +80,10 @@ def read_team(file: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str, str]
 
 def shortest_team(spec: Mapping[str, Any]) -> str:
     """Return a team spec as YAML without what is the default anyway. Imports pydantic and PyYAML."""
-    from architect.yaml_subset import dump_yaml
+    from architect.spec_diff import spec_yaml
     from starling.core.teams import TeamSpec
 
-    written = TeamSpec.model_validate(spec).model_dump(mode="json", exclude_defaults=True)
-    return dump_yaml({"version": spec["version"], **written})
+    return spec_yaml(TeamSpec.model_validate(spec))
 
 
 def team_schema() -> Mapping[str, Any]:

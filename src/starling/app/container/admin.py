@@ -26,6 +26,8 @@ from starling.app.runtime.database import find_database
 from starling.app.runtime.retention import RetentionService
 from starling.app.skills.service import SkillService
 from starling.app.skills.skill_import import SkillImport
+from starling.app.teams.activation import TeamActivation
+from starling.app.teams.publication import TeamPublication
 from starling.app.teams.service import TeamService
 from starling.core.artifacts import ArtifactStore
 from starling.core.clock import SystemClock
@@ -70,6 +72,7 @@ class AdminServices:
     skills: SkillService
     switch_targets: SwitchTargets
     switches: SwitchRepository
+    team_store: TeamPublication
     teams: TeamService
 
 
@@ -107,6 +110,7 @@ def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminS
     interrupts, ledger = InterruptReader(engine), LedgerReader(engine)
     switches = SwitchRepository(engine)
     model_check, halts = partial(check_model, settings=settings), partial(halts_now, switches)
+    activation = TeamActivation(epochs, TeamRepository(engine), stars, TeamCompiler(), limits)
     agent_service = AgentService(epochs, agents, servers, rosters, ranker, model_check, halts)
     return AdminServices(
         agent_ranker=ranker,
@@ -128,5 +132,6 @@ def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminS
         skills=SkillService(catalog, epochs, rosters, memory),
         switch_targets=SwitchTargets(epochs, keys, listing),
         switches=switches,
-        teams=TeamService(epochs, TeamRepository(engine), stars, agent_service.usable, TeamCompiler()),
+        team_store=TeamPublication(activation, keys),
+        teams=TeamService(epochs, activation.teams, stars, agent_service.usable, activation),
     )

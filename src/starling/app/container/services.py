@@ -19,6 +19,7 @@ from starling.app.runs.acceptance import RunAcceptance
 from starling.app.runs.cancellation import RunCancellation
 from starling.app.runs.interrupts import InterruptService
 from starling.app.runtime.database import Database
+from starling.app.teams.builds import BuildService
 from starling.app.telemetry.metrics import Metrics, MetricsExporter
 from starling.core.settings import Limits, Settings, environment
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
@@ -49,6 +50,7 @@ class Services(AdminServices):
     leases: Leases
     interrupts: InterruptRepository
     acceptance: RunAcceptance
+    builds: BuildService
     answering: InterruptService
     cancellation: RunCancellation
     registry: RegistryService
@@ -80,6 +82,7 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
         interrupts = InterruptRepository(engine, runs)
         terminator = Deferred(lambda: deferred.execution().build_terminator(engine, broadcast, reader, runs))
         cancellation = RunCancellation(TerminationRepository(engine), terminator)
+        acceptance = RunAcceptance(runs, reader, interrupts, cancellation, settings.limits, GRAPH_VERSION)
         admin = build_admin(engine, reader, settings)
         stack.push_async_callback(admin.retrieval.close)
         yield Services(
@@ -101,6 +104,7 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
             skills=admin.skills,
             switch_targets=admin.switch_targets,
             switches=admin.switches,
+            team_store=admin.team_store,
             teams=admin.teams,
             engine=engine,
             direct_url=database.direct_url,
@@ -110,7 +114,8 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
             runs=runs,
             leases=Leases(engine, queue.defer, runs.admit),
             interrupts=interrupts,
-            acceptance=RunAcceptance(runs, reader, interrupts, cancellation, settings.limits, GRAPH_VERSION),
+            acceptance=acceptance,
+            builds=BuildService(acceptance, admin.teams.activation),
             answering=InterruptService(interrupts),
             cancellation=cancellation,
             registry=build_registry(engine, settings.limits),

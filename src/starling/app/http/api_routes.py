@@ -16,6 +16,8 @@ from starling.app.http.routes import (
     servers,
     skills,
     start_page,
+    team_builds,
+    team_history,
     teams,
 )
 
@@ -23,6 +25,6 @@ ROUTERS = tuple(
     module.router
     for module in (
         *(agent_run, runs, run_calls, run_document, artifacts, cancellation, resume, approvals),
-        *(agents, teams, skills, servers, registry, kill_switches, start_page, metrics),
+        *(agents, teams, team_builds, team_history, skills, servers, registry, kill_switches, start_page, metrics),
     )
 )

@@ -36,6 +36,17 @@ EXAMPLE: Final[dict[str, Any]] = {
     "call": _CALL,
 }
 
+ACCEPTED: Final[dict[str, Any]] = {
+    "run_id": _RUN,
+    "thread_id": "t-1",
+    "status": "queued",
+    "trace_id": "de2196c9a4c5d6e7f8091a2b3c4d5e6f",
+    "correlation_id": _RUN,
+}
+
+RUN_LOCATION: Final[dict[str, Any]] = {
+    "Location": {"description": "The address of the run.", "schema": {"type": "string"}}
+}
 
 _REPLY: Final[dict[str, Any]] = {
     "interruptId": _ID,
@@ -79,6 +90,35 @@ class RunRequest(BaseModel):
         """Return the request that the body stands for."""
         return acceptance.RunRequest(
             self.input, self.thread_id, self.correlation_id, self.config, self.multitask_strategy
+        )
+
+
+def run_path(run_id: str) -> str:
+    """Return the address of a run."""
+    return f"/v1/runs/{run_id}"
+
+
+class RunAccepted(BaseModel):
+    """An accepted run. It is executed even if the client disconnects."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [ACCEPTED]})
+
+    run_id: str
+    thread_id: str
+    status: RunStatus
+    trace_id: str
+    correlation_id: str
+
+    @classmethod
+    def of(cls, accepted: acceptance.AcceptedRun) -> Self:
+        """Return the response body of an accepted run."""
+        started = accepted.started
+        return cls(
+            run_id=started.run_id,
+            thread_id=started.thread_id,
+            status=accepted.status,
+            trace_id=started.trace_id,
+            correlation_id=started.correlation_id,
         )
 
 

@@ -13,11 +13,14 @@ from architect.teams.repository import TeamState, TeamSummary, TeamVersion
 from brain.registry.cards import AgentCard, degraded_members
 from starling.app.teams.service import ImportedTeam, TeamDetails, TeamList
 from starling.core import teams
+from starling.core.team_proofs import ProofState
 from starling.core.teams import TeamSpec
 
-_HASH: Final = "3f1c7a52d8e94b06a7c5f2e1d0b98a76543210fedcba98765432100123456789"
-_AT: Final = "2026-11-20T11:12:01.250000Z"
-_SPEC: Final[dict[str, Any]] = {
+HASH: Final = "3f1c7a52d8e94b06a7c5f2e1d0b98a76543210fedcba98765432100123456789"
+AT: Final = "2026-11-20T11:12:01.250000Z"
+RUN_ID: Final = "01a1f8ac-c002-7b1e-9a55-6f2b0d7c9e10"
+TRACE_ID: Final = "de2196c9a4c5d6e7f8091a2b3c4d5e6f"
+SPEC: Final[dict[str, Any]] = {
     "version": 1,
     "name": "disk_watch",
     "purpose": "Measures the disks and writes a report about them.",
@@ -57,30 +60,35 @@ _ENTRY: Final[dict[str, Any]] = {
     "state": "active",
     "version": 2,
     "versions": 2,
-    "created_at": _AT,
-    "activated_at": _AT,
+    "created_at": AT,
+    "activated_at": AT,
     "reason": "",
     "degraded_members": {},
 }
+_PROOF: Final[dict[str, Any]] = {"state": "proven", "score": 1.0, "run_id": RUN_ID, "trace_id": TRACE_ID}
 _VERSION: Final[dict[str, Any]] = {
     "version": 2,
     "state": "active",
-    "hash": _HASH,
-    "star": _HASH,
+    "hash": HASH,
+    "star": HASH,
     "created_by": "k7m2p9",
-    "created_at": _AT,
+    "created_at": AT,
     "activated_by": "local",
-    "activated_at": _AT,
-    "spec": TeamSpec.model_validate(_SPEC).model_dump(mode="json"),
+    "activated_at": AT,
+    "goal": "Watch how full the disks of this machine are, and write a report about them.",
+    "built_by": RUN_ID,
+    "proof": _PROOF,
+    "spec": TeamSpec.model_validate(SPEC).model_dump(mode="json"),
 }
 _ACTIVATED: Final[dict[str, Any]] = {
     "name": "disk_watch",
     "version": 2,
-    "star": _HASH,
+    "star": HASH,
     "epoch": 5,
     "tools": ["system_health.disk"],
     "left_out": ["system_health.processes"],
     "used_in": ["machine_watch@3"],
+    "outdated_tools": [],
 }
 _FINDING: Final[dict[str, Any]] = {
     "path": "members[0].server",
@@ -94,7 +102,7 @@ def _as_team_spec(_: object, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
     return handler(TeamSpec.__pydantic_core_schema__)
 
 
-class _Described:
+class DescribedSpec:
     """Describes a document as a team spec. The service reads it, and says all that is wrong with it at once."""
 
     __get_pydantic_json_schema__ = staticmethod(_as_team_spec)
@@ -108,10 +116,10 @@ class TeamDocument(BaseModel):
     """A team spec, as `starling team schema` describes it."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, json_schema_extra={"examples": [{"spec": {"version": 1, **_SPEC}}]}
+        extra="forbid", frozen=True, json_schema_extra={"examples": [{"spec": {"version": 1, **SPEC}}]}
     )
 
-    spec: Annotated[dict[str, Any], _Described()]
+    spec: Annotated[dict[str, Any], DescribedSpec()]
 
 
 class WantedVersion(BaseModel):
@@ -173,11 +181,12 @@ class TeamMember(BaseModel):
 
 
 class TeamWithMembers(Team):
-    """A team with its members."""
+    """A team with its members. `used_in` are the active teams, as `name@version`, that have it inside."""
 
-    model_config = _examples({**_ENTRY, "members": _MEMBERS})
+    model_config = _examples({**_ENTRY, "members": _MEMBERS, "used_in": ["machine_watch@3"]})
 
     members: tuple[TeamMember, ...]
+    used_in: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, found: TeamDetails) -> Self:
@@ -193,11 +202,26 @@ class TeamWithMembers(Team):
             activated_at=chosen.activated_at,
             **_health(card),
             members=tuple(_member(member, card) for member in chosen.spec.members),
+            used_in=found.used_in,
         )
 
 
+class VersionProof(BaseModel):
+    """What the last proof of a version came to; `score` is the share of criteria that are met."""
+
+    model_config = _examples(_PROOF)
+
+    state: ProofState
+    score: float
+    run_id: str
+    trace_id: str
+
+
 class Version(BaseModel):
-    """One version of a team. `star` is the hash of what its last activation compiled."""
+    """One version of a team. `star` is the hash of what its last activation compiled.
+
+    `goal` and the run that it was `built_by` are null for an imported one, `proof` for one that was never proved.
+    """
 
     model_config = _examples(_VERSION)
 
@@ -209,6 +233,9 @@ class Version(BaseModel):
     created_at: datetime
     activated_by: str | None = None
     activated_at: datetime | None = None
+    goal: str | None = None
+    built_by: str | None = None
+    proof: VersionProof | None = None
     spec: TeamSpec
 
     @classmethod
@@ -223,6 +250,9 @@ class Version(BaseModel):
             created_at=found.created_at,
             activated_by=found.activated_by,
             activated_at=found.activated_at,
+            goal=found.goal,
+            built_by=found.built_by,
+            proof=VersionProof.model_validate(found.proof) if found.proof else None,
             spec=found.spec,
         )
 
@@ -264,7 +294,7 @@ class Checked(BaseModel):
 class Imported(BaseModel):
     """A stored version of a team. Not `created`: the same spec is its newest version already."""
 
-    model_config = _examples({"name": "disk_watch", "version": 2, "state": "draft", "hash": _HASH, "created": True})
+    model_config = _examples({"name": "disk_watch", "version": 2, "state": "draft", "hash": HASH, "created": True})
 
     name: str
     version: int
@@ -284,6 +314,7 @@ class Activated(BaseModel):
 
     `left_out` are the tools that its spec asks for and that the key of its creator or yours may not call. `used_in` are
     active teams, as `name@version`, with this team inside: they keep it as it was when they were activated.
+    `outdated_tools` are those of its proof that changed since, or are gone.
     """
 
     model_config = _examples(_ACTIVATED)
@@ -295,6 +326,7 @@ class Activated(BaseModel):
     tools: tuple[str, ...]
     left_out: tuple[str, ...]
     used_in: tuple[str, ...]
+    outdated_tools: tuple[str, ...] = ()
 
 
 class GraphQuery(BaseModel):
@@ -314,7 +346,7 @@ class Graph(TeamGraph):
     model_config = _examples(
         {
             "nodes": [
-                {"id": "disk_watch", "kind": "team", "name": "disk_watch", "role": _SPEC["purpose"]},
+                {"id": "disk_watch", "kind": "team", "name": "disk_watch", "role": SPEC["purpose"]},
                 {
                     "id": "disk_watch/watcher",
                     "kind": "member",

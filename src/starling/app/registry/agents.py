@@ -26,6 +26,7 @@ from starling.core.tool_calls import Effect
 from starling.core.tools import Halts
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection
+from starling.infra.postgres.runs.builds import check_not_being_built
 
 _REMEDY = "`starling agent list` shows the existing agents."
 
@@ -128,12 +129,14 @@ class AgentService:
     async def create(self, maker: Principal, config: LLMAgentConfig, actor: Actor) -> CreatedAgent:
         """Create an agent or a new version of it for runs accepted from now on.
 
-        Raises InvalidRequestError for unknown names, ForbiddenError where the maker may call none of its tools.
+        Raises InvalidRequestError for unknown names, ForbiddenError where the maker may call none of its tools,
+        ConflictError while a run builds a team of this name.
         """
         await self._check_model(config)
         async with self.agents.changing() as connection:
             manifest = (await self.epochs.begin(connection)).manifest
             checked(config, manifest, maker.tenant, maker.grant, pinned_teams(manifest, maker.tenant))
+            await check_not_being_built(connection, maker.tenant, config.id)
             kept = granted(config, manifest, maker.tenant, maker.grant)
             await self.agents.save(connection, maker.tenant, kept)
             pin = AgentPin(tenant=maker.tenant, name=kept.id, hash=kept.hash)

@@ -13,6 +13,7 @@ from starling.core.json import digest, storable, storable_text
 from starling.core.principal import Principal
 from starling.core.runs import RunConfig, RunStatus
 from starling.core.settings import Limits
+from starling.core.team_building import BuildRequest
 from starling.infra.postgres.runs.acceptance import NewRun, OpenClarificationError, RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Listener
 from starling.infra.postgres.runs.busy_thread_policy import Policy
@@ -25,13 +26,18 @@ _DEFAULT_CONFIG = RunConfig()
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What a caller asks for on a thread. `policy` decides while another run of the thread has not ended."""
+    """What a caller asks for on a thread. `policy` decides while another run of the thread has not ended.
+
+    An empty `thread_id` stands for a thread of the run's own. `build` is what is to be built, beside the goal in
+    `input`; such a request never answers the question of a waiting run.
+    """
 
     input: str
     thread_id: str
     correlation_id: str | None = None
     config: RunConfig = _DEFAULT_CONFIG
     policy: Policy = "enqueue"
+    build: BuildRequest | None = None
 
 
 type EventBatches = AsyncGenerator[Sequence[StoredEvent]]
@@ -70,13 +76,13 @@ class RunAcceptance:
         The same request with the same idempotency key leads to the same run.
         Raises InvalidRequestError, ConflictError, IdempotencyKeyReusedError, DatabaseUnavailableError.
         """
-        text = self._checked(request.input)
+        text = self._checked(request.input, "goal" if request.build else "input")
         run_id = new_id()
         key = RunKey(principal.tenant, run_id)
         listener = self.reader.listener(key, after=1)
         new = NewRun(
             key=key,
-            thread_id=storable_text(request.thread_id),
+            thread_id=storable_text(request.thread_id) or run_id,
             input=text,
             config=request.config,
             principal=principal.as_json(),
@@ -85,10 +91,14 @@ class RunAcceptance:
             graph_version=self.graph_version,
             idempotency=_idempotency(idempotency_key, request),
             policy=request.policy,
+            may_answer=request.build is None,
+            build=request.build,
         )
         try:
             acceptance = await self.runs.accept(new)
         except (OpenClarificationError, ConflictError):
+            if request.build:
+                raise
             if answered := await self._answered(new, principal):
                 return answered
             acceptance = await self.runs.accept(replace(new, may_answer=False))
@@ -111,13 +121,13 @@ class RunAcceptance:
         add_to_log_context(run_id=key.id, trace_id=found.started.trace_id, correlation_id=found.started.correlation_id)
         return AcceptedRun(key, found.started, found.status, self.reader.follow_batches(key, after=after))
 
-    def _checked(self, text: str) -> str:
+    def _checked(self, text: str, field: str) -> str:
         text = storable_text(text).strip()
         if not text:
-            raise InvalidRequestError("`input` is empty.", "Describe what you want to have done.")
+            raise InvalidRequestError(f"`{field}` is empty.", "Describe what you want to have done.")
         if len(text) > self.limits.input_chars:
             raise InvalidRequestError(
-                f"`input` has {len(text)} characters; {self.limits.input_chars} are allowed.",
+                f"`{field}` has {len(text)} characters; {self.limits.input_chars} are allowed.",
                 "Shorten it, or raise `limits.input_chars`.",
             )
         return text
@@ -133,11 +143,13 @@ def _idempotency(key: str | None, request: RunRequest) -> IdempotencyKey | None:
     """Return a key with the digest of its request; stored digests rest on these names."""
     if not key:
         return None
-    document = {
+    document: dict[str, object] = {
         "input": request.input,
         "thread_id": request.thread_id,
         "correlation_id": request.correlation_id,
         "config": request.config.model_dump(mode="json"),
         "multitask_strategy": request.policy,
     }
+    if request.build:
+        document["build"] = request.build.model_dump(mode="json")
     return IdempotencyKey(key, digest(storable(document)))

@@ -7,7 +7,8 @@ from typing import cast
 from mcp_gateway import deferred
 from starling.core.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from starling.core.json import JsonObject, digest, storable
-from starling.core.principal import Grant
+from starling.core.principal import Principal, Scope
+from starling.core.team_building import ACTIVATE_TEAM
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import (
@@ -32,12 +33,10 @@ class InterruptService:
             found += page
         return found
 
-    async def answer(
-        self, key: RunKey, answers: Sequence[InterruptAnswer], actor: Actor, grant: Grant | None = None
-    ) -> None:
+    async def answer(self, key: RunKey, answers: Sequence[InterruptAnswer], actor: Actor, caller: Principal) -> None:
         """Answer interrupts of a run, all or none of them; repeating the same answers changes nothing.
 
-        `grant` limits which calls the caller may decide on.
+        The caller's grant limits which calls it may decide on; activations of teams need the scope `admin`.
         Raises InvalidRequestError that says where a payload is wrong, NotFoundError, ForbiddenError, ConflictError.
         """
         asked = {item.id: item for item in await self.repository.of_run(key)}
@@ -50,26 +49,31 @@ class InterruptService:
             if found is None and asked:
                 raise NotFoundError("interrupt", answer.id)
             wrong += self._faults(found, answer, f"[{number}].payload") if found else []
-        await self._check_reach(key, [asked[given] for given in ids if given in asked], grant)
+        await self._check_reach(key, [asked[given] for given in ids if given in asked], caller)
         _refuse(wrong)
         await self.repository.answer(key, [_storable(answer) for answer in answers], actor.name, actor.origin)
 
-    async def answer_one(
-        self, tenant: str, answer: InterruptAnswer, actor: Actor, grant: Grant | None = None
-    ) -> RunKey:
-        """Answer one interrupt and return its run. Raises as `answer` does."""
-        found = await self.repository.one(tenant, answer.id)
-        key = RunKey(tenant, found.run_id)
-        await self._check_reach(key, [found], grant)
+    async def answer_one(self, answer: InterruptAnswer, actor: Actor, caller: Principal) -> RunKey:
+        """Answer one interrupt of the caller's tenant and return its run. Raises as `answer` does."""
+        found = await self.repository.one(caller.tenant, answer.id)
+        key = RunKey(caller.tenant, found.run_id)
+        await self._check_reach(key, [found], caller)
         _refuse(self._faults(found, answer, "payload"))
         await self.repository.answer(key, [_storable(answer)], actor.name, actor.origin)
         return key
 
-    async def _check_reach(self, key: RunKey, asked: Sequence[StoredInterrupt], grant: Grant | None) -> None:
-        """Refuse decisions on calls outside the grant, and answers to runs that reach more than it."""
+    async def _check_reach(self, key: RunKey, asked: Sequence[StoredInterrupt], caller: Principal) -> None:
+        """Refuse decisions on calls outside the caller's grant, and answers to runs that reach more than it."""
+        names = [str(item.call["name"]) for item in asked if item.call]
+        if ACTIVATE_TEAM in names and Scope.ADMIN not in caller.scopes:
+            raise ForbiddenError(
+                f"The key {caller.key_id} lacks the scope 'admin', so it can't decide on the activation of a team.",
+                "Answer with a key that has it.",
+            )
+        grant = caller.grant
         if grant is None:
             return
-        names = [str(item.call["name"]) for item in asked if item.call]
+        names = [name for name in names if name != ACTIVATE_TEAM]
         if beyond := [name for name in names if not grant.permits(name.partition(".")[0], name)]:
             raise ForbiddenError(f"This key may not call {beyond[0]}, so it can't decide on a call of it.", _OTHER_KEY)
         asks = any(item.kind == "clarification" for item in asked)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import insert, select
+from sqlalchemy import ColumnElement, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from starling.core.ids import new_id
@@ -87,7 +87,17 @@ async def _add_event(connection: AsyncConnection, tenant: str, audit_id: str, va
 
 async def latest(engine: AsyncEngine, tenant: str, *, limit: int) -> Sequence[AuditEntry]:
     """Return the latest changes made by a tenant, newest first."""
-    query = select(audit).where(audit.c.tenant == tenant).order_by(audit.c.id.desc()).limit(limit)
+    return await _entries(engine, audit.c.tenant == tenant, limit)
+
+
+async def latest_of_team(engine: AsyncEngine, tenant: str, name: str, *, limit: int) -> Sequence[AuditEntry]:
+    """Return the latest changes of a team, newest first, also those that were made for all tenants."""
+    of_team = audit.c.action.startswith("team.") & (audit.c.target == name)
+    return await _entries(engine, of_team & (audit.c.detail["tenant"].astext == tenant), limit)
+
+
+async def _entries(engine: AsyncEngine, condition: ColumnElement[bool], limit: int) -> Sequence[AuditEntry]:
+    query = select(audit).where(condition).order_by(audit.c.id.desc()).limit(limit)
     with translated():
         async with engine.connect() as connection:
             return [

@@ -171,7 +171,9 @@ async def list_agents(
     return Agents.model_validate(found)
 
 
-@router.post("", status_code=201, summary="Create an agent", responses={422: {"model": Problem}})
+@router.post(
+    "", status_code=201, summary="Create an agent", responses={409: {"model": Problem}, 422: {"model": Problem}}
+)
 async def create(config: LLMAgentConfig, request: Request, services: FromServices, caller: TeamCaller) -> Created:
     """Create an agent or a new version of it for runs accepted from now on. It may call only what your key may call."""
     return Created.model_validate(await services.agents.create(caller, config, _actor(caller, request)))

@@ -54,8 +54,7 @@ async def answer(
 ) -> RunWaits:
     """Answer one interrupt, so that its run continues. A repeated answer changes nothing; a different one gets 409."""
     actor = Actor.caller(caller, request.client.host if request.client else "")
-    key = await services.answering.answer_one(
-        caller.tenant, InterruptAnswer(str(interrupt_id), reply.status, reply.payload), actor, caller.grant
-    )
+    given = InterruptAnswer(str(interrupt_id), reply.status, reply.payload)
+    key = await services.answering.answer_one(given, actor, caller)
     record = await services.reader.record(key)
     return RunWaits.at(key.id, record.status, await services.interrupts.waiting(key.tenant, run=key.id))

@@ -11,8 +11,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from starling.app.http.dependencies import Caller, FromServices, IdempotencyKey
 from starling.app.http.event_stream import EventStream
 from starling.app.http.problems import Problem
-from starling.app.http.schemas import Name, OpenInterrupt, RunRequest, TaskSkills
-from starling.app.runs.acceptance import AcceptedRun
+from starling.app.http.schemas import (
+    ACCEPTED,
+    RUN_LOCATION,
+    Name,
+    OpenInterrupt,
+    RunAccepted,
+    RunRequest,
+    TaskSkills,
+    run_path,
+)
 from starling.core.events import AnyEvent
 from starling.core.runs import RunResult, RunStatus
 from starling.infra.postgres.runs import listing
@@ -25,14 +33,7 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"], responses={404: {"model": P
 _LARGEST, _DIGITS = 2**63 - 1, 19
 _ID = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e"
 _MOMENT = "2026-11-20T11:12:01.250000Z"
-_ACCEPTED: dict[str, Any] = {
-    "run_id": _ID,
-    "thread_id": "t-1",
-    "status": "queued",
-    "trace_id": "de2196c9a4c5d6e7f8091a2b3c4d5e6f",
-    "correlation_id": _ID,
-}
-_ENDED: dict[str, Any] = _ACCEPTED | {
+_ENDED: dict[str, Any] = ACCEPTED | {
     "status": "succeeded",
     "epoch": 3,
     "input": "What time is it in Lima?",
@@ -61,30 +62,6 @@ _PAGE: dict[str, Any] = {
     ],
     "next": None,
 }
-
-
-class RunAccepted(BaseModel):
-    """An accepted run. It is executed even if the client disconnects."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_ACCEPTED]})
-
-    run_id: str
-    thread_id: str
-    status: RunStatus
-    trace_id: str
-    correlation_id: str
-
-    @classmethod
-    def of(cls, accepted: AcceptedRun) -> Self:
-        """Return the response body of an accepted run."""
-        started = accepted.started
-        return cls(
-            run_id=started.run_id,
-            thread_id=started.thread_id,
-            status=accepted.status,
-            trace_id=started.trace_id,
-            correlation_id=started.correlation_id,
-        )
 
 
 class Why(BaseModel):
@@ -192,7 +169,7 @@ class RunPage(BaseModel):
     status_code=202,
     summary="Start a run in the background",
     responses={
-        202: {"headers": {"Location": {"description": "The address of the run.", "schema": {"type": "string"}}}},
+        202: {"headers": RUN_LOCATION},
         409: {"model": Problem},
         422: {"model": Problem},
     },
@@ -206,7 +183,7 @@ async def begin(
 ) -> RunAccepted:
     """Accept a run. Its state is at `Location`, its events are at `/v1/runs/{id}/events`."""
     accepted = await services.acceptance.accept(caller, request.request(), idempotency_key)
-    response.headers["Location"] = f"{router.prefix}/{accepted.key.id}"
+    response.headers["Location"] = run_path(accepted.key.id)
     return RunAccepted.of(accepted)
 
 

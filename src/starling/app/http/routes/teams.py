@@ -1,15 +1,17 @@
 """Teams of the tenant: check and import specs, activate, roll back and archive versions."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi.responses import JSONResponse
 
 from architect.spec_reading import team_of
 from architect.team_graph import TeamGraph, mermaid, team_graph
-from starling.app.http.dependencies import Admin, FromServices, TeamCaller, TeamReader
+from starling.app.http.dependencies import Admin, FromServices, IdempotencyKey, TeamCaller, TeamReader
 from starling.app.http.problems import Problem
-from starling.app.http.schemas import Name
+from starling.app.http.schemas import RUN_LOCATION, Name, RunAccepted, run_path
 from starling.app.http.team_bodies import (
     Activated,
     Archived,
@@ -24,6 +26,7 @@ from starling.app.http.team_bodies import (
     Versions,
     WantedVersion,
 )
+from starling.app.http.team_build_bodies import VersionRequest
 from starling.core.principal import Principal
 from starling.core.teams import TeamInvalidError, TeamSpec
 from starling.infra.postgres.audit import Actor
@@ -40,6 +43,12 @@ _DRAWN: Final[dict[int | str, dict[str, Any]]] = {
     200: {"content": {MERMAID: {"schema": {"type": "string", "examples": ['flowchart TD\n    n0(["disk_watch"])\n']}}}}
 }
 _TOO_LATE: Final[dict[int | str, dict[str, Any]]] = {409: {"model": Problem}}
+_ADDED: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"model": Imported},
+    201: {"model": Imported},
+    202: {"model": RunAccepted, "headers": RUN_LOCATION},
+    **(_MISSING | _TOO_LATE | _REFUSED),
+}
 
 
 @router.get("", summary="List teams")
@@ -52,7 +61,7 @@ async def list_teams(services: FromServices, caller: TeamReader) -> Teams:
 async def check(document: TeamDocument, services: FromServices, caller: TeamCaller) -> Checked:
     """Check a spec as an import does, against the servers, agents and teams of now, and store nothing."""
     try:
-        findings = await services.teams.check(caller, await _spec(document))
+        findings = await services.teams.check(caller, await _spec(document.spec))
     except TeamInvalidError as error:
         findings = error.findings
     return Checked.of(findings)
@@ -71,22 +80,33 @@ async def versions(name: Name, services: FromServices, caller: TeamReader) -> Ve
     return Versions(name=name, versions=tuple(map(Version.of, found)))
 
 
-@router.post("/{name}/versions", status_code=201, summary="Import a team spec", responses=_REFUSED)
+@router.post(
+    "/{name}/versions",
+    status_code=201,
+    response_model=Imported,
+    summary="Import or build a version",
+    responses=_ADDED,
+)
 async def add(
     name: Name,
-    document: TeamDocument,
+    wish: VersionRequest,
     request: Request,
-    response: Response,
     services: FromServices,
     caller: TeamCaller,
-) -> Imported:
-    """Store a spec as the next version of a team, a draft; an equal newest version is kept and answered with 200.
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Store a `spec` as the next version of a team, a draft, or accept the build of the next version for a `goal`.
 
-    No member can call what your key may not call. A spec with faults is refused with all of them in `errors`.
+    A spec that equals the newest version is kept and answered with 200. No member can call what your key may not call.
+    A spec with faults is refused with all of them in `errors`. A build is a run: its state is at `Location`.
     """
-    done = await services.teams.add(caller, name, await _spec(document), _actor(caller, request))
-    response.status_code = 201 if done.created else 200
-    return Imported.of(done)
+    if wish.spec is None:
+        thread = wish.thread_id or ""
+        accepted = await services.builds.version(caller, name, wish.request(), thread, idempotency_key)
+        location = {"Location": run_path(accepted.key.id)}
+        return JSONResponse(RunAccepted.of(accepted).model_dump(mode="json"), 202, location)
+    done = await services.teams.add(caller, name, await _spec(wish.spec), _actor(caller, request))
+    return JSONResponse(Imported.of(done).model_dump(mode="json"), 201 if done.created else 200)
 
 
 @router.get("/{name}/graph", summary="Draw a team", response_model=Graph, responses=_MISSING | _REFUSED | _DRAWN)
@@ -104,13 +124,14 @@ async def graph(
     return Response(mermaid(drawn), media_type=MERMAID) if asked == "mermaid" else drawn
 
 
-@router.post("/{name}/activate", summary="Activate a version", responses=_MISSING | _REFUSED)
+@router.post("/{name}/activate", summary="Activate a version", responses=_MISSING | _TOO_LATE | _REFUSED)
 async def activate(
     name: Name, request: Request, services: FromServices, caller: Admin, wanted: _Wanted = None
 ) -> Activated:
     """Compile a version and use it in runs accepted from now on, on every machine; the active one is superseded.
 
     Its members get the tools that its spec, its creator and you may call. To return to an earlier version, activate it.
+    A built version whose last proof failed is refused.
     """
     version = wanted.version if wanted else None
     done = await services.teams.activate(caller, name, version, _actor(caller, request))
@@ -132,9 +153,9 @@ async def archive(name: Name, request: Request, services: FromServices, caller: 
     return Archived.model_validate(await services.teams.archive(caller, name, _actor(caller, request)))
 
 
-async def _spec(document: TeamDocument) -> TeamSpec:
+async def _spec(document: Mapping[str, Any]) -> TeamSpec:
     """Return the spec of a document, read in a thread: a long one takes most of a second."""
-    return await asyncio.to_thread(team_of, document.spec)
+    return await asyncio.to_thread(team_of, document)
 
 
 def _actor(caller: Principal, request: Request) -> Actor:

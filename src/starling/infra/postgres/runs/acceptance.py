@@ -18,6 +18,8 @@ from starling.core.team_building import BuildRequest
 from starling.infra.postgres.engine import execute_autocommit, pipelined_transaction, translated
 from starling.infra.postgres.outage_retry import retry_while_unavailable
 from starling.infra.postgres.outbox import INSERT_RUN_AUDIT_EVENT, run_event_values
+from starling.infra.postgres.registry_lock import LOCK_REGISTRY
+from starling.infra.postgres.runs.builds import check_name
 from starling.infra.postgres.runs.busy_thread_policy import TAKE_TURN, Policy, apply_policy, lock_for
 from starling.infra.postgres.runs.idempotency import IdempotencyKey, IdempotencyRecord, reserve
 
@@ -177,8 +179,8 @@ class RunRepository:
 
         A runnable run is queued in the same transaction, unless the worker of this process has a free slot for it.
         If the result of the commit is unknown, the run is looked up by its id before the acceptance is repeated.
-        Raises ConflictError, IdempotencyKeyReusedError, OpenClarificationError; DatabaseUnavailableError where Postgres
-        stayed away.
+        Raises ConflictError, also for a build whose team's name is taken; IdempotencyKeyReusedError,
+        OpenClarificationError; DatabaseUnavailableError where Postgres stayed away.
         """
         try:
             return await self._accept(new)
@@ -203,10 +205,14 @@ class RunRepository:
         """Return the run's first event and whether it was admitted, or the existing record of its idempotency key."""
         with translated():
             async with pipelined_transaction(self._engine) as connection:
+                if new.build and new.build.name:
+                    await connection.execute(LOCK_REGISTRY)
                 if new.idempotency:
                     record = await reserve(connection, new.key.tenant, new.idempotency, new.key.id)
                     if record.run_id != new.key.id:
                         return record, False
+                if new.build:
+                    await check_name(connection, new.key.tenant, new.key.id, new.build)
                 return await self._write(connection, new, queued=queued)
 
     async def _write(self, connection: Connection, new: NewRun, *, queued: bool) -> tuple[RunStarted, bool]:

@@ -1,0 +1,193 @@
+"""Activation of a version of a team, as part of a transaction that holds the lock of the registry."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from architect.compiler import TeamCompiler
+from architect.team_world import TeamWorld, nested
+from architect.teams.repository import TeamKey, TeamRepository, TeamVersion, VersionState
+from brain.registry.custom_agents.service import pinned_agents
+from brain.registry.manifest import Manifest
+from brain.registry.repository import EpochRepository
+from brain.registry.service import with_servers
+from brain.registry.teams.repository import StarRepository
+from brain.registry.teams.service import pinned_teams, with_team
+from starling.core.errors import ConflictError, NotFoundError, QuotaExceededError
+from starling.core.principal import Principal
+from starling.core.settings import Limits
+from starling.core.stars import StarLimits, StarSpec
+from starling.infra.postgres.audit import Actor, AuditedChange, record
+from starling.infra.postgres.engine import EngineConnection
+
+REMEDY: Final = "`starling team list` shows your teams."
+
+
+@dataclass(frozen=True, slots=True)
+class ActivatedTeam:
+    """The version that is active, and the first epoch that has it.
+
+    `left_out` are the tools that its spec asks for and that its creator or its activator may not call. `used_in` are
+    active teams, as `name@version`, that have this team inside as it was when they were activated. `outdated_tools`
+    are those of its proof whose definitions changed since, or which are gone.
+    """
+
+    name: str
+    version: int
+    star_hash: str
+    epoch: int
+    tools: tuple[str, ...]
+    left_out: tuple[str, ...]
+    used_in: tuple[str, ...]
+    outdated_tools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LockedRegistry:
+    """The registry in a transaction that nobody else changes it in, and what `caller` can make teams of."""
+
+    connection: EngineConnection
+    manifest: Manifest
+    world: TeamWorld
+    caller: Principal
+
+
+@dataclass(frozen=True, slots=True)
+class TeamActivation:
+    """Activates versions of teams."""
+
+    epochs: EpochRepository
+    teams: TeamRepository
+    stars: StarRepository
+    compiler: TeamCompiler
+    limits: Limits
+
+    @asynccontextmanager
+    async def locked(self, caller: Principal) -> AsyncGenerator[LockedRegistry]:
+        """Lock the registry until the block ends; what it changed is committed where the block ends well."""
+        async with self.teams.changing() as connection:
+            manifest = (await self.epochs.begin(connection)).manifest
+            yield LockedRegistry(connection, manifest, await self.world(connection, manifest, caller), caller)
+
+    async def activate(
+        self, registry: LockedRegistry, action: str, chosen: TeamVersion, actor: Actor, **detail: object
+    ) -> ActivatedTeam:
+        """Compile a version for runs accepted from now on; the active one is superseded.
+
+        Raises TeamInvalidError; ConflictError if it was built and its last proof failed, QuotaExceededError.
+        """
+        connection, tenant = registry.connection, registry.caller.tenant
+        key = TeamKey(tenant, chosen.spec.name)
+        if chosen.built_by and chosen.proof and chosen.proof.state == "failed":
+            shown = f"{key.name}@{chosen.version}"
+            remedy = f"`starling team prove {shown}` tries it again; `starling team build` can change it."
+            raise ConflictError(f"The last proof of {shown} failed.", remedy)
+        if chosen.state == "archived":
+            await self.check_quota(connection, key)
+        star = await self.compiled(chosen, registry.world, registry.caller)
+        pinned = partial(with_team, tenant=tenant, star=star)
+        activation = await self.epochs.activate(connection, actor, lambda one: pinned(current(one)))
+        if chosen.state != "active" or chosen.star_hash != star.hash:
+            await self.stars.save(connection, tenant, star)
+            await self.teams.activate(connection, key, chosen.version, star.hash, activated_by=actor.name)
+            made = {"tenant": tenant, "version": chosen.version, "hash": chosen.hash, "star": star.hash}
+            await record(connection, actor, AuditedChange(action, key.name, made | detail))
+        unlimited = await asyncio.to_thread(
+            self.compiler.compile, chosen.spec, registry.world, creator=None, activator=None
+        )
+        return ActivatedTeam(
+            name=key.name,
+            version=chosen.version,
+            star_hash=star.hash,
+            epoch=activation.epoch.number,
+            tools=star.tools,
+            left_out=tuple(tool for tool in unlimited.tools if tool not in star.tools),
+            used_in=await self.users(connection, key, registry.world),
+            outdated_tools=outdated_tools(chosen, registry.manifest),
+        )
+
+    async def compiled(self, chosen: TeamVersion, world: TeamWorld, activator: Principal) -> StarSpec:
+        """Return the star of a version. Raises TeamInvalidError."""
+        grants = {"creator": chosen.creator.grant, "activator": activator.grant}
+        return await asyncio.to_thread(self.compiler.compile, chosen.spec, world, **grants)
+
+    async def world(self, connection: EngineConnection, manifest: Manifest, caller: Principal) -> TeamWorld:
+        """Return what teams of the caller can be made of."""
+        pins = pinned_teams(manifest, caller.tenant)
+        stars = await self.stars.within(connection, caller.tenant, frozenset(pins.values()))
+        return TeamWorld(
+            servers={
+                name: {tool: pin.effect for tool, pin in entry.tools.items()}
+                for name, entry in manifest.servers.items()
+                if entry.seen_by(caller.tenant)
+            },
+            teams={name: stars[pin] for name, pin in pins.items()},
+            agents=frozenset(pinned_agents(manifest, caller.tenant)),
+            builtins=current(manifest).builtins,
+            grant=caller.grant,
+            limits=StarLimits(
+                seconds=self.limits.run_seconds,
+                iterations=self.limits.supervisor_calls,
+                tokens=self.limits.run_tokens or None,
+            ),
+        )
+
+    async def world_now(self, caller: Principal) -> TeamWorld:
+        """Return what teams of the caller can be made of in the active epoch."""
+        async with self.teams.reading() as connection:
+            return await self.world(connection, (await self.epochs.current(connection)).manifest, caller)
+
+    async def users(self, connection: EngineConnection, team: TeamKey, world: TeamWorld) -> tuple[str, ...]:
+        """Return the active teams that have a team inside, at any depth, as `name@version`."""
+        outer = [name for name, star in world.teams.items() if any(inner.name == team.name for inner in nested(star))]
+        active = await self.teams.active_versions(connection, team.tenant, outer)
+        return tuple(f"{name}@{version}" for name, version in sorted(active.items()))
+
+    async def states(self, connection: EngineConnection, key: TeamKey) -> Sequence[VersionState]:
+        """Return the state of every version of a team, oldest first. Raises NotFoundError."""
+        found = await self.teams.states(connection, key)
+        if not found:
+            raise NotFoundError("team", key.name, REMEDY)
+        return found
+
+    async def version(
+        self, connection: EngineConnection, key: TeamKey, states: Sequence[VersionState], wanted: int
+    ) -> TeamVersion:
+        """Return one version of a team that has these. Raises NotFoundError."""
+        check_version(key.name, states, wanted)
+        return await self.teams.version(connection, key, wanted)
+
+    async def check_quota(self, connection: EngineConnection, team: TeamKey) -> None:
+        """Check that the tenant may have a team of this name. Raises QuotaExceededError."""
+        kept, quota = await self.teams.kept(connection, team.tenant), self.limits.teams_per_tenant
+        if team.name not in kept and len(kept) >= quota:
+            remedy = "Archive one that isn't needed, or raise the setting `limits.teams_per_tenant`."
+            raise QuotaExceededError("teams", quota, remedy)
+
+
+def check_version(name: str, states: Sequence[VersionState], wanted: int) -> None:
+    """Check that a team has a version. Raises NotFoundError."""
+    if not any(one.version == wanted for one in states):
+        known = ", ".join(str(one.version) for one in states)
+        remedy = f"It has the version{'s' if len(states) > 1 else ''} {known}."
+        raise NotFoundError(f"version {wanted} of the team", name, remedy)
+
+
+def active_or_newest(states: Sequence[VersionState]) -> int:
+    """Return the number of the active version, else of the newest one."""
+    return next((one.version for one in states if one.state == "active"), states[-1].version)
+
+
+def current(manifest: Manifest) -> Manifest:
+    """Return the manifest with the builtins and prompts of this version of Starling."""
+    return with_servers(manifest, manifest.servers)
+
+
+def outdated_tools(version: TeamVersion, manifest: Manifest) -> tuple[str, ...]:
+    """Return those tools of the proof of a version, if it has one, that are not as they were proved."""
+    now = manifest.tool_hashes()
+    proved = version.proof.tools if version.proof else dict[str, str]()
+    return tuple(sorted(tool for tool, pin in proved.items() if now.get(tool) != pin))

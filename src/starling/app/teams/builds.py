@@ -1,0 +1,83 @@
+"""Accepts builds and proofs of teams as runs of the agent `architect`."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from architect.checks import name_findings
+from architect.teams.repository import TeamKey
+from starling.app.runs.acceptance import AcceptedRun, RunAcceptance, RunRequest
+from starling.app.teams.activation import TeamActivation, active_or_newest, check_version
+from starling.core.json import storable_text
+from starling.core.principal import Principal
+from starling.core.runs import RunConfig
+from starling.core.team_building import BuildCase, BuildRequest
+from starling.core.teams import TeamInvalidError
+
+_CONFIG: Final = RunConfig(agent="architect")
+
+
+@dataclass(frozen=True, slots=True)
+class BuildService:
+    """Accepts builds as runs: a name is reserved from then on until the run ends."""
+
+    acceptance: RunAcceptance
+    activation: TeamActivation
+
+    async def team(
+        self, caller: Principal, build: BuildRequest, thread_id: str = "", idempotency_key: str | None = None
+    ) -> AcceptedRun:
+        """Accept the build of a new team; without a `thread_id`, on a thread of its own.
+
+        The same request with the same idempotency key leads to the same run. Raises InvalidRequestError;
+        TeamInvalidError for a name that no team may have; ConflictError for one that is taken, QuotaExceededError.
+        """
+        world = await self.activation.world_now(caller)
+        if build.name and (findings := await asyncio.to_thread(name_findings, build.name, world)):
+            raise TeamInvalidError(findings)
+        async with self.activation.teams.reading() as connection:
+            await self.activation.check_quota(connection, TeamKey(caller.tenant, build.name or ""))
+        return await self._accept(caller, build.goal, build, thread_id, idempotency_key)
+
+    async def version(
+        self, caller: Principal, name: str, build: BuildRequest, thread_id: str = "", idempotency_key: str | None = None
+    ) -> AcceptedRun:
+        """Accept the build of a new version of a team.
+
+        Raises InvalidRequestError, NotFoundError; ConflictError while a run builds or proves a version of this team.
+        """
+        await self._existing(caller, name, build.version)
+        named = build.model_copy(update={"name": name})
+        return await self._accept(caller, build.goal, named, thread_id, idempotency_key)
+
+    async def proof(
+        self,
+        caller: Principal,
+        name: str,
+        version: int | None,
+        cases: Sequence[BuildCase] = (),
+        idempotency_key: str | None = None,
+    ) -> AcceptedRun:
+        """Accept another proof of a version, default the active, else the newest one.
+
+        Raises NotFoundError; ConflictError while a run builds or proves a version of this team.
+        """
+        number = await self._existing(caller, name, version)
+        build = BuildRequest(kind="proof", name=name, version=number, cases=tuple(cases))
+        return await self._accept(caller, f"Prove the team {name}@{number}.", build, "", idempotency_key)
+
+    async def _existing(self, caller: Principal, name: str, version: int | None) -> int:
+        """Return the number of the version that is meant. Raises NotFoundError."""
+        async with self.activation.teams.reading() as connection:
+            states = await self.activation.states(connection, TeamKey(caller.tenant, name))
+        wanted = version or active_or_newest(states)
+        check_version(name, states, wanted)
+        return wanted
+
+    async def _accept(
+        self, caller: Principal, text: str, build: BuildRequest, thread_id: str, idempotency_key: str | None
+    ) -> AcceptedRun:
+        stored = build.model_copy(update={"goal": storable_text(build.goal).strip()})
+        request = RunRequest(text, thread_id, config=_CONFIG, build=stored)
+        return await self.acceptance.accept(caller, request, idempotency_key)

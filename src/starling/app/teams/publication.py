@@ -1,0 +1,245 @@
+"""What builds store: versions with their proofs, activated in the same transaction where they may be."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from architect.checks import checked, name_findings
+from architect.team_store import BuiltTeam, PublishedVersion
+from architect.team_world import TeamWorld
+from architect.teams.repository import BuildRecord, Creator, TeamKey, TeamVersion
+from brain.registry.manifest import Manifest
+from starling.app.teams.activation import LockedRegistry, TeamActivation, active_or_newest, outdated_tools
+from starling.core.errors import ConflictError
+from starling.core.principal import Principal, Scope
+from starling.core.stars import StarSpec
+from starling.core.team_building import Approval, BuildOrigin, BuildRequest
+from starling.core.team_proofs import ProofReport
+from starling.core.teams import Finding, TeamInvalidError, TeamSpec
+from starling.core.tool_calls import Effect
+from starling.infra.postgres.audit import LOCAL, Actor, AuditedChange, record
+from starling.infra.postgres.keys import KeyRepository
+from starling.infra.postgres.runs.builds import held_build, reserved_names
+
+_ORIGIN: Final = "architect"  # of audited changes
+_NAME_CHARS: Final = 48
+_MOST_ALIKE: Final = 100  # names that are tried
+_GOAL_CHARS: Final = 500  # of a goal in the audit
+
+
+@dataclass(frozen=True, slots=True)
+class TeamPublication:
+    """The teams of tenants as builds use them: `architect.team_store.TeamStore` in Postgres."""
+
+    activation: TeamActivation
+    keys: KeyRepository
+
+    async def world(self, caller: Principal) -> TeamWorld:
+        """Return what teams of the caller can be made of now."""
+        return await self.activation.world_now(caller)
+
+    async def version(self, caller: Principal, name: str, number: int | None) -> TeamVersion:
+        """Return a version, default the active, else the newest one. Raises NotFoundError."""
+        key = TeamKey(caller.tenant, name)
+        async with self.activation.teams.reading() as connection:
+            states = await self.activation.states(connection, key)
+            return await self.activation.version(connection, key, states, number or active_or_newest(states))
+
+    async def publish(self, origin: BuildOrigin, built: BuiltTeam) -> PublishedVersion:
+        """Store a built team once, and activate it if that is wanted and its proof suffices.
+
+        It does where the team is proven, its tools are as they were proved, and none of them is unsafe. A new team
+        whose name was taken gets a suffix, unless its run was asked for that name. Raises LeaseLostError,
+        TeamInvalidError, QuotaExceededError.
+        """
+        async with self.activation.locked(origin.caller) as registry:
+            build = await held_build(registry.connection, origin)
+            stored = await self.activation.teams.built(
+                registry.connection, origin.caller.tenant, origin.run_id, origin.path
+            )
+            if stored is None:
+                stored = await self._store(registry, origin, built, build)
+            return await self._settled(registry, origin, stored, activate=built.activate)
+
+    async def add_proof(self, origin: BuildOrigin, team: TeamVersion, proof: ProofReport) -> PublishedVersion:
+        """Store another proof of a version, and the state that it gives unless the version was activated or archived.
+
+        Raises LeaseLostError, TeamInvalidError.
+        """
+        key = TeamKey(origin.caller.tenant, team.spec.name)
+        await asyncio.to_thread(_check_proof, proof, team.spec)
+        async with self.activation.locked(origin.caller) as registry:
+            await held_build(registry.connection, origin)
+            proved = await self.activation.teams.add_proof(registry.connection, key, team.version, proof)
+            if proved:
+                await self._record_proof(registry, origin, proved)
+            stored = proved or await self.activation.teams.version(registry.connection, key, team.version)
+            return await self._settled(registry, origin, stored, activate=False)
+
+    async def activate(self, origin: BuildOrigin, published: PublishedVersion, approval: Approval) -> PublishedVersion:
+        """Activate a version that an admin approved, with the tools that its creator and that admin both may call.
+
+        Raises LeaseLostError, TeamInvalidError; ConflictError if it was not approved by a key that may still do so, if
+        the version can't be activated, or if it may call other tools than those that were approved.
+        """
+        key = TeamKey(origin.caller.tenant, published.name)
+        approver = await self._approver(key.tenant, approval)
+        async with self.activation.locked(origin.caller) as registry:
+            await held_build(registry.connection, origin)
+            stored = await self.activation.teams.version(registry.connection, key, published.version)
+            if stored.state == "active":
+                return await self._active(registry, stored)
+            if approver is None:
+                raise ConflictError(
+                    f"Nobody who may still do so approved {published.name}@{published.version}.",
+                    "A key with the scope `admin` activates it: `starling team activate`.",
+                )
+            world = replace(registry.world, grant=approver.grant)
+            star = await self.activation.compiled(stored, world, approver)
+            _check_approved(stored, star, published)
+            actor = Actor(key.tenant, approval.by, _ORIGIN)
+            detail = {"run_id": origin.run_id, "note": approval.note}
+            theirs = replace(registry, caller=approver, world=world)
+            done = await self.activation.activate(theirs, "team.activate", stored, actor, **detail)
+            return _published(stored, star.tools, epoch=done.epoch)
+
+    async def _store(
+        self, registry: LockedRegistry, origin: BuildOrigin, built: BuiltTeam, build: BuildRequest | None
+    ) -> TeamVersion:
+        connection, tenant, caller = registry.connection, origin.caller.tenant, origin.caller
+        await asyncio.to_thread(_check_proof, built.proof, built.spec)
+        spec, proof = await self._named(registry, origin, built, build)
+        if findings := await asyncio.to_thread(checked, spec, registry.world):
+            raise TeamInvalidError(findings)
+        await self.activation.check_quota(connection, TeamKey(tenant, spec.name))
+        creator = Creator(caller.key_id or LOCAL, caller.grant)
+        made = BuildRecord(built.goal, origin.run_id, origin.path, proof)
+        stored = await self.activation.teams.add(connection, tenant, spec, creator, made)
+        detail = {"goal": built.goal[:_GOAL_CHARS], "hash": stored.hash}
+        await _record(registry, origin, "team.build", stored, detail)
+        await self._record_proof(registry, origin, stored)
+        return stored
+
+    async def _named(
+        self, registry: LockedRegistry, origin: BuildOrigin, built: BuiltTeam, build: BuildRequest | None
+    ) -> tuple[TeamSpec, ProofReport]:
+        """Return the spec and its proof under the name that the team gets."""
+        spec, tenant = built.spec, origin.caller.tenant
+        teams = await self.activation.teams.names(registry.connection, tenant)
+        if build and build.name:
+            if spec.name != build.name or (build.kind == "team" and spec.name in teams):
+                reason = f"The team is called {spec.name!r}, and {build.name!r} was to be built."
+                raise TeamInvalidError([Finding("name", "other_name", reason, "Choose another name.")])
+            return spec, built.proof
+        reserved = await reserved_names(registry.connection, tenant, origin.run_id)
+        others = replace(registry.world, agents={*registry.world.agents, *teams, *reserved})
+        name = await asyncio.to_thread(_free_name, spec.name, others)
+        if name == spec.name:
+            return spec, built.proof
+        renamed = spec.model_copy(update={"name": name})
+        return renamed, built.proof.model_copy(update={"spec_hash": await asyncio.to_thread(lambda: renamed.hash)})
+
+    async def _settled(
+        self, registry: LockedRegistry, origin: BuildOrigin, stored: TeamVersion, *, activate: bool
+    ) -> PublishedVersion:
+        """Return a stored version as it is published, activated if that is wanted and needs no approval."""
+        if stored.state == "active":
+            return await self._active(registry, stored)
+        star = await self.activation.compiled(stored, registry.world, origin.caller)
+        reason = _approval_reason(stored, star, registry.manifest)
+        if not activate or reason or stored.state != "proven":
+            return _published(stored, star.tools, approval=reason if stored.state in ("proven", "unproven") else "")
+        actor = Actor(origin.caller.tenant, origin.caller.key_id or LOCAL, _ORIGIN)
+        done = await self.activation.activate(registry, "team.activate", stored, actor, run_id=origin.run_id)
+        return _published(stored, star.tools, epoch=done.epoch)
+
+    async def _active(self, registry: LockedRegistry, stored: TeamVersion) -> PublishedVersion:
+        """Return an active version, with the tools of its star."""
+        connection, tenant, pin = registry.connection, registry.caller.tenant, stored.star_hash or ""
+        star = (await self.activation.stars.within(connection, tenant, {pin}))[pin]
+        epoch = await self.activation.epochs.first_with_team(connection, f"{tenant}/{stored.spec.name}")
+        return _published(stored, star.tools, epoch=epoch)
+
+    async def _record_proof(self, registry: LockedRegistry, origin: BuildOrigin, stored: TeamVersion) -> None:
+        if stored.proof:
+            detail = {"state": stored.proof.state, "score": stored.proof.score}
+            await _record(registry, origin, "team.prove", stored, detail)
+
+    async def _approver(self, tenant: str, approval: Approval) -> Principal | None:
+        """Return who approved, with what may be called now; None for one who did not, or may not any more."""
+        if not approval.approved:
+            return None
+        if approval.by == LOCAL:
+            return Principal(tenant, "", frozenset(Scope))
+        key = await self.keys.find(approval.by)
+        if key is None or key.tenant != tenant or key.state != "active" or Scope.ADMIN not in key.scopes:
+            return None
+        return Principal(tenant, key.id, key.scopes, key.grant)
+
+
+def _check_proof(proof: ProofReport, spec: TeamSpec) -> None:
+    """Check that a proof is of this spec. Raises TeamInvalidError."""
+    if proof.spec_hash != spec.hash:
+        raise TeamInvalidError([Finding("", "other_proof", "The proof is of another spec.", "Prove the team again.")])
+
+
+def _approval_reason(stored: TeamVersion, star: StarSpec, manifest: Manifest) -> str:
+    """Return why only an admin may activate a version, empty where its proof suffices."""
+    reasons: list[str] = []
+    if stored.proof is None or stored.proof.state != "proven":
+        reasons.append("It is not proven.")
+    if changed := outdated_tools(stored, manifest):
+        reasons.append(f"These tools changed since it was proved: {', '.join(changed)}.")
+    if unproved := [tool for tool in star.tools if stored.proof and tool not in stored.proof.tools]:
+        reasons.append(f"These tools were not there when it was proved: {', '.join(unproved)}.")
+    if unsafe := [tool for tool in star.tools if _effect(manifest, tool) is Effect.UNSAFE]:
+        reasons.append(f"These tools may change something that can't be taken back: {', '.join(unsafe)}.")
+    return " ".join(reasons)
+
+
+def _effect(manifest: Manifest, tool: str) -> Effect:
+    """Return the effect of a tool; one that is gone counts as unsafe."""
+    server, _, name = tool.partition(".")
+    pin = manifest.servers[server].tools.get(name) if server in manifest.servers else None
+    return pin.effect if pin else Effect.UNSAFE
+
+
+def _check_approved(stored: TeamVersion, star: StarSpec, published: PublishedVersion) -> None:
+    """Check that a version is still what was approved. Raises ConflictError."""
+    shown, remedy = f"{published.name}@{published.version}", "`starling team show` shows it as it is now."
+    if stored.state not in ("draft", "proven", "unproven"):
+        raise ConflictError(f"{shown} was approved and is {stored.state} meanwhile.", remedy)
+    if new := [tool for tool in star.tools if tool not in published.tools]:
+        raise ConflictError(f"{shown} may call tools that were not approved: {', '.join(new)}.", remedy)
+
+
+def _published(
+    stored: TeamVersion, tools: tuple[str, ...], *, epoch: int | None = None, approval: str = ""
+) -> PublishedVersion:
+    state = "active" if epoch is not None else stored.proof.version_state if stored.proof else "draft"
+    return PublishedVersion(
+        name=stored.spec.name,
+        version=stored.version,
+        state=state,
+        hash=stored.hash,
+        tools=tools,
+        epoch=epoch,
+        approval=approval,
+    )
+
+
+def _free_name(name: str, world: TeamWorld) -> str:
+    """Return a name that no agent of the world has or looks like: with a number, if needed and if that helps."""
+    suffixes = ("", *(f"_{number}" for number in range(2, _MOST_ALIKE)))
+    names = (f"{name[: _NAME_CHARS - len(suffix)]}{suffix}" for suffix in suffixes)
+    return next((one for one in names if not name_findings(one, world)), name)
+
+
+async def _record(
+    registry: LockedRegistry, origin: BuildOrigin, action: str, stored: TeamVersion, detail: Mapping[str, object]
+) -> None:
+    caller = origin.caller
+    made = {"tenant": caller.tenant, "version": stored.version, "run_id": origin.run_id, **detail}
+    actor = Actor(caller.tenant, caller.key_id or LOCAL, _ORIGIN)
+    await record(registry.connection, actor, AuditedChange(action, stored.spec.name, made))

@@ -1,0 +1,263 @@
+"""Builds of teams over HTTP: accepted as runs of reserved names, and what is read of versions."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from pydantic import SecretStr
+
+from starling.app.access.keys import KeySpec
+from starling.app.container.services import open_services
+from starling.app.http.app import make_app
+from starling.app.http.authentication import open_access_control
+from starling.app.http.uvicorn_server import bind, serving
+from starling.app.runtime.database import Database
+from starling.core.ids import new_id
+from starling.core.principal import Scope
+from starling.core.settings import Limits, Settings
+from starling.infra.postgres.audit import Actor
+from tests.integration.http.conftest import LiveApi
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+GOAL = "Write poems about the sea."
+WRITER: dict[str, Any] = {"name": "writer", "role": "Writer", "goal": "Write poems."}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def api(module_database_url: str) -> AsyncGenerator[LiveApi]:
+    """An API without a worker: runs that it accepts stay unfinished."""
+    settings = Settings(
+        database_url=SecretStr(module_database_url), limits=Limits(input_chars=2_000, teams_per_tenant=30)
+    )
+    async with (
+        open_services(settings, Database(module_database_url, module_database_url)) as services,
+        open_access_control(settings, services.keys) as access,
+        serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
+        aiohttp.ClientSession(url) as client,
+    ):
+        yield LiveApi(url, client, services)
+
+
+async def send(
+    api: LiveApi,
+    path: str,
+    body: Any = None,
+    status: int = 202,
+    method: str = "POST",
+    headers: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    async with api.client.request(method, path, json=body, headers=headers) as response:
+        assert response.status == status, await response.text()
+        return await response.json() | {"location": response.headers.get("Location")}
+
+
+async def build(
+    api: LiveApi, status: int = 202, headers: Mapping[str, str] | None = None, **fields: Any
+) -> dict[str, Any]:
+    return await send(api, "/v1/teams", {"goal": GOAL, **fields}, status, headers=headers)
+
+
+async def imported(api: LiveApi, name: str, status: int = 201, purpose: str = "Writes poems.") -> dict[str, Any]:
+    made = {"name": name, "purpose": purpose, "members": [WRITER]}
+    return await send(api, f"/v1/teams/{name}/versions", {"spec": made}, status)
+
+
+async def known(api: LiveApi, name: str) -> None:
+    """Store a team, unless an earlier test did."""
+    made = {"name": name, "purpose": "Writes poems.", "members": [WRITER]}
+    async with api.client.post(f"/v1/teams/{name}/versions", json={"spec": made}) as response:
+        assert response.status in (200, 201), await response.text()
+
+
+async def key(api: LiveApi, *scopes: Scope, tenant: str = "default") -> dict[str, str]:
+    """Return the header that shows a new key."""
+    wish = KeySpec("test", tenant, frozenset(scopes))
+    return {"Authorization": f"Bearer {(await api.services.keys.create(wish, Actor.local('test')))[1]}"}
+
+
+async def stored(api: LiveApi, run_id: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Return input, configuration and build of a run."""
+    async with api.services.engine.connect() as connection:
+        statement = "SELECT input, config, build FROM runs WHERE id = %s"
+        row: Any = (await connection.exec_driver_sql(statement, (run_id,))).one()
+        return row.input, row.config, row.build
+
+
+async def test_build_is_accepted_as_a_run_of_the_architect_on_a_thread_of_its_own(api: LiveApi) -> None:
+    case = {"input": "Write one.", "must_call": ["git.log"]}
+
+    accepted = await build(
+        api, goal=f"  {GOAL} ", name="poets", constraints={"members": 3}, cases=[case], activate=False, partial=True
+    )
+
+    run = await send(api, accepted["location"], status=200, method="GET")
+    assert (run["run_id"], run["input"], run["status"]) == (accepted["run_id"], GOAL, "queued")
+    assert accepted["thread_id"] == accepted["run_id"]
+    text, config, made = await stored(api, accepted["run_id"])
+    assert (text, config["agent"]) == (GOAL, "architect")
+    assert (made["kind"], made["goal"], made["name"], made["activate"], made["partial"]) == (
+        *("team", GOAL, "poets", False, True),
+    )
+    assert (made["constraints"]["members"], made["cases"][0]["must_call"]) == (3, ["git.log"])
+
+
+async def test_concurrent_builds_of_one_name_leave_one_accepted(api: LiveApi) -> None:
+    async def status(_: int) -> int:
+        async with api.client.post("/v1/teams", json={"goal": GOAL, "name": "rivals"}) as response:
+            return response.status
+
+    answers = await asyncio.gather(*map(status, range(20)))
+
+    assert Counter(answers) == {202: 1, 409: 19}
+
+
+async def test_name_is_reserved_for_builds_imports_and_agents_until_its_run_ends(api: LiveApi) -> None:
+    accepted = await build(api, name="reserved")
+
+    refused = [
+        await build(api, name="reserved", status=409),
+        await imported(api, "reserved", status=409),
+        await send(api, "/v1/agents", {"id": "reserved"}, status=409),
+    ]
+    await build(api, name="reserved_too")
+    elsewhere = await key(api, *Scope, tenant="elsewhere")
+    await send(api, "/v1/teams", {"goal": GOAL, "name": "reserved"}, headers=elsewhere)
+    await send(api, f"/v1/runs/{accepted['run_id']}/cancel", {}, status=200)
+
+    assert all(accepted["run_id"] in one["detail"] for one in refused)
+    assert (await imported(api, "reserved"))["version"] == 1
+
+
+async def test_new_team_with_the_name_of_a_stored_one_is_refused_also_if_that_is_archived(api: LiveApi) -> None:
+    await imported(api, "present")
+    await imported(api, "gone")
+    await send(api, "/v1/teams/gone/archive", status=200)
+
+    refused = [await build(api, name=name, status=409) for name in ("present", "gone")]
+
+    assert ["/v1/teams/present/versions" in one["remedy"] for one in refused] == [True, False]
+    assert {one["code"] for one in refused} == {"conflict"}
+
+
+@pytest.mark.parametrize(
+    "name", ["architect", "generalist", "general_ist", "mcp-agent-git", "teller", "mcp_agent_x", "A"]
+)
+async def test_name_of_another_agent_or_of_the_platform_is_refused_at_once(api: LiveApi, name: str) -> None:
+    await send(api, "/v1/agents", {"id": "teller", "behavior_template": "Tell."}, status=201)
+
+    refused = await build(api, name=name, status=422)
+
+    assert refused["errors"]
+
+
+@pytest.mark.parametrize("goal", ["", " \n ", "a" * 2_001, None, 3])
+async def test_unusable_goal_is_refused(api: LiveApi, goal: Any) -> None:
+    await known(api, "goals")
+    for path in ("/v1/teams", "/v1/teams/goals/versions"):
+        refused = await send(api, path, {"goal": goal}, status=422)
+        assert "goal" in refused["detail"] or "goal" in str(refused["errors"])
+
+
+async def test_nul_in_a_goal_is_replaced_as_in_any_request(api: LiveApi) -> None:
+    accepted = await build(api, goal="Write\x00poems.", thread_id="nul")
+
+    text, _, made = await stored(api, accepted["run_id"])
+    assert text == made["goal"] == "Write�poems."
+    assert accepted["thread_id"] == "nul"
+
+
+async def test_repeated_build_with_its_idempotency_key_is_the_same_run(api: LiveApi) -> None:
+    order = {"Idempotency-Key": new_id()}
+
+    first, again = [await build(api, name="once", headers=order) for _ in range(2)]
+    other = await build(api, name="once", partial=True, status=422, headers=order)
+
+    assert first["run_id"] == again["run_id"]
+    assert other["code"] == "idempotency_key_reused"
+
+
+async def test_build_on_a_thread_that_waits_for_an_answer_is_a_run_of_its_own(api: LiveApi) -> None:
+    first = await build(api, thread_id="busy")
+
+    second = await build(api, thread_id="busy")
+
+    run = await send(api, second["location"], status=200, method="GET")
+    assert run["behind"]["run_id"] == first["run_id"]
+
+
+async def test_version_is_built_for_a_goal_beside_the_import_of_a_spec(api: LiveApi) -> None:
+    await imported(api, "growing")
+
+    accepted = await send(api, "/v1/teams/growing/versions", {"goal": "Add rhymes.", "version": 1})
+
+    _, _, made = await stored(api, accepted["run_id"])
+    assert (made["kind"], made["name"], made["version"], made["goal"]) == ("version", "growing", 1, "Add rhymes.")
+    assert accepted["run_id"] in (await imported(api, "growing", status=409, purpose="Other."))["detail"]
+    await send(api, "/v1/teams/growing/versions", {"goal": "More."}, status=409)
+    await send(api, "/v1/teams/growing/prove", status=409)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/v1/teams/nothing/versions", {"goal": GOAL}, 404),
+        ("/v1/teams/known/versions", {"goal": GOAL, "version": 7}, 404),
+        ("/v1/teams/nothing/prove", None, 404),
+        ("/v1/teams/known/prove", {"version": 7}, 404),
+        ("/v1/teams/known/prove", {"goal": GOAL}, 422),
+        ("/v1/teams/known/versions", {}, 422),
+        ("/v1/teams/known/versions", {"goal": GOAL, "spec": {}}, 422),
+        ("/v1/teams/known/versions", {"spec": {}, "activate": True}, 422),
+    ],
+)
+async def test_request_for_a_version_that_cannot_be_is_refused(api: LiveApi, path: str, body: Any, status: int) -> None:
+    await known(api, "known")
+
+    await send(api, path, body, status=status)
+
+
+async def test_proof_is_a_run_that_lets_other_specs_be_imported(api: LiveApi) -> None:
+    await imported(api, "tried")
+    await imported(api, "tried", purpose="Writes more poems.")
+
+    accepted = await send(api, "/v1/teams/tried/prove", {"cases": [{"input": "Write one."}]})
+
+    text, config, made = await stored(api, accepted["run_id"])
+    assert (text, config["agent"]) == ("Prove the team tried@2.", "architect")
+    assert (made["kind"], made["name"], made["version"], made["goal"]) == ("proof", "tried", 2, "")
+    await send(api, "/v1/teams/tried/prove", status=409)
+    assert (await imported(api, "tried", purpose="Writes all poems."))["version"] == 3
+
+
+async def test_key_without_the_scope_teams_builds_and_proves_nothing(api: LiveApi) -> None:
+    reader = await key(api, Scope.RUN, Scope.ADMIN)
+
+    for path in ("/v1/teams", "/v1/teams/any/versions", "/v1/teams/any/prove"):
+        refused = await send(api, path, {"goal": GOAL} if "prove" not in path else {}, status=403, headers=reader)
+        assert refused["code"] == "forbidden"
+
+
+async def test_tenant_has_a_limited_number_of_teams_that_are_not_archived(api: LiveApi) -> None:
+    mine = await key(api, *Scope, tenant="crowd")
+    spec = {"purpose": "Writes poems.", "members": [WRITER]}
+    for number in range(30):
+        name = f"team_{number}"
+        await send(api, f"/v1/teams/{name}/versions", {"spec": {**spec, "name": name}}, status=201, headers=mine)
+
+    extra = {"spec": {**spec, "name": "extra"}}
+    refused = await send(api, "/v1/teams/extra/versions", extra, status=409, headers=mine)
+    build = await send(api, "/v1/teams", {"goal": GOAL}, status=409, headers=mine)
+    await send(
+        api, "/v1/teams/team_0/versions", {"spec": {**spec, "name": "team_0", "purpose": "Other."}}, 201, headers=mine
+    )
+    await send(api, "/v1/teams/team_0/archive", status=200, headers=mine)
+    await send(api, "/v1/teams/extra/versions", extra, status=201, headers=mine)
+    again = await send(api, "/v1/teams/team_0/activate", status=409, headers=mine)
+
+    assert {one["code"] for one in (refused, build, again)} == {"quota_exceeded"}
+    assert "limits.teams_per_tenant" in refused["remedy"]
