@@ -85,7 +85,7 @@ def _examples(stored: Sequence[Utterance], known: Sequence[Vector | None], vecto
 
 
 def _outcome(utterance: Utterance, examples: Sequence[SkillExample], *, with_vectors: bool) -> Outcome:
-    skills = ranked(utterance.text, examples, with_vectors=with_vectors)
+    skills = ranked("", utterance.text, examples, with_vectors=with_vectors)
     return Outcome(
         utterance.skill is not None,
         skills[0].skill_id == utterance.skill,

@@ -135,7 +135,7 @@ class SkillMemory:
         search = self.repository.candidates_by_index if size > COMPARED_EACH else self.repository.candidates
         examples = await search(tenant, tools, query)
         with_vectors = _have_vectors(examples)
-        found = ranked(query.text, examples, with_vectors=with_vectors)
+        found = ranked(tenant, query.text, examples, with_vectors=with_vectors)
         return SkillSearch(
             found,
             [skill.skill_id for skill in fitting(found, with_vectors=with_vectors)],
@@ -153,7 +153,7 @@ class SkillMemory:
         """
         query = await self.query(tenant, skill.task)
         examples = await self.repository.alike(tenant, skill, query)
-        target = _nearest(query, examples)
+        target = _nearest(tenant, query, examples)
         if target is None:
             self._sizes.pop(tenant, None)
             return Placement(NewSkill(new_id(), skill, query))
@@ -274,10 +274,10 @@ def _forget_oldest(kept: dict[Any, Any]) -> None:
         del kept[next(iter(kept))]
 
 
-def _nearest(query: SkillQuery, examples: Sequence[SkillExample]) -> SkillExample | None:
+def _nearest(tenant: str, query: SkillQuery, examples: Sequence[SkillExample]) -> SkillExample | None:
     """Return an example of the skill that solves the same task, None if none does."""
     with_vectors = _have_vectors(examples)
-    skills = ranked(query.text, examples, with_vectors=with_vectors)
+    skills = ranked(tenant, query.text, examples, with_vectors=with_vectors)
     if not skills or not is_same_task(skills[0], with_vectors=with_vectors):
         return None
     return next(example for example in examples if example.skill_id == skills[0].skill_id)

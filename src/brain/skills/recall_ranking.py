@@ -67,13 +67,15 @@ def is_same_task(skill: RankedSkill, *, with_vectors: bool) -> bool:
     return skill.similarity >= _calibration(with_vectors=with_vectors).same
 
 
-def ranked(text: str, examples: Sequence[SkillExample], *, with_vectors: bool) -> list[RankedSkill]:
+def ranked(tenant: str, text: str, examples: Sequence[SkillExample], *, with_vectors: bool) -> list[RankedSkill]:
     """Return all skills that have examples, best first, whether they fit or not.
+
+    What is known of texts is kept for each tenant, so that the time doesn't tell whether another one has a text.
 
     Of those that are nearly as similar as the best one, the skill with the most successes is first: a copy of a trusted
     skill with another constant doesn't come before it.
     """
-    scores = _index(tuple(example.text for example in examples)).similarities(_counts(text))
+    scores = _index(tenant, tuple(example.text for example in examples)).similarities(_counts(tenant, text))
     weight = _SPARSE_WEIGHT if with_vectors else 1.0
     by_skill: dict[str, list[tuple[float, float]]] = {}
     for example, score in zip(examples, scores, strict=True):
@@ -115,13 +117,14 @@ def _means_of_best(parts: list[tuple[float, float]]) -> tuple[float, float, floa
 
 
 @lru_cache(maxsize=64)  # tasks of one kind are compared with the same examples
-def _index(texts: tuple[str, ...]) -> SparseIndex:
-    return SparseIndex([_counts(text) for text in texts])
+def _index(tenant: str, texts: tuple[str, ...]) -> SparseIndex:
+    return SparseIndex([_counts(tenant, text) for text in texts])
 
 
 @lru_cache(maxsize=4096)  # some 4 MB: examples of skills come again
-def _counts(text: str) -> FeatureCounts:
+def _counts(tenant: str, text: str) -> FeatureCounts:
     """Count sequences of characters over the whole text, with its frequent words: these tell requests apart."""
+    del tenant  # only the cache tells tenants apart
     line = f" {' '.join(plain_words(text))} "
     codes = np.frombuffer(line.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.uint64)
     return FeatureCounts.of_hashes(np.concatenate([_hashes(codes, length) for length in _GRAMS]))

@@ -5,6 +5,8 @@ from operator import mul
 
 import pytest
 
+from brain.retrieval.text_features import plain_words
+from brain.skills import recall_ranking
 from brain.skills.recall_ranking import fitting, ranked
 from brain.skills.skill import SkillExample
 from starling.infra.embeddings.static_vectors import StaticEmbedder
@@ -19,6 +21,18 @@ EXAMPLES = [
 ABSENT = ("how do i learn more about linguistics", "what is the tallest mountain of Peru", "sing a song")
 
 
+def counted_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts whose characters are counted from now on."""
+    counted: list[str] = []
+
+    def counting(text: str) -> list[str]:
+        counted.append(text)
+        return plain_words(text)
+
+    monkeypatch.setattr(recall_ranking, "plain_words", counting)
+    return counted
+
+
 def recalled(text: str, stored: list[tuple[str, str]], *, vectors: bool) -> list[str]:
     async def embedded() -> list[SkillExample]:
         query, *made = await StaticEmbedder().embed([text, *(example for _, example in stored)])
@@ -27,7 +41,7 @@ def recalled(text: str, stored: list[tuple[str, str]], *, vectors: bool) -> list
             for (skill, example), vector in zip(stored, made, strict=True)
         ]
 
-    found = fitting(ranked(text, asyncio.run(embedded()), with_vectors=vectors), with_vectors=vectors)
+    found = fitting(ranked("a", text, asyncio.run(embedded()), with_vectors=vectors), with_vectors=vectors)
     return [skill.skill_id for skill in found]
 
 
@@ -64,7 +78,7 @@ def test_similarity_is_the_sum_of_its_parts(*, vectors: bool) -> None:
     cosine = 0.5 if vectors else None
     stored = [SkillExample("alarm", text, cosine) for text in ("set an alarm", "set my alarm for 5pm")]
 
-    (found,) = ranked("set the alarm", stored, with_vectors=vectors)
+    (found,) = ranked("a", "set the alarm", stored, with_vectors=vectors)
 
     assert found.similarity == pytest.approx(found.characters + found.meaning)
     assert found.characters > 0
@@ -72,14 +86,14 @@ def test_similarity_is_the_sum_of_its_parts(*, vectors: bool) -> None:
 
 
 def test_empty_store_recalls_nothing() -> None:
-    assert fitting(ranked("anything", [], with_vectors=False), with_vectors=False) == []
+    assert fitting(ranked("a", "anything", [], with_vectors=False), with_vectors=False) == []
 
 
 @pytest.mark.parametrize("copy", ["Refund the order 17.", "Refund order 17, please.", "Refund the order 17"])
 def test_copy_of_a_trusted_skill_does_not_come_before_it(copy: str) -> None:
     trusted = SkillExample("trusted", "Refund the order 17.", 0.9, successes=3)
 
-    found = ranked("Refund the order 18.", [SkillExample("copy", copy, 0.91), trusted], with_vectors=True)
+    found = ranked("a", "Refund the order 18.", [SkillExample("copy", copy, 0.91), trusted], with_vectors=True)
 
     assert [skill.skill_id for skill in found] == ["trusted", "copy"]
 
@@ -87,6 +101,18 @@ def test_copy_of_a_trusted_skill_does_not_come_before_it(copy: str) -> None:
 def test_trusted_skill_of_another_task_does_not_come_before_the_right_one() -> None:
     trusted = SkillExample("trusted", "List the orders of May.", 0.4, successes=30)
 
-    found = ranked("Refund the order 18.", [trusted, SkillExample("right", "Refund order 17.", 0.9)], with_vectors=True)
+    found = ranked(
+        "a", "Refund the order 18.", [trusted, SkillExample("right", "Refund order 17.", 0.9)], with_vectors=True
+    )
 
     assert [skill.skill_id for skill in found] == ["right", "trusted"]
+
+
+def test_texts_of_a_tenant_are_counted_whether_or_not_another_one_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = counted_texts(monkeypatch)
+    stored = [SkillExample("light", "Switch the porch light on.")]
+
+    for tenant in ("one", "other", "other"):
+        ranked(tenant, "Switch the hall light on.", stored, with_vectors=False)
+
+    assert counted == ["Switch the porch light on.", "Switch the hall light on."] * 2
