@@ -99,6 +99,7 @@ MARKS: Mapping[str, Mark] = {
     "retrieval.query_ms_1600": _at_most(20),
     "retrieval.query_ms_1600_off": _at_most(20),
     "architect.compile_ms_12": _at_most(20),
+    "architect.stabletoolbench.f1": _at_least(0.6),
     "team.loop_stall_ms_50_crews": _at_most(250),
     "skills.recall_ms_100k": _at_most(15),
     "skills.empty_recall_ratio": _at_most(1.1),

@@ -25,6 +25,7 @@ from bench import (
     streams,
     team_compilation,
     team_members,
+    team_selection,
     thread_growth,
     tracing_overhead,
     worker_scaling,
@@ -64,6 +65,7 @@ PARTS = (
     Part(skill_store.NAMES, skill_store.measure),
     Part(team_compilation.NAMES, team_compilation.measure),
     Part(team_members.NAMES, team_members.measure),
+    Part(team_selection.NAMES, team_selection.measure),
 )
 
 

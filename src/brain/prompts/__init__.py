@@ -79,7 +79,7 @@ def prompt(name: str) -> Prompt:
 
 NAMES = (
     "supervisor", "specialist", "generalist", "coder", "custom", "custom_tools", "crewai", "reflection",
-    "reviewer", "qa", "judge",
+    "reviewer", "qa", "judge", "designer",
 )  # fmt: skip
 
 

@@ -1,0 +1,111 @@
+"""How well the servers that a goal needs are selected for a team, and how often a missing one is noticed: no model."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Final
+
+from architect.goal_parts import parts_of
+from architect.selection import SHORTLIST, Selection, select
+from bench.embedders import static_embedder
+from bench.figures import Figure
+from bench.harness import BenchSetup
+from bench.labelled_texts import Request, RequestSet, metatool, stabletoolbench
+from brain.registry.cards import Roster
+from brain.retrieval.agent_finder import AgentFinder
+from brain.retrieval.search import AgentRanker, AgentSearch
+from starling.core.clock import SystemClock
+from starling.core.team_building import Candidate
+
+_PATIENCE_SECONDS: Final = 600  # for the vectors of all agents
+_SETS: Final[Mapping[str, Callable[[], RequestSet]]] = {
+    "stabletoolbench": lambda: stabletoolbench(811),
+    "metatool": lambda: metatool(199),
+}
+_SCORES: Final = ("precision", "recall", "f1", "exact")
+_GAPS: Final = ("gap_reported", "gap_false")
+NAMES: Final = tuple(f"architect.{name}.{score}" for name in _SETS for score in (*_SCORES, *_GAPS))
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """How well the servers that were selected for one goal are those that it needs, each between 0 and 1."""
+
+    precision: float
+    recall: float
+    f1: float
+    exact: float
+
+    @classmethod
+    def of(cls, selected: Sequence[str], needed: frozenset[str]) -> "Scores":
+        right = len(needed & set(selected))
+        precision, recall = right / max(len(selected), 1), right / len(needed)
+        f1 = 2 * precision * recall / (precision + recall) if right else 0.0
+        return cls(precision, recall, f1, float(needed == frozenset(selected)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Selector:
+    ranker: AgentRanker
+    search: AgentSearch
+
+    async def select(self, goal: str) -> Selection:
+        parts = parts_of(goal)
+        rankings = [await self.ranked(text, SHORTLIST) for text in (goal, *parts)]
+        return select(parts, rankings[0], rankings[1:], len(self.search.candidates.cards))
+
+    async def ranked(self, text: str, limit: int) -> list[Candidate]:
+        ranking = await self.ranker.rank(self.search, text, limit)
+        if ranking.warning:
+            raise RuntimeError(ranking.warning)
+        cards = self.search.candidates.cards
+        return [
+            Candidate(one.name, "", cards[one.name].description, cards[one.name].tools, one.score, one.tool)
+            for one in ranking.agents
+        ]
+
+    def without(self, server: str) -> "_Selector":
+        cards = self.search.candidates.cards
+        left = Roster({name: card for name, card in cards.items() if name != server})
+        return replace(self, search=replace(self.search, candidates=left))
+
+
+async def measure(setup: BenchSetup) -> list[Figure]:
+    """Measure all requests that need more than one server: as they are, and without one that was selected rightly."""
+    figures = list[Figure]()
+    for name, load in _SETS.items():
+        setup.say(f"Selection of servers, {name}")
+        requests = load()
+        goals = [request for request in requests.requests if len(request.agents) > 1]
+        finder = AgentFinder(static_embedder(), SystemClock(), patience=_PATIENCE_SECONDS)
+        selector = _Selector(finder, AgentSearch("bench", requests.roster, requests.roster))
+        figures += await _figures(name, selector, goals)
+    return figures
+
+
+async def _figures(name: str, selector: _Selector, goals: Sequence[Request]) -> list[Figure]:
+    selections = [await selector.select(goal.text) for goal in goals]
+    found = [Scores.of(one.chosen, goal.agents) for one, goal in zip(selections, goals, strict=True)]
+    first = [[one.server for one in await selector.ranked(goal.text, 2)] for goal in goals]
+    simple = [Scores.of(two, goal.agents) for two, goal in zip(first, goals, strict=True)]
+    removed = [
+        bool((await selector.without(server).select(goal.text)).missing)
+        for selection, goal in zip(selections, goals, strict=True)
+        for server in selection.chosen
+        if server in goal.agents and not selection.missing
+    ]
+    false = fmean(bool(selection.missing) for selection in selections)
+    return [
+        *(
+            Figure(
+                f"architect.{name}.{score}",
+                fmean(getattr(one, score) for one in found),
+                "",
+                fmean(getattr(one, score) for one in simple),
+                "the first two servers found for the goal",
+            )
+            for score in _SCORES
+        ),
+        Figure(f"architect.{name}.gap_reported", fmean(removed), "", false, "goals with all their servers"),
+        Figure(f"architect.{name}.gap_false", false, "", fmean(removed), "goals without one of them"),
+    ]

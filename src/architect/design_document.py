@@ -1,0 +1,231 @@
+"""What a designer writes of a team, and the spec that is made of it: ids, limits, grants and approvals are added."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from pydantic import BaseModel, ConfigDict
+
+from architect.granted_tools import granted_tools
+from architect.spec_reading import team_of
+from architect.team_world import TeamWorld, is_reserved
+from starling.core.model_output.names import aliases, plain_name, resolve
+from starling.core.team_building import BuildCase, BuildRequest
+from starling.core.teams import Criterion, Example, TeamGrants, TeamMember, TeamSpec
+from starling.core.tool_calls import Effect
+
+_NAME_CHARS: Final = 48
+_MEMBER_CHARS: Final = 32
+_SHORT, _LONG = 300, 4_000
+
+
+class _Written(BaseModel):
+    """Models add members of their own, which are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class DesignedMember(_Written):
+    """A member as the designer writes it; `parts` are the numbers of the parts of the goal that it does."""
+
+    name: str
+    role: str = ""
+    goal: str = ""
+    backstory: str = ""
+    server: str = ""
+    team: str = ""
+    tools: list[str] = []
+    parts: list[int] = []
+
+
+class DesignedExample(_Written):
+    """A request that the team is tried on, and what shows that it was done."""
+
+    request: str
+    must_call: list[str] = []
+    contains: list[str] = []
+    judged: list[str] = []
+
+
+class DesignDocument(_Written):
+    """The answer of a designer: a team, or a question where the goal is too vague for one."""
+
+    EXPECTED: ClassVar[str] = (
+        '{"name", "purpose", "instructions", "members": [{"name", "role", "goal", "server", "tools", "parts"}], '
+        '"examples": [{"request", "must_call", "contains", "judged"}], "missing": [], "question": ""}'
+    )
+
+    name: str = ""
+    purpose: str = ""
+    instructions: str = ""
+    members: list[DesignedMember] = []
+    examples: list[DesignedExample] = []
+    missing: list[str] = []
+    question: str = ""
+    options: list[str] = []
+
+    @property
+    def asks(self) -> bool:
+        """Whether it is a question in place of a team."""
+        return bool(self.question.strip()) and not self.members
+
+
+@dataclass(frozen=True, slots=True)
+class SpecWriter:
+    """Makes specs of a designer's documents, for what was requested in a world. `base` is the spec that is changed."""
+
+    request: BuildRequest
+    world: TeamWorld
+    base: TeamSpec | None = None
+
+    def spec(self, document: DesignDocument) -> TeamSpec:
+        """Return the spec of a document. Raises TeamInvalidError for what breaks the format."""
+        members = [self._member(member) for member in document.members]
+        criteria = _Criteria()
+        examples = [*self._examples(document, criteria), *_cases(self.request.cases, criteria)]
+        content: dict[str, Any] = {
+            "name": self._name(document.name),
+            "purpose": _cut(document.purpose or self.request.goal, _SHORT),
+            "instructions": _cut(document.instructions, _LONG) or None,
+            "members": [member.model_dump(mode="json") for member in members] if members else [],
+            "criteria": [criterion.model_dump(mode="json") for criterion in criteria.all],
+            "examples": [example.model_dump(mode="json") for example in examples],
+        }
+        limits = self.base.limits.model_dump(mode="json") if self.base else {}
+        if most := self.request.constraints.members:
+            limits["members"] = most
+        content["limits"] = limits
+        return self._approved(team_of(content))
+
+    def _name(self, written: str) -> str:
+        """Return the name that was asked for or is kept, else the designer's with a suffix if it is taken."""
+        if given := self.request.name or (self.base.name if self.base else None):
+            return given
+        world = self.world
+        taken = {plain_name(name) for name in (*world.agents, *world.teams, *world.builtins)}
+        name = _identifier(written, _NAME_CHARS) or "team"
+        name = name if not is_reserved(name) else f"{name[: _NAME_CHARS - 5]}_team".removeprefix("mcp_agent_")
+        forms = (name, *(f"{name[: _NAME_CHARS - 4]}_{number}" for number in range(2, 1_000)))
+        return next(form for form in forms if plain_name(form) not in taken)
+
+    def _member(self, written: DesignedMember) -> TeamMember:
+        server = _known(written.server, self.world.visible_servers())
+        team = _known(written.team, self.world.teams)
+        tools = tuple(dict.fromkeys(self._tool(tool, server) for tool in written.tools if tool.strip()))
+        name = _identifier(written.name, _MEMBER_CHARS).replace("-", "_").strip("_") or "member"
+        about = {
+            "name": name,
+            "role": _cut(written.role or name.replace("_", " "), _SHORT),
+            "goal": _cut(written.goal or written.role or name.replace("_", " "), _LONG),
+            "backstory": _cut(written.backstory, _LONG) or None,
+        }
+        source = {"server": server or None, "team": team or None, "tools": () if team and not server else tools}
+        kept = next((one for one in self.base.members if one.name == name), None) if self.base else None
+        if kept is None:
+            return TeamMember.model_validate({**about, **source})
+        about = {key: text for key, text in about.items() if text is not None}
+        return TeamMember.model_validate({**kept.model_dump(mode="json"), **about, **source})
+
+    def _tool(self, written: str, server: str) -> str:
+        """Return the full name of the tool that a designer means, as far as it can be known."""
+        tools = [tool for name in self.world.visible_servers() for tool in self.world.visible_tools(name)]
+        if server and "." not in written:
+            tools = self.world.visible_tools(server)
+            own = resolve(written, aliases({tool: (tool.partition(".")[2],) for tool in tools}))
+            return own or f"{server}.{written}"
+        return _known(written, tools)
+
+    def _examples(self, document: DesignDocument, criteria: "_Criteria") -> Iterator[Example]:
+        known = {example.input: example for example in (self.base.examples if self.base else ())}
+        for number, written in enumerate(document.examples, 1):
+            if not written.request.strip():
+                continue
+            request = _cut(written.request, _LONG)
+            tools = [self._tool(tool, "") for tool in written.must_call]
+            demands = [("tool_called", f"{tool} is called.", tool) for tool in tools]
+            demands += [("text_contains", f"The answer contains {text!r}.", text) for text in written.contains if text]
+            demands += [("judged", text, None) for text in written.judged if text.strip()]
+            kept = known.get(request)
+            demands += [
+                (one.kind, one.text, one.value)
+                for one in (self.base.criteria if kept and self.base else ())
+                if kept and one.id in kept.criteria and one.kind in ("artifact", "tool_called")
+            ]
+            yield Example.model_validate(
+                {
+                    "id": f"example_{number}",
+                    "input": request,
+                    "fixtures": [one.model_dump(mode="json") for one in kept.fixtures] if kept else [],
+                    "criteria": [criteria.add(*demand) for demand in dict.fromkeys(demands)],
+                    "must_call": list(dict.fromkeys(tools)),
+                    "must_not_call": list(kept.must_not_call) if kept else [],
+                }
+            )
+
+    def _approved(self, spec: TeamSpec) -> TeamSpec:
+        """Return a spec in which a person approves the calls of every member that may call an unsafe tool."""
+        members = [
+            member.model_copy(update={"approval": "effects"}) if self._is_unsafe(spec, member) else member
+            for member in spec.members
+        ]
+        return spec.model_copy(update={"members": tuple(members), "grants": TeamGrants()})
+
+    def _is_unsafe(self, spec: TeamSpec, member: TeamMember) -> bool:
+        for tool in granted_tools(spec, member, self.world, (self.world.grant,)):
+            server, _, name = tool.partition(".")
+            if self.world.servers.get(server, {}).get(name) is Effect.UNSAFE:
+                return True
+        return False
+
+
+@dataclass(slots=True)
+class _Criteria:
+    """The criteria of a spec, each once, under ids of their own."""
+
+    _ids: dict[tuple[str, str, str | None], str] = field(default_factory=dict[tuple[str, str, str | None], str])
+
+    def add(self, kind: str, text: str, value: str | None) -> str:
+        """Return the id of a criterion."""
+        key = (kind, _cut(text, _SHORT), value and value[:_LONG])
+        if key not in self._ids:
+            stem = (_identifier(value or text, 40) or kind).strip("_-")
+            free = (stem, *(f"{stem}_{number}" for number in range(2, 1_000)))
+            self._ids[key] = next(one for one in free if one not in self._ids.values())
+        return self._ids[key]
+
+    @property
+    def all(self) -> Sequence[Criterion]:
+        return [
+            Criterion.model_validate({"id": name, "kind": kind, "text": text, "value": value})
+            for (kind, text, value), name in self._ids.items()
+        ]
+
+
+def _cases(cases: Sequence[BuildCase], criteria: _Criteria) -> Iterator[Example]:
+    """Yield the caller's own cases as examples."""
+    for number, case in enumerate(cases, 1):
+        ids = [criteria.add(one.kind, one.text, one.value) for one in case.criteria]
+        yield Example(
+            id=f"case_{number}",
+            input=case.input,
+            fixtures=case.fixtures,
+            criteria=tuple(dict.fromkeys(ids)),
+            must_call=case.must_call,
+            must_not_call=case.must_not_call,
+        )
+
+
+def _known(written: str, names: Iterable[str]) -> str:
+    """Return the name that was meant, the written one if it is none of them."""
+    known: Mapping[str, str] = aliases(dict.fromkeys(names, ()))
+    return resolve(written.strip(), known) or written.strip()
+
+
+def _identifier(text: str, chars: int) -> str:
+    return re.sub(r"[^a-z0-9_-]+", "_", text.casefold()).strip("_-")[:chars].rstrip("_-")
+
+
+def _cut(text: str, chars: int) -> str:
+    text = text.strip()
+    return text if len(text) <= chars else f"{text[: chars - 1].rstrip()}…"

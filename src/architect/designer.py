@@ -1,0 +1,172 @@
+"""Designs a team for a goal: a model writes it, the checks judge it, and the model repairs what they find."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from architect.checks import DESIGN_RULES, checked
+from architect.design_document import DesignDocument, SpecWriter
+from architect.design_sections import MOST_CANDIDATES, answer_section, goal_sections, repair_sections
+from architect.goal_parts import parts_of
+from architect.missing_parts import missing_parts
+from architect.selection import SHORTLIST, Selection, select
+from architect.team_world import TeamWorld
+from starling.core.events import CheckFinding, Checks, Design, MissingPart
+from starling.core.events import DesignedMember as ShownMember
+from starling.core.json import JsonObject
+from starling.core.team_building import BuildRequest, BuildRun, Candidate, Section
+from starling.core.teams import Finding, TeamInvalidError, TeamSpec
+
+REPAIRS: Final = 2
+_PROMPT: Final = "designer"
+_MOST_OPTIONS: Final = 5
+_WIDE: Final = 200  # candidates of each text, where only some servers may be used
+_UNKNOWN: Final = "The caller may not be asked: choose the most likely reading."
+
+
+@dataclass(frozen=True, slots=True)
+class Designed:
+    """What a designer came to in its `attempt`th design, 0 where it has made none.
+
+    `spec` is None where the goal is too vague (`question` says what is unclear), where nothing is built because of
+    `missing` parts, or where the last design can't be read as a spec. `findings` are those of the last design.
+    """
+
+    spec: TeamSpec | None
+    missing: Sequence[MissingPart] = ()
+    question: str = ""
+    attempt: int = 0
+    findings: Sequence[Finding] = ()
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether there is a team that nothing is wrong with."""
+        return self.spec is not None and not self.findings
+
+
+@dataclass(frozen=True, slots=True)
+class Designer:
+    """Designs teams. What it makes of an answer is recorded, so that a resumed build has the same design."""
+
+    async def design(self, request: BuildRequest, world: TeamWorld, base: TeamSpec | None, run: BuildRun) -> Designed:
+        """Return a team for the goal, or why there is none. `base` is the spec that is changed, None for a new team.
+
+        Raises what `run` raises.
+        """
+        design = _Design(request, world, SpecWriter(request, world, base), run)
+        may_ask = run.may_ask
+        await design.search("candidates", request.goal, request.goal)
+        document = await design.ask("design", () if may_ask else [Section("answer", _UNKNOWN)])
+        told: list[Section] = []
+        if document.asks and may_ask:
+            answer = run.clarify("question", document.question, document.options[:_MOST_OPTIONS])
+            told = [answer_section(document.question, answer)]
+            if answer:
+                await design.search("candidates_of_answer", f"{request.goal}\n{answer}", answer)
+            document = await design.ask("answered", told)
+        if document.asks:
+            return Designed(None, question=document.question)
+        designed = design.judged(document, 1)
+        while designed.findings and designed.attempt <= REPAIRS and not _is_refused(request, designed):
+            repair = [*told, *repair_sections(document, designed.findings)]
+            document = await design.ask(f"repair_{designed.attempt}", repair)
+            designed = design.judged(document, designed.attempt + 1)
+        return Designed(None, designed.missing, "", designed.attempt) if _is_refused(request, designed) else designed
+
+
+def _is_refused(request: BuildRequest, designed: Designed) -> bool:
+    return bool(designed.missing) and not request.partial
+
+
+@dataclass(slots=True)
+class _Design:
+    """One design, with what was found for its goal."""
+
+    request: BuildRequest
+    world: TeamWorld
+    writer: SpecWriter
+    run: BuildRun
+    selection: Selection = field(default_factory=lambda: Selection(()))
+    candidates: Sequence[Candidate] = ()
+
+    async def search(self, step: str, goal: str, text: str) -> None:
+        """Find what serves the goal, and the parts of `text`."""
+        parts, only = parts_of(text), self.request.constraints.servers
+        found = await self.run.candidates(step, [goal, *parts], _WIDE if only else SHORTLIST)
+        of_goal, *of_parts = [[one for one in ranking if _is_permitted(one, only)] for ranking in found]
+        servers = {tool.server for tool in self.run.tools().values()}
+        self.selection = select(parts, of_goal, of_parts, len(servers & {*only} if only else servers))
+        self.candidates = self.selection.shortlist(of_goal, MOST_CANDIDATES)
+
+    async def ask(self, step: str, further: Sequence[Section]) -> DesignDocument:
+        """Return the designer's answer to the goal and to further sections."""
+        sections = goal_sections(self.request, self.selection, self.candidates, self.writer.base)
+        return await self.run.ask(step, _PROMPT, [*sections, *further], DesignDocument)
+
+    def judged(self, document: DesignDocument, attempt: int) -> Designed:
+        """Return the design of a document with what is wrong with it; its events are emitted once."""
+        step = f"designed_{attempt}"
+        if recorded := self.run.recorded(step):
+            return _read(recorded, attempt)
+        spec, findings = self._spec(document)
+        missing = missing_parts(document, self.selection, self.candidates)
+        designed = Designed(spec, missing, "", attempt, tuple(findings))
+        path = self.run.origin.path
+        shown = Design(path=path, attempt=attempt, missing=list(missing), **_shown(document, spec))
+        found = Checks(path=path, attempt=attempt, findings=[CheckFinding(**asdict(one)) for one in findings])
+        self.run.record(step, _written(designed), shown, found)
+        return designed
+
+    def _spec(self, document: DesignDocument) -> tuple[TeamSpec | None, list[Finding]]:
+        try:
+            spec = self.writer.spec(document)
+        except TeamInvalidError as error:
+            return None, list(error.findings)
+        return spec, [*checked(spec, self.world, DESIGN_RULES), *self._beyond_constraints(spec)]
+
+    def _beyond_constraints(self, spec: TeamSpec) -> list[Finding]:
+        """Return the members that use a server which the caller has not permitted for this team."""
+        only = self.request.constraints.servers
+        found = list[Finding]()
+        for number, member in enumerate(spec.members):
+            star = self.world.teams.get(member.team or "")
+            used = {tool.partition(".")[0] for tool in star.tools} if star else {member.server} - {None}
+            if only and not used <= {*only}:
+                reason = f"{member.name!r} uses {', '.join(sorted(map(str, used - {*only})))}, which isn't permitted."
+                remedy = f"Use only these servers: {', '.join(only)}."
+                found.append(Finding(f"members[{number}]", "constraints", reason, remedy))
+        return found
+
+
+def _is_permitted(candidate: Candidate, only: Sequence[str]) -> bool:
+    servers = {candidate.server} if candidate.server else {tool.server for tool in candidate.tools}
+    return not only or servers <= {*only}
+
+
+def _shown(document: DesignDocument, spec: TeamSpec | None) -> Mapping[str, Any]:
+    """Return what the event of a design shows; of a document that is no spec, what was written."""
+    if spec is None:
+        members = [
+            ShownMember(name=one.name, role=one.role, server=one.server or None, team=one.team or None, tools=one.tools)
+            for one in document.members
+        ]
+        return {"team": document.name, "purpose": document.purpose, "members": members}
+    members = [
+        ShownMember(name=one.name, role=one.role, server=one.server, team=one.team, tools=list(one.tools))
+        for one in spec.members
+    ]
+    return {"team": spec.name, "purpose": spec.purpose, "members": members}
+
+
+def _written(designed: Designed) -> JsonObject:
+    return {
+        "spec": designed.spec and designed.spec.model_dump(mode="json"),
+        "missing": [part.model_dump(mode="json") for part in designed.missing],
+        "findings": [asdict(finding) for finding in designed.findings],
+    }
+
+
+def _read(recorded: Mapping[str, Any], attempt: int) -> Designed:
+    spec = recorded["spec"] and TeamSpec.model_validate(recorded["spec"])
+    missing = tuple(MissingPart.model_validate(part) for part in recorded["missing"])
+    return Designed(spec, missing, "", attempt, tuple(Finding(**finding) for finding in recorded["findings"]))

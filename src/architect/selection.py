@@ -1,0 +1,159 @@
+"""Which servers and teams serve the parts of a goal, and which parts nothing serves."""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from starling.core.events import MissingPart
+from starling.core.team_building import Candidate
+
+type Fit = Literal["good", "weak", "text", "none"]
+"""`weak`: something may serve the part. `text`: a writer without tools can do it. `none`: nothing serves it."""
+
+SHORTLIST: Final = 24
+"""How many candidates are asked for each text; more of them never changed a choice."""
+
+_GOAL_SHARE: Final = 0.5
+"""What a candidate's score for the whole goal counts beside its score for a part: it decides between near equals."""
+_LEAST_FIT: Final = 3.3
+_LEAST_SHARE: Final = 0.6
+"""What a part's value has to be of the value of the part that is served best; else its fit is weak."""
+_FEW: Final = 3
+"""With fewer candidates, scores say nothing: the best of two always has the same one."""
+_NEAREST: Final = 3
+
+_WORD: Final = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+(?![a-z])|\d+")
+_ENDINGS: Final = (("ies", "y"), ("sses", "ss"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
+_COMMON_TEXT: Final = """
+    a about additionally all also am an and any api are as at available be been but by can could data details do
+    does each fetch find for from further get give had has have help her his how i if in information into is it its
+    just know latest let like list looking make me more most my need no not of on or other our out please provide
+    related search several should show so some specific such suggest team tell than that the their them then there
+    these they this those to tool up us use using want was we were what when where which while who why will with would
+    you your"""
+_COMMON: Final = frozenset(_COMMON_TEXT.split())
+_WRITING: Final = re.compile(
+    r"\W*(?:(?:and|then|also|finally)\s+)*(?:answer|compare|compose|describe|draft|explain|rank|report|rephrase|review"
+    r"|rewrite|sum|summari[sz]e|translate|turn|write)(?:s|es)?\b",
+    re.IGNORECASE,
+)
+_OF_RESULTS: Final = re.compile(
+    r"\b(?:it|them|this|these|those|both|everything|findings?|results?|answers?|what|summary|overview)\b", re.IGNORECASE
+)
+_ELSEWHERE: Final = re.compile(
+    r"\b(?:into|files?|folders?|databases?|tables?|e?-?mails?|messages?|channels?|calendars?|tickets?|pages?|issues?)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartFit:
+    """A part of a goal with the candidates that fit it, best first, and how well the best one does."""
+
+    text: str
+    fit: Fit
+    candidates: Sequence[Candidate]
+
+    @property
+    def best(self) -> Candidate | None:
+        """The candidate that fits best, None where there is none at all."""
+        return self.candidates[0] if self.candidates else None
+
+    @property
+    def missing(self) -> MissingPart:
+        """The part as one that nothing serves."""
+        return MissingPart(part=self.text, nearest=[name_of(one) for one in self.candidates[:_NEAREST]])
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The parts of a goal, each with what fits it."""
+
+    parts: Sequence[PartFit]
+
+    @property
+    def chosen(self) -> list[str]:
+        """The servers and teams that serve a part well, in the order of the parts."""
+        return list(dict.fromkeys(name_of(part.candidates[0]) for part in self.parts if part.fit == "good"))
+
+    @property
+    def missing(self) -> list[MissingPart]:
+        """The parts that nothing was found for, with what came nearest."""
+        return [part.missing for part in self.parts if part.fit == "none"]
+
+    def shortlist(self, goal: Sequence[Candidate], size: int) -> list[Candidate]:
+        """Return the best candidates of each part and of the goal, in turn, at most `size`."""
+        rankings = [*(part.candidates for part in self.parts), goal]
+        places = range(max(map(len, rankings), default=0))
+        found = [ranking[at] for at in places for ranking in rankings if at < len(ranking)]
+        return list({name_of(one): one for one in reversed(found)}.values())[::-1][:size]
+
+
+def name_of(candidate: Candidate) -> str:
+    """Return the server or the team that a candidate is."""
+    return candidate.server or candidate.team
+
+
+def select(
+    parts: Sequence[str], goal: Sequence[Candidate], rankings: Sequence[Sequence[Candidate]], population: int
+) -> Selection:
+    """Return what serves each part, by the candidates for the goal and for each part, best first.
+
+    `population` is how many agents were ranked: scores are sums of z-scores, the best of which grows with its logarithm
+    where nothing fits.
+    """
+    scores = {name_of(one): one.score for one in goal}
+    ranked = [sorted(ranking, key=lambda one: -_value(one, scores)) for ranking in rankings]
+    best = max((_value(ranking[0], scores) for ranking in ranked if ranking), default=0.0)
+    return Selection(
+        [
+            PartFit(part, _fit(part, ranking, population, best, scores), ranking)
+            for part, ranking in zip(parts, ranked, strict=True)
+        ]
+    )
+
+
+def shared_words(part: str, candidate: Candidate) -> float:
+    """Return the share of the words of a part that the name, the description or a tool of a candidate has."""
+    wanted = _words([part])
+    tools = [text for tool in candidate.tools for text in (tool.name, tool.description)]
+    known = _words([candidate.server, candidate.team, candidate.description, *tools])
+    return len(wanted & known) / len(wanted) if wanted else 0.0
+
+
+def words_in_common(first: str, second: str) -> int:
+    """Return how many words two texts share, without those that any goal may have."""
+    return len(_words([first]) & _words([second]))
+
+
+def _value(candidate: Candidate, of_goal: dict[str, float]) -> float:
+    return candidate.score + _GOAL_SHARE * of_goal.get(name_of(candidate), 0.0)
+
+
+def _fit(part: str, ranking: Sequence[Candidate], population: int, best: float, of_goal: dict[str, float]) -> Fit:
+    if not ranking:
+        return "text" if _is_writing(part) else "none"
+    shared = shared_words(part, ranking[0])
+    fit = ranking[0].score / math.log(population) + shared if population >= _FEW else _LEAST_FIT * bool(shared)
+    if fit < _LEAST_FIT:
+        return "text" if _is_writing(part) else "none"
+    return "good" if _value(ranking[0], of_goal) >= _LEAST_SHARE * best else "weak"
+
+
+def _is_writing(part: str) -> bool:
+    """Return whether a part only asks to write about results of other parts."""
+    return bool(_WRITING.match(part) and _OF_RESULTS.search(part)) and not _ELSEWHERE.search(part)
+
+
+def _words(texts: Iterable[str]) -> frozenset[str]:
+    found = (word.casefold() for text in texts for word in _WORD.findall(text))
+    return frozenset(_stem(word) for word in found if len(word) > 1 and word not in _COMMON)
+
+
+def _stem(word: str) -> str:
+    for ending, instead in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss"):
+            return word[: -len(ending)] + instead
+    return word

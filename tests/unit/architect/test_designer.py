@@ -1,0 +1,328 @@
+"""From a goal to a team: what the designer is shown, what becomes of its answers, and when nothing is built."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from architect.designer import Designed, Designer
+from architect.team_world import TeamWorld
+from starling.core.agents import Persona
+from starling.core.events import Checks, Design
+from starling.core.stars import Member, StarSpec
+from starling.core.team_building import BuildCase, BuildConstraints, BuildRequest, Section
+from starling.core.teams import Criterion, TeamSpec
+from starling.core.tool_calls import Effect
+from tests.support.in_memory_build import InMemoryBuild, tool, world_of
+
+TIME = tool("time.get_current_time", "Get the current time in a time zone", timezone={"type": "string"})
+DISK = tool("machine.disk_usage", "Show how full the disks of this machine are")
+HEALTH = tool("machine.load", "Show the load and health of this machine")
+WRITE = tool("files.write_file", "Write a text into a file", Effect.UNSAFE, path={"type": "string"})
+TOOLS = (TIME, DISK, HEALTH, WRITE)
+WORLD = world_of(*TOOLS)
+GOAL = "Build me a team that watches the health of this machine and writes the findings into a report file"
+
+
+def member(name: str, *tools: str, parts: tuple[int, ...] = (), **more: Any) -> Mapping[str, Any]:
+    server = {"server": tools[0].partition(".")[0]} if tools else {}
+    about = {"name": name, "role": f"the {name}", "goal": f"do what a {name} does", "parts": list(parts)}
+    return {**about, **server, "tools": list(tools), **more}
+
+
+def example(request: str, *tools: str, **more: Any) -> Mapping[str, Any]:
+    return {"request": request, "must_call": list(tools), **more}
+
+
+WATCHER, WRITER = member("watcher", "machine.load", parts=(1,)), member("writer", "files.write_file", parts=(2,))
+EXAMPLES = (
+    example("Show the load of this machine.", "machine.load"),
+    example("Write hello into /tmp/report.txt.", "files.write_file"),
+)
+SOUND = {"name": "health", "purpose": "Watches a machine.", "members": [WATCHER, WRITER], "examples": [*EXAMPLES]}
+
+
+async def designed(
+    *answers: Mapping[str, Any], goal: str = GOAL, world: TeamWorld = WORLD, base: TeamSpec | None = None, **more: Any
+) -> tuple[Designed, InMemoryBuild]:
+    run_parts = {key: more.pop(key) for key in ("may_be_asked", "reply", "stars") if key in more}
+    run = InMemoryBuild(TOOLS, [*answers], **run_parts)
+    return await Designer().design(BuildRequest(goal=goal, **more), world, base, run), run
+
+
+def section(run: InMemoryBuild, name: str, asked: int = -1) -> Section | None:
+    return next((one for one in run.asked[asked] if one.name == name), None)
+
+
+async def test_sound_answer_becomes_a_spec_with_ids_criteria_and_approval_of_its_own() -> None:
+    found, run = await designed(SOUND)
+
+    assert found.spec
+    assert (found.is_sound, found.attempt, run.answers) == (True, 1, [])
+    assert [(one.name, one.approval) for one in found.spec.members] == [("watcher", "policy"), ("writer", "effects")]
+    assert [(one.id, one.must_call) for one in found.spec.examples] == [
+        ("example_1", ("machine.load",)),
+        ("example_2", ("files.write_file",)),
+    ]
+    assert [(one.kind, one.value) for one in found.spec.criteria] == [
+        ("tool_called", "machine.load"),
+        ("tool_called", "files.write_file"),
+    ]
+    assert [one.criteria for one in found.spec.examples] == [(one.id,) for one in found.spec.criteria]
+
+
+async def test_designer_is_shown_the_goal_its_parts_and_what_fits_them() -> None:
+    _, run = await designed(SOUND)
+
+    parts, candidates = section(run, "parts"), section(run, "candidates")
+    assert parts
+    assert candidates
+    assert run.searched == [[GOAL, "watches the health of this machine", "writes the findings into a report file"]]
+    assert [(one.attributes["fit"], one.attributes["tool"]) for one in parts.parts] == [
+        ("good", "machine.load"),
+        ("good", "files.write_file"),
+    ]
+    assert {one.attributes["name"] for one in candidates.parts} == {"machine", "files", "time"}
+    shown = next(one for one in candidates.parts if one.attributes["name"] == "files").parts[1]
+    assert shown.attributes == {"name": "files.write_file", "effect": "unsafe"}
+    assert '"path":{"type":"string"}' in shown.parts[1].text
+
+
+async def test_goal_is_data_of_the_prompt_whatever_it_says() -> None:
+    goal = "{secret.__class__} $goal </goal> __import__('os')"
+
+    _, run = await designed({"question": "What?"}, goal=goal, may_be_asked=False)
+
+    assert (shown := section(run, "goal"))
+    assert shown.text == goal
+
+
+async def test_design_and_checks_are_emitted_for_each_attempt() -> None:
+    lacking = {**SOUND, "examples": [EXAMPLES[0]]}
+
+    found, run = await designed(lacking, SOUND)
+
+    assert found.is_sound
+    assert found.attempt == 2
+    designs = [event for event in run.events if isinstance(event, Design)]
+    checks = [event for event in run.events if isinstance(event, Checks)]
+    assert [(one.path, one.attempt, one.team, len(one.members)) for one in designs] == [
+        ("t1", 1, "health", 2),
+        ("t1", 2, "health", 2),
+    ]
+    assert [(one.attempt, {finding.rule for finding in one.findings}) for one in checks] == [
+        (1, {"few_cases", "unused_member"}),
+        (2, set()),
+    ]
+
+
+async def test_findings_and_the_design_go_back_to_the_designer() -> None:
+    wrong = {**SOUND, "members": [WATCHER, member("clerk", "files.erase", parts=(2,))]}
+
+    _, run = await designed(wrong, SOUND)
+
+    findings, previous = section(run, "findings"), section(run, "previous_design")
+    assert findings
+    assert previous
+    assert findings.parts[0].attributes == {"path": "members[1].tools[0]", "rule": "unknown_tool"}
+    assert "There is no tool 'files.erase'." in findings.parts[0].text
+    assert "files.erase" in previous.text
+
+
+async def test_design_with_findings_after_two_repairs_is_given_up() -> None:
+    lacking = {**SOUND, "examples": []}
+
+    found, run = await designed(lacking, lacking, lacking, SOUND)
+
+    assert (found.is_sound, found.attempt) == (False, 3)
+    assert {one.rule for one in found.findings} == {"few_cases"}
+    assert len(run.asked) == 3
+
+
+async def test_answer_that_breaks_the_format_of_specs_is_repaired() -> None:
+    found, run = await designed({"name": "x", "purpose": "nothing"}, SOUND)
+
+    assert found.is_sound
+    assert [one.rule for event in run.events if isinstance(event, Checks) for one in event.findings] == ["format"]
+
+
+async def test_resumed_design_emits_nothing_twice_and_is_the_same() -> None:
+    lacking = {**SOUND, "examples": [EXAMPLES[0]]}
+    first, run = await designed(lacking, SOUND)
+    resumed = InMemoryBuild(TOOLS, journal=run.journal)
+
+    again = await Designer().design(BuildRequest(goal=GOAL), world_of(*TOOLS, agents=["health"]), None, resumed)
+
+    assert again == first
+    assert resumed.events == []
+    assert resumed.asked == run.asked
+
+
+async def test_vague_goal_is_asked_about_once_and_designed_with_the_answer() -> None:
+    vague = {"question": "What should it do?", "options": ["Watch", "Write"]}
+
+    found, run = await designed(vague, SOUND, goal="Help me", reply="Watch the health of this machine")
+
+    assert found.is_sound
+    assert run.questions == [("What should it do?", ["Watch", "Write"])]
+    assert (told := section(run, "answer"))
+    assert (told.text, told.attributes) == ("Watch the health of this machine", {"question": "What should it do?"})
+    assert run.searched[1] == ["Help me\nWatch the health of this machine", "Watch the health of this machine"]
+
+
+@pytest.mark.parametrize(
+    ("may_ask", "asked"), [pytest.param(True, 1, id="no answer"), pytest.param(False, 0, id="nobody to ask")]
+)
+async def test_goal_that_stays_vague_has_no_team(may_ask: bool, asked: int) -> None:
+    vague = {"question": "What should it do?"}
+
+    found, run = await designed(vague, vague, goal="Help me", may_be_asked=may_ask)
+
+    assert found == Designed(None, question="What should it do?")
+    assert len(run.questions) == asked
+
+
+@pytest.mark.parametrize("partial", [pytest.param(False, id="refused"), pytest.param(True, id="accepted")])
+async def test_part_that_the_designer_finds_missing_is_reported(partial: bool) -> None:
+    answer = {**SOUND, "missing": ["order a pizza"]}
+
+    found, run = await designed(answer, partial=partial)
+
+    assert (found.spec is not None) is partial
+    assert [(one.part, one.nearest) for one in found.missing] == [("order a pizza", ["machine", "files", "time"])]
+    assert isinstance(run.events[0], Design)
+    assert run.events[0].missing == [*found.missing]
+
+
+async def test_part_that_nothing_serves_is_reported_although_a_member_claims_it() -> None:
+    goal = f"{GOAL}, and order pizzas"
+
+    found, _ = await designed({**SOUND, "members": [WATCHER, {**WRITER, "parts": [2, 3]}]}, goal=goal)
+
+    assert found.spec is None
+    assert [one.part for one in found.missing] == ["order pizzas"]
+
+
+async def test_own_name_is_kept_and_a_designed_one_gets_a_suffix_if_it_is_taken() -> None:
+    world = world_of(*TOOLS, agents=["health", "health_2"])
+
+    own, _ = await designed(SOUND, name="mine", world=world)
+    other, _ = await designed(SOUND, world=world)
+
+    assert own.spec
+    assert other.spec
+    assert (own.spec.name, other.spec.name) == ("mine", "health_3")
+
+
+@pytest.mark.parametrize("name", ["architect", "Supervisor", "mcp_agent_time", "QA", "??"])
+async def test_designed_name_that_is_reserved_is_changed(name: str) -> None:
+    found, _ = await designed({**SOUND, "name": name})
+
+    assert found.is_sound
+
+
+async def test_own_cases_are_examples_with_their_criteria() -> None:
+    criterion = Criterion(id="says_load", text="It names the load.", kind="text_contains", value="load average")
+    case = BuildCase(input="How is the machine?", criteria=(criterion,), must_call=("machine.load",))
+
+    found, _ = await designed(SOUND, cases=(case,))
+
+    assert found.spec
+    assert found.is_sound
+    added = found.spec.examples[-1]
+    assert (added.id, added.input, added.must_call) == ("case_1", "How is the machine?", ("machine.load",))
+    known = {one.id: one for one in found.spec.criteria}
+    assert [(known[one].kind, known[one].value) for one in added.criteria] == [("text_contains", "load average")]
+
+
+async def test_servers_that_were_not_permitted_are_neither_shown_nor_used() -> None:
+    allowed = BuildConstraints(servers=("machine", "files"), members=3, text="Be polite.")
+    using_time = {**SOUND, "members": [WATCHER, WRITER, member("clock", "time.get_current_time")]}
+
+    found, run = await designed(using_time, SOUND, constraints=allowed)
+
+    assert found.is_sound
+    assert found.spec
+    assert found.spec.limits.members == 3
+    assert (candidates := section(run, "candidates", 0))
+    assert {one.attributes["name"] for one in candidates.parts} == {"machine", "files"}
+    assert (limits := section(run, "constraints", 0))
+    assert [(one.name, one.text) for one in limits.parts] == [
+        ("servers", "machine, files"),
+        ("most_members", "3"),
+        ("demand", "Be polite."),
+    ]
+    checks = next(event for event in run.events if isinstance(event, Checks))
+    assert "constraints" in {one.rule for one in checks.findings}
+
+
+async def test_more_members_than_permitted_are_a_finding() -> None:
+    found, _ = await designed(SOUND, SOUND, SOUND, constraints=BuildConstraints(members=1))
+
+    assert {one.rule for one in found.findings} == {"too_many_members"}
+
+
+async def test_changed_team_keeps_its_name_limits_and_what_the_designer_does_not_write() -> None:
+    first, _ = await designed(SOUND)
+    assert first.spec
+    watcher = first.spec.members[0].model_copy(update={"runtime": "native", "reflect": "risky"})
+    fixed = first.spec.examples[0].model_copy(update={"id": "load", "fixtures": ()})
+    base = first.spec.model_copy(
+        update={
+            "name": "kept",
+            "members": (watcher, *first.spec.members[1:]),
+            "limits": first.spec.limits.model_copy(update={"seconds": 60.0}),
+            "examples": (fixed, *first.spec.examples[1:]),
+        }
+    )
+    clock = member("clock", "time.get_current_time", parts=(1,))
+    more = {
+        **SOUND,
+        "name": "other",
+        "members": [WATCHER, WRITER, clock],
+        "examples": [*EXAMPLES, example("What is the current time in UTC?", "time.get_current_time")],
+    }
+
+    found, run = await designed(more, goal="Also tell the current time in a time zone", base=base)
+
+    assert found.spec
+    assert found.is_sound
+    assert (found.spec.name, found.spec.limits.seconds) == ("kept", 60.0)
+    assert [(one.name, one.runtime) for one in found.spec.members] == [
+        ("watcher", "native"),
+        ("writer", "crewai"),
+        ("clock", "crewai"),
+    ]
+    assert (shown := section(run, "current_team"))
+    assert '"name": "kept"' in shown.text
+
+
+async def test_finished_team_may_be_a_member() -> None:
+    inner = Member(name="looker", persona=Persona(role="r", goal="g"), server="machine", tools=("machine.load",))
+    star = StarSpec(name="watchers", purpose="Watches the health of machines.", members=(inner,))
+    world = world_of(*TOOLS, teams={"watchers": star})
+    document = {**SOUND, "members": [member("watch", team="watchers", parts=(1,)), WRITER]}
+
+    found, run = await designed(document, world=world, stars={"watchers": star})
+
+    assert found.spec
+    assert [(one.name, one.team) for one in found.spec.members] == [("watch", "watchers"), ("writer", None)]
+    assert (candidates := section(run, "candidates"))
+    assert ("team", "watchers") in [(one.name, one.attributes["name"]) for one in candidates.parts]
+
+
+@pytest.mark.parametrize(
+    ("written", "full"),
+    [
+        pytest.param("machine.load", "machine.load", id="full"),
+        pytest.param("load", "machine.load", id="without the server"),
+        pytest.param("Machine.Load", "machine.load", id="in other letters"),
+    ],
+)
+async def test_tools_of_a_member_are_read_tolerantly(written: str, full: str) -> None:
+    watcher = {**WATCHER, "server": "machine", "tools": [written]}
+
+    found, _ = await designed({**SOUND, "members": [watcher, WRITER]})
+
+    assert found.spec
+    assert found.spec.members[0].tools == (full,)

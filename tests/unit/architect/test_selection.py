@@ -1,0 +1,101 @@
+"""Which candidates serve the parts of a goal, and which parts nothing serves."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from architect.selection import Fit, Selection, select
+from starling.core.team_building import Candidate
+from tests.support.in_memory_build import tool
+
+CLOCK = tool("clock.now", "Tell the current time in a city")
+MAIL = tool("mail.send", "Send a message")
+POST = tool("post.deliver", "Deliver a letter")
+_TOOLS = {one.server: one for one in (CLOCK, MAIL, POST)}
+
+
+def ranked(**scores: float) -> list[Candidate]:
+    """Candidates by server, best first."""
+    found = [Candidate(name, "", "", [_TOOLS[name]], score, _TOOLS[name].name) for name, score in scores.items()]
+    return sorted(found, key=lambda one: -one.score)
+
+
+def selected(
+    *parts: tuple[str, Sequence[Candidate]], goal: Sequence[Candidate] = (), population: int = 30
+) -> Selection:
+    return select([text for text, _ in parts], goal, [found for _, found in parts], population)
+
+
+def test_each_part_gets_the_candidate_that_fits_it_best() -> None:
+    found = selected(
+        ("tell the time", ranked(clock=20, mail=1)),
+        ("send a message", ranked(mail=18, post=9)),
+        ("the time again", ranked(clock=19)),
+    )
+
+    assert found.chosen == ["clock", "mail"]
+    assert found.missing == []
+
+
+def test_goal_decides_between_candidates_that_fit_a_part_nearly_alike() -> None:
+    near = ranked(mail=18, post=17)
+
+    assert selected(("send it", near)).chosen == ["mail"]
+    assert selected(("send it", near), goal=ranked(post=10, mail=1)).chosen == ["post"]
+
+
+def test_part_that_is_served_much_worse_than_another_selects_nothing() -> None:
+    found = selected(("tell the time", ranked(clock=40)), ("and kindly", ranked(post=15)))
+
+    assert [part.fit for part in found.parts] == ["good", "weak"]
+    assert found.chosen == ["clock"]
+    assert found.missing == []
+
+
+def test_part_that_nothing_serves_is_missing_with_what_came_nearest() -> None:
+    found = selected(("order a pizza", ranked(post=5, mail=4, clock=1)), ("tell the time", ranked(clock=20)))
+
+    assert [(one.part, one.nearest) for one in found.missing] == [("order a pizza", ["post", "mail", "clock"])]
+    assert found.chosen == ["clock"]
+
+
+@pytest.mark.parametrize(
+    ("population", "fit"), [pytest.param(10, "good", id="of ten"), pytest.param(1_000, "none", id="of a thousand")]
+)
+def test_score_counts_less_the_more_agents_were_ranked(population: int, fit: Fit) -> None:
+    assert selected(("tell everybody", ranked(clock=12)), population=population).parts[0].fit == fit
+
+
+@pytest.mark.parametrize(
+    ("part", "fit"), [pytest.param("the time in a city", "good", id="words"), pytest.param("pizzas", "none", id="none")]
+)
+def test_words_decide_where_one_candidate_is_the_only_one(part: str, fit: Fit) -> None:
+    assert selected((part, ranked(clock=0)), population=1).parts[0].fit == fit
+
+
+@pytest.mark.parametrize(
+    ("part", "fit"),
+    [
+        pytest.param("summarise the findings", "text", id="about results"),
+        pytest.param("then write a report about it", "text", id="after a connecting word"),
+        pytest.param("write the findings into a file", "none", id="to a place"),
+        pytest.param("summarise the news", "none", id="about something else"),
+        pytest.param("order them", "none", id="no writing"),
+    ],
+)
+def test_part_that_only_writes_about_results_needs_no_tool(part: str, fit: Fit) -> None:
+    assert selected((part, ranked(post=1))).parts[0].fit == fit
+
+
+def test_nothing_is_selected_among_no_candidates() -> None:
+    found = selected(("tell the time", []))
+
+    assert found.chosen == []
+    assert [(one.part, one.nearest) for one in found.missing] == [("tell the time", [])]
+
+
+def test_shortlist_takes_the_best_of_each_part_in_turn() -> None:
+    found = selected(("a", ranked(clock=20, mail=1)), ("b", ranked(mail=18, post=9)))
+
+    assert [one.server for one in found.shortlist(ranked(post=3), 2)] == ["clock", "mail"]
+    assert [one.server for one in found.shortlist(ranked(post=3), 9)] == ["clock", "mail", "post"]
