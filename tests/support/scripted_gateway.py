@@ -23,6 +23,7 @@ class ScriptedGateway(ToolGateway):
         Observation.COMPLETED, f"{call.tool.name} is done"
     )
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
+    warmed: list[str] = field(default_factory=list[str])
 
     async def call(self, call: ToolCall, deadline: Deadline, record: CallRecord | None = None) -> ToolOutcome:
         del deadline
@@ -35,7 +36,7 @@ class ScriptedGateway(ToolGateway):
         return await record.settle(call, self.answer(call), _no_tool)
 
     def warm(self, server: str) -> None:
-        del server
+        self.warmed.append(server)
 
     def listing(self, server: str) -> ServerListing | None:
         del server

@@ -12,6 +12,7 @@ from brain.registry.cards import AgentCard
 from brain.run_context import RunContext
 from brain.state import TaskOutcome, initial_state
 from starling.core.clock import Clock
+from starling.core.json import digest
 from starling.core.task_paths import trial_path
 from starling.core.team_proofs import TrialCall, TrialRecord, TrialVerdict
 from starling.core.teams import Example
@@ -28,32 +29,41 @@ class TeamTrial:
     async def run(self, execution: TaskExecution, card: AgentCard, case: Example, name: str) -> TrialRecord:
         """Return what the team of `card` does with a case, or what an earlier process recorded of that.
 
-        `name`, unique in the task, is the trial's: `case1`. The star has what is left of the task's budget. Raises
-        SuspendedError while a member waits for an answer, or while this process drains.
+        `name`, `case1`, is unique in the task, and the same when the task is resumed. The star has what is left of the
+        task's budget. Raises SuspendedError while a member waits for an answer, or while this process drains, and
+        JournalDivergedError where another team or case was tried under this name.
         """
-        path = trial_path(execution.path, name)
+        path, tried = trial_path(execution.path, name), _digest(card, case)
         journal, place = execution.context.journal, f"{path}.star"
-        recorded = journal.find(place, "result")
+        recorded = journal.find(place, "result", request_hash=tried)
         if recorded is None:
-            recorded = (await self._tried(execution.context, card, case, path)).model_dump(mode="json")
-            journal.record(place, "result", recorded)
+            begun = self._begun(journal, place, tried)
+            record = await self._tried(execution.context, card, case, path, begun)
+            recorded = record.model_dump(mode="json")
+            journal.record(place, "result", recorded, request_hash=tried)
         return TrialRecord.model_validate(recorded)
 
-    async def _tried(self, outer: RunContext, card: AgentCard, case: Example, path: str) -> TrialRecord:
-        begun, teams = self._begun(outer.journal, path), TeamStars(self.stars, self.clock)
+    async def _tried(
+        self, outer: RunContext, card: AgentCard, case: Example, path: str, begun: datetime
+    ) -> TrialRecord:
+        teams = TeamStars(self.stars, self.clock)
         fixtures = tuple(TrialResult(given.tool, given.arguments, given.result) for given in case.fixtures)
         context = replace(teams.context(outer, card, path), trial=Trial(fixtures))
         report = star_report(await teams.run(card, context, initial_state(case.input)))
         seconds = max(0.0, (self.clock.now() - begun).total_seconds())
         return _record(path, report, context.budget.meter.tokens.total, round(seconds, 3))
 
-    def _begun(self, journal: Journal, path: str) -> datetime:
+    def _begun(self, journal: Journal, place: str, tried: str) -> datetime:
         """Return when the trial began, in whichever process."""
-        if (recorded := journal.find(f"{path}.star", "context")) is not None:
+        if (recorded := journal.find(place, "context", request_hash=tried)) is not None:
             return datetime.fromisoformat(recorded["begun"])
         begun = self.clock.now()
-        journal.record(f"{path}.star", "context", {"begun": begun.isoformat()})
+        journal.record(place, "context", {"begun": begun.isoformat()}, request_hash=tried)
         return begun
+
+
+def _digest(card: AgentCard, case: Example) -> str:
+    return digest([card.star.hash if card.star else card.name, case.model_dump(mode="json")])
 
 
 def _record(path: str, report: Mapping[str, Any], tokens: int, seconds: float) -> TrialRecord:

@@ -1,6 +1,6 @@
 """The supervisor node: plans, dispatches ready tasks, and asks a model only where there is something to decide."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -53,6 +53,7 @@ from starling.core.events import Plan, PlannedTask, Route, SelectedAgent
 from starling.core.runs import Step
 from starling.core.settings import Limits
 from starling.core.stars import MAIN_STAR, StarSpec
+from starling.core.tool_calls import Effect
 from starling.core.tracing import Attributes, SpanKind, Tracer
 
 _NOTHING_PLANNED = (
@@ -218,8 +219,7 @@ class Supervisor:
             selected = [SelectedAgent(agent=task["agent"], task_id=task["id"]) for task in chosen]
             context.recorder.emit(Route(selected_agents=selected, reason=routing["reason"]))
         for task in chosen:
-            card = context.roster.get(task["agent"])
-            for server in card.servers if card else ():
+            for server in _servers(context, task["agent"]):
                 self.sessions.warm(server)
         running: list[TaskRecord] = [{**task, "status": "running"} for task in chosen]
         counted: Routing = {**routing, "rounds": routing.get("rounds", 0) + 1}
@@ -233,6 +233,14 @@ class Supervisor:
     def _rounds_left(self, state: GraphState) -> int:
         """Return how many more rounds of tasks fit in; each takes a step of theirs and one of the supervisor."""
         return (self.limits.graph_steps - _LAST_TURN) // 2 - state["routing"].get("rounds", 0)
+
+
+def _servers(context: RunContext, agent: str) -> Iterable[str]:
+    """Return the servers that an agent may call; in a trial, those of which it may call tools that only read."""
+    card = context.roster.get(agent)
+    if card is None or context.trial is None:
+        return card.servers if card else ()
+    return {tool.server for tool in card.tools if tool.effect is Effect.READ}
 
 
 def _warn_of_limit(context: RunContext, state: GraphState, limit: str) -> None:

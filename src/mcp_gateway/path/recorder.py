@@ -47,7 +47,7 @@ class Simulation:
 
     def _given(self, call: ToolCall, result: Json) -> ToolOutcome:
         """Return the outcome of a fixture, which has to keep the promise of the tool's output schema too."""
-        data = cast("JsonObject", result) if isinstance(result, dict) else None
+        data = cast("JsonObject", result) if isinstance(result, dict) else _wrapped(call.tool.output_schema, result)
         if violations := self._violations(call, data):
             text = f"The fixture for {call.tool.full_name} violates the tool's output schema: {violations}."
             invalid = ToolOutcome(Observation.INVALID_RESULT, text, code="invalid_result")
@@ -67,6 +67,12 @@ class Simulation:
         if data is None:
             return "it is no object"
         return "; ".join(faults(self.validators.get(call.tool.hash, "output", call.tool.output_schema), data, "result"))
+
+
+def _wrapped(schema: JsonObject | None, result: Json) -> JsonObject | None:
+    """Return a result as the object `{"result": …}`, which libraries of servers make of one that is none."""
+    properties = (schema or {}).get("properties")
+    return {"result": result} if isinstance(properties, dict) and list(properties) == ["result"] else None
 
 
 def _fixture(call: ToolCall) -> TrialResult | None:

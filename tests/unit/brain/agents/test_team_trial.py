@@ -1,5 +1,6 @@
 """Trials of teams: what a case comes to is recorded, with the source of each result, and nothing is changed by it."""
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -29,7 +30,7 @@ from brain.state import Dispatch, TaskRecord
 from starling.core.agents import Persona
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.clock import SystemClock
-from starling.core.errors import SuspendedError
+from starling.core.errors import JournalDivergedError, SuspendedError
 from starling.core.settings import Limits
 from starling.core.stars import Member, ReviewPolicy, StarLimits, StarSpec
 from starling.core.team_proofs import TrialRecord
@@ -316,6 +317,31 @@ async def test_drained_trial_suspends_its_task(platform: Platform) -> None:
             Example(id="usual", input="Look."),
             "case1",
         )
+
+
+@pytest.mark.parametrize("ends", [["Done."], [ConnectionError("crash")]], ids=["recorded", "begun"])
+async def test_another_case_under_the_name_of_an_earlier_trial_is_refused(
+    platform: Platform, ends: list[ScriptedAnswer]
+) -> None:
+    first = make_execution(*WORK, *ends)
+    with suppress(ConnectionError):
+        await platform.tried(first, FIXED)
+    again = make_execution(after=first, run=make_run(fence=2))
+
+    with pytest.raises(JournalDivergedError):
+        await platform.tried(again)
+
+
+@pytest.mark.parametrize(("tools", "warmed"), [(("bench.look", "bench.fix"), ["bench"]), (("bench.fix",), [])])
+async def test_servers_of_which_a_trial_calls_nothing_are_not_started(
+    platform: Platform, tools: tuple[str, ...], warmed: list[str]
+) -> None:
+    star = TEAM.model_copy(update={"members": (WATCHER.model_copy(update={"tools": tools}),)})
+    begun = make_execution(PLAN, FIX, APPROVED, "Done.")
+
+    await platform.tried(begun, star=star)
+
+    assert platform.gateway.warmed == warmed
 
 
 async def test_trials_of_one_task_are_apart(platform: Platform) -> None:

@@ -95,6 +95,15 @@ async def test_call_of_a_trial_gets_the_fixture_that_fits(
     assert outcome.data == ({"ok": True} if text.startswith("{") else None)
 
 
+async def test_fixture_that_is_no_object_is_wrapped_as_servers_do_it() -> None:
+    output = {"type": "object", "properties": {"result": {"type": "string"}}, "required": ["result"]}
+
+    outcome = await made(call(order(output=output), fixture("bought")))
+
+    assert (outcome.status, outcome.data) == ("succeeded", {"result": "bought"})
+    assert outcome.text.endswith("]\nbought")
+
+
 @pytest.mark.parametrize(
     ("output", "data", "text"),
     [(NAMED, {"id": 7}, '{"id":7}'), (UNSOLVED, None, NOT_EXECUTED), (None, None, NOT_EXECUTED)],
