@@ -12,11 +12,11 @@ from brain.recorder import RunRecorder
 from brain.tracing import TracedGateway, TracedModels
 from starling.core.agents import RuntimeName
 from starling.core.errors import LeaseLostError, LLMServerError, SuspendedError
-from starling.core.llm import FailedAttempt, ModelReply, ModelToolCall
+from starling.core.llm import FailedAttempt, ModelReply, ModelRole, ModelToolCall
 from starling.core.settings import Limits
 from starling.core.tool_calls import Observation
 from starling.core.tools import ToolCall, ToolOutcome, Trial
-from tests.support.in_memory_run import Execution, MemorySink, make_run, stored_interrupt, tool_calls
+from tests.support.in_memory_run import Execution, MemorySink, make_execution, make_run, stored_interrupt, tool_calls
 from tests.support.model_documents import verdict_json
 from tests.support.recording_tracer import RecordingTracer
 from tests.support.runtime_harness import END, RuntimeHarness, dispatch
@@ -397,6 +397,17 @@ async def test_last_answer_is_the_result(harness: Harness, runtime: RuntimeName)
     outcome = await agent.run(begun)
 
     assert outcome["output"] == (END if runtime == "crewai" else "look is done")
+
+
+async def test_member_of_a_team_asks_the_model_of_its_role(harness: Harness) -> None:
+    agent = harness()
+    member = replace(agent.card, kind="member", role=ModelRole.CODING)
+    begun = make_execution(*agent.answers(LOOK), APPROVED, agents=[member])
+
+    await agent.run(begun)
+
+    asked = [request.role for request in begun.model.requests]
+    assert asked == [*[ModelRole.CODING] * len(agent.answers(LOOK)), ModelRole.REASONING]
 
 
 async def test_text_that_is_the_whole_reply_is_shown(harness: Harness) -> None:

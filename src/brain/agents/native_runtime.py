@@ -58,14 +58,14 @@ class NativeRuntime:
 
 def _request(execution: TaskExecution, toolbox: Toolbox) -> ModelRequest:
     """Return the next request; `read_artifact` is offered where there is an artifact to read."""
-    allowance, tools = execution.context.allowance, offered(toolbox, execution)
+    allowance, tools, card = execution.context.allowance, offered(toolbox, execution), execution.card
     return ModelRequest(
-        role=allowance.role(ModelRole.ROUTER),
+        role=allowance.role(card.role if card.kind == "member" else ModelRole.ROUTER),
         messages=tuple(execution.messages),
         tools=(*tools, READ_ARTIFACT_SPEC) if execution.artifacts else tools,
         max_tokens=allowance.max_tokens,
         prompt=prompt_of(execution).used,
-        model=execution.card.model,
+        model=card.model,
         tool_names=toolbox.other_names,
     )
 
