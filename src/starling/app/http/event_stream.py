@@ -1,7 +1,7 @@
 """Events as server-sent events: the id is the number, the data carries the same type."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
 from typing import Final
 
@@ -41,46 +41,73 @@ class EventStream(Response):
         """Stream until the end."""
         connected = asyncio.timeout(None)
         watch = asyncio.get_running_loop().create_task(_end_on_disconnect(receive, connected), name="disconnect")
+        chunks = _Chunks(send, self._limits, connected)
         try:
-            async with connected:
+            async with connected, aclosing(self._batches) as batches:
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-                async with aclosing(self._chunks()) as chunks:
-                    async for chunk in chunks:
-                        await self._send(send, chunk, more=True)
-                await self._send(send, b"", more=False)
+                chunks.ping_later()
+                async for batch in batches:
+                    await chunks.send(b"".join(map(_server_sent, batch)))
+                await chunks.send(b"", more=False)
         except TimeoutError:
-            if not connected.expired():
+            if chunks.failure or not connected.expired():
                 raise
         finally:
             watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
+            await asyncio.gather(watch, *chunks.end(), return_exceptions=True)
 
-    async def _chunks(self) -> AsyncGenerator[bytes]:
-        loop = asyncio.get_running_loop()
-        async with aclosing(self._batches) as batches:
-            while True:
-                # a task of its own: a ping must not break off the read that it interrupts
-                reading = loop.create_task(anext(batches, None), name="next-events")
-                try:
-                    while not (await asyncio.wait({reading}, timeout=self._limits.stream_ping_seconds))[0]:
-                        yield _PING
-                finally:
-                    if not reading.done():
-                        reading.cancel()
-                        await asyncio.gather(reading, return_exceptions=True)
-                batch = reading.result()
-                if batch is None:
-                    return
-                yield b"".join(map(_server_sent, batch))
 
-    async def _send(self, send: Send, body: bytes, *, more: bool) -> None:
+class _Chunks:
+    """Sends the chunks of a stream, and a comment whenever none was sent for `stream_ping_seconds`."""
+
+    def __init__(self, send: Send, limits: Limits, connected: asyncio.Timeout) -> None:
+        self.failure: BaseException | None = None  # of a comment that wasn't taken
+        self._send = send
+        self._limits = limits
+        self._connected = connected
+        self._loop = asyncio.get_running_loop()
+        self._sent_at = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._ping: asyncio.Task[None] | None = None
+
+    async def send(self, body: bytes, *, more: bool = True) -> None:
+        self._sent_at = self._loop.time()
         async with asyncio.timeout(self._limits.stream_write_seconds):
-            await send({"type": "http.response.body", "body": body, "more_body": more})
+            await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+    def ping_later(self) -> None:
+        """Send a comment each time that nothing was sent for a while, from now on."""
+        now, seconds = self._loop.time(), self._limits.stream_ping_seconds
+        if now >= self._sent_at + seconds:
+            self._sent_at = now
+            if self._ping is None:
+                self._ping = self._loop.create_task(self.send(_PING), name="ping")
+                self._ping.add_done_callback(self._pinged)
+        self._timer = self._loop.call_at(self._sent_at + seconds, self.ping_later)
+
+    def end(self) -> Iterable[asyncio.Task[None]]:
+        """Send no more comments; return the one that is being sent."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._ping is None:
+            return ()
+        self._ping.cancel()
+        return (self._ping,)
+
+    def _pinged(self, ping: asyncio.Task[None]) -> None:
+        self._ping = None
+        if not ping.cancelled() and (failure := ping.exception()):
+            self.failure = failure
+            _end(self._connected)
 
 
 async def _end_on_disconnect(receive: Receive, connected: asyncio.Timeout) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+    _end(connected)
+
+
+def _end(connected: asyncio.Timeout) -> None:
     with suppress(RuntimeError):  # it has ended meanwhile
         connected.reschedule(0)  # a moment that has passed
 
