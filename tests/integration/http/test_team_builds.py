@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
+from architect.team_store import BuiltTeam
 from starling.app.access.keys import KeySpec
 from starling.app.container.services import open_services
 from starling.app.http.app import make_app
@@ -17,14 +18,22 @@ from starling.app.http.authentication import open_access_control
 from starling.app.http.uvicorn_server import bind, serving
 from starling.app.runtime.database import Database
 from starling.core.ids import new_id
-from starling.core.principal import Scope
+from starling.core.principal import Grant, Principal, Scope
 from starling.core.settings import Limits, Settings
+from starling.core.team_building import BuildOrigin
+from starling.core.team_proofs import CaseReport, CriterionReport, ProofReport, TrialRecord
+from starling.core.teams import TeamSpec
 from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.runs.acceptance import RunKey
 from tests.integration.http.conftest import LiveApi
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GOAL = "Write poems about the sea."
+ASK = """
+INSERT INTO interrupts (tenant, id, run_id, key, kind, path, reason, message, response_schema, call, state, expires_at)
+VALUES ('default', %s, %s, %s, 'approval', 't1', 'why', 'May it?', '{}', jsonb_build_object('name', %s::text), 'open',
+    now() + interval '1 day')"""
 WRITER: dict[str, Any] = {"name": "writer", "role": "Writer", "goal": "Write poems."}
 
 
@@ -74,9 +83,9 @@ async def known(api: LiveApi, name: str) -> None:
         assert response.status in (200, 201), await response.text()
 
 
-async def key(api: LiveApi, *scopes: Scope, tenant: str = "default") -> dict[str, str]:
+async def key(api: LiveApi, *scopes: Scope, tenant: str = "default", grant: Grant | None = None) -> dict[str, str]:
     """Return the header that shows a new key."""
-    wish = KeySpec("test", tenant, frozenset(scopes))
+    wish = KeySpec("test", tenant, frozenset(scopes), grant)
     return {"Authorization": f"Bearer {(await api.services.keys.create(wish, Actor.local('test')))[1]}"}
 
 
@@ -261,3 +270,149 @@ async def test_tenant_has_a_limited_number_of_teams_that_are_not_archived(api: L
 
     assert {one["code"] for one in (refused, build, again)} == {"quota_exceeded"}
     assert "limits.teams_per_tenant" in refused["remedy"]
+
+
+async def asked(api: LiveApi, run_id: str, call: str) -> str:
+    """Have a run ask for the approval of a call; return the id of the interrupt."""
+    interrupt = new_id()
+    async with api.services.engine.begin() as connection:
+        await connection.exec_driver_sql(ASK, (interrupt, run_id, interrupt, call))
+    return interrupt
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("status", ["resolved", "cancelled"])
+async def test_activation_of_a_team_is_decided_by_a_key_with_the_scope_admin(
+    api: LiveApi, several: bool, status: str
+) -> None:
+    run_id = (await build(api))["run_id"]
+    interrupt = await asked(api, run_id, "architect.activate_team")
+    one = {"status": status, "payload": {"approved": True}}
+    path = f"/v1/runs/{run_id}/resume" if several else f"/v1/approvals/{interrupt}"
+    body: Any = [{"interruptId": interrupt, **one}] if several else one
+    maker, admin = await key(api, Scope.RUN, Scope.TEAMS), await key(api, Scope.RUN, Scope.ADMIN, grant=Grant())
+
+    refused = await send(api, path, body, status=403, headers=maker)
+    waits = await send(api, path, body, headers=admin)
+
+    assert "'admin'" in refused["detail"]
+    assert waits["interrupts"] == []
+    assert (await api.services.interrupts.one("default", interrupt)).answered_by == await key_id(api, admin)
+
+
+async def test_approval_of_another_call_needs_no_scope_admin(api: LiveApi) -> None:
+    interrupt = await asked(api, (await build(api))["run_id"], "architect.activate_teams")
+    maker = await key(api, Scope.RUN)
+
+    await send(api, f"/v1/approvals/{interrupt}", {"status": "resolved", "payload": {"approved": True}}, headers=maker)
+
+    assert (await api.services.interrupts.one("default", interrupt)).state == "resolved"
+
+
+async def key_id(api: LiveApi, header: Mapping[str, str]) -> str:
+    return (await api.services.keys.authenticate(header["Authorization"].removeprefix("Bearer "))).key_id
+
+
+def proof_of(spec: TeamSpec, run_id: str) -> ProofReport:
+    trial = TrialRecord(path="t1/case-one", reply="Waves.", tokens=12, seconds=0.5)
+    criterion = CriterionReport(id="waves", met=True)
+    case = CaseReport(id="one", passed=True, simulation_only=False, criteria=(criterion,), trial=trial)
+    return ProofReport(
+        state="proven",
+        score=1.0,
+        threshold=1.0,
+        cases=(case,),
+        spec_hash=spec.hash,
+        tools={},
+        run_id=run_id,
+        trace_id="f" * 32,
+    )
+
+
+async def test_versions_proof_history_and_difference_of_a_built_team_are_shown(api: LiveApi) -> None:
+    accepted = await build(api, name="shown")
+    claim = await api.services.leases.claim(
+        RunKey("default", accepted["run_id"]), worker="test", lease_seconds=60, run_seconds=60
+    )
+    assert claim is not None
+    owner = Principal("default", "", frozenset(Scope))
+    origin = BuildOrigin(owner, claim.run.id, claim.run.fence, "t1", claim.run.trace_id, claim.run.epoch)
+    made = TeamSpec.model_validate({"name": "shown", "purpose": "Writes poems.", "members": [WRITER]})
+    built = BuiltTeam(made, GOAL, proof_of(made, claim.run.id), activate=True)
+    await api.services.team_store.publish(origin, built)
+
+    shown = await send(api, "/v1/teams/shown", status=200, method="GET")
+    (version,) = (await send(api, "/v1/teams/shown/versions", status=200, method="GET"))["versions"]
+    report = await send(api, "/v1/teams/shown/versions/1/proof", status=200, method="GET")
+    changes = (await send(api, "/v1/teams/shown/history", status=200, method="GET"))["changes"]
+
+    assert (shown["state"], shown["used_in"]) == ("active", [])
+    assert (version["goal"], version["built_by"], version["state"]) == (GOAL, claim.run.id, "active")
+    assert version["proof"] == {"state": "proven", "score": 1.0, "run_id": claim.run.id, "trace_id": "f" * 32}
+    assert (report["cases"][0]["trial"]["tokens"], report["cases"][0]["criteria"][0]["id"]) == (12, "waves")
+    assert [(one["action"], one["by"], one["origin"], one["detail"]["version"]) for one in changes] == [
+        ("team.build", "local", "architect", 1),
+        ("team.prove", "local", "architect", 1),
+        ("team.activate", "local", "architect", 1),
+    ]
+    assert "tenant" not in changes[0]["detail"]
+
+
+async def test_difference_between_two_versions_is_shown_as_text_and_by_paths(api: LiveApi) -> None:
+    await imported(api, "changing")
+    await imported(api, "changing", purpose="Writes odes.")
+    await imported(api, "changing", purpose="Writes all.")
+
+    async def diff(query: str, status: int = 200) -> dict[str, Any]:
+        return await send(api, f"/v1/teams/changing/diff{query}", status=status, method="GET")
+
+    newest, chosen, back = await diff(""), await diff("?from=1&to=2"), await diff("?from=3&to=1")
+
+    assert [(one["from"], one["to"]) for one in (newest, chosen, back)] == [(2, 3), (1, 2), (3, 1)]
+    assert {tuple(one["paths"]) for one in (newest, chosen, back)} == {("purpose",)}
+    assert chosen["diff"].splitlines()[:2] == ["--- changing@1", "+++ changing@2"]
+    assert {"-purpose: Writes poems.", "+purpose: Writes odes."} <= set(chosen["diff"].splitlines())
+    await diff("?to=1", status=404)
+    await diff("?to=9", status=404)
+    await diff("?to=0", status=422)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "nothing/history",
+        "nothing/diff",
+        "nothing/versions/1/proof",
+        "unread/versions/1/proof",
+        "unread/versions/2/proof",
+    ],
+)
+async def test_what_there_is_not_of_a_team_is_not_found(api: LiveApi, path: str) -> None:
+    await known(api, "unread")
+
+    refused = await send(api, f"/v1/teams/{path}", status=404, method="GET")
+
+    assert refused["code"] == "not_found"
+
+
+async def test_history_of_a_tenant_names_no_changes_of_another(api: LiveApi) -> None:
+    elsewhere = await key(api, *Scope, tenant="elsewhere")
+    made = {"name": "alike", "purpose": "Writes poems.", "members": [WRITER]}
+    for headers in ({}, elsewhere):
+        await send(api, "/v1/teams/alike/versions", {"spec": made}, status=201, headers=headers)
+
+    (change,) = (await send(api, "/v1/teams/alike/history", status=200, method="GET", headers=elsewhere))["changes"]
+
+    assert (change["action"], change["by"]) == ("team.import", await key_id(api, elsewhere))
+
+
+async def test_team_names_the_active_teams_that_have_it_inside(api: LiveApi) -> None:
+    await imported(api, "inner")
+    await send(api, "/v1/teams/inner/activate", status=200)
+    outer = {"name": "outer", "purpose": "Uses it.", "members": [{**WRITER, "name": "inside", "team": "inner"}]}
+    await send(api, "/v1/teams/outer/versions", {"spec": outer}, status=201)
+    await send(api, "/v1/teams/outer/activate", status=200)
+
+    shown = await send(api, "/v1/teams/inner", status=200, method="GET")
+
+    assert shown["used_in"] == ["outer@1"]

@@ -12,6 +12,7 @@ from architect.teams.repository import BuildRecord, Creator, TeamKey, TeamVersio
 from brain.registry.manifest import Manifest
 from starling.app.teams.activation import LockedRegistry, TeamActivation, active_or_newest, outdated_tools
 from starling.core.errors import ConflictError
+from starling.core.json import storable_text
 from starling.core.principal import Principal, Scope
 from starling.core.stars import StarSpec
 from starling.core.team_building import Approval, BuildOrigin, BuildRequest
@@ -114,9 +115,10 @@ class TeamPublication:
             raise TeamInvalidError(findings)
         await self.activation.check_quota(connection, TeamKey(tenant, spec.name))
         creator = Creator(caller.key_id or LOCAL, caller.grant)
-        made = BuildRecord(built.goal, origin.run_id, origin.path, proof)
+        goal = storable_text(built.goal)
+        made = BuildRecord(goal, origin.run_id, origin.path, proof)
         stored = await self.activation.teams.add(connection, tenant, spec, creator, made)
-        detail = {"goal": built.goal[:_GOAL_CHARS], "hash": stored.hash}
+        detail = {"goal": goal[:_GOAL_CHARS], "hash": stored.hash}
         await _record(registry, origin, "team.build", stored, detail)
         await self._record_proof(registry, origin, stored)
         return stored
