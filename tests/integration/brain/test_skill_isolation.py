@@ -51,6 +51,9 @@ _READS = """
 SELECT seq_tup_read, (SELECT sum(idx_tup_read)::int FROM pg_stat_user_indexes WHERE relid = rows.relid), idx_scan,
     heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit
 FROM pg_stat_user_tables AS rows JOIN pg_statio_user_tables AS pages USING (relid) WHERE rows.relname = 'skills'"""
+_OTHERS = """
+SELECT pid FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type <> 'autovacuum worker'"""
 
 type Act = Callable[[Engine], Awaitable[object]]
 
@@ -115,7 +118,9 @@ async def analyze(engine: Engine) -> None:
 
 
 async def reads_of(engine: Engine, act: Act) -> Reads:
-    """Return what is read once the statements are prepared."""
+    """Return what is read once the statements are prepared, and other sessions have counted what they read."""
+    while await fetch_autocommit(engine, _OTHERS, {}):
+        pass
     for _ in range(5):
         await act(engine)
     before = await _read(engine)
