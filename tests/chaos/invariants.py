@@ -63,12 +63,17 @@ def refused_calls_have_no_effect(found: Observations) -> Iterator[tuple[str, str
 
 
 def reported_effects_match_recorded_effects(found: Observations) -> Iterator[tuple[str, str]]:
-    """A call that is told to have succeeded has had its effect; one that had an effect was told of before."""
+    """A call that is told to have succeeded has had its effect; one that had an effect was told of before.
+
+    Calls that a trial answered are told as such, and have none.
+    """
     done = {line["what"] for line in found.effects if line["at"] == "done"}
     announced: set[str] = set()
     for run_id, events in found.events_of.items():
         calls = {event["data"]["call_id"]: event["data"] for event in events if event["type"] == "tool_start"}
-        calls = {call_id: call for call_id, call in calls.items() if call["name"].startswith(_EFFECT_TOOLS)}
+        simulated = {event["data"].get("call_id") for event in events if event["data"].get("simulated")}
+        effectful = (call_id for call_id, call in calls.items() if call["name"].startswith(_EFFECT_TOOLS))
+        calls = {call_id: calls[call_id] for call_id in effectful if call_id not in simulated}
         announced |= {call["args"]["what"] for call in calls.values()}
         for event in events:
             call = calls.get(event["data"].get("call_id", "")) if event["type"] == "tool_result" else None

@@ -16,7 +16,7 @@ from tests.chaos.cluster import Cluster
 
 type Row = Mapping[str, Any]
 
-_ATTEMPT = re.compile(r":\d+$")
+_ATTEMPT_OR_TRIAL = re.compile(r"(?::\d+|\.[a-z][^/.:]*)$")
 
 _TABLES = """
 SELECT c.relname AS name,
@@ -79,9 +79,12 @@ class Observations:
 
 
 def tasks_around(path: str) -> list[str]:
-    """Return the paths of the tasks whose teams a path is inside, outermost first: t3 and t3/t1 for t3:2/t1/t2."""
+    """Return the paths of the tasks whose teams, or whose trials of teams, a path is inside, outermost first.
+
+    Those are t3 and t3/t1 for t3:2/t1/t2, and t4 for t4.case1/t1.
+    """
     names = path.split("/")[:-1]
-    return [_ATTEMPT.sub("", "/".join(names[: number + 1])) for number in range(len(names))]
+    return [_ATTEMPT_OR_TRIAL.sub("", "/".join(names[: number + 1])) for number in range(len(names))]
 
 
 def grouped(rows: Iterable[Row], by: str = "run_id") -> Mapping[Any, Sequence[Row]]:

@@ -39,6 +39,18 @@ TOLD_OF_A_TEAM: Told = [
     ("done", DONE),
 ]
 
+TOLD_OF_A_TRIAL: Told = [
+    ("run_started", {"run_id": "r"}),
+    ("task_start", {"path": "t1", "agent": "architect"}),
+    ("plan", {"path": "t1.case1"}),
+    ("task_start", {"path": "t1.case1/t1", "agent": "cashier"}),
+    ("tool_start", {**CALL, "path": "t1.case1/t1"}),
+    ("tool_result", {**RESULT, "simulated": "fixture"}),
+    ("task_result", {"path": "t1.case1/t1", "agent": "cashier"}),
+    ("task_result", {"path": "t1", "agent": "architect"}),
+    ("done", DONE),
+]
+
 
 def change(**different: Any) -> dict[str, Any]:
     """The batch that ended the run, or another one."""
@@ -164,6 +176,15 @@ def told(found: Observations, events: Told) -> Observations:
 
 def of_a_team(found: Observations) -> Observations:
     return told(found, TOLD_OF_A_TEAM)
+
+
+def of_a_trial(found: Observations) -> Observations:
+    """The call was answered in a trial, and not made."""
+    return replace(told(found, TOLD_OF_A_TRIAL), effects=[], ledger=[])
+
+
+def simulated_and_done(found: Observations) -> Observations:
+    return told(found, TOLD_OF_A_TRIAL)
 
 
 def task_without_a_result(found: Observations) -> Observations:
@@ -316,6 +337,7 @@ def given_away(found: Observations) -> Observations:
         (put_under_two_keys, "one effect per key"),
         (refused_and_done, "refused calls have no effect"),
         (told_but_not_done, "reported effects match recorded effects"),
+        (simulated_and_done, "reported effects match recorded effects"),
         (never_dispatched, "every effect is in the ledger"),
         (never_settled, "every effect is in the ledger"),
         (unanswered, "every call is answered"),
@@ -395,6 +417,7 @@ def told_of_what_was_pruned(found: Observations) -> Observations:
     [
         just_switched_off,
         of_a_team,
+        of_a_trial,
         agent_switched_off_that_is_not_in_the_team,
         another_switched_off,
         switched_off_while_disturbed,

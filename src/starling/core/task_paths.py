@@ -18,7 +18,7 @@ def star_path(task_path: str, attempt: int) -> str:
 
 
 def trial_path(task_path: str, name: str) -> str:
-    """Return the path of the star that a task tries on a case. `name` is letters and a number: `case1`."""
+    """Return the path of the star that a task tries on a case. `name` begins with a letter: `case1`, `case-usual`."""
     return f"{task_path}.{name}"
 
 

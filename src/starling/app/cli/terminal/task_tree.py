@@ -1,5 +1,6 @@
 """The tasks of a run on a terminal: a tree with the status of each task and call, kept up to date."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import monotonic
@@ -23,6 +24,7 @@ from starling.app.cli.terminal.run_display import (
 )
 from starling.core.principal import DEFAULT_TENANT
 
+_INSIDE: Final = re.compile(r"[/.]")
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAMES_A_SECOND: Final = 8
 _TEXT_CHARS: Final = 200
@@ -116,13 +118,13 @@ class TaskTree(RunDisplay):
         return Group(*lines)
 
     def _in_order(self) -> list[tuple[_TaskLine, str]]:
-        """Return the lines of tasks with their indentation: those of a team's star below the team's own task."""
+        """Return the lines of tasks with their indentation: those of a team or a trial below the task outside."""
         names = list(self._lines)
         rank = {name: number for number, name in enumerate(names)}
 
         def order(name: str) -> list[int]:
-            parts = name.split("/")
-            return [rank.get("/".join(parts[:depth]), -1) for depth in range(1, len(parts) + 1)]
+            ends = (match.start() for match in _INSIDE.finditer(name))
+            return [*(rank.get(name[:end], -1) for end in ends), rank[name]]
 
         return [(self._lines[name], "    " * name.count("/")) for name in sorted(names, key=order)]
 

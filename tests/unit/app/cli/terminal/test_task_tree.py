@@ -52,6 +52,14 @@ def test_tasks_and_calls_show_their_status() -> None:
     ]
 
 
+def test_tasks_of_a_trial_are_below_the_task_that_tries_the_team() -> None:
+    inside = {"type": "task_start", "task_id": "t1", "agent": "looker", "path": "t2.case-usual/t1", "attempt": 1}
+
+    lines = shown(_PLAN, _START, ended("t1"), _START | {"task_id": "t2", "path": "t2"}, inside)
+
+    assert [line.split(":")[0] for line in lines] == ["✓ mcp_agent_time", "… mcp_agent_disk", "    … looker"]
+
+
 def test_call_of_a_trial_shows_what_answered_it() -> None:
     answer = _ANSWER | {"simulated": "simulated", "result": "[simulated: time.now was not called]\n12:00"}
 
