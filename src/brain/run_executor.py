@@ -8,12 +8,14 @@ from functools import partial
 from langgraph.errors import GraphDrained, GraphRecursionError
 
 from brain.agents import crew_executor
+from brain.agents.architect_runtime import ArchitectRuntime
 from brain.agents.artifact_tool import ArtifactTool
 from brain.agents.crew_executor import CrewAIRuntime
 from brain.agents.native_runtime import NativeRuntime
 from brain.agents.pipeline import Pipeline
 from brain.agents.reflection import Reviewer
 from brain.agents.team_runtime import TeamRuntime
+from brain.agents.team_trial import TeamTrial
 from brain.agents.text_runtime import TextRuntime
 from brain.agents.tool_calling import ToolAccess
 from brain.agents.tool_finder import ToolFinder
@@ -242,8 +244,15 @@ def _pipeline(parts: Collaborators, stars: StarRunner) -> Pipeline:
         history_messages=limits.worker_context_messages,
         memory=parts.memory,
         team_runtime=TeamRuntime(stars, parts.clock),
+        architect_runtime=_architect(parts, stars),
         crewai_runtime=CrewAIRuntime.with_threads(access) if crew_executor.is_installed() else None,
     )
+
+
+def _architect(parts: Collaborators, stars: StarRunner) -> ArchitectRuntime | None:
+    if parts.builder is None:
+        return None
+    return ArchitectRuntime(parts.builder, parts.agent_ranker, TeamTrial(stars, parts.clock), parts.limits)
 
 
 def _traced(parts: Collaborators) -> Collaborators:
