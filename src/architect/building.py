@@ -1,16 +1,15 @@
 """From a request to a version of a team: designed, checked, compiled, proved, published, and activated if it may be."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import asdict, dataclass
+from typing import Any, Final, cast
 
 from architect.compiler import compile_team
-from architect.designer import Designer
+from architect.designer import Designed, Designer
 from architect.proof import prove
 from architect.report import built_text, gap_text, proof_text, refused_text
 from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
 from architect.team_world import TeamWorld
-from architect.teams.repository import TeamVersion
 from starling.core.errors import ConflictError, NotFoundError, QuotaExceededError
 from starling.core.events import Published
 from starling.core.json import JsonObject
@@ -24,7 +23,10 @@ _REFUSED: Final = (TeamInvalidError, ConflictError, NotFoundError, QuotaExceeded
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """Builds and proves teams. `threshold` is the share of criteria that a proof has to meet, from 0 to 1."""
+    """Builds and proves teams. `threshold` is the share of criteria that a proof has to meet, from 0 to 1.
+
+    What is stored is stored once, and what was asked, tried and reported before is not repeated when a run is resumed.
+    """
 
     store: TeamStore
     designer: Designer
@@ -45,20 +47,91 @@ class Builder:
         if request.kind == "version":
             base = (await self.store.version(caller, request.name or "", request.version)).spec
         designed = await self.designer.design(request, world, base, run)
-        if designed.spec is None:
-            return BuildOutcome(designed_text(designed), done=False, code=designed.code)
-        star = _star(designed.spec, world, run)
-        proof = await prove(designed.spec, star, (), run, self.threshold)
-        published = await self._published(BuiltTeam(designed.spec, request.goal, proof, request.activate), run)
+        if designed.spec is None or not designed.is_sound:
+            return _not_designed(designed)
+        proof = await self._proof(designed.spec, (), world, run)
+        built = BuiltTeam(designed.spec, request.goal, proof, request.activate)
+        published = await self._publish(built, run)
+        note = ""
         if published.approval and request.activate:
-            published, refused = await self._approved(published, proof, run)
-        text = built_text(published, proof, designed.missing)
-        return BuildOutcome(text, done=True)
+            published, note = await self._ask_for_activation(published, proof, run)
+        text = built_text(designed.spec, published, proof, designed.missing)
+        return BuildOutcome(f"{text}\n\n{note}" if note else text, done=True)
 
     async def _prove_again(self, request: BuildRequest, run: BuildRun) -> BuildOutcome:
         caller = run.origin.caller
         team = await self.store.version(caller, request.name or "", request.version)
-        star = _star(team.spec, await self.store.world(caller), run)
-        proof = await prove(team.spec, star, request.cases, run, self.threshold)
+        proof = await self._proof(team.spec, request.cases, await self.store.world(caller), run)
         published = await self.store.add_proof(run.origin, team, proof)
+        _report(run, "published", published)
         return BuildOutcome(proof_text(published, proof), done=True)
+
+    async def _proof(self, team: TeamSpec, extra: Sequence[BuildCase], world: TeamWorld, run: BuildRun) -> ProofReport:
+        """Prove the star that the team is for the caller, the same one in each process that resumes the build."""
+        recorded = run.recorded("compiled")
+        if recorded is None:
+            grant = run.origin.caller.grant
+            star = compile_team(team, world, creator=grant, activator=grant)
+            run.record("compiled", star.model_dump(mode="json"))
+        else:
+            star = StarSpec.model_validate(recorded)
+        return await prove(team, star, extra, run, self.threshold)
+
+    async def _publish(self, built: BuiltTeam, run: BuildRun) -> PublishedVersion:
+        recorded = run.recorded("published")
+        if recorded is not None:
+            return _read(recorded)
+        published = await self.store.publish(run.origin, built)
+        _report(run, "published", published)
+        return published
+
+    async def _ask_for_activation(
+        self, published: PublishedVersion, proof: ProofReport, run: BuildRun
+    ) -> tuple[PublishedVersion, str]:
+        """Return the version as an admin's decision leaves it, with a note if that was not to activate it."""
+        await run.flush()  # the event that names the version comes before the question
+        details: JsonObject = {
+            "hash": published.hash,
+            "tools": list(published.tools),
+            "proof": proof.state,
+            "reason": published.approval,
+        }
+        approval = run.approve_activation(published.name, published.version, details)
+        if not approval.approved:
+            note = f": {approval.note}" if approval.note else "."
+            return published, f"Its activation was not approved{note}"
+        try:
+            active = await self.store.activate(run.origin, published, approval)
+        except _REFUSED as error:
+            return published, f"It could not be activated. {error}"
+        _report(run, "activated", active)
+        return active, ""
+
+
+def _not_designed(designed: Designed) -> BuildOutcome:
+    if designed.missing and not designed.findings:
+        return BuildOutcome(gap_text(designed.missing), done=False, code="capability_gap")
+    if designed.findings:
+        return BuildOutcome(refused_text(designed.findings), done=False, code=TeamInvalidError.code)
+    text = f"No team was built, because the goal leaves open what it should do. {designed.question}"
+    return BuildOutcome(text, done=False, code="goal_unclear")
+
+
+def _report(run: BuildRun, step: str, published: PublishedVersion) -> None:
+    """Record what was stored, and emit its event, unless an earlier process did."""
+    if run.recorded(step) is not None:
+        return
+    event = Published(
+        path=run.origin.path,
+        team=published.name,
+        version=published.version,
+        state=published.state,
+        epoch=published.epoch,
+    )
+    run.record(step, cast("JsonObject", asdict(published)), event)
+
+
+def _read(recorded: JsonObject) -> PublishedVersion:
+    fields = cast("dict[str, Any]", {**recorded})
+    fields["tools"] = tuple(fields["tools"])
+    return PublishedVersion(**fields)
