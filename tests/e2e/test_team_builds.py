@@ -1,0 +1,122 @@
+"""A wish in plain words becomes a team: designed, proved, approved by an admin, and used by a later request."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.support.model_script import Answer, Rule, Script, When
+from tests.support.model_server import ModelServer
+from tests.support.platform import calls, decision, task, verdict
+from tests.support.platform_process import PlatformProcess
+from tests.support.reference_servers import ReferenceServers
+from tests.support.sse import Event, read_events
+
+pytestmark = pytest.mark.timeout(240)
+
+GOAL = "Build me a team that watches this machine's health and writes the findings into a report file."
+DESIGN = {
+    "name": "health_report",
+    "purpose": "Watches this machine's health and writes reports about it.",
+    "members": [
+        {"name": "watcher", "role": "watches", "goal": "Looks.", "server": "system_health", "tools": ["disk"]},
+        {"name": "writer", "role": "writes", "goal": "Writes.", "server": "filesystem", "tools": ["write_file"]},
+    ],
+    "examples": [
+        {"request": "How full is the disk?", "must_call": ["system_health.disk"]},
+        {
+            "request": "Write a report about the disk into a file.",
+            "must_call": ["system_health.disk", "filesystem.write_file"],
+            "judged": ["It says where the report is."],
+        },
+    ],
+}
+LOOK, WRITE = task("t1", "watcher"), task("t2", "writer", after=["t1"])
+
+
+def planned_by(star: str, first: list[dict[str, Any]], contains: str = "") -> list[Rule]:
+    """The rules by which the supervisor of a team, or without a name of the run, plans once and never again."""
+    of_star = f'<team name="{star}"' if star else ""
+    text = contains or of_star
+    return [Rule(decision(*first), When(schema="supervisor_decision", contains=text))]
+
+
+def script(files: Path) -> Script:
+    """The designer, the judge, the supervisors and the members; both trials and the later request are alike."""
+    report = calls(("write_file", {"path": str(files / "report.txt"), "content": "The disk is half full."}))
+    return Script(
+        Rule(Answer(json.dumps(DESIGN)), When(schema="designer")),
+        Rule(Answer(json.dumps({"met": ["judged1", "c1", "c2"], "not_met": [], "reason": ""})), When(schema="judge")),
+        *planned_by("", [LOOK], "<user_request>How full is the disk?"),
+        *planned_by("health_report", [LOOK, WRITE]),
+        *planned_by("", [task("t1", "health_report")]),
+        Rule(verdict("APPROVED"), When(schema="verdict")),
+        Rule(calls(("disk", {})), When(tool="disk")),
+        Rule(report, When(tool="write_file")),
+        Rule(Answer("It is written [1].")),
+    )
+
+
+@asynccontextmanager
+async def platform_with(folder: Path, script: Script) -> AsyncGenerator[PlatformProcess]:
+    every_server = ReferenceServers(folder).configuration()
+    servers = {name: every_server[name] for name in ("system_health", "filesystem")}
+    async with ModelServer(script) as model:
+        environment = {
+            "STARLING_MODEL": "openai:scripted",
+            "OPENAI_BASE_URL": model.url,
+            "OPENAI_API_KEY": "none",
+        }
+        async with PlatformProcess.running(folder, servers, environment) as platform:
+            yield platform
+
+
+async def send(platform: PlatformProcess, path: str, body: Any) -> dict[str, Any]:
+    async with aiohttp.ClientSession(platform.address) as client, client.post(path, json=body) as response:
+        assert response.status < 300, await response.text()
+        return await response.json()
+
+
+async def approving(platform: PlatformProcess, run_id: str) -> list[Event]:
+    """Read a run's stream to its end; every approval that it asks for is given."""
+    events: list[Event] = []
+    async with (
+        aiohttp.ClientSession(platform.address) as client,
+        client.get(f"/v1/runs/{run_id}/events") as response,
+    ):
+        async for event in read_events(response):
+            events.append(event)
+            if event.type == "approval_required":
+                approval = {"status": "resolved", "payload": {"approved": True}}
+                await send(platform, f"/v1/approvals/{event.data['id']}", approval)
+    return events
+
+
+def of(events: list[Event], kind: str) -> list[dict[str, Any]]:
+    return [event.data for event in events if event.type == kind]
+
+
+async def test_wish_becomes_a_team_that_a_later_request_is_given_to(open_folder: Path) -> None:
+    files = open_folder / "files"
+    files.mkdir()
+    async with platform_with(open_folder, script(files)) as platform:
+        accepted = await send(platform, "/v1/teams", {"goal": GOAL})
+        built = await approving(platform, accepted["run_id"])
+        written_by_trials = list(files.iterdir())
+        request = await send(platform, "/v1/runs", {"input": "Report on this machine, please.", "thread_id": "t"})
+        used = await approving(platform, request["run_id"])
+
+    assert [one["findings"] for one in of(built, "checks")] == [[]]
+    proofs = [(one["passed"], one["live"], one["simulated"]) for one in of(built, "proof")]
+    assert proofs == [(True, 1, 0), (True, 1, 1)], of(built, "proof")
+    assert written_by_trials == []
+    (asked,) = of(built, "approval_required")
+    assert (asked["call"]["name"], asked["call"]["args"]["team"]) == ("architect.activate_team", "health_report")
+    assert [one["state"] for one in of(built, "published")] == ["proven", "active"]
+    assert built[-1].data["status"] == "succeeded", built[-1].data
+    assert used[-1].data["status"] == "succeeded", used[-1].data
+    assert [file.read_text() for file in files.iterdir()] == ["The disk is half full."]
