@@ -50,12 +50,18 @@ def script(files: Path) -> Script:
     report = calls(("write_file", {"path": str(files / "report.txt"), "content": "The disk is half full."}))
     return Script(
         Rule(Answer(json.dumps(DESIGN)), When(schema="designer")),
-        Rule(Answer(json.dumps({"met": ["judged1", "c1", "c2"], "not_met": [], "reason": ""})), When(schema="judge")),
+        Rule(
+            Answer(json.dumps({"met": ["it_says_where_the_report_is"], "not_met": [], "reason": ""})),
+            When(schema="judge"),
+        ),
         *planned_by("", [LOOK], "<user_request>How full is the disk?"),
         *planned_by("health_report", [LOOK, WRITE]),
         *planned_by("", [task("t1", "health_report")]),
         Rule(verdict("APPROVED"), When(schema="verdict")),
+        Rule(Answer("The disk is half full."), When(tool="disk", last_contains="free")),
         Rule(calls(("disk", {})), When(tool="disk")),
+        Rule(Answer("It was recorded."), When(tool="write_file", last_contains="[simulated")),
+        Rule(Answer("It is written."), When(tool="write_file", last_contains="Successfully wrote")),
         Rule(report, When(tool="write_file")),
         Rule(Answer("It is written [1].")),
     )
@@ -112,7 +118,7 @@ async def test_wish_becomes_a_team_that_a_later_request_is_given_to(open_folder:
 
     assert [one["findings"] for one in of(built, "checks")] == [[]]
     proofs = [(one["passed"], one["live"], one["simulated"]) for one in of(built, "proof")]
-    assert proofs == [(True, 1, 0), (True, 1, 1)], of(built, "proof")
+    assert proofs == [(True, 1, 0), (True, 1, 1)], json.dumps([event.data for event in built], indent=1)
     assert written_by_trials == []
     (asked,) = of(built, "approval_required")
     assert (asked["call"]["name"], asked["call"]["args"]["team"]) == ("architect.activate_team", "health_report")

@@ -73,6 +73,7 @@ class Limits(BaseModel):
     worker_context_messages: int = Field(default=5, ge=0)
     input_chars: int = Field(default=100_000, ge=1)
     teams_per_tenant: int = Field(default=200, ge=1)  # that are not archived
+    proof_threshold: float = Field(default=1.0, gt=0, le=1)  # share of its criteria that a built team has to meet
     runs_per_tenant: int = Field(default=64, ge=1)
     runs_per_worker: int = Field(default=48, ge=1)
     lease_seconds: float = Field(default=15, gt=0.5)

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from architect.building import Builder
+from architect.designer import Designer
 from brain.collaborators import Collaborators
 from brain.conversation.repository import ConversationRepository
 from brain.governance import TableGovernance
@@ -47,5 +49,6 @@ def build_brain(parts: "RunParts") -> Brain:
             active_runs=parts.active_runs,
             artifacts=services.artifacts,
             memory=services.retrieval.get().memory(parts.tracer) if parts.settings.skills else None,
+            builder=Builder(services.team_store, Designer(), limits.proof_threshold),
         )
     )
