@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict
 
+from architect.checks import name_findings
 from architect.granted_tools import granted_tools
 from architect.spec_reading import team_of
 from architect.team_world import TeamWorld, is_reserved
@@ -106,8 +107,17 @@ class SpecWriter:
         taken = {plain_name(name) for name in (*world.agents, *world.teams, *world.builtins)}
         name = _identifier(written, _NAME_CHARS) or "team"
         name = name if not is_reserved(name) else f"{name[: _NAME_CHARS - 5]}_team".removeprefix("mcp_agent_")
-        forms = (name, *(f"{name[: _NAME_CHARS - 4]}_{number}" for number in range(2, 1_000)))
-        return next(form for form in forms if plain_name(form) not in taken)
+        stems = (name, "team")  # the second one where no suffix helps: the beginning is that of specialists
+        forms = (
+            form
+            for stem in stems
+            for form in (stem, *(f"{stem[: _NAME_CHARS - 4]}_{number}" for number in range(2, 1_000)))
+        )
+        return next(form for form in forms if plain_name(form) not in taken and self._is_free(form))
+
+    def _is_free(self, name: str) -> bool:
+        """Return whether no rule is against a name."""
+        return not is_reserved(name) and not name_findings(name, self.world)
 
     def _member(self, written: DesignedMember) -> TeamMember:
         server = _known(written.server, self.world.visible_servers())

@@ -214,7 +214,17 @@ async def test_own_name_is_kept_and_a_designed_one_gets_a_suffix_if_it_is_taken(
     assert (own.spec.name, other.spec.name) == ("mine", "health_3")
 
 
-@pytest.mark.parametrize("name", ["architect", "Supervisor", "mcp_agent_time", "QA", "??"])
+async def test_designed_name_that_looks_like_another_gets_a_suffix() -> None:
+    found, _ = await designed({**SOUND, "name": "hea1th"}, world=world_of(*TOOLS, agents=["health"]))
+
+    assert found.spec
+    assert (found.spec.name, found.findings) == ("hea1th_2", ())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["architect", "arch1tect", "Supervisor", "mcp_agent_time", "mcp_agent_mcp_agent_x", "mcpagents", "QA", "??"],
+)
 async def test_designed_name_that_is_reserved_is_changed(name: str) -> None:
     found, _ = await designed({**SOUND, "name": name})
 
