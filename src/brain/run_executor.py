@@ -196,6 +196,8 @@ class Brain:
         return await self._parts.registry.roster(run.epoch, run.tenant)
 
     async def _history(self, run: Run) -> tuple[ConversationMessage, ...]:
+        if not run.has_history:
+            return ()
         return render(await self._parts.conversations.last(run, SHOWN, self._parts.limits.max_history))
 
     async def _recent_agents(self, run: Run, roster: Roster) -> Collection[str]:

@@ -80,6 +80,7 @@ class Run:
     grant: Grant | None = None  # what its caller may call
     caller: str = ""  # id of the caller's key
     clarifications: int = 0  # asked on its branch since the last run without one
+    has_history: bool = True  # False for the first run of a branch
     cancelled: bool = False  # cancellation was requested before this claim
     scopes: frozenset[Scope] = frozenset(Scope)  # of its caller
     build: BuildRequest | None = None  # what the agent `architect` is to build, beside the goal in `input`

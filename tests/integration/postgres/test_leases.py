@@ -103,6 +103,15 @@ async def test_worker_reclaims_its_own_run_without_counting_a_crash(admission: A
     assert (mine.run.fence, mine.run.crashes) == (2, 0)
 
 
+async def test_claim_tells_whether_its_branch_has_a_history(admission: AdmissionHarness, database_url: str) -> None:
+    keys = [await admission.accept(thread=thread) for thread in "ab"]
+    state = "'b', 'main', 1, 'UserMessageState', 1, 0, '{}', false FROM threads WHERE id = 'b'"
+    columns = "tenant, thread_id, branch_id, position, t, v, ts, data, compressed"
+    await execute(database_url, f"INSERT INTO states ({columns}) SELECT tenant, {state}")
+
+    assert [(await claimed(admission.leases, key)).run.has_history for key in keys] == [False, True]
+
+
 async def test_sweep_queues_runs_without_a_valid_lease(admission: AdmissionHarness, database_url: str) -> None:
     missing, expired, held = [await admission.accept(thread=f"thread {number}") for number in range(3)]
     for key in (missing, expired, held):

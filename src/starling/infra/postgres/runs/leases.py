@@ -47,7 +47,9 @@ WHERE tenant = %(tenant)s AND id = %(id)s AND (
     OR (status = 'running' AND (lease_until IS NULL OR lease_until < now() OR worker = %(reclaim_own)s)))
 RETURNING {CLAIMED},
     (SELECT clarifications FROM branches
-     WHERE branches.tenant = runs.tenant AND branches.thread_id = runs.thread_id AND branches.id = runs.branch_id)"""  # noqa: S608 - our own text
+     WHERE branches.tenant = runs.tenant AND branches.thread_id = runs.thread_id AND branches.id = runs.branch_id),
+    EXISTS (SELECT FROM states WHERE states.tenant = runs.tenant AND states.thread_id = runs.thread_id
+            AND states.branch_id = runs.branch_id)"""  # noqa: S608 - our own text
 
 _RELEASE = """
 UPDATE runs SET status = 'queued', lease_until = NULL, worker = NULL
@@ -109,7 +111,7 @@ class Leases:
         }
         with translated():
             row = await execute_autocommit(self._engine, _CLAIM, values)
-        return None if row is None else claim_of(row[:-1], clarifications=row[-1])
+        return None if row is None else claim_of(row[:-2], clarifications=row[-2], has_history=row[-1])
 
     async def release(self, run: Run) -> bool:
         """Put an unfinished run back into the queue; this does not count as a crash.
@@ -159,7 +161,7 @@ class Leases:
         return len(keys)
 
 
-def claim_of(row: tuple[Any, ...], *, clarifications: int = 0) -> Claim:
+def claim_of(row: tuple[Any, ...], *, clarifications: int = 0, has_history: bool = True) -> Claim:
     """Convert a row of `CLAIMED` to a claim."""
     columns: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
     columns["config"] = RunConfig.model_validate(columns["config"])
@@ -167,4 +169,4 @@ def claim_of(row: tuple[Any, ...], *, clarifications: int = 0) -> Claim:
     columns["scopes"] = frozenset(map(Scope, columns["scopes"] or ()))
     columns["build"] = BuildRequest.model_validate(columns["build"]) if columns["build"] else None
     seq, flushes = columns.pop("seq"), columns.pop("flushes")
-    return Claim(Run(**columns, clarifications=clarifications), seq, flushes)
+    return Claim(Run(**columns, clarifications=clarifications, has_history=has_history), seq, flushes)
