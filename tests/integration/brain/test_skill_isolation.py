@@ -96,9 +96,10 @@ def memory(engine: Engine) -> SkillMemory:
 
 
 @pytest.fixture
-async def engine(database_url: str) -> AsyncGenerator[Engine]:
+async def engine(database_url: str, request: pytest.FixtureRequest) -> AsyncGenerator[Engine]:
     """An engine with one connection, on a database where nothing but the test reads skills."""
-    engine = open_engine(database_url, ConnectionLimits(size=1))
+    behind_pooler = getattr(request, "param", False)
+    engine = open_engine(database_url, ConnectionLimits(size=1, behind_pooler=behind_pooler))
     async with transaction(engine) as connection:
         await connection.execute("ALTER TABLE skills SET (autovacuum_enabled = false)")
     yield engine
@@ -154,6 +155,18 @@ async def test_what_is_read_for_a_tenant_is_the_same_beside_thousands_of_equal_s
         assert found.pages <= alone.pages + alone.searches  # an index over more rows may have one more level
     assert beside.unindexed == 0
     assert beside.entries <= 4 * own  # of the tenant alone: its skills are counted, compared and read
+
+
+@pytest.mark.parametrize("engine", [False, True], ids=["direct", "behind a pooler"], indirect=True)
+async def test_no_skill_of_others_is_read_for_a_tenant_that_has_most_of_all_skills(engine: Engine) -> None:
+    """Reading the whole table would be faster."""
+    await add(engine, "own", 600)
+    await add(engine, "other", 400)
+    await analyze(engine)
+
+    found = await reads_of(engine, recall)
+
+    assert (found.unindexed, found.entries) == (0, 3 * 600 + 3)  # counted, compared with its own skill; three read
 
 
 async def test_each_skill_of_a_tenant_is_compared_once_whatever_the_other_tenants_have(
