@@ -5,6 +5,7 @@ in the order of their keys):
 
 | operation | locks |
 | --- | --- |
+| accepting a build of a named team | the epochs' advisory lock, then as any run |
 | accepting a run | idempotency key, the thread's advisory lock, on `interrupt` its open runs, branch, new run, job |
 | ending a run, also by a cancel | run, then its interrupts, calls and branch; runs that are next (skips), jobs |
 | suspending a run | run, branch; runs that are next (skips), jobs |
@@ -18,6 +19,7 @@ in the order of their keys):
 | pruning | runs (skips) and their rows; then keys and audit events (skips) |
 | the outbox | audit events (skips locked ones in `take`; in the order of their keys in `settle`) |
 | changing the registry | the servers' advisory lock, the epochs' advisory lock, servers, the active epoch, skills * |
+| publishing and proving teams | the epochs' advisory lock, the run (shared), the team's versions, the active epoch |
 | restoring, importing skills | the epochs' advisory lock, one skill or new ones |
 | making vectors of skills | the skills' advisory lock (tried), skills * |
 | closing epochs | epochs that aren't active (skips) |
@@ -38,17 +40,28 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from architect.compiler import TeamCompiler
+from architect.team_store import BuiltTeam
+from architect.teams.repository import TeamRepository
 from brain.conversation.repository import push_states
 from brain.registry.manifest import Manifest
 from brain.registry.repository import EpochRepository
+from brain.registry.teams.repository import StarRepository
 from brain.skills.repository import SkillUse, follow_tools, storing
+from starling.app.teams.activation import TeamActivation
+from starling.app.teams.publication import TeamPublication
 from starling.core.errors import ConflictError, LeaseLostError, NotFoundError
 from starling.core.events import Done, Thinking, Usage
 from starling.core.ids import new_id
 from starling.core.principal import Principal, Scope
 from starling.core.runs import Run, RunResult
+from starling.core.settings import Limits
+from starling.core.team_building import BuildOrigin, BuildRequest
+from starling.core.team_proofs import ProofReport
+from starling.core.teams import TeamInvalidError, TeamSpec
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
+from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.kill_switches import SwitchRepository, Target
 from starling.infra.postgres.outbox import Outbox
 from starling.infra.postgres.retention import Retention, Selection
@@ -66,6 +79,7 @@ from tests.support.run_factories import claimed, locked, new_question, new_run, 
 
 _TENANTS: Final = ("one", "two")
 _THREADS: Final = ("a", "b")
+_TEAMS: Final = ("poets", "painters", "singers")
 _TOOLS: Final = ("s.one", "s.two", "s.three")
 _CALLERS, _DEEDS = 12, 60
 _CONNECTIONS: Final = ConnectionLimits(size=24)
@@ -75,6 +89,7 @@ _LEGAL = (
     OpenClarificationError,
     LeaseLostError,
     NotFoundError,
+    TeamInvalidError,
 )  # when another operation was first
 _SOME_RUN = "SELECT tenant, id::text FROM runs WHERE ended_at IS NULL ORDER BY random() LIMIT 1"
 _SOME_QUESTION = "SELECT tenant, run_id::text, id::text FROM interrupts WHERE state = 'open' ORDER BY random() LIMIT 1"
@@ -111,6 +126,10 @@ class Crowd:
         self.stopping = TerminationRepository(self.engine)
         self.switches = SwitchRepository(self.engine)
         self.epochs = EpochRepository(self.engine)
+        activation = TeamActivation(
+            self.epochs, TeamRepository(self.engine), StarRepository(self.engine), TeamCompiler(), Limits()
+        )
+        self.store = TeamPublication(activation, KeyRepository(self.engine))
         self.outbox = Outbox(self.engine)
         self.retention = Retention(self.engine, runs_at_once=3, rows_at_once=3)
 
@@ -119,6 +138,7 @@ class Crowd:
         """What callers and sweeps do, and how often."""
         return {
             self.ask: 8,
+            self.publish: 3,
             self.tell: 12,
             self.answer: 4,
             self.cancel: 2,
@@ -148,7 +168,24 @@ class Crowd:
     async def ask(self) -> None:
         new = new_run(tenant=self.dice.choice(_TENANTS), thread=self.dice.choice(_THREADS))
         policy = self.dice.choice(["enqueue", "enqueue", "reject", "interrupt"])
-        await self.runs.accept(replace(new, policy=policy, idempotency=self.key()))
+        build = BuildRequest(goal="Write.", name=self.dice.choice(_TEAMS)) if self.dice.random() < 0.2 else None
+        await self.runs.accept(replace(new, policy=policy, idempotency=self.key(), build=build))
+
+    async def publish(self) -> None:
+        """Publish a team as one of the latest claimed runs."""
+        if self.held:
+            await self.publish_of(self.dice.choice(self.held))
+
+    async def publish_of(self, run: Run) -> None:
+        origin = BuildOrigin(Principal(run.tenant, "", frozenset(Scope)), run.id, run.fence, "t1", "t", 1)
+        writer = {"name": "writer", "role": "Writer", "goal": "Write."}
+        name = (run.build and run.build.name) or self.dice.choice(_TEAMS)
+        spec = TeamSpec.model_validate({"name": name, "purpose": "Writes.", "members": [writer]})
+        proof = ProofReport(
+            state="proven", score=1, threshold=1, cases=(), spec_hash=spec.hash, tools={}, run_id=run.id, trace_id="t"
+        )
+        await self.store.publish(origin, BuiltTeam(spec, "Write.", proof, activate=True))
+        self.done["published"] += 1
 
     async def tell(self) -> None:
         principal = Principal(self.dice.choice(_TENANTS), "", frozenset(Scope))
@@ -240,9 +277,9 @@ class Crowd:
                 writer.emit(Thinking(content=word, message_id="m"))
                 if self.skills:
                     writer.add(partial(self.uses, claim.run))
-                await writer.flush()
+                await asyncio.gather(writer.flush(), *([self.publish_of(claim.run)] if claim.run.build else []))
             await self.dice.choice([self.finish, self.wait, self.wait, self.hand_back])(writer)
-        except LeaseLostError:
+        except (LeaseLostError, TeamInvalidError):
             self.done["lost"] += 1
         finally:
             await writer.close()
