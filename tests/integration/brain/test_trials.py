@@ -1,0 +1,164 @@
+"""Trials of teams inside a proof: interrupted, asked about, cancelled and continued like any other work of a run."""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from starling.core.teams import TeamSpec
+from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.runs.acceptance import RunKey
+from tests.integration.brain.conftest import Open
+from tests.support.interrupted_runs import answer_interrupts, execute_run, open_interrupts
+from tests.support.model_script import Answer
+from tests.support.platform import CALLER, Platform, ScriptedModel, Workbench, calls, decision, task, verdict
+
+SPEC: dict[str, Any] = {
+    "name": "machines",
+    "purpose": "Looks after machines.",
+    "members": [
+        {"name": "looker", "role": "looks", "goal": "Look.", "server": "bench", "tools": ["bench.look"]},
+        {"name": "changer", "role": "changes", "goal": "Change.", "server": "shop", "tools": ["shop.change"]},
+    ],
+    "criteria": [{"id": "looked", "text": "It looks.", "kind": "tool_called", "value": "bench.look"}],
+    "examples": [
+        {"id": case, "input": "Look, then change.", "criteria": ["looked"], "must_call": ["shop.change"]}
+        for case in ("first", "second")
+    ],
+}
+ANSWERS_OF_A_TRIAL = 6  # a decision, two members, two reviews, and the team's answer
+LEFT = "SELECT (SELECT count(*) FROM ledger), (SELECT count(*) FROM checkpoints), (SELECT count(*) FROM skills)"
+
+
+def spec(runtime: str = "native") -> TeamSpec:
+    return TeamSpec.model_validate({**SPEC, "members": [{**member, "runtime": runtime} for member in SPEC["members"]]})
+
+
+async def proof(platform: Platform, runtime: str = "native") -> RunKey:
+    """Have a proof of a team accepted."""
+    await platform.services.teams.add(CALLER, "machines", spec(runtime), Actor.local("test"))
+    return (await platform.services.builds.proof(CALLER, "machines", None)).key
+
+
+async def sources(platform: Platform) -> list[list[tuple[str, str]]]:
+    """What answered the calls of each case of the last proof."""
+    report = await platform.services.teams.proof(CALLER.tenant, "machines", 1)
+    return [[(call.path, call.source) for call in case.trial.calls] for case in report.cases]
+
+
+@pytest.fixture
+async def platform(opened: Open) -> AsyncGenerator[Platform]:
+    async with opened() as platform:
+        yield platform
+
+
+@pytest.fixture
+def script(script: ScriptedModel) -> ScriptedModel:
+    script.supervisor(decision(task("t1", "looker"), task("t2", "changer")))
+    script.agent("t1", calls(("look", {"thing": "disk"})))
+    script.agent("t2", calls(("change", {"thing": "door"})))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("It is changed."))
+    return script
+
+
+@pytest.mark.parametrize("asked", [1, 6, 7, 12])
+async def test_crash_between_the_steps_of_a_trial_repeats_only_the_answer_that_was_waited_for(
+    opened: Open, script: ScriptedModel, workbench: Workbench, asked: int
+) -> None:
+    async with opened() as platform:
+        script.held = True
+        key = await proof(platform)
+        async with platform.executing(key):
+            for gate in range(1, asked):
+                platform.model.release(str(gate))
+            await platform.model.received(asked)
+        script.held = False
+        stream = await platform.finish(key)
+
+        assert stream.status == "succeeded", stream.reply
+        looked = [("t1.case-first/t1", "live"), ("t1.case-first/t2", "simulated")]
+        assert (await sources(platform))[0] == looked
+        assert workbench.done() == ["look disk"] * 2
+        assert len(platform.model.requests) == 2 * ANSWERS_OF_A_TRIAL + 1
+        async with platform.services.engine.connect() as connection:
+            assert (await connection.execute(text(LEFT))).one() == (0, 0, 0)
+
+
+async def test_drained_platform_hands_over_a_trial(opened: Open, script: ScriptedModel, workbench: Workbench) -> None:
+    async with opened() as platform:
+        script.held = True
+        key = await proof(platform)
+        async with platform.executing(key) as life:
+            platform.model.release("1")
+            await platform.model.received(3)
+            platform.brain.drain()
+            for gate in "2345":
+                platform.model.release(gate)
+            assert await life is None
+        script.held = False
+    async with opened() as platform:
+        assert (await platform.finish(key)).status == "succeeded"
+
+    assert len(platform.model.requests) == 2 * ANSWERS_OF_A_TRIAL
+    assert workbench.done() == ["look disk"] * 2
+
+
+async def test_only_live_calls_of_a_trial_are_approved(
+    opened: Open, script: ScriptedModel, workbench: Workbench
+) -> None:
+    address = {"url": workbench.url}
+    servers = {
+        "bench": address | {"x-starling": {"effect": "read", "approval": "always"}},
+        "shop": address | {"x-starling": {"effect": "unsafe", "approval": "always"}},
+    }
+    async with opened(servers=servers) as platform:
+        key = await proof(platform)
+        for case in ("first", "second"):
+            await execute_run(platform, key)
+            (asked,) = await open_interrupts(platform, key)
+            assert (asked.kind, asked.path, asked.call and asked.call["name"]) == (
+                "approval",
+                f"t1.case-{case}/t1",
+                "bench.look",
+            )
+            await answer_interrupts(platform, key, approved=True)
+
+        stream = await platform.finish(key)
+
+    assert (stream.status, workbench.done()) == ("succeeded", ["look disk"] * 2)
+
+
+async def test_cancelled_proof_ends_every_task_of_its_trial(
+    platform: Platform, script: ScriptedModel, workbench: Workbench
+) -> None:
+    script.held = True
+    key = await proof(platform)
+    async with platform.executing(key) as life:
+        platform.model.release("1")
+        await platform.model.received(3)
+        await platform.services.cancellation.cancel(key)
+        await life
+
+    stream = await platform.stream(key)
+
+    assert (stream.status, workbench.done()) == ("cancelled", [])
+    assert {event["path"] for event in stream.of("task_result")} == {"t1", "t1.case-first/t1", "t1.case-first/t2"}
+
+
+async def test_crewai_members_are_tried_as_native_ones_are(
+    platform: Platform, script: ScriptedModel, workbench: Workbench
+) -> None:
+    script.rules.clear()
+    script.supervisor(decision(task("t1", "looker"), task("t2", "changer")))
+    for name, call in (("t1", ("look", {"thing": "disk"})), ("t2", ("change", {"thing": "door"}))):
+        script.agent(name, calls(call), Answer("Done."), calls(call), Answer("Done."))
+    script.reviewer(verdict("APPROVED"))
+    script.qa(Answer("It is changed."))
+
+    stream = await platform.finish(await proof(platform, "crewai"))
+
+    assert stream.status == "succeeded", stream.reply
+    assert [[source for _, source in case] for case in await sources(platform)] == [["live", "simulated"]] * 2
+    assert workbench.done() == ["look disk"] * 2
