@@ -83,7 +83,10 @@ class CrewBridge:
         except RuntimeError:  # the loop is closed
             coroutine.close()
             raise CrewStoppedError from None
-        return self._awaited(future)
+        try:
+            return self._awaited(future)
+        finally:
+            coroutine.close()  # which has ended, or never began: the loop was closed before
 
     def _awaited[T](self, future: Future[T]) -> T:
         """Wait in a thread for what the loop does; a loop that was closed does nothing more."""

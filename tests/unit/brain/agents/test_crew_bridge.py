@@ -1,10 +1,13 @@
 """A thread of CrewAI that asks for something when nobody can do it any more is stopped, and waits for nothing."""
 
 import asyncio
-from threading import Semaphore
+import gc
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Semaphore
 
 import pytest
 
+from brain.agents import crew_bridge
 from brain.agents.artifact_tool import ArtifactTool
 from brain.agents.crew_bridge import CrewBridge, CrewStoppedError
 from brain.agents.crew_conversation import CrewConversation
@@ -44,3 +47,32 @@ def test_closed_loop_stops_the_thread() -> None:
 
     with pytest.raises(CrewStoppedError):
         bridge.ask([], with_tools=False)
+
+
+def test_loop_that_is_closed_before_it_begins_what_was_asked_for_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(crew_bridge, "_POLL_SECONDS", 0.01)
+    loop, asked = asyncio.new_event_loop(), Event()
+    bridge = CrewBridge(conversation(), loop, asyncio.TaskGroup(), _Turns(asked))
+
+    with ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(bridge.ask, [], with_tools=False)
+        asked.wait()
+        loop.close()
+
+    assert isinstance(answer.exception(), CrewStoppedError)
+    del answer, bridge
+    gc.collect()  # warns of what was never awaited
+
+
+class _Turns(Semaphore):
+    """Tells when one is given back: the thread waits for its answer then."""
+
+    def __init__(self, given: Event) -> None:
+        super().__init__()
+        self._given = given
+
+    def release(self, n: int = 1) -> None:
+        super().release(n)
+        self._given.set()
