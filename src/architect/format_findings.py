@@ -21,11 +21,11 @@ from starling.core.validation_errors import fault_text
 _SHOWN: Final = 60  # characters of a wrong value or key
 _SCHEMA: Final = "`starling team schema` prints the format."
 _PARTS: Final[Mapping[tuple[str, ...], type[BaseModel]]] = {
-    (): TeamSpec,
     ("members",): TeamMember,
     ("criteria",): Criterion,
     ("examples",): Example,
     ("examples", "fixtures"): Fixture,
+    ("fixtures",): Fixture,  # of a case of its own
     ("limits",): TeamLimits,
     ("grants",): TeamGrants,
 }
@@ -42,8 +42,8 @@ _TOOL: Final = "must be the full name of a tool, `server.tool`"
 _FREE: Final = ("arguments", "result")  # fields of a fixture that may have any JSON
 
 
-def format_findings(error: ValidationError) -> Iterator[Finding]:
-    """Return one finding for each wrong, missing or unknown field."""
+def format_findings(error: ValidationError, whole: type[BaseModel] = TeamSpec) -> Iterator[Finding]:
+    """Return one finding for each wrong, missing or unknown field of a document, or of one in a list of them."""
     seen: set[tuple[int | str, ...]] = set()
     for fault in cast("list[Mapping[str, Any]]", error.errors(include_url=False)):
         location = _location(fault["loc"])
@@ -52,7 +52,7 @@ def format_findings(error: ValidationError) -> Iterator[Finding]:
             continue
         seen.add(location)
         names = tuple(part for part in location if isinstance(part, str))
-        yield Finding(_path(location), "format", _reason(fault, names), _remedy(fault, names))
+        yield Finding(_path(location), "format", _reason(fault, names), _remedy(fault, names, whole))
 
 
 def _location(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
@@ -87,8 +87,8 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def _remedy(fault: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    part = _PARTS.get(names[:-1])
+def _remedy(fault: Mapping[str, Any], names: tuple[str, ...], whole: type[BaseModel]) -> str:
+    part = _PARTS.get(names[:-1]) if names[:-1] else whole
     field = part.model_fields.get(names[-1]) if part and names else None
     if part and names and fault["type"] == "extra_forbidden":
         return did_you_mean(names[-1], part.model_fields, f"Remove it. {_SCHEMA}")

@@ -1,19 +1,22 @@
-"""Team specs from YAML, JSON or plain data."""
+"""Team specs from YAML, JSON or plain data, and cases to try a team on."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final, cast
 
 import yaml
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from architect.format_findings import format_findings
 from architect.yaml_subset import DEEPEST, DIGITS, load_yaml
+from starling.core.team_building import BuildCase
 from starling.core.teams import MOST_FINDINGS, Finding, TeamInvalidError, TeamSpec
 
 MAX_CHARS: Final = 200_000
 """The longest document that is read, as text and as JSON; the slowest one takes a second of processor time."""
+
+_CASES: Final = TypeAdapter(list[BuildCase])
 
 
 def read_team(text: str) -> TeamSpec:
@@ -21,22 +24,42 @@ def read_team(text: str) -> TeamSpec:
 
     Of YAML only what JSON has is read: no aliases, tags or dates, and `yes` is a text. Raises TeamInvalidError.
     """
-    text = text.removeprefix("\ufeff")
-    if len(text) > MAX_CHARS:
-        raise _too_long(f"The document has {len(text):,} characters")
-    return team_of(_json(text) if text.lstrip().startswith("{") else _yaml(text))
+    return team_of(_document(text))
+
+
+def read_cases(text: str) -> Sequence[BuildCase]:
+    """Return the cases of a document, which is one case or a list of them, read as `read_team` reads a spec.
+
+    Raises TeamInvalidError.
+    """
+    document = _checked_size(_document(text))
+    try:
+        return _CASES.validate_python(document) if isinstance(document, list) else [BuildCase.model_validate(document)]
+    except ValidationError as error:
+        raise TeamInvalidError(list(islice(format_findings(error, BuildCase), MOST_FINDINGS))) from None
 
 
 def team_of(document: object) -> TeamSpec:
     """Return the team spec that plain data describe. Raises TeamInvalidError with all that breaks the format."""
+    try:
+        return TeamSpec.model_validate(_checked_size(document))
+    except ValidationError as error:
+        raise TeamInvalidError(list(islice(format_findings(error), MOST_FINDINGS))) from None
+
+
+def _document(text: str) -> object:
+    text = text.removeprefix("\ufeff")
+    if len(text) > MAX_CHARS:
+        raise _too_long(f"The document has {len(text):,} characters")
+    return _json(text) if text.lstrip().startswith("{") else _yaml(text)
+
+
+def _checked_size(document: object) -> object:
     if (length := _json_length(document)) > MAX_CHARS:
         raise _too_long(f"As JSON the document has {length:,} characters")
     if _is_too_deep(document):
         raise _unreadable(f"More than {DEEPEST} objects and lists are inside one another.", "Shorten the fixtures.")
-    try:
-        return TeamSpec.model_validate(document)
-    except ValidationError as error:
-        raise TeamInvalidError(list(islice(format_findings(error), MOST_FINDINGS))) from None
+    return document
 
 
 def _json(text: str) -> object:

@@ -166,3 +166,22 @@ def test_team_is_drawn_as_mermaid_or_json(workspace: CliWorkspace) -> None:
 
     assert workspace.starling("team", "show", "crew", "--graph").stdout.startswith("flowchart TD\n")
     assert [one["id"] for one in workspace.json("team", "show", "crew", "--graph")["nodes"]] == ["crew", "crew/writer"]
+
+
+def test_changes_and_differences_of_versions_are_printed(workspace: CliWorkspace) -> None:
+    workspace.json("team", "import", "crew.yaml", "--activate")
+    workspace.json("team", "import", "second.yaml")
+
+    differences = workspace.starling("team", "diff", "crew", "1", "2").stdout.splitlines()
+    changes = [line.split("\t") for line in workspace.starling("team", "history", "crew").stdout.splitlines()[1:]]
+
+    assert differences[:2] == ["--- crew@1", "+++ crew@2"]
+    assert "-purpose: Writes about ships." in differences
+    assert "+purpose: Writes of ships." in differences
+    assert workspace.json("team", "diff", "crew")["paths"] == ["purpose"]
+    assert workspace.starling("team", "diff", "crew", "1", "1").stdout == "crew@1 and crew@1 are the same.\n"
+    assert [(action, version) for _, action, version, *_ in changes] == [
+        ("import", "1"),
+        ("activate", "1"),
+        ("import", "2"),
+    ]

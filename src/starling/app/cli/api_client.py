@@ -52,6 +52,17 @@ class ApiClient:
         if last.type != "done":
             yield from self._go_on(self.run_id, last.seq)
 
+    def start(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send a request for a run to `path` and return the answer; repeated while the API does not answer."""
+        headers = {"Idempotency-Key": new_id()}
+        outage = Outage(self._times)
+        while True:
+            try:
+                return self._posted(path, json=body, headers=headers)
+            except TEMPORARY as error:
+                outage.wait(error, reached=self._reached)
+            self._find_again()
+
     def ahead(self, run_id: str) -> tuple[str, str] | None:
         """Return id and status of the run that a queued run waits for, or None."""
         try:
@@ -100,6 +111,16 @@ class ApiClient:
             else:
                 time.sleep(self._times.pause)
 
+    def _posted(self, path: str, **request: Any) -> Mapping[str, Any]:
+        try:
+            response = self._client.post(path, **request)
+        except httpx.TransportError as error:
+            raise self._unanswered(error) from error
+        self._reached = True
+        if response.is_error:
+            raise refusal(str(response.url), response.status_code, response.content)
+        return response.json()
+
     def _has_ended(self, run_id: str, after: int) -> bool:
         """Return whether a run has ended and has no event after number `after`."""
         try:
@@ -125,8 +146,12 @@ class ApiClient:
                 self.run_id = source.response.headers.get("X-Run-Id", self.run_id)
                 yield from (_event(item) for item in source.iter_sse() if item.data)
         except httpx.TransportError as error:
-            self._reached = self._reached or not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-            raise ApiUnavailableError(self.url, error) from error
+            raise self._unanswered(error) from error
+
+    def _unanswered(self, error: httpx.TransportError) -> ApiUnavailableError:
+        """Return the error for a request without an answer, and note whether the API accepted a connection."""
+        self._reached = self._reached or not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+        return ApiUnavailableError(self.url, error)
 
 
 def _event(item: ServerSentEvent) -> StreamedEvent:

@@ -42,7 +42,7 @@ def ask(  # noqa: PLR0913, PLR0917 - its options
     STARLING_API_KEY where the API needs a key.
     """
     fixed = fixed_answers(yes=yes, no=no)
-    request = {"input": sys.stdin.read() if text == "-" else text, "thread_id": thread or f"cli-{uuid4().hex[:12]}"}
+    request = {"input": input_text(text), "thread_id": thread or f"cli-{uuid4().hex[:12]}"}
     api, source = connection_of(context).conversation(url)
     display, shown = display_for(live=True, as_json=as_json)
     talk = conversation(source, display, fixed, as_json=as_json)
@@ -50,6 +50,11 @@ def ask(  # noqa: PLR0913, PLR0917 - its options
         follow(talk, lambda: _read(api, request, talk))
     if talk.status != "succeeded":
         raise typer.Exit(1)
+
+
+def input_text(text: str) -> str:
+    """Return what was written: the text, or all of standard input for `-`."""
+    return sys.stdin.read() if text == "-" else text
 
 
 def _read(api: "ApiClient", request: Mapping[str, Any], talk: Conversation) -> None:

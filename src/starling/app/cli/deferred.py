@@ -78,6 +78,17 @@ def read_team(file: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str, str]
         return {}, [asdict(finding) for finding in error.findings]
 
 
+def read_cases(file: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, str]]]:
+    """Return the cases in a YAML or JSON file, and what is wrong with their form. Imports pydantic and PyYAML."""
+    from architect.spec_reading import read_cases
+    from starling.core.teams import TeamInvalidError
+
+    try:
+        return [case.model_dump(mode="json", exclude_unset=True) for case in read_cases(file.read_text("utf-8"))], ()
+    except TeamInvalidError as error:
+        return (), [asdict(finding) for finding in error.findings]
+
+
 def shortest_team(spec: Mapping[str, Any]) -> str:
     """Return a team spec as YAML without what is the default anyway. Imports pydantic and PyYAML."""
     from architect.spec_diff import spec_yaml

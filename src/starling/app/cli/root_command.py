@@ -30,7 +30,7 @@ _COMMANDS = {
     "server": Lazy("starling.app.cli.server", "Manage MCP servers: list, show, test, add, remove, effects."),
     "agent": Lazy("starling.app.cli.agent", "Manage agents: list, find, show; create and archive custom ones."),
     "team": Lazy(
-        "starling.app.cli.team", "Manage teams: import, export, list, show, check, activate, roll back, archive."
+        "starling.app.cli.team", "Manage teams: build, prove, import, list, show, compare, activate, archive."
     ),
     "skill": Lazy("starling.app.cli.skill", "Manage skills: list, show, search, retire, restore, export, import."),
     "key": Lazy("starling.app.cli.key", "Manage API keys: create, list, revoke."),

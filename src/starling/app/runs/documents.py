@@ -27,7 +27,10 @@ class RunDocuments:
     artifacts: ArtifactStore
 
     async def of(self, key: RunKey) -> Mapping[str, Any]:
-        """Return plan, steps, skills, effectful calls, artifacts, open interrupts and result. Raises NotFoundError."""
+        """Return plan, steps, skills, effectful calls, artifacts, what was built, open interrupts and result.
+
+        Raises NotFoundError.
+        """
         record = await self.reader.record(key)
         plan = await self.reader.latest_plan(key)
         asked = await self.interrupts.waiting(key.tenant, run=key.id)
@@ -48,6 +51,7 @@ class RunDocuments:
                 {"task_id": task.task_id, "path": task.path, "skills": [used.model_dump() for used in task.skills]}
                 for task in await self.listing.skills(key)
             ],
+            "build": [event.data for event in await self.reader.build_events(key)],
             "steps": [step.model_dump(mode="json") for step in await self.reader.steps(key)],
             "result": record.result.model_dump(mode="json") if record.result else None,
         }

@@ -12,7 +12,13 @@ import pytest
 
 from starling.app.cli.api_client import ApiClient, ApiUnavailableError
 from starling.app.cli.reconnection import Relocate, RetryTimes, same_address
-from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError, InvalidRequestError, StarlingError
+from starling.core.errors import (
+    ConflictError,
+    DatabaseUnavailableError,
+    DatabaseUnsuitableError,
+    InvalidRequestError,
+    StarlingError,
+)
 
 _EVENTS = [
     ("run_started", {"run_id": "r1"}),
@@ -36,9 +42,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.keys.append(self.headers["Idempotency-Key"])
-        if not self._failed("POST"):
-            self._begin(200, "text/event-stream")
-            self._send(0, 2)
+        if self._failed("POST"):
+            return
+        if self.path == "/v1/teams":
+            self._begin(202, "application/json")
+            self.wfile.write(json.dumps({"run_id": "r1"}).encode())
+            return
+        self._begin(200, "text/event-stream")
+        self._send(0, 2)
 
     def do_GET(self) -> None:
         self.asked_after.append(f"{self.path} {self.headers['Last-Event-ID']}")
@@ -115,6 +126,24 @@ def test_request_that_gets_no_answer_or_503_is_repeated_under_the_same_key(fault
     assert len(repeated) == 4
     assert len({*repeated}) == 1
     assert next_request not in repeated
+
+
+@pytest.mark.parametrize("fault", ["break", "503 database_unavailable"])
+def test_start_of_a_run_is_repeated_under_the_same_key(fault: str) -> None:
+    with _serving(POST=[fault] * 3) as url:
+        api = ApiClient(url, times=_QUICK)
+        accepted = [api.start("/v1/teams", {"goal": "x"}) for _ in range(2)]
+
+    assert accepted == [{"run_id": "r1"}] * 2
+    *repeated, next_request = _Handler.keys
+    assert len(repeated) == 4
+    assert len({*repeated}) == 1
+    assert next_request not in repeated
+
+
+def test_start_that_is_refused_raises_the_message_of_the_api() -> None:
+    with _serving(POST=["409 conflict"]) as url, pytest.raises(ConflictError, match="no ask again"):
+        ApiClient(url, times=_QUICK).start("/v1/teams", {"goal": "x"})
 
 
 @pytest.mark.parametrize("fault", ["break", "503 database_unavailable"])

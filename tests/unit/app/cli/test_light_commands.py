@@ -87,6 +87,7 @@ _TEAM: dict[str, Any] = {
     "hash": "3f1c7a52d8e9",
     "star": "3f1c7a52d8e9",
     "reason": "",
+    "degraded_members": {},
     "created": True,
     "created_at": "2026-11-20T11:12:01Z",
     "created_by": "local",
@@ -96,10 +97,22 @@ _TEAM: dict[str, Any] = {
     "members": [],
     "spec": {"version": 1, "name": "crew", "purpose": "Works.", "members": []},
 }
+_PROOF: dict[str, Any] = {
+    "state": "proven",
+    "score": 1.0,
+    "threshold": 1.0,
+    "cases": [],
+    "run_id": _RUN,
+    "trace_id": "f",
+}
 _ANSWERS: dict[str, Any] = {
-    "/v1/teams": {"epoch": 1, "teams": [_TEAM]},
+    "/v1/teams": {"epoch": 1, "teams": [_TEAM], "run_id": _RUN},
     "/v1/teams/crew": _TEAM,
-    "/v1/teams/crew/versions": {"name": "crew", "versions": [_TEAM], **_TEAM},
+    "/v1/teams/crew/versions": {"name": "crew", "versions": [_TEAM], **_TEAM, "run_id": _RUN},
+    "/v1/teams/crew/prove": {"run_id": _RUN, "status": "queued"},
+    "/v1/teams/crew/history": {"name": "crew", "changes": []},
+    "/v1/teams/crew/diff": {"name": "crew", "from": 1, "to": 2, "diff": "-a\n+b\n", "paths": ["a"]},
+    "/v1/teams/crew/versions/1/proof": _PROOF,
     "/v1/teams/crew/activate": _TEAM,
     "/v1/teams/crew/archive": _TEAM,
     "/v1/teams/crew/graph": {"nodes": [], "edges": []},
@@ -186,6 +199,12 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
         ("team", "export", "crew", "--json"),
         ("team", "activate", "crew@1"),
         ("team", "archive", "crew"),
+        ("team", "show", "crew", "--proof"),
+        ("team", "history", "crew"),
+        ("team", "diff", "crew", "1", "2"),
+        ("team", "build", "Watch the disk.", "--case", "case.yaml"),
+        ("team", "build", "Watch it.", "--change", "crew"),
+        ("team", "prove", "crew", "--background"),
         ("team", "schema"),
         ("skill", "list"),
         ("skill", "search", "What time is it?"),
@@ -212,6 +231,7 @@ def test_command_that_asks_a_running_platform_imports_no_platform_library(
 
     (tmp_path / "mcp.json").write_text('{"mcpServers": {}}')
     (tmp_path / "team.yaml").write_text(_SPEC)
+    (tmp_path / "case.yaml").write_text("input: Watch it.\n")
 
     done = subprocess.run(
         [sys.executable, "-c", program, *command],

@@ -3,6 +3,7 @@
 from typing import Any
 
 from starling.app.cli.run.show import run_parts
+from tests.support.build_events import DESIGN, FAULTY, PASSED, SOUND, STORED
 
 DOCUMENT: dict[str, Any] = {
     **{name: [] for name in ("tasks", "calls", "artifacts", "behind", "waits_for", "steps")},
@@ -29,3 +30,15 @@ def test_skills_of_tasks_are_named() -> None:
 
 def test_document_of_an_api_without_skills_is_shown() -> None:
     assert run_parts(DOCUMENT, "last") == []
+
+
+def test_build_is_shown_within_80_columns() -> None:
+    ((title, lines),) = run_parts({**DOCUMENT, "build": [DESIGN, FAULTY, SOUND, PASSED, STORED]}, "last")
+
+    assert title == "Build"
+    assert lines[-3:] == [
+        "Checks: sound",
+        "Case one passed; calls: 2 live, 1 simulated",
+        "Stored: machine_watch@1, active from epoch 4 on",
+    ]
+    assert max(map(len, lines)) <= 78  # and two of the indentation

@@ -7,6 +7,7 @@ import typer
 from starling.app.cli.connection import connection_of
 from starling.app.cli.run.run_name import RUN_HELP, find_run
 from starling.app.cli.run_source import Document
+from starling.app.cli.terminal.build_text import WIDTH, build_lines
 from starling.app.cli.terminal.interrupt_text import event_of, interrupt_lines, run_reference
 from starling.app.cli.terminal.output import print_json, print_line
 from starling.core.json import canonical
@@ -15,6 +16,7 @@ from starling.core.principal import DEFAULT_TENANT
 app = typer.Typer(add_completion=False)
 
 _DESCRIPTION_CHARS = 120
+_INDENT = 2  # of the lines of a part
 
 
 @app.command()
@@ -35,7 +37,7 @@ def show(
     for title, lines in run_parts(document, run_reference(document["run_id"], tenant)):
         print_line(title, "bold")
         for line in lines:
-            print_line(f"  {line}")
+            print_line(f"{' ' * _INDENT}{line}")
     if document["result"]:
         print_line("Answer", "bold")
         print_line(document["result"]["reply"])
@@ -47,6 +49,7 @@ def run_parts(document: Document, run: str) -> list[tuple[str, list[str]]]:
     parts: list[tuple[str, list[str]]] = [
         ("Plan", [f"{task['id']} {task['agent']}: {task['task']}" for task in document["tasks"]]),
         ("Steps", [f"{step['type']:<10} {_shortened(step['description'])}" for step in document["steps"]]),
+        ("Build", [line for event in document.get("build", ()) for line in _built(event)]),
         ("Skills", [_used(task["path"], used) for task in document.get("skills", ()) for used in task["skills"]]),
         ("Behind", [f"{run['run_id']}, which is {run['status']}" for run in document["behind"]]),
         ("Waits for", [line for item in document["waits_for"] for line in _asked(item, run)]),
@@ -62,6 +65,10 @@ def run_parts(document: Document, run: str) -> list[tuple[str, list[str]]]:
 def _asked(item: dict[str, Any], run: str) -> list[str]:
     _, *others = interrupt_lines(event_of(item["kind"]), item, run)
     return [f"{item['kind']} {item['id']}: {item['message']}", *others]
+
+
+def _built(event: dict[str, Any]) -> list[str]:
+    return [line for line, _ in build_lines(event["type"], event, WIDTH - _INDENT)]
 
 
 def _used(path: str, skill: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from starling.app.cli.terminal.build_text import activation_lines
 from starling.app.cli.terminal.moments import moment
 from starling.core.json import canonical
 from starling.core.principal import DEFAULT_TENANT
@@ -15,6 +16,7 @@ _HOW = {
     "budget_required": "--id {id} --payload '{{\"tokens\": 10000}}'` gives more, with `--reject` it answers with less",
     "in_doubt": '--id {id} --payload \'{{"resolution": "done"}}\'` decides (done, not_done or give_up)',
 }
+ACTIVATE_TEAM = "architect.activate_team"  # starling.core.team_building has it, and imports pydantic
 _EVENTS = {"approval": "approval_required", "budget": "budget_required"}
 
 
@@ -35,9 +37,7 @@ def interrupt_lines(event: str, data: Mapping[str, Any], run: str, *, commands: 
     """
     yield f"Waits: {data['message']}"
     if call := data.get("call"):
-        shown = canonical(call["args"])
-        cut = f"… ({len(shown)} characters)" if len(shown) > _ARGUMENTS_CHARS else ""
-        yield f"  {call['name']} {shown[:_ARGUMENTS_CHARS]}{cut}"
+        yield from _call_lines(call)
     options = _options(data)
     if options and commands:
         yield f"  Maybe: {' | '.join(options)}"
@@ -46,6 +46,15 @@ def interrupt_lines(event: str, data: Mapping[str, Any], run: str, *, commands: 
         return
     how = _HOW[event].format(id=data["id"])
     yield f"  `starling run approve {run or '<run>'} {how}; until {moment(data['expiresAt'])}."
+
+
+def _call_lines(call: Mapping[str, Any]) -> Iterator[str]:
+    if call["name"] == ACTIVATE_TEAM:
+        yield from activation_lines(call["args"])
+        return
+    shown = canonical(call["args"])
+    cut = f"… ({len(shown)} characters)" if len(shown) > _ARGUMENTS_CHARS else ""
+    yield f"  {call['name']} {shown[:_ARGUMENTS_CHARS]}{cut}"
 
 
 def behind_line(run_id: str, status: str) -> str:

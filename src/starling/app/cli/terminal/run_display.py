@@ -1,26 +1,35 @@
 """The events of a run as lines of text: plan, tasks, tool calls, answer."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
 
 from rich.console import Console
 
+from starling.app.cli.terminal.build_text import BUILD_EVENTS, WIDTH, build_lines
+from starling.app.cli.terminal.event_text import (
+    Data,
+    arguments_text,
+    called_by,
+    counted,
+    event_place,
+    one_line,
+    place_of,
+    planned_place,
+    result_text,
+    seconds_text,
+    trial_of,
+)
 from starling.app.cli.terminal.interrupt_text import behind_line, interrupt_lines, run_reference
 from starling.app.cli.terminal.output import write
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.task_paths import without_numbers
 
 _NOT_ANSWERED = "Not answered"  # as replies that no model wrote say it, too
-_ARGUMENTS_CHARS = 90
 _RESULT_CHARS = 110
 _REASONS_CHARS = 200
 _TROUBLE_CHARS = 800  # a refused answer is quoted with 300 of them
 _MARKS = {"APPROVED": ("✓", "green"), "FIXED": ("✎", "yellow"), "REJECTED": ("✗", "red")}
-
-type Data = Mapping[str, Any]
 
 
 @dataclass(slots=True)
@@ -63,6 +72,7 @@ class RunDisplay:
         self._answer = ""
         self._mid_line = False
         self._interrupted = False  # another line came between pieces of the answer
+        self._trial = ""  # the place of the trial whose case was named last
 
     @property
     def approved_agents(self) -> frozenset[str]:
@@ -88,10 +98,42 @@ class RunDisplay:
         self._silent = seq <= self._after
         self._moments.setdefault("first event", self._elapsed())
         self._moments.setdefault(kind, self._elapsed())
+        if trial := trial_of(event_place(kind, data)):
+            self._on_trial(*trial, kind, data)
+        elif kind in BUILD_EVENTS:
+            self._on_build(kind, data)
+        else:
+            self._show(kind, data)
+        self._interrupted |= self._silent
+
+    def _show(self, kind: str, data: Data) -> None:
         show = getattr(self, f"_on_{kind}", None)
         if show is not None:
             show(data)
-        self._interrupted |= self._silent
+
+    def _on_build(self, kind: str, data: Data) -> None:
+        for text, style in build_lines(kind, data, self._width):
+            self._line(text, style)
+
+    def _on_trial(self, trial: str, case: str, kind: str, data: Data) -> None:
+        """Show what a team does with a case: its calls, a line each, and the tasks that fail."""
+        if trial != self._trial:
+            self._trial = trial
+            self._line(f"Case {case}", "bold")
+        if kind == "tool_start":
+            self._calls[data["call_id"]] = _Call(f"{data['name']}({arguments_text(data['args'])})", perf_counter())
+        elif kind == "tool_result":
+            call = self._calls.get(data["call_id"])
+            mark, style = ("✓", "dim") if data["status"] == "succeeded" else ("✗", "red")
+            text = f"{mark} {call.name if call else data['name']}: {result_text(data, _RESULT_CHARS)}"
+            self._line(f"  {one_line(text, self._width - 2)}", style)
+        elif kind == "task_result" and data["status"] == "failed":
+            self._line(f"  {one_line(f'✗ {data["agent"]}: {data["summary"]}', self._width - 2)}", "red")
+
+    @property
+    def _width(self) -> int:
+        """How long lines about builds may be."""
+        return min(WIDTH, self._console.width) if self._console.is_terminal else WIDTH
 
     def _on_run_started(self, data: Data) -> None:
         self.run_id = data["run_id"]
@@ -218,11 +260,11 @@ class RunDisplay:
 
     def _summary(self, data: Data) -> str:
         usage = data["usage"]
-        counted = ", ".join(_counted(usage[key], what) for key, what in _COUNTED)
+        used = ", ".join(counted(usage[key], what) for key, what in _COUNTED)
         moments = [(name, self._moments.get(key)) for name, key in _MOMENTS]
         times = ", ".join(f"{name} {seconds_text(at)}" for name, at in moments if at is not None)
         status = data["status"].replace("_", " ").capitalize()
-        return f"{status}: {counted}" + (f"; {times}" if self._live else "")
+        return f"{status}: {used}" + (f"; {times}" if self._live else "")
 
     def _trouble(self, what: str, data: Data, style: str) -> None:
         places = (without_numbers(data.get("path", "")), data.get("task_id") or "")
@@ -254,48 +296,3 @@ class RunDisplay:
 _MOMENTS: Sequence[tuple[str, str]] = (("first event", "first event"), ("plan", "plan"), ("done", "done"))
 
 _COUNTED: Sequence[tuple[str, str]] = (("model_calls", "model call"), ("tool_calls", "tool call"), ("tokens", "token"))
-
-
-def place_of(data: Data) -> str:
-    """Return where a task is, `t1` or `t3/t1` in a team, in whichever try; older runs tell its id only."""
-    return without_numbers(data.get("path") or data["task_id"])
-
-
-def called_by(result: Data) -> str:
-    """Return where the task is that made a call, by the call's id."""
-    return without_numbers(result["call_id"].rsplit(".", 2)[0])
-
-
-def result_text(result: Data, limit: int) -> str:
-    """Return the result of a call in one line; of one that a trial didn't make, after what gave it: `[fixture]`."""
-    text = result["result"]
-    if source := result.get("simulated"):
-        _, _, given = text.partition("\n")
-        text = f"[{source}] {given}"
-    return one_line(text, limit)
-
-
-def planned_place(plan: Data, task: Data) -> str:
-    """Return where a task of a plan is."""
-    return without_numbers("/".join(filter(None, (plan.get("path"), task["id"]))))
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def arguments_text(arguments: Mapping[str, Any]) -> str:
-    """Return the arguments of a call in one line."""
-    shown = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
-    return one_line(shown, _ARGUMENTS_CHARS)
-
-
-def one_line(text: str, limit: int) -> str:
-    """Return text on one line of at most `limit` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
-
-
-def seconds_text(seconds: float) -> str:
-    """Return a duration: `40 ms`, `1.2 s`."""
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -1,38 +1,37 @@
 """The tasks of a run on a terminal: a tree with the status of each task and call, kept up to date."""
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from starling.app.cli.terminal.output import printable
-from starling.app.cli.terminal.run_display import (
-    RunDisplay,
+from starling.app.cli.terminal.build_text import BUILD_EVENTS
+from starling.app.cli.terminal.event_text import (
+    Data,
     arguments_text,
     called_by,
+    enclosing,
     one_line,
     place_of,
     planned_place,
     result_text,
     seconds_text,
 )
+from starling.app.cli.terminal.output import printable
+from starling.app.cli.terminal.run_display import RunDisplay
 from starling.core.principal import DEFAULT_TENANT
+from starling.core.task_paths import without_numbers
 
-_INSIDE: Final = re.compile(r"[/.]")
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAMES_A_SECOND: Final = 8
 _TEXT_CHARS: Final = 200
 _SHOWN: Final = frozenset({"plan", "task_start", "tool_start", "tool_result", "reflection", "task_result"})
-_KEEPING: Final = frozenset({"warning", "run_started", "gap"})  # printed above the tree
+_KEEPING: Final = BUILD_EVENTS | {"warning", "run_started", "gap"}  # printed above the tree
 _MARKS: Final = {"done": ("✓", "green"), "failed": ("✗", "red"), "waiting": ("·", "dim")}
-
-type Data = Mapping[str, Any]
 
 
 @dataclass(slots=True)
@@ -118,15 +117,17 @@ class TaskTree(RunDisplay):
         return Group(*lines)
 
     def _in_order(self) -> list[tuple[_TaskLine, str]]:
-        """Return the lines of tasks with their indentation: those of a team or a trial below the task outside."""
+        """Return the lines of tasks with their indentation: those of a team's star below the team's own task.
+
+        A case is below the task that tries a team on it, and above what the team does with it.
+        """
         names = list(self._lines)
         rank = {name: number for number, name in enumerate(names)}
 
         def order(name: str) -> list[int]:
-            ends = (match.start() for match in _INSIDE.finditer(name))
-            return [*(rank.get(name[:end], -1) for end in ends), rank[name]]
+            return [rank.get(place, -1) for place in enclosing(name)]
 
-        return [(self._lines[name], "    " * name.count("/")) for name in sorted(names, key=order)]
+        return [(self._lines[name], "    " * (len(enclosing(name)) - 1)) for name in sorted(names, key=order)]
 
     def _draw(self) -> None:
         if self._region is None and (self._lines or self._thinking_since):
@@ -144,6 +145,18 @@ class TaskTree(RunDisplay):
             text.truncate(max(10, self._console.width - len(taken) - 1), overflow="ellipsis")
             text.append(taken, "dim")
         return text
+
+    def _on_trial(self, trial: str, case: str, kind: str, data: Data) -> None:
+        if trial not in self._lines:
+            self._lines[trial] = _TaskLine(f"Case {case}")
+            self._lines[trial].begin()
+        self._show(kind, data)
+
+    def _on_build(self, kind: str, data: Data) -> None:
+        if kind == "proof":  # said above the tree, with what was not met
+            trial = without_numbers(data["trial_path"])
+            self._lines = {name: line for name, line in self._lines.items() if trial not in enclosing(name)}
+        super()._on_build(kind, data)
 
     def _on_plan(self, data: Data) -> None:
         self._thinking_since = 0.0

@@ -31,6 +31,7 @@ _EXAMPLE: dict[str, Any] = {
     "skills": [
         {"task_id": "t1", "path": "t1", "skills": [{"id": _ID, "task": "What time is it in {city}?", "followed": True}]}
     ],
+    "build": [],
     "steps": [{"type": "plan", "description": "One task."}],
     "result": {"status": "succeeded", "reply": "It is 06:12 in Lima [1]."},
 }
@@ -56,7 +57,10 @@ class RunAhead(BaseModel):
 
 
 class RunDocument(BaseModel):
-    """A run: its plan, effectful calls, what it waits for, the skills that its tasks had, its steps and its result."""
+    """A run: its plan, effectful calls, what it waits for, the skills that its tasks had, its steps and its result.
+
+    `build` are the events of teams that it built: `design`, `checks`, `proof`, `published`.
+    """
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
@@ -72,6 +76,7 @@ class RunDocument(BaseModel):
     behind: list[RunAhead]
     waits_for: list[dict[str, Any]]
     skills: list[TaskSkills]
+    build: list[dict[str, Any]] = []
     steps: list[dict[str, Any]]
     result: dict[str, Any] | None
 

@@ -20,6 +20,7 @@ from starling.infra.postgres.runs.broadcast import Broadcast, Listener
 from starling.infra.postgres.runs.writer import JournalEntry
 from starling.infra.postgres.tables import events, journal, runs, steps
 
+_BUILD_EVENTS = ("design", "checks", "proof", "published")
 _PAGE = 500
 _POLL_SECONDS = 5.0
 _CLOSE_SECONDS = 1.0
@@ -173,6 +174,17 @@ class RunReader:
             async with self._engine.connect() as connection:
                 row = (await connection.execute(query)).one_or_none()
         return StoredEvent(*row) if row else None
+
+    async def build_events(self, key: RunKey) -> Sequence[StoredEvent]:
+        """Return what the run designed, checked, proved and published of teams, oldest first, unless it was pruned."""
+        query = (
+            select(events.c.seq, events.c.type, events.c.data)
+            .where(events.c.tenant == key.tenant, events.c.run_id == key.id, events.c.type.in_(_BUILD_EVENTS))
+            .order_by(events.c.seq)
+        )
+        with translated():
+            async with self._engine.connect() as connection:
+                return [StoredEvent(*row) for row in await connection.execute(query)]
 
     async def record(self, key: RunKey) -> RunRecord:
         """Return the run. Raises NotFoundError, also for a run of another tenant."""

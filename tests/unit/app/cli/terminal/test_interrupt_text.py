@@ -2,7 +2,10 @@
 
 from typing import Any
 
+from starling.app.cli.terminal import interrupt_text
 from starling.app.cli.terminal.interrupt_text import interrupt_lines, run_reference
+from starling.core import team_building
+from tests.support.build_events import APPROVAL
 
 _ASKED: dict[str, Any] = {
     "id": "i1",
@@ -29,3 +32,14 @@ def test_commands_and_options_are_left_to_a_prompt() -> None:
     lines = list(interrupt_lines("clarification", _ASKED | {"responseSchema": options}, "r1", commands=False))
 
     assert lines == ["Waits: Somebody wants to call shop.order.", "  It may change something."]
+
+
+def test_activation_of_a_team_is_shown_with_a_line_for_each_fact() -> None:
+    lines = list(interrupt_lines("approval_required", APPROVAL, "r1", commands=False))
+
+    assert lines[:3] == [f"Waits: {APPROVAL['message']}", "  team: machine_watch", "  version: 1"]
+    assert "  proof: state unproven, score 1.0" in lines
+
+
+def test_activation_is_known_by_the_name_that_builds_give_it() -> None:
+    assert interrupt_text.ACTIVATE_TEAM == team_building.ACTIVATE_TEAM

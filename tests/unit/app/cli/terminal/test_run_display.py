@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from starling.app.cli.terminal.run_display import RunDisplay
+from tests.support.build_events import DESIGN, FAILED, PASSED, PLAN, SOUND, START, STORED, trial
 
 _PLAN: dict[str, Any] = {
     "type": "plan",
@@ -79,7 +80,7 @@ def test_result_of_a_call_that_a_trial_did_not_make_is_shown_with_its_source(sou
 
     shown, _ = _shown(_PLAN, call, answer | {"status": "succeeded", "simulated": source}, live=False)
 
-    assert shown.splitlines()[-1] == f"t1.case1/t2   time.now answered: {shown_as}"
+    assert shown.splitlines()[-2:] == ["Case case1", f'  ✓ time.now(zone="America/Lima"): {shown_as}']
 
 
 @pytest.mark.parametrize(
@@ -251,3 +252,30 @@ def test_what_a_team_does_is_told_with_its_path_and_is_no_source() -> None:
     assert "Warning in t1: slow" in lines
     assert lines[lines.index("Sources") + 1].startswith("  [1] mcp_agent_time")
     assert len(display.approved_agents) == 1
+
+
+def test_build_is_shown_with_the_calls_of_each_case_below_it_and_no_line_is_wider_than_80_columns() -> None:
+    build = [DESIGN, SOUND, *trial("t1.case-one"), PASSED, *trial("t1.case-two", failed=True), FAILED, STORED]
+
+    shown, _ = _shown(PLAN, START, *build, live=False)
+
+    lines = shown.splitlines()
+    assert lines[2:4] == [
+        "t1 → architect works",
+        "Design of machine_watch, attempt 2: Watches the disk and the memory of this",
+    ]
+    begun = lines.index("Case one")
+    assert lines[begun - 1] == "Checks: sound"
+    assert lines[begun + 1].startswith('  ✓ system_health.disk(path="/"): 90 % 90 %')
+    assert lines[begun + 2 : begun + 5] == [
+        '  ✓ files.write(path="/"): [fixture] 90 %',
+        "Case one passed; calls: 2 live, 1 simulated",
+        "Case two",
+    ]
+    assert lines[begun + 7 : begun + 11] == [
+        "  ✗ disk: The disk is away.",
+        "Case two failed; calls: none",
+        "  ✗ sum: The answer has no sum.",
+        "Stored: machine_watch@1, active from epoch 4 on",
+    ]
+    assert max(map(len, lines)) <= 80

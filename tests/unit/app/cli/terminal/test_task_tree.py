@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from starling.app.cli.terminal.task_tree import TaskTree
+from tests.support.build_events import DESIGN, FAILED, PASSED, PLAN, SOUND, START, STORED, trial
 
 _PLAN: dict[str, Any] = {
     "type": "plan",
@@ -20,6 +21,7 @@ _START = {"type": "task_start", "task_id": "t1", "agent": "mcp_agent_time", "att
 _CALL = {"type": "tool_start", "task_id": "t1", "name": "time.now", "args": {"zone": "UTC"}, "call_id": "t1.0.0"}
 _ANSWER = {"type": "tool_result", "name": "time.now", "call_id": "t1.0.0", "status": "succeeded", "result": "12:00"}
 _SAID = {"type": "thinking", "content": "Noon.", "message_id": "m"}
+_ERASE = "\x1b[2K"  # the whole line
 _CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
@@ -38,7 +40,7 @@ def shown(*events: dict[str, Any], width: int = 80) -> list[str]:
     for line in file.getvalue().split("\n"):
         ups = line.count("\x1b[1A")
         screen = screen[: len(screen) - ups] if ups else screen
-        screen.append(_CODES.sub("", line).replace("\r", "").rstrip())
+        screen.append(_CODES.sub("", line.rpartition(_ERASE)[2]).replace("\r", "").rstrip())
     return [line for line in screen if line]
 
 
@@ -50,14 +52,6 @@ def test_tasks_and_calls_show_their_status() -> None:
         '    ✓ time.now(zone="UTC"): 12:00',
         "✗ mcp_agent_disk: how full it is: the server is away",
     ]
-
-
-def test_tasks_of_a_trial_are_below_the_task_that_tries_the_team() -> None:
-    inside = {"type": "task_start", "task_id": "t1", "agent": "looker", "path": "t2.case-usual/t1", "attempt": 1}
-
-    lines = shown(_PLAN, _START, ended("t1"), _START | {"task_id": "t2", "path": "t2"}, inside)
-
-    assert [line.split(":")[0] for line in lines] == ["✓ mcp_agent_time", "… mcp_agent_disk", "    … looker"]
 
 
 def test_call_of_a_trial_shows_what_answered_it() -> None:
@@ -138,3 +132,30 @@ def test_second_attempt_of_team_goes_on_in_the_lines_of_its_first() -> None:
         "… watcher: look",
         "· mcp_agent_disk: how full it is",
     ]
+
+
+def test_tasks_of_a_case_are_below_it_while_it_is_tried() -> None:
+    lines = shown(PLAN, START, *list(trial("t1.case-one"))[:4])
+
+    assert lines == [
+        "… architect: a team",
+        "    … Case one",
+        "        … disk: How full is it?",
+        '            ✓ system_health.disk(path="/"): 90 % 90 % 90 % 90 % 90 % 90 % 90 % …',
+    ]
+
+
+def test_case_that_was_tried_leaves_its_outcome_above_the_tree() -> None:
+    cases = [*trial("t1.case1"), PASSED, *trial("t1.case2"), FAILED]
+
+    lines = shown(PLAN, START, DESIGN, SOUND, *cases, STORED, ended("t1"))
+
+    assert lines[-6:] == [
+        "Checks: sound",
+        "Case one passed; calls: 2 live, 1 simulated",
+        "Case two failed; calls: none",
+        "  ✗ sum: The answer has no sum.",
+        "Stored: machine_watch@1, active from epoch 4 on",
+        "✓ architect: a team",
+    ]
+    assert max(map(len, lines)) <= 80

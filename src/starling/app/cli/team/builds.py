@@ -1,0 +1,143 @@
+"""`starling team build` and `prove`: runs of the architect, shown as they go on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from starling.app.cli import deferred
+from starling.app.cli.ask import input_text
+from starling.app.cli.connection import connection_of
+from starling.app.cli.run.conversation import conversation, display_for, fixed_answers, follow
+from starling.app.cli.team.arguments import PATH, Versioned, finding_line, split_version, team_path, unreadable
+from starling.app.cli.terminal.output import print_json, print_line
+from starling.app.cli.terminal.prompts import FixedAnswers
+from starling.core.errors import InvalidRequestError
+
+app = typer.Typer(add_completion=False)
+
+_Cases = Annotated[
+    list[Path] | None,
+    typer.Option("--case", help="A YAML or JSON file with a case, or a list of cases, that the team is tried on too."),
+]
+_Yes = Annotated[bool, typer.Option("--yes", help="Approve what asks for approval: the activation, too.")]
+_No = Annotated[bool, typer.Option("--no", help="Refuse what asks for approval, and answer no questions.")]
+_Background = Annotated[bool, typer.Option("--background", help="Print the id of the run and end.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """How a run of the architect is shown and answered."""
+
+    fixed: FixedAnswers | None
+    background: bool
+    as_json: bool
+
+    def show(self, context: typer.Context, path: str, body: Mapping[str, Any]) -> None:
+        """Send the request that starts the run, and show its events up to the end. Raises Exit where it fails."""
+        api, source = connection_of(context).conversation()
+        if self.background:
+            self._print_accepted(api.start(path, body))
+            return
+        display, shown = display_for(live=True, as_json=self.as_json)
+        talk = conversation(source, display, self.fixed, as_json=self.as_json)
+
+        def read() -> None:
+            talk.run_id = display.run_id = api.start(path, body)["run_id"]
+            source.follow(talk.run_id, 0, talk)
+
+        with shown:
+            follow(talk, read)
+        if talk.status != "succeeded":
+            raise typer.Exit(1)
+
+    def _print_accepted(self, accepted: Mapping[str, Any]) -> None:
+        if self.as_json:
+            print_json(accepted)
+        else:
+            run = accepted["run_id"]
+            print_line(f"Run {run} is {accepted['status']}: `starling run tail {run}` follows it.")
+
+
+@app.command()
+def build(  # noqa: PLR0913, PLR0917 - its options
+    context: typer.Context,
+    goal: Annotated[
+        str, typer.Argument(help="What the team is to do, in plain words; - reads it from standard input.")
+    ],
+    name: Annotated[str | None, typer.Option(help="The name of the team; default: one that fits the goal.")] = None,
+    change: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[@VERSION]",
+            help="Build the next version of this team instead; the goal says what is to be changed.",
+        ),
+    ] = None,
+    servers: Annotated[
+        list[str] | None, typer.Option("--server", help="Use only this server; repeat it for several.")
+    ] = None,
+    members: Annotated[int | None, typer.Option(min=1, max=12, help="At most so many members.")] = None,
+    cases: _Cases = None,
+    no_activate: Annotated[bool, typer.Option("--no-activate", help="Only build and prove it.")] = False,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Also build a team that serves only a part of the goal.")
+    ] = False,
+    yes: _Yes = False,
+    no: _No = False,
+    background: _Background = False,
+    as_json: _Json = False,
+) -> None:
+    """Build a team for a goal: designed, checked, proved on cases, stored, and activated if it may be.
+
+    The build is a run, and goes on if this command is ended. It is activated at once if it is proven and calls nothing
+    unsafe; otherwise an admin is asked. Set STARLING_API_KEY where the API needs a key.
+    """
+    if name and change:
+        raise InvalidRequestError("--name and --change can't be combined.", "A new version has the name of its team.")
+    path, more = _change(change) if change else (PATH, {"name": name} if name else {})
+    body: dict[str, Any] = {
+        "goal": input_text(goal),
+        "constraints": {"servers": servers or [], "members": members},
+        "cases": _read(cases),
+        "activate": not no_activate,
+        "partial": partial,
+    }
+    _Run(fixed_answers(yes=yes, no=no), background, as_json).show(context, path, {**body, **more})
+
+
+@app.command()
+def prove(  # noqa: PLR0913, PLR0917 - its options
+    context: typer.Context,
+    team: Versioned,
+    cases: _Cases = None,
+    yes: _Yes = False,
+    no: _No = False,
+    background: _Background = False,
+    as_json: _Json = False,
+) -> None:
+    """Try a version on its cases again, by default the active, else the newest one. Nothing unsafe is executed."""
+    name, wanted = split_version(team)
+    body = {"version": wanted, "cases": _read(cases)}
+    _Run(fixed_answers(yes=yes, no=no), background, as_json).show(context, team_path(name, "prove"), body)
+
+
+def _change(team: str) -> tuple[str, Mapping[str, Any]]:
+    """Return the path and the fields of a request for a new version of a team."""
+    name, base = split_version(team)
+    return team_path(name, "versions"), {} if base is None else {"version": base}
+
+
+def _read(files: Sequence[Path] | None) -> Sequence[Mapping[str, Any]]:
+    """Return the cases of files. Raises InvalidRequestError with all that is wrong in one of them."""
+    return [case for file in files or () for case in _read_file(file)]
+
+
+def _read_file(file: Path) -> Sequence[Mapping[str, Any]]:
+    with unreadable(file):
+        cases, findings = deferred.read_cases(file)
+    if findings:
+        raise InvalidRequestError(f"{file} has no cases that can be tried.", "\n".join(map(finding_line, findings)))
+    return cases

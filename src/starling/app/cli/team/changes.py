@@ -1,0 +1,135 @@
+"""`starling team import`, `check`, `activate`, `rollback` and `archive`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from starling.app.cli import deferred
+from starling.app.cli.connection import connection_of
+from starling.app.cli.run_source import Document
+from starling.app.cli.team.arguments import (
+    HASH_CHARS,
+    PATH,
+    File,
+    Json,
+    Name,
+    Tenant,
+    Versioned,
+    finding_line,
+    split_version,
+    team_path,
+    unreadable,
+)
+from starling.app.cli.terminal.output import print_json, print_line
+from starling.core.errors import InvalidRequestError
+from starling.core.principal import DEFAULT_TENANT
+
+app = typer.Typer(add_completion=False)
+
+INVALID: Final = 2  # the exit code of a check with findings
+
+
+@app.command("import")
+def import_team(
+    context: typer.Context,
+    file: File,
+    activate: Annotated[bool, typer.Option("--activate", help="Activate it at once.")] = False,
+    tenant: Tenant = DEFAULT_TENANT,
+    as_json: Json = False,
+) -> None:
+    """Store a spec as a new version of its team, a draft. What is wrong with it is printed, and nothing is stored."""
+    spec, findings = _read(file)
+    if findings:
+        raise InvalidRequestError(f"{file} is no team spec.", "\n".join(map(finding_line, findings)))
+    api = connection_of(context).api(tenant)
+    done = api.post(team_path(spec["name"], "versions"), {"spec": spec})
+    if activate:
+        done = {**done, **api.post(team_path(spec["name"], "activate"), {"version": done["version"]})}
+        done["state"] = "active"
+    if as_json:
+        print_json(done)
+        return
+    stored = "is stored" if done["created"] else "was stored before"
+    print_line(f"{done['name']}@{done['version']} {stored}: {done['state']}, {done['hash'][:HASH_CHARS]}.")
+    if activate:
+        _print_activated(done, tenant)
+    elif done["state"] != "active":
+        print_line(f"`{_activation(f'{done["name"]}@{done["version"]}', tenant)}` lets runs use it.")
+
+
+@app.command()
+def check(context: typer.Context, file: File, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
+    """Say what is wrong with a spec, changing nothing. Exits with 0 if it can be imported, with 2 otherwise."""
+    spec, findings = _read(file)
+    found: Document = {"valid": False, "findings": findings}
+    if not findings:
+        found = connection_of(context).api(tenant).post(f"{PATH}/check", {"spec": spec})
+    if as_json:
+        print_json(found)
+    elif found["valid"]:
+        print_line(f"{file} is in order.")
+    for finding in () if as_json else found["findings"]:
+        print_line(finding_line(finding))
+    if not found["valid"]:
+        raise typer.Exit(INVALID)
+
+
+@app.command()
+def activate(context: typer.Context, team: Versioned, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
+    """Let runs use a version, by default the newest. An earlier version is taken up again in the same way."""
+    name, wanted = split_version(team)
+    done = connection_of(context).api(tenant).post(team_path(name, "activate"), {"version": wanted})
+    if as_json:
+        print_json(done)
+    else:
+        _print_activated(done, tenant)
+
+
+@app.command()
+def rollback(context: typer.Context, name: Name, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
+    """Activate the highest version before the active one that was active too, and not archived since."""
+    done = connection_of(context).api(tenant).post(team_path(name, "rollback"))
+    if as_json:
+        print_json(done)
+    else:
+        _print_activated(done, tenant)
+
+
+@app.command()
+def archive(context: typer.Context, name: Name, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
+    """Archive a team: runs accepted from now on don't have it. Its versions are kept."""
+    done = connection_of(context).api(tenant).post(team_path(name, "archive"))
+    if as_json:
+        print_json(done)
+        return
+    print_line(f"{done['name']} is archived from epoch {done['epoch']} on.")
+    _print_users(done, tenant)
+
+
+def _read(file: Path) -> tuple[Document, Sequence[Document]]:
+    """Return a spec as written, or what is wrong with its form. Raises InvalidRequestError for an unreadable file."""
+    with unreadable(file):
+        return deferred.read_team(file)
+
+
+def _print_activated(done: Document, tenant: str) -> None:
+    print_line(f"{done['name']}@{done['version']} is active from epoch {done['epoch']} on.")
+    if done["left_out"]:
+        left_out = ", ".join(done["left_out"])
+        print_line(f"  ! without {left_out}: its creator or you may not call them.", "yellow")
+    if changed := done.get("outdated_tools"):
+        again = f"`starling team prove {done['name']}@{done['version']}`"
+        print_line(f"  ! changed since it was proved: {', '.join(changed)}; {again} proves it again.", "yellow")
+    _print_users(done, tenant)
+
+
+def _print_users(done: Document, tenant: str) -> None:
+    for user in done["used_in"]:
+        print_line(f"  ! {user} has it inside as it was: `{_activation(user, tenant)}` compiles it anew.", "yellow")
+
+
+def _activation(version: str, tenant: str) -> str:
+    """Return the command that activates a version, `name@version`, of a team of the tenant."""
+    return f"starling team activate {version}{'' if tenant == DEFAULT_TENANT else f' --tenant {tenant}'}"

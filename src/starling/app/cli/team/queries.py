@@ -1,0 +1,207 @@
+"""`starling team list`, `show`, `export`, `history`, `diff` and `schema`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
+
+import typer
+
+from starling.app.cli import deferred
+from starling.app.cli.api_requests import Api, with_query
+from starling.app.cli.connection import connection_of
+from starling.app.cli.run_source import Document
+from starling.app.cli.team.arguments import (
+    HASH_CHARS,
+    PATH,
+    Json,
+    Name,
+    Tenant,
+    Versioned,
+    chosen_version,
+    split_version,
+    team_path,
+)
+from starling.app.cli.terminal.build_text import print_lines, proof_report_lines
+from starling.app.cli.terminal.moments import moment
+from starling.app.cli.terminal.output import print_json, print_line, print_table
+from starling.core.errors import InvalidRequestError
+from starling.core.principal import DEFAULT_TENANT
+
+app = typer.Typer(add_completion=False)
+
+_DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
+_NOT_SHOWN: Final = frozenset({"version", "hash", "star"})  # of a change: they have a column, or say nothing
+
+
+@app.command("list")
+def list_teams(context: typer.Context, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
+    """List the teams of a tenant."""
+    found = connection_of(context).api(tenant).get(PATH)["teams"]
+    if as_json:
+        print_json(found)
+    elif found:
+        print_table(("NAME", "STATE", "VERSION", "PURPOSE"), [_cells(team) for team in found])
+    else:
+        print_line("There are no teams yet. `starling team import FILE` makes one.")
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    team: Versioned,
+    graph: Annotated[bool, typer.Option("--graph", help="Print its graph as Mermaid, with --json as JSON.")] = False,
+    proof: Annotated[bool, typer.Option("--proof", help="Print the last proof of the version, case by case.")] = False,
+    tenant: Tenant = DEFAULT_TENANT,
+    as_json: Json = False,
+) -> None:
+    """Show a team with its members and versions, the last proof of a version, or its graph."""
+    if graph and proof:
+        raise InvalidRequestError("--graph and --proof can't be combined.", "Give one of them.")
+    name, wanted = split_version(team)
+    api = connection_of(context).api(tenant)
+    if graph:
+        query: dict[str, str | int] = {"format": "json" if as_json else "mermaid"}
+        query |= {} if wanted is None else {"version": wanted}
+        _, content = api.send("GET", with_query(team_path(name, "graph"), **query))
+        typer.echo(content.decode().rstrip())
+        return
+    versions = api.get(team_path(name, "versions"))["versions"]
+    if proof:
+        _show_proof(api, name, chosen_version(name, versions, wanted), as_json=as_json)
+        return
+    found = api.get(team_path(name))
+    shown = found if wanted is None else chosen_version(name, versions, wanted)
+    if as_json:
+        print_json({**found, "versions": versions} if wanted is None else shown)
+    else:
+        _print_team(found, versions) if wanted is None else _print_version(shown)
+
+
+@app.command("export")
+def export_team(
+    context: typer.Context, team: Versioned, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False
+) -> None:
+    """Print the spec of a team as YAML, or as JSON: of a version, else of the active, else of the newest one."""
+    name, wanted = split_version(team)
+    versions = connection_of(context).api(tenant).get(team_path(name, "versions"))["versions"]
+    spec = chosen_version(name, versions, wanted)["spec"]
+    if as_json:
+        print_json(spec)
+    else:
+        typer.echo(deferred.shortest_team(spec), nl=False)
+
+
+@app.command()
+def history(context: typer.Context, name: Name, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
+    """List who built, proved, approved, activated and archived a team, and when, oldest first."""
+    changes = connection_of(context).api(tenant).get(team_path(name, "history"))["changes"]
+    if as_json:
+        print_json(changes)
+    else:
+        print_table(("AT", "ACTION", "VERSION", "BY", "FROM", "DETAILS"), map(_change, changes))
+
+
+@app.command()
+def diff(
+    context: typer.Context,
+    name: Name,
+    before: Annotated[int | None, typer.Argument(metavar="FROM", min=1, help="Default: the one before TO.")] = None,
+    after: Annotated[int | None, typer.Argument(metavar="TO", min=1, help="Default: the newest version.")] = None,
+    tenant: Tenant = DEFAULT_TENANT,
+    as_json: Json = False,
+) -> None:
+    """Compare the specs of two versions."""
+    wanted = {"from": before, "to": after}
+    query: dict[str, str | int] = {end: number for end, number in wanted.items() if number is not None}
+    found = connection_of(context).api(tenant).get(team_path(name, "diff"), **query)
+    if as_json:
+        print_json(found)
+        return
+    if not found["diff"]:
+        print_line(f"{name}@{found['from']} and {name}@{found['to']} are the same.")
+    for line in found["diff"].splitlines():
+        print_line(line, "bold" if line[:3] in ("+++", "---") else _DIFF_STYLES.get(line[:1]))
+
+
+@app.command()
+def schema(_: Json = False) -> None:
+    """Print the JSON schema of team specs."""
+    print_json(deferred.team_schema())
+
+
+def _show_proof(api: Api, name: str, version: Document, *, as_json: bool) -> None:
+    number = version["version"]
+    report = api.get(team_path(name, "versions", str(number), "proof"))
+    if as_json:
+        print_json(report)
+    else:
+        print_lines(proof_report_lines(f"{name}@{number}", report))
+
+
+def _print_team(team: Document, versions: Sequence[Document]) -> None:
+    shown = f"{team['name']}@{team['version']}"
+    users = ", ".join(team.get("used_in", ()))
+    for field, value in {"team": shown, **_fields(team), "used in": users}.items():
+        if value:
+            print_line(f"{field:<9} {value}")
+    print_line("")
+    rows = [(one["name"], _works_with(one), one["state"], one["reason"] or one["role"]) for one in team["members"]]
+    print_table(("MEMBER", "WORKS WITH", "STATE", "ROLE"), rows)
+    for name, reason in team["degraded_members"].items():
+        if "/" in name:
+            print_line(f"  ! {name}: {reason}", "yellow")
+    print_line("")
+    _print_versions(versions)
+
+
+def _print_versions(versions: Sequence[Document]) -> None:
+    made = [(str(one["version"]), one["state"], moment(one["created_at"]), one["created_by"]) for one in versions]
+    hashes = [(one["hash"][:HASH_CHARS], (one["star"] or "")[:HASH_CHARS], _proof(one)) for one in versions]
+    print_table(
+        ("VERSION", "STATE", "IMPORTED", "BY", "SPEC", "STAR", "PROOF"),
+        [(*row, *pair) for row, pair in zip(made, hashes, strict=True)],
+    )
+
+
+def _print_version(version: Document) -> None:
+    _print_versions([version])
+    for field in ("goal", "built_by"):
+        if value := version.get(field):
+            print_line(f"{field.replace('_', ' ')}: {' '.join(value.split())}")
+    print_line("")
+    print_line(deferred.shortest_team(version["spec"]).rstrip())
+
+
+def _proof(version: Document) -> str:
+    """Return what the last proof of a version came to."""
+    return version["proof"]["state"] if version.get("proof") else "none"
+
+
+def _fields(team: Document) -> Mapping[str, str]:
+    return {field: team[field] for field in ("state", "reason", "purpose")}
+
+
+def _works_with(member: Document) -> str:
+    if member["team"]:
+        return f"team {member['team']}"
+    if member["server"] is None:
+        return "nothing: it writes"
+    count = len(member["tools"])
+    return f"{member['server']} ({count} tool{'' if count == 1 else 's'})"
+
+
+def _cells(team: Document) -> tuple[str, ...]:
+    lost = [f"{name}: {reason}" for name, reason in team["degraded_members"].items()]
+    said = team["reason"] or (f"without {' '.join(lost)}" if lost else team["purpose"])
+    return team["name"], team["state"], str(team["version"]), said
+
+
+def _change(change: Document) -> tuple[str, ...]:
+    """Return the cells of an audited change."""
+    detail: Mapping[str, Any] = change["detail"]
+    said = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in detail.items() if _is_said(name, value))
+    action = change["action"].removeprefix("team.")
+    return moment(change["at"]), action, str(detail.get("version", "")), change["by"], change["origin"], said
+
+
+def _is_said(name: str, value: object) -> bool:
+    return name not in _NOT_SHOWN and value not in ("", None)

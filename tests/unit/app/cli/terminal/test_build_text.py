@@ -1,0 +1,131 @@
+"""Builds and proofs of teams as lines of text."""
+
+from typing import Any
+
+import pytest
+
+from starling.app.cli.terminal.build_text import activation_lines, build_lines, proof_report_lines
+from tests.support.build_events import APPROVAL, DESIGN, FAILED, FAULTY, MEMBERS, PASSED, SOUND, STORED, Event
+
+CALLS = [
+    {"tool": "system_health.disk", "path": "t1.case1/t1", "status": "succeeded", "source": "live"},
+    {"tool": "files.write", "path": "t1.case1/t1", "status": "failed", "source": "simulated"},
+]
+TRIAL: dict[str, Any] = {
+    "path": "t1.case1",
+    "reply": "The disk is 90 % full. " * 40,
+    "failure": "",
+    "calls": CALLS,
+    "verdicts": [{"member": "disk", "status": "failed", "reason": "It has no percentage."}],
+    "artifacts": [],
+    "tokens": 812,
+    "seconds": 2.5,
+}
+CASE: dict[str, Any] = {
+    "id": "one",
+    "passed": False,
+    "simulation_only": False,
+    "criteria": [{"id": "percent", "met": True, "reason": ""}, {"id": "sum", "met": False, "reason": "None."}],
+    "trial": TRIAL,
+}
+REPORT: dict[str, Any] = {
+    "state": "failed",
+    "score": 0.5,
+    "threshold": 1.0,
+    "cases": [CASE, CASE | {"simulation_only": True, "trial": TRIAL | {"reply": "", "failure": "It stopped."}}],
+    "spec_hash": "a" * 64,
+    "tools": {},
+    "run_id": "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e",
+    "trace_id": "de2196c9a4c5d6e7f8091a2b3c4d5e6f",
+}
+
+
+def said(event: Event, **changed: Any) -> list[str]:
+    return [line for line, _ in build_lines(event["type"], event | changed)]
+
+
+def test_design_names_members_with_what_they_work_with_and_missing_parts() -> None:
+    assert said(DESIGN) == [
+        "Design of machine_watch, attempt 2: Watches the disk and the memory of this",
+        "  machine, and says how full both of them are.",
+        "  disk: Watcher (system_health: disk)",
+        "  all: Watcher (system_health: 5 tools)",
+        "  inner: Reader (team readers)",
+        "  writer: Writer (no tools)",
+        "  Nothing serves: send it by SMS; nearest: mail, chat",
+    ]
+
+
+def test_first_design_is_shown_without_a_number() -> None:
+    assert said(DESIGN, attempt=1, purpose="Watches.")[0] == "Design of machine_watch: Watches."
+
+
+def test_checks_are_sound_or_name_each_finding_with_place_reason_and_remedy() -> None:
+    assert said(SOUND) == ["Checks: sound"]
+    assert said(FAULTY) == [
+        "Checks: 1 finding",
+        "  members[0].server: There is no server 'system_healt'. Did you mean",
+        "    'system_health'? The servers are system_health and time.",
+    ]
+
+
+def test_case_is_shown_with_its_outcome_the_sources_of_its_calls_and_what_is_not_met() -> None:
+    assert said(PASSED) == ["Case one passed; calls: 2 live, 1 simulated"]
+    assert said(FAILED) == ["Case two failed; calls: none", "  ✗ sum: The answer has no sum."]
+
+
+@pytest.mark.parametrize(
+    ("state", "epoch", "line"),
+    [
+        ("active", 4, "Stored: machine_watch@1, active from epoch 4 on"),
+        ("unproven", None, "Stored: machine_watch@1, unproven"),
+    ],
+)
+def test_stored_version_is_shown_with_its_state_and_epoch(state: str, epoch: int | None, line: str) -> None:
+    assert said(STORED, state=state, epoch=epoch) == [line]
+
+
+@pytest.mark.parametrize("width", [80, 40])
+@pytest.mark.parametrize("purpose", ["word " * 60, "w" * 300, "広" * 300], ids=["words", "one-word", "wide"])
+def test_no_line_is_wider_than_the_width(width: int, purpose: str) -> None:
+    event = DESIGN | {"purpose": purpose, "members": [*MEMBERS, {**MEMBERS[0], "role": purpose}]}
+
+    lines = [line for line, _ in build_lines("design", event, width)]
+
+    assert max(len(line) + line.count("広") for line in lines) <= width
+    assert "".join("".join(lines).split()).count(purpose[0]) >= 2 * purpose.count(purpose[0])
+
+
+def test_texts_of_a_build_hold_no_control_characters() -> None:
+    shown = "".join(said(DESIGN, purpose="\x1b[2Jred\n\u202eevil"))
+
+    assert not {"\x1b", "\u202e", "\n"} & {*shown}
+
+
+def test_proof_is_shown_case_by_case_with_verdicts_calls_and_cost() -> None:
+    lines = [line for line, _ in proof_report_lines("machine_watch@1", REPORT)]
+
+    first, second = "\n".join(lines).split("\n\n")[1:]
+    assert lines[:2] == ["machine_watch@1 is failed.", "50% of the criteria are met; 100% are demanded."]
+    assert first.splitlines()[:6] == [
+        "Case one failed; calls: 1 live, 1 simulated; 812 tokens, 2.5 s",
+        "  ✗ sum: None.",
+        "  ✓ percent",
+        "  t1.case1/t1 called system_health.disk: succeeded, live",
+        "  t1.case1/t1 called files.write: failed, simulated",
+        "  disk failed: It has no percentage.",
+    ]
+    assert first.endswith("…")
+    assert "  No call was answered by a server: this case proves nothing." in second.splitlines()
+    assert second.splitlines()[-1] == "  It stopped."
+    assert max(map(len, lines)) <= 80
+
+
+def test_activation_is_shown_with_its_tools_and_the_state_of_its_proof() -> None:
+    assert list(activation_lines(APPROVAL["call"]["args"])) == [
+        "  team: machine_watch",
+        "  version: 1",
+        "  tools: files.write_file_0, files.write_file_1, files.write_file_2,",
+        "    files.write_file_3, files.write_file_4, files.write_file_5",
+        "  proof: state unproven, score 1.0",
+    ]
