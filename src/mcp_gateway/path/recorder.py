@@ -12,12 +12,10 @@ from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import CallRecord, ToolCall, ToolOutcome, TrialResult
 
 NOT_EXECUTED: Final = "recorded, not executed"
-_FIXTURE: Final = (
-    "this is a trial, so {tool} was not called; its case gives the result below, which counts as the tool's"
-)
-_SIMULATED: Final = (
-    "this is a trial, so {tool} was not called; the result below is an example, which counts as the tool's"
-)
+_NOT_CALLED: Final = "[simulated: this is a trial, so {tool} was not called; {instead}]"
+_FIXTURE: Final = "take the result below, which its case gives, as the tool's"
+_EXAMPLE: Final = "take the result below, an example, as the tool's"
+_NO_RESULT: Final = "take it as done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +49,15 @@ class Simulation:
         if violations := self._violations(call, data):
             text = f"The fixture for {call.tool.full_name} violates the tool's output schema: {violations}."
             invalid = ToolOutcome(Observation.INVALID_RESULT, text, code="invalid_result")
-            return _marked(invalid, call, "fixture")
+            return _marked(invalid, call, _FIXTURE, "fixture")
         text = result if isinstance(result, str) else canonical(result)
-        return _marked(ToolOutcome(Observation.COMPLETED, text, data), call, "fixture")
+        return _marked(ToolOutcome(Observation.COMPLETED, text, data), call, _FIXTURE, "fixture")
 
     def _example(self, call: ToolCall) -> ToolOutcome:
         schema = call.tool.output_schema
         data = None if schema is None else instance_of(schema, self.validators.get(call.tool.hash, "output", schema))
-        text = NOT_EXECUTED if data is None else canonical(data)
-        return _marked(ToolOutcome(Observation.COMPLETED, text, data), call, "simulated")
+        text, instead = (NOT_EXECUTED, _NO_RESULT) if data is None else (canonical(data), _EXAMPLE)
+        return _marked(ToolOutcome(Observation.COMPLETED, text, data), call, instead, "simulated")
 
     def _violations(self, call: ToolCall, data: JsonObject | None) -> str:
         if call.tool.output_schema is None:
@@ -84,7 +82,7 @@ def _fixture(call: ToolCall) -> TrialResult | None:
     return next(exact, None) or next((fixture for fixture in own if fixture.arguments is None), None)
 
 
-def _marked(outcome: ToolOutcome, call: ToolCall, source: Literal["fixture", "simulated"]) -> ToolOutcome:
+def _marked(outcome: ToolOutcome, call: ToolCall, instead: str, source: Literal["fixture", "simulated"]) -> ToolOutcome:
     """Return the outcome with a note that a reviewer and a person see before the result."""
-    note = (_FIXTURE if source == "fixture" else _SIMULATED).format(tool=call.tool.full_name)
-    return replace(outcome, text=storable_text(f"[simulated: {note}]\n{outcome.text}"), simulated=source)
+    note = _NOT_CALLED.format(tool=call.tool.full_name, instead=instead)
+    return replace(outcome, text=storable_text(f"{note}\n{outcome.text}"), simulated=source)
