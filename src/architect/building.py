@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, cast
 
+from architect.cases import case_findings
 from architect.compiler import compile_team
 from architect.designer import Designed, Designer
 from architect.proof import prove
-from architect.report import built_text, gap_text, proof_text, refused_text
+from architect.report import built_text, gap_text, proof_text, refused_text, untried_text
 from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
 from architect.team_world import TeamWorld
 from starling.core.errors import ConflictError, NotFoundError, QuotaExceededError
@@ -18,6 +19,7 @@ from starling.core.team_building import BuildCase, BuildOutcome, BuildRequest, B
 from starling.core.team_proofs import ProofReport
 from starling.core.teams import TeamInvalidError, TeamSpec
 
+_COMPILED: Final = "compiled"  # the step after which a star is tried
 _REFUSED: Final = (TeamInvalidError, ConflictError, NotFoundError, QuotaExceededError)
 
 
@@ -61,18 +63,21 @@ class Builder:
     async def _prove_again(self, request: BuildRequest, run: BuildRun) -> BuildOutcome:
         caller = run.origin.caller
         team = await self.store.version(caller, request.name or "", request.version)
-        proof = await self._proof(team.spec, request.cases, await self.store.world(caller), run)
+        world = await self.store.world(caller)
+        if run.recorded(_COMPILED) is None and (findings := case_findings(team.spec, request.cases, world)):
+            return BuildOutcome(untried_text(team.spec.name, findings), done=False, code=TeamInvalidError.code)
+        proof = await self._proof(team.spec, request.cases, world, run)
         published = await self.store.add_proof(run.origin, team, proof)
         _report(run, "published", published)
         return BuildOutcome(proof_text(published, proof), done=True)
 
     async def _proof(self, team: TeamSpec, extra: Sequence[BuildCase], world: TeamWorld, run: BuildRun) -> ProofReport:
         """Prove the star that the team is for the caller, the same one in each process that resumes the build."""
-        recorded = run.recorded("compiled")
+        recorded = run.recorded(_COMPILED)
         if recorded is None:
             grant = run.origin.caller.grant
             star = compile_team(team, world, creator=grant, activator=grant)
-            run.record("compiled", star.model_dump(mode="json"))
+            run.record(_COMPILED, star.model_dump(mode="json"))
         else:
             star = StarSpec.model_validate(recorded)
         return await prove(team, star, extra, run, self.threshold)

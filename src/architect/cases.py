@@ -1,9 +1,16 @@
 """The cases that a team is tried on: its own examples, and those that a caller adds."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
+from architect.checks import PROOF_RULES, checked
+from architect.team_world import TeamWorld
 from starling.core.team_building import BuildCase
-from starling.core.teams import Criterion, Example, TeamSpec
+from starling.core.teams import Criterion, Example, Finding, TeamSpec
+
+_PART: Final = re.compile(r"(criteria|examples)\[(\d+)\]")
 
 
 def with_cases(team: TeamSpec, extra: Sequence[BuildCase]) -> TeamSpec:
@@ -28,6 +35,23 @@ def with_cases(team: TeamSpec, extra: Sequence[BuildCase]) -> TeamSpec:
     if len(examples) == len(team.examples):
         return team
     return team.model_copy(update={"criteria": tuple(criteria.values()), "examples": tuple(examples)})
+
+
+def case_findings(team: TeamSpec, extra: Sequence[BuildCase], world: TeamWorld) -> list[Finding]:
+    """Return why a team's examples and the caller's cases can't prove it; empty if they can.
+
+    Paths of the caller's cases begin with `cases`.
+    """
+    known = {"criteria": len(team.criteria), "examples": len(team.examples)}
+
+    def place(part: re.Match[str]) -> str:
+        name, number = part[1], int(part[2])
+        if number < known[name]:
+            return part[0]
+        return f"cases{'.criteria' if name == 'criteria' else ''}[{number - known[name]}]"
+
+    found = checked(with_cases(team, extra), world, PROOF_RULES)
+    return [replace(finding, path=_PART.sub(place, finding.path, count=1)) for finding in found]
 
 
 def _added(criteria: dict[str, Criterion], criterion: Criterion, case: str) -> str:

@@ -37,12 +37,12 @@ async def prove(
     )
 
 
-def outdated(report: ProofReport, hashes: Mapping[str, str]) -> Sequence[str]:
-    """Return the tools that were changed or removed since a proof: their definition no longer has the hash of then.
+def outdated(proved: Mapping[str, str], now: Mapping[str, str]) -> Sequence[str]:
+    """Return the tools, sorted, that were changed or removed since a proof, which holds no longer then.
 
-    `hashes` has those of now, by full name. A proof with such tools holds no longer.
+    Both have the hash of each tool's definition by its full name: that of the proof, and that of now.
     """
-    return [tool for tool, proved in report.tools.items() if not proved or hashes.get(tool) != proved]
+    return sorted(tool for tool, pin in proved.items() if not pin or now.get(tool) != pin)
 
 
 async def _case(

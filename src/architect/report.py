@@ -49,12 +49,28 @@ def refused_text(findings: Sequence[Finding]) -> str:
     return "\n".join(
         [
             "No team was built. The last design still has these faults:",
-            *(f"- {_line(str(finding))} ({finding.rule})" for finding in findings),
+            *map(_fault, findings),
             "",
             "Repeat the request with a goal that names the servers or tools to use, or write the spec yourself:",
             "`starling team schema` prints its format, and `starling team import` stores it.",
         ]
     )
+
+
+def untried_text(name: str, findings: Sequence[Finding]) -> str:
+    """Return why a team was not tried: what is wrong with its cases."""
+    return "\n".join(
+        [
+            f"{name} was not tried, because its cases can't show that it works:",
+            *map(_fault, findings),
+            "",
+            "Prove it with further cases, or import a version with other examples.",
+        ]
+    )
+
+
+def _fault(finding: Finding) -> str:
+    return f"- {_line(str(finding))} ({finding.rule})"
 
 
 def _state(published: PublishedVersion) -> str:

@@ -71,7 +71,10 @@ CASES: Final[Sequence[Rule]] = (
     unjudged_criterion.check,
     trivial_criterion.check,
 )
-"""What has to hold of the cases that a team is proved on."""
+"""What the cases of a team have to show."""
+
+PROOF_RULES: Final[Sequence[Rule]] = (criteria.check, examples.check, *CASES)
+"""What has to hold of the cases that a team is proved on, with those that are added for the proof."""
 
 DESIGN_RULES: Final[Sequence[Rule]] = (
     *RULES,

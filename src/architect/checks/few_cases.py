@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from architect.plain_text import folded
 from architect.team_world import TeamWorld
 from starling.core.teams import Finding, TeamSpec
 
@@ -10,7 +11,8 @@ FEWEST: Final = 2
 
 
 def check(team: TeamSpec, _: TeamWorld) -> Iterator[Finding]:
-    """Return a finding where the spec has less than two examples."""
-    if (count := len(team.examples)) < FEWEST:
-        reason = f"The team has {count} example{'' if count == 1 else 's'}, and is tried on at least {FEWEST}."
+    """Return a finding where the spec has less than two examples, those with one request counted once."""
+    if (count := len({folded(example.input) for example in team.examples})) < FEWEST:
+        requests = f"{count} different request{'' if count == 1 else 's'}"
+        reason = f"The examples have {requests}, and a team is tried on at least {FEWEST}."
         yield Finding("examples", "few_cases", reason, "Add examples: other requests that it has to serve.")

@@ -25,7 +25,13 @@ def criterion(name: str = "called", **fields: Any) -> dict[str, Any]:
 
 
 def example(name: str = "one", **fields: Any) -> dict[str, Any]:
-    return {"id": name, "input": "What is new today?", "criteria": ["called"], "must_call": ["git.git_log"], **fields}
+    return {
+        "id": name,
+        "input": f"What is new on day {name}?",
+        "criteria": ["called"],
+        "must_call": ["git.git_log"],
+        **fields,
+    }
 
 
 def design(*members: dict[str, Any], **fields: Any) -> TeamSpec:
@@ -104,7 +110,16 @@ def test_sound_design_has_no_finding() -> None:
         pytest.param(design(examples=[]), [("few_cases", "examples")], id="no-case"),
         pytest.param(design(examples=asks("called")[:1]), [("few_cases", "examples")], id="one-case"),
         pytest.param(
-            design(examples=[example(), example("two")]), [("unused_member", "members[1]")], id="member-without-a-call"
+            design(
+                examples=[example(must_call=["git.git_log", TIME]), example("two", input=" what is NEW\non day one?")]
+            ),
+            [("few_cases", "examples")],
+            id="one-request-twice",
+        ),
+        pytest.param(
+            design(examples=[example(), example("two", input="And now?")]),
+            [("unused_member", "members[1]")],
+            id="member-without-a-call",
         ),
         pytest.param(
             design(
@@ -193,7 +208,7 @@ def test_design_that_breaks_a_rule_is_found_at_its_place(team: TeamSpec, broken:
             design(
                 member(server="mail"),
                 criteria=[],
-                examples=[example(criteria=[], must_call=["mail.put"], id=name) for name in ("one", "two")],
+                examples=[example(name, criteria=[], must_call=["mail.put"]) for name in ("one", "two")],
             ),
             None,
             id="tool-that-can-be-repeated",
@@ -216,7 +231,7 @@ def test_member_without_an_unsafe_tool_of_its_own_needs_no_approval(team: TeamSp
                 member(server="wide", tools=["wide.a", "wide.b"]),
                 member("second", role="second", server="wide", tools=["wide.b", "wide.c"]),
                 criteria=[],
-                examples=[example(criteria=[], must_call=["wide.b"], id=name) for name in ("one", "two")],
+                examples=[example(name, criteria=[], must_call=["wide.b"]) for name in ("one", "two")],
             ),
             [],
             id="half-of-the-tools",
@@ -226,7 +241,7 @@ def test_member_without_an_unsafe_tool_of_its_own_needs_no_approval(team: TeamSp
                 member(server="wide", tools=["wide.a", "wide.b", "wide.c"]),
                 member("second", role="second", server="wide", tools=["wide.b", "wide.c", "wide.d"]),
                 criteria=[],
-                examples=[example(criteria=[], must_call=["wide.b"], id=name) for name in ("one", "two")],
+                examples=[example(name, criteria=[], must_call=["wide.b"]) for name in ("one", "two")],
             ),
             ["'second' has the purpose of 'historian': both have wide.b, wide.c."],
             id="more-than-half-of-the-tools",
@@ -275,7 +290,7 @@ def test_findings_of_a_design_name_nothing_that_the_caller_may_not_call() -> Non
         member("second", role="other", server="git"),
         member("inner", role="inner", team="git_team"),
         CLOCK,
-        examples=[example(criteria=[], must_call=[TIME], id=name) for name in ("one", "two")],
+        examples=[example(name, criteria=[], must_call=[TIME]) for name in ("one", "two")],
         criteria=[],
     )
 

@@ -304,13 +304,13 @@ async def test_proof_is_outdated_by_a_changed_tool(now: dict[str, str], changed:
     definitions = {LOG: definition(LOG, "a1"), TIME: definition(TIME, "b2")}
     report = await proof(team(ONE, TWO), ScriptedBuildRun({"one": LIVE, "two": LIVE}, definitions=definitions))
 
-    assert outdated(report, now) == changed
+    assert outdated(report.tools, now) == changed
 
 
 async def test_proof_with_a_tool_that_was_gone_is_outdated() -> None:
     report = await proof(team(ONE, TWO), ScriptedBuildRun({"one": LIVE, "two": LIVE}))
 
-    assert outdated(report, {LOG: "", TIME: ""}) == [LOG, TIME]
+    assert outdated(report.tools, {LOG: "", TIME: ""}) == [LOG, TIME]
 
 
 async def test_each_case_has_one_event_with_the_sources_of_its_results() -> None:

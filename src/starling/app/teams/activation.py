@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from architect.compiler import TeamCompiler
+from architect.proof import outdated
 from architect.team_world import TeamWorld, nested
 from architect.teams.repository import TeamKey, TeamRepository, TeamVersion, VersionState
 from brain.registry.custom_agents.service import pinned_agents
@@ -188,6 +189,4 @@ def current(manifest: Manifest) -> Manifest:
 
 def outdated_tools(version: TeamVersion, manifest: Manifest) -> tuple[str, ...]:
     """Return those tools of the proof of a version, if it has one, that are not as they were proved."""
-    now = manifest.tool_hashes()
-    proved = version.proof.tools if version.proof else dict[str, str]()
-    return tuple(sorted(tool for tool, pin in proved.items() if now.get(tool) != pin))
+    return tuple(outdated(version.proof.tools, manifest.tool_hashes())) if version.proof else ()

@@ -1,0 +1,138 @@
+"""Requests for another proof: cases that can't show that a team works are refused before it is tried."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from architect.building import Builder
+from architect.cases import case_findings, with_cases
+from architect.designer import Designer
+from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
+from architect.team_world import TeamWorld
+from architect.teams.repository import Creator, TeamVersion
+from starling.core.errors import NotFoundError
+from starling.core.principal import Principal
+from starling.core.team_building import Approval, BuildCase, BuildOrigin, BuildRequest
+from starling.core.team_proofs import ProofReport, TrialCall, TrialRecord
+from starling.core.teams import TeamSpec
+from tests.support.scripted_build_run import ScriptedBuildRun
+from tests.support.team_specs import WORLD, member, team_spec
+
+LOG = "git.git_log"
+CALLED = {"id": "called", "text": "It was read.", "kind": "tool_called", "value": LOG}
+LIVE = TrialRecord(path="t1", reply="Done.", calls=(TrialCall(tool=LOG, path="t1", status="succeeded", source="live"),))
+
+
+def team(*examples: dict[str, Any]) -> TeamSpec:
+    return team_spec(member(server="git", tools=[LOG]), criteria=[CALLED], examples=[*examples])
+
+
+def example(name: str, **fields: Any) -> dict[str, Any]:
+    return {"id": name, "input": f"What is {name}?", "criteria": ["called"], "must_call": [LOG], **fields}
+
+
+def case(**fields: Any) -> BuildCase:
+    return BuildCase.model_validate({"input": "And then?", "criteria": [CALLED], "must_call": [LOG], **fields})
+
+
+ODD = {"id": "odd", "text": "It is odd.", "kind": "text_contains", "value": "THEN"}
+
+
+@pytest.mark.parametrize(
+    ("examples", "cases", "faults"),
+    [
+        pytest.param([example("one"), example("two")], [], [], id="examples"),
+        pytest.param([example("one")], [case()], [], id="example-and-case"),
+        pytest.param([example("one")], [], [("few_cases", "examples")], id="one-example"),
+        pytest.param([example("one")], [case(input="What is ONE?")], [("few_cases", "examples")], id="same-request"),
+        pytest.param(
+            [example("one"), example("two")],
+            [case(), case(must_call=["git.absent"])],
+            [("examples", "cases[1].must_call[0]")],
+            id="tool-of-a-case",
+        ),
+        pytest.param(
+            [example("one"), example("two")],
+            [case(criteria=[ODD])],
+            [("trivial_criterion", "cases[0].criteria[0]")],
+            id="text-of-the-request",
+        ),
+        pytest.param(
+            [example("one"), example("two")],
+            [case(criteria=[{**ODD, "value": None}])],
+            [("criteria", "cases.criteria[0].value")],
+            id="criterion-of-a-case",
+        ),
+    ],
+)
+def test_faults_of_cases_are_found_at_their_place(
+    examples: list[dict[str, Any]], cases: list[BuildCase], faults: list[tuple[str, str]]
+) -> None:
+    found = case_findings(team(*examples), cases, WORLD)
+
+    assert [(finding.rule, finding.path) for finding in found] == faults
+
+
+def test_caller_case_with_the_criterion_of_an_example_shares_it() -> None:
+    whole = with_cases(team(example("one")), [case(), case(criteria=[{**CALLED, "text": "Other."}])])
+
+    assert [one.id for one in whole.criteria] == ["called", "own2-called"]
+    assert [one.criteria for one in whole.examples] == [("called",), ("called",), ("own2-called",)]
+
+
+class OneTeam(TeamStore):
+    """Keeps one version of one team, and its last proof."""
+
+    def __init__(self, spec: TeamSpec) -> None:
+        self.spec = spec
+        self.proof: ProofReport | None = None
+
+    async def world(self, caller: Principal) -> TeamWorld:
+        del caller
+        return WORLD
+
+    async def version(self, caller: Principal, name: str, number: int | None) -> TeamVersion:
+        del number
+        if name != self.spec.name:
+            raise NotFoundError("team", name)
+        maker, at = Creator(caller.key_id, None), datetime(2026, 1, 1, tzinfo=UTC)
+        return TeamVersion(1, self.spec, self.spec.hash, "draft", maker, at, None, None, None)
+
+    async def add_proof(self, origin: BuildOrigin, team: TeamVersion, proof: ProofReport) -> PublishedVersion:
+        del origin
+        self.proof = proof
+        return PublishedVersion(team.spec.name, 1, "proven", team.hash, ())
+
+    async def publish(self, origin: BuildOrigin, built: BuiltTeam) -> PublishedVersion:
+        raise AssertionError(origin, built)
+
+    async def activate(self, origin: BuildOrigin, published: PublishedVersion, approval: Approval) -> PublishedVersion:
+        raise AssertionError(origin, published, approval)
+
+
+async def proved(store: OneTeam, run: ScriptedBuildRun, *cases: BuildCase) -> tuple[bool, str, str]:
+    request = BuildRequest(kind="proof", name="news", cases=cases)
+    outcome = await Builder(store, Designer(), 1.0).build(request, run)
+    return outcome.done, outcome.code, outcome.text
+
+
+async def test_proof_with_too_few_cases_is_refused_before_any_trial() -> None:
+    store, run = OneTeam(team(example("one"))), ScriptedBuildRun()
+
+    done, code, text = await proved(store, run)
+
+    assert (done, code) == (False, "team_invalid")
+    assert text.startswith("news was not tried")
+    assert "(few_cases)" in text
+    assert (run.tried, store.proof) == ([], None)
+
+
+async def test_case_of_the_caller_makes_a_proof_possible() -> None:
+    store, run = OneTeam(team(example("one"))), ScriptedBuildRun({"one": LIVE, "own1": LIVE})
+
+    done, _, text = await proved(store, run, case())
+
+    assert store.proof
+    assert (done, store.proof.state, len(run.tried)) == (True, "proven", 2)
+    assert "Proof: 2 of 2 cases passed." in text
