@@ -1,14 +1,16 @@
 """A wish in plain words becomes a team: designed, proved, approved by an admin, and used by a later request."""
 
+import asyncio
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from tests.support.effect_recorder import EffectRecorder
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
 from tests.support.platform import calls, decision, task, verdict
@@ -68,14 +70,13 @@ def script(files: Path) -> Script:
 
 
 @asynccontextmanager
-async def platform_with(folder: Path, script: Script) -> AsyncGenerator[PlatformProcess]:
-    every_server = ReferenceServers(folder).configuration()
-    servers = {name: every_server[name] for name in ("system_health", "filesystem")}
+async def platform_with(folder: Path, servers: Mapping[str, Any], script: Script) -> AsyncGenerator[PlatformProcess]:
     async with ModelServer(script) as model:
         environment = {
             "STARLING_MODEL": "openai:scripted",
             "OPENAI_BASE_URL": model.url,
             "OPENAI_API_KEY": "none",
+            "STARLING_LIMITS": json.dumps({"lease_seconds": 2}),
         }
         async with PlatformProcess.running(folder, servers, environment) as platform:
             yield platform
@@ -88,18 +89,24 @@ async def send(platform: PlatformProcess, path: str, body: Any) -> dict[str, Any
 
 
 async def approving(platform: PlatformProcess, run_id: str) -> list[Event]:
-    """Read a run's stream to its end; every approval that it asks for is given."""
+    """Read a run's stream until it ends or breaks off; every approval that it asks for is given."""
     events: list[Event] = []
     async with (
         aiohttp.ClientSession(platform.address) as client,
         client.get(f"/v1/runs/{run_id}/events") as response,
     ):
-        async for event in read_events(response):
+        async for event in until_cut_off(read_events(response)):
             events.append(event)
             if event.type == "approval_required":
                 approval = {"status": "resolved", "payload": {"approved": True}}
                 await send(platform, f"/v1/approvals/{event.data['id']}", approval)
     return events
+
+
+async def until_cut_off(events: AsyncIterator[Event]) -> AsyncGenerator[Event]:
+    with suppress(aiohttp.ClientError):
+        async for event in events:
+            yield event
 
 
 def of(events: list[Event], kind: str) -> list[dict[str, Any]]:
@@ -109,7 +116,9 @@ def of(events: list[Event], kind: str) -> list[dict[str, Any]]:
 async def test_wish_becomes_a_team_that_a_later_request_is_given_to(open_folder: Path) -> None:
     files = open_folder / "files"
     files.mkdir()
-    async with platform_with(open_folder, script(files)) as platform:
+    every_server = ReferenceServers(open_folder).configuration()
+    servers = {name: every_server[name] for name in ("system_health", "filesystem")}
+    async with platform_with(open_folder, servers, script(files)) as platform:
         accepted = await send(platform, "/v1/teams", {"goal": GOAL})
         built = await approving(platform, accepted["run_id"])
         written_by_trials = list(files.iterdir())
@@ -126,3 +135,73 @@ async def test_wish_becomes_a_team_that_a_later_request_is_given_to(open_folder:
     assert built[-1].data["status"] == "succeeded", built[-1].data
     assert used[-1].data["status"] == "succeeded", used[-1].data
     assert [file.read_text() for file in files.iterdir()] == ["The disk is half full."]
+
+
+BUYERS_GOAL = "Build a team that charges customers and pays for what it read in the price list."
+OFFICE_GOAL = "Build an office that leaves all purchases to the buyers."
+BUYERS = {
+    "name": "buyers",
+    "purpose": "Charges and pays.",
+    "members": [
+        {"name": "charger", "role": "charges", "goal": "Charge.", "server": "effects", "tools": ["charge"]},
+        {"name": "payer", "role": "pays", "goal": "Pay.", "server": "effects", "tools": ["pay", "read_it"]},
+    ],
+    "examples": [
+        {"request": "Charge and pay for the first thing.", "must_call": ["effects.charge", "effects.pay"]},
+        {"request": "Read the list, then pay.", "must_call": ["effects.read_it"]},
+    ],
+}
+OFFICE = {
+    "name": "office",
+    "purpose": "Does the purchases of an office.",
+    "members": [{"name": "purchases", "role": "purchases", "goal": "Purchase.", "team": "buyers"}],
+    "examples": [
+        {"request": "Charge for a chair.", "must_call": ["effects.charge"]},
+        {"request": "Pay for a table.", "must_call": ["effects.pay"]},
+    ],
+}
+
+
+def purchases() -> Script:
+    """The payment of the later request doesn't return before its gate is open; in trials it is never made."""
+    paid = calls(("pay", {"what": "table", "stall": "after", "gate": "gate"}), ("read_it", {"what": "list"}))
+    return Script(
+        Rule(Answer(json.dumps(BUYERS)), When(schema="designer", contains=BUYERS_GOAL)),
+        Rule(Answer(json.dumps(OFFICE)), When(schema="designer", contains=OFFICE_GOAL)),
+        *planned_by("buyers", [task("t1", "charger"), task("t2", "payer", after=["t1"])]),
+        *planned_by("office", [task("t1", "purchases")]),
+        *planned_by("", [task("t1", "office")]),
+        Rule(verdict("APPROVED"), When(schema="verdict")),
+        Rule(Answer("It was charged."), When(tool="charge", last_contains="[simulated")),
+        Rule(Answer("It was charged."), When(tool="charge", last_contains="charge chair: fine")),
+        Rule(calls(("charge", {"what": "chair"})), When(tool="charge")),
+        Rule(Answer("It was paid."), When(tool="pay", last_contains="read_it list: fine")),
+        Rule(Answer("It was paid."), When(tool="pay", last_contains="pay table: fine")),
+        Rule(paid, When(tool="pay")),
+        Rule(Answer("All is bought [1].")),
+    )
+
+
+async def test_team_inside_a_built_team_asks_for_approval_and_survives_a_kill_in_a_members_call(
+    open_folder: Path,
+) -> None:
+    effects = EffectRecorder(open_folder / "effects")
+    async with platform_with(open_folder, {"effects": effects.as_server()}, purchases()) as platform:
+        for goal in (BUYERS_GOAL, OFFICE_GOAL):
+            built = await approving(platform, (await send(platform, "/v1/teams", {"goal": goal}))["run_id"])
+            assert [one["state"] for one in of(built, "published")] == ["proven", "active"], built[-1].data
+        done_in_trials = effects.done()
+        request = await send(platform, "/v1/runs", {"input": "Buy a chair and a table.", "thread_id": "t"})
+        before = asyncio.create_task(approving(platform, request["run_id"]))
+        await effects.until("done", "table")
+        assert await platform.kill() == []
+        effects.open("gate")
+        seen = await before
+        await platform.start()
+        events = await approving(platform, request["run_id"])
+
+    assert set(done_in_trials) == {"read_it list"}
+    assert [one["call"]["path"] for one in of(seen, "approval_required")] == ["t1/t1/t1", "t1/t1/t2"]
+    assert events[-1].data["status"] == "succeeded", events[-1].data
+    done = effects.done()[len(done_in_trials) :]
+    assert [done.count(effect) for effect in ("charge chair", "pay table")] == [1, 1]
