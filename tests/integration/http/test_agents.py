@@ -12,7 +12,7 @@ async def test_query_lists_the_best_matching_agents_with_their_scores(api: LiveA
         found = await response.json()
 
     best, second = found["agents"]
-    assert (response.status, found["total"], found["warning"]) == (200, 4, "")
+    assert (response.status, found["total"], found["warning"]) == (200, 5, "")
     assert (best["name"], best["tool"], best["state"]) == ("mcp_agent_system_health", "disk", "ready")
     assert best["score"] == pytest.approx(sum(best["parts"].values()), abs=1e-3)
     assert best["score"] > second["score"]

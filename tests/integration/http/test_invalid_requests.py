@@ -28,7 +28,7 @@ GOOD = {"input": "hello", "thread_id": "t"}
         (GOOD | {"thread_id": "x" * 201}, "body.thread_id"),
         (GOOD | {"nonsense": 1}, "body.nonsense"),
         (GOOD | {"config": {"mode": "BOLD"}}, "body.config.mode"),
-        (GOOD | {"config": {"agent": "coder"}}, "body.config.agent"),
+        (GOOD | {"config": {"agent": "no name"}}, "body.config.agent"),
         (GOOD | {"config": {"reflect": False}}, "body.config.reflect"),
         (GOOD | {"config": {"replan": "always"}}, "body.config.replan"),
         (GOOD | {"config": {"limits": {"run_seconds": 0}}}, "body.config.limits.run_seconds"),
