@@ -33,11 +33,8 @@ class BuildService:
         The same request with the same idempotency key leads to the same run. Raises InvalidRequestError;
         TeamInvalidError for a name that no team may have; ConflictError for one that is taken, QuotaExceededError.
         """
-        world = await self.activation.world_now(caller)
-        if build.name and (findings := await asyncio.to_thread(name_findings, build.name, world)):
-            raise TeamInvalidError(findings)
-        async with self.activation.teams.reading() as connection:
-            await self.activation.check_quota(connection, TeamKey(caller.tenant, build.name or ""))
+        if not await self.acceptance.runs.is_repeated(caller.tenant, idempotency_key):
+            await self._check_new(caller, build.name)
         return await self._accept(caller, build.goal, build, thread_id, idempotency_key)
 
     async def version(
@@ -66,6 +63,14 @@ class BuildService:
         number = await self._existing(caller, name, version)
         build = BuildRequest(kind="proof", name=name, version=number, cases=tuple(cases))
         return await self._accept(caller, f"Prove the team {name}@{number}.", build, "", idempotency_key)
+
+    async def _check_new(self, caller: Principal, name: str | None) -> None:
+        """Check that the caller may have one more team, of this name. Raises TeamInvalidError, QuotaExceededError."""
+        world = await self.activation.world_now(caller)
+        if name and (findings := await asyncio.to_thread(name_findings, name, world)):
+            raise TeamInvalidError(findings)
+        async with self.activation.teams.reading() as connection:
+            await self.activation.check_quota(connection, TeamKey(caller.tenant, name or ""))
 
     async def _existing(self, caller: Principal, name: str, version: int | None) -> int:
         """Return the number of the version that is meant. Raises NotFoundError."""

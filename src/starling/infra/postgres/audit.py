@@ -93,7 +93,8 @@ async def latest(engine: AsyncEngine, tenant: str, *, limit: int) -> Sequence[Au
 async def latest_of_team(engine: AsyncEngine, tenant: str, name: str, *, limit: int) -> Sequence[AuditEntry]:
     """Return the latest changes of a team, newest first, also those that were made for all tenants."""
     of_team = audit.c.action.startswith("team.") & (audit.c.target == name)
-    return await _entries(engine, of_team & (audit.c.detail["tenant"].astext == tenant), limit)
+    of_tenant = audit.c.tenant.in_([tenant, SHARED]) & (audit.c.detail["tenant"].astext == tenant)
+    return await _entries(engine, of_team & of_tenant, limit)
 
 
 async def _entries(engine: AsyncEngine, condition: ColumnElement[bool], limit: int) -> Sequence[AuditEntry]:

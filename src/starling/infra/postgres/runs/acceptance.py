@@ -21,7 +21,7 @@ from starling.infra.postgres.outbox import INSERT_RUN_AUDIT_EVENT, run_event_val
 from starling.infra.postgres.registry_lock import LOCK_REGISTRY
 from starling.infra.postgres.runs.builds import check_name
 from starling.infra.postgres.runs.busy_thread_policy import TAKE_TURN, Policy, apply_policy, lock_for
-from starling.infra.postgres.runs.idempotency import IdempotencyKey, IdempotencyRecord, reserve
+from starling.infra.postgres.runs.idempotency import IdempotencyKey, IdempotencyRecord, is_stored, reserve
 
 type Connection = AsyncConnection[Any]
 type Defer = Callable[[Connection, Sequence["RunKey"]], Awaitable[None]]
@@ -260,6 +260,10 @@ class RunRepository:
         if found is not None and found.status is RunStatus.QUEUED and self._local is not None and self._local.reserve():
             self._local.start(key)
         return found
+
+    async def is_repeated(self, tenant: str, idempotency_key: str | None) -> bool:
+        """Return whether a request with this key was accepted before."""
+        return bool(idempotency_key) and await is_stored(self._engine, tenant, idempotency_key or "")
 
     async def accepted(self, key: RunKey) -> Acceptance | None:
         """Return an accepted run, or None."""

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from psycopg import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.infra.postgres.engine import execute_autocommit, translated
 
 # An existing key is only read, but its row is locked: the second of two requests waits for the first.
 _RESERVE: Final = """
@@ -11,6 +14,9 @@ INSERT INTO idempotency_keys (tenant, key, request_hash, run_id)
 VALUES (%(tenant)s, %(key)s, %(request_hash)s, %(run_id)s)
 ON CONFLICT (tenant, key) DO UPDATE SET key = excluded.key
 RETURNING run_id::text, request_hash"""
+
+
+_IS_STORED: Final = "SELECT FROM idempotency_keys WHERE tenant = %(tenant)s AND key = %(key)s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +45,9 @@ async def reserve(connection: AsyncConnection[Any], tenant: str, key: Idempotenc
     row = await (await connection.execute(_RESERVE.encode(), values)).fetchone()
     assert row is not None
     return IdempotencyRecord(*row)
+
+
+async def is_stored(engine: AsyncEngine, tenant: str, key: str) -> bool:
+    """Return whether a key was stored by an earlier request of the tenant."""
+    with translated():
+        return await execute_autocommit(engine, _IS_STORED, {"tenant": tenant, "key": key}) is not None
