@@ -60,7 +60,7 @@ class _Selector:
             raise RuntimeError(ranking.warning)
         cards = self.search.candidates.cards
         return [
-            Candidate(one.name, "", cards[one.name].description, cards[one.name].tools, one.score, one.tool)
+            Candidate(one.name, "", cards[one.name].description, cards[one.name].tools, one.comparable_score, one.tool)
             for one in ranking.agents
         ]
 

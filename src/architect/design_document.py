@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from architect.checks import name_findings
 from architect.granted_tools import granted_tools
@@ -22,9 +22,16 @@ _SHORT, _LONG = 300, 4_000
 
 
 class _Written(BaseModel):
-    """Models add members of their own, which are ignored."""
+    """Models add members of their own, which are ignored, and write null for what they leave out."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: object) -> object:
+        if not isinstance(data, dict):
+            return data
+        return {key: value for key, value in cast("dict[str, object]", data).items() if value is not None}
 
 
 class DesignedMember(_Written):

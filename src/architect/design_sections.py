@@ -18,6 +18,7 @@ _ABOUT_CHARS: Final = 300
 _SCHEMA_CHARS: Final = 600
 _KEPT_IN_SCHEMAS: Final = ("type", "enum", "items", "properties", "required", "description")
 _ARGUMENT_CHARS: Final = 80
+_SHOWN_OF_MEMBERS: Final = {"name", "role", "goal", "backstory", "server", "team", "tools"}
 
 
 def goal_sections(
@@ -70,12 +71,11 @@ def _full_name(candidate: Candidate, tool: str) -> str:
 
 
 def _candidate(candidate: Candidate, selection: Selection) -> Section:
-    if candidate.team:
-        return Section("team", _line(candidate.description, _ABOUT_CHARS), {"name": candidate.team})
     best = {one.tool for part in selection.parts for one in part.candidates if name_of(one) == name_of(candidate)}
     tools = sorted(candidate.tools, key=lambda tool: tool.name not in best)[:_MOST_TOOLS]
     about = Section("about", _line(candidate.description, _ABOUT_CHARS))
-    return Section("server", parts=[about, *map(_tool, tools)], attributes={"name": candidate.server})
+    kind = "server" if candidate.server else "team"
+    return Section(kind, parts=[about, *map(_tool, tools)], attributes={"name": name_of(candidate)})
 
 
 def _tool(tool: ToolDefinition) -> Section:
@@ -116,10 +116,7 @@ def _shown(base: TeamSpec) -> JsonObject:
         }
         for example in base.examples
     ]
-    members = [
-        member.model_dump(mode="json", include={"name", "role", "goal", "backstory", "server", "team", "tools"})
-        for member in base.members
-    ]
+    members = [member.model_dump(mode="json", include=_SHOWN_OF_MEMBERS, exclude_none=True) for member in base.members]
     about = {"name": base.name, "purpose": base.purpose, "instructions": base.instructions or ""}
     return {**about, "members": members, "examples": examples}
 

@@ -25,7 +25,7 @@ _TEAM: Final = re.compile(
     (?:(?:i|we)(?:['’]d|\s+would)?\s+(?:want|need|like)\s+(?:to\s+have\s+)?
         |(?:build|create|make|design|set\s+up|assemble|give|form)\s+)?
     (?:me\s+|us\s+)?(?:an?|one|some|the)?\s*(?:\w+\s+)?(?:team|crew|group|agents?)(?:\s+of\s+agents)?
-    (?:\s+(?:that|which|who|to|for)\b|\s*[:,])(?:\s+(?:can|will|should|could|must)\b)?\s*""",
+    (?:\s+(?:that|which|who|to|for)\b|\s*[:,]|\W*$)(?:\s+(?:can|will|should|could|must)\b)?\s*""",
     re.IGNORECASE | re.VERBOSE,
 )
 _ABOUT_CALLER: Final = re.compile(

@@ -18,6 +18,8 @@ SHORTLIST: Final = 24
 _GOAL_SHARE: Final = 0.5
 """What a candidate's score for the whole goal counts beside its score for a part: it decides between near equals."""
 _LEAST_FIT: Final = 3.3
+_WORDS_SHARE: Final = 2.0
+"""What it adds to a fit that a candidate has all words of a part."""
 _LEAST_SHARE: Final = 0.6
 """What a part's value has to be of the value of the part that is served best; else its fit is weak."""
 _FEW: Final = 3
@@ -136,7 +138,8 @@ def _fit(part: str, ranking: Sequence[Candidate], population: int, best: float, 
     if not ranking:
         return "text" if _is_writing(part) else "none"
     shared = shared_words(part, ranking[0])
-    fit = ranking[0].score / math.log(population) + shared if population >= _FEW else _LEAST_FIT * bool(shared)
+    found = ranking[0].score / math.log(population) if population >= _FEW else _LEAST_FIT * bool(shared)
+    fit = found + _WORDS_SHARE * shared
     if fit < _LEAST_FIT:
         return "text" if _is_writing(part) else "none"
     return "good" if _value(ranking[0], of_goal) >= _LEAST_SHARE * best else "weak"
@@ -148,8 +151,8 @@ def _is_writing(part: str) -> bool:
 
 
 def _words(texts: Iterable[str]) -> frozenset[str]:
-    found = (word.casefold() for text in texts for word in _WORD.findall(text))
-    return frozenset(_stem(word) for word in found if len(word) > 1 and word not in _COMMON)
+    found = (_stem(word.casefold()) for text in texts for word in _WORD.findall(text))
+    return frozenset(found) - _COMMON
 
 
 def _stem(word: str) -> str:

@@ -76,7 +76,7 @@ class TaskBuildRun:
         allowance, used = self.execution.context.allowance, prompts.prompt(prompt)
         request = ModelRequest(
             role=allowance.role(ModelRole.REASONING),
-            messages=used.fill(sections=lines(map(_element, sections))),
+            messages=used.fill(sections=rendered(sections)),
             response=response_schema(prompt, document),
             max_tokens=allowance.max_tokens,
             prompt=used.used,
@@ -167,13 +167,15 @@ class TaskBuildRun:
         return f"{self.execution.path}.{step}"
 
 
-def _element(section: Section) -> Xml:
-    content = lines(map(_element, section.parts)) if section.parts else section.text
-    return element(section.name, content, **section.attributes)
+def rendered(sections: Sequence[Section]) -> Xml:
+    """Return the sections of a prompt as elements, all their text escaped."""
+    return lines(
+        element(one.name, rendered(one.parts) if one.parts else one.text, **one.attributes) for one in sections
+    )
 
 
 def _found(agent: RankedAgent) -> JsonObject:
-    return {"name": agent.name, "score": agent.score, "tool": agent.tool}
+    return {"name": agent.name, "score": agent.comparable_score, "tool": agent.tool}
 
 
 def _candidate(card: AgentCard, found: Mapping[str, Any]) -> Candidate:

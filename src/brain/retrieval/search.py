@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from brain.registry.cards import AgentCard, Roster
+
+_WITHOUT_VECTORS: Final = 2.0  # ADR 0053: then twice the score says as much
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,12 @@ class RankedAgent:
     score: float
     parts: Mapping[str, float]
     tool: str
+
+    @property
+    def comparable_score(self) -> float:
+        """The score on the scale that it has with vectors. Without them, only words and characters count."""
+        has_vectors = any(name.startswith("meaning") for name in self.parts)
+        return self.score if has_vectors else self.score * _WITHOUT_VECTORS
 
 
 @dataclass(frozen=True, slots=True)

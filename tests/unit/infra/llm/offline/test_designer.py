@@ -1,0 +1,133 @@
+"""Design: goals in ordinary words become sound teams of the servers that fit, with requests that the rules can do."""
+
+import asyncio
+
+import pytest
+
+from starling.core.stars import MemberApproval
+from starling.core.teams import TeamSpec
+from tests.support.offline_build import designed
+from tests.support.offline_requests import calls, select_calls, tools_of
+
+DEMO = ("time", "system_health", "git")
+
+
+def members(spec: TeamSpec) -> dict[str, set[str]]:
+    return {str(one.server): {tool.partition(".")[2] for tool in one.tools} for one in spec.members}
+
+
+@pytest.mark.parametrize(
+    ("goal", "expected"),
+    [
+        pytest.param(
+            "Build me a team that watches this machine's health and tells the current time in a time zone",
+            {"system_health": {"cpu", "load", "memory"}, "time": {"get_current_time", "convert_time"}},
+            id="two servers",
+        ),
+        pytest.param(
+            "A team that lists the last 3 commits of /srv/app and shows how full the disk is",
+            {"git": {"git_log"}, "system_health": {"disk"}},
+            id="requests with their values",
+        ),
+        pytest.param("I want a team for time zones", {"time": {"get_current_time", "convert_time"}}, id="one server"),
+        pytest.param(
+            "Show the load, then show the status of /srv/app. Also tell how much memory is available.",
+            {"system_health": {"load", "memory"}, "git": {"git_status"}},
+            id="one member for each server",
+        ),
+    ],
+)
+async def test_team_has_a_member_for_each_server_with_the_tools_that_fit(
+    goal: str, expected: dict[str, set[str]]
+) -> None:
+    found, _ = await designed(goal, *DEMO)
+
+    assert found.findings == ()
+    assert found.spec
+    assert members(found.spec) == expected
+    assert len(found.spec.examples) >= 2
+
+
+@pytest.mark.parametrize(
+    "goal",
+    [
+        "Build me a team that watches this machine's health and tells the current time in a time zone",
+        "A team that lists the last 3 commits of /srv/app and shows how full the disk is",
+        "I want a team for time zones",
+        "a team that tells the time in any city",
+        "a team that shows memory and load of the machine",
+    ],
+)
+def test_rules_call_the_tool_of_each_example(goal: str) -> None:
+    found, _ = asyncio.run(designed(goal, *DEMO))
+
+    assert found.spec
+    for example in found.spec.examples:
+        server, _, name = example.must_call[0].partition(".")
+        member = next(one for one in found.spec.members if one.server == server)
+        own = [tool for tool in tools_of(server) if f"{server}.{tool.name}" in member.tools]
+        assert [called for called, _ in calls(select_calls(own, example.input))] == [name]
+
+
+@pytest.mark.parametrize(
+    ("goal", "tools", "approval"),
+    [
+        pytest.param('Write "hello" to /tmp/a.txt, then show the load', {"write_file"}, "effects", id="ordered"),
+        pytest.param("Read text files and show the load", {"read_text_file"}, "policy", id="not ordered"),
+    ],
+)
+async def test_tools_with_effects_are_used_only_where_the_goal_orders_one(
+    goal: str, tools: set[str], approval: MemberApproval
+) -> None:
+    found, _ = await designed(goal, "filesystem", "system_health", "git")
+
+    assert found.spec
+    files = found.spec.members[0]
+    assert (files.server, files.approval) == ("filesystem", approval)
+    assert members(found.spec)["filesystem"] & {"write_file", "read_text_file", "edit_file"} == tools
+
+
+async def test_writer_without_tools_writes_about_results() -> None:
+    found, _ = await designed("Show the load and the memory of the machine, and summarise them", *DEMO)
+
+    assert found.is_sound
+    assert found.spec
+    assert [(one.name, one.server) for one in found.spec.members] == [
+        ("system_health", "system_health"),
+        ("writer", None),
+    ]
+
+
+@pytest.mark.parametrize("goal", ["", "Help me!", "Build a team"])
+async def test_goal_without_content_is_asked_about(goal: str) -> None:
+    found, run = await designed(goal, *DEMO)
+
+    assert (found.spec, found.attempt) == (None, 0)
+    assert len(run.questions) == 1
+
+
+async def test_answer_to_the_question_is_the_goal() -> None:
+    found, _ = await designed("Help me!", *DEMO, reply="Tell the current time in a time zone")
+
+    assert found.spec
+    assert set(members(found.spec)) == {"time"}
+
+
+async def test_part_that_no_server_serves_is_reported() -> None:
+    found, _ = await designed("Tell the current time in a time zone and order a pizza", *DEMO)
+
+    assert found.spec is None
+    assert [one.part for one in found.missing] == ["order a pizza"]
+
+
+async def test_changed_team_keeps_its_members_and_gets_those_of_the_goal() -> None:
+    first, _ = await designed("I want a team for time zones", *DEMO)
+
+    found, _ = await designed("Also show the load of the machine", *DEMO, base=first.spec)
+
+    assert first.spec
+    assert found.is_sound
+    assert found.spec
+    assert found.spec.name == first.spec.name
+    assert set(members(found.spec)) == {"time", "system_health"}
+    assert {one.input for one in first.spec.examples} < {one.input for one in found.spec.examples}
