@@ -16,7 +16,7 @@ from starling.core.principal import Principal
 from starling.core.team_building import Approval, BuildCase, BuildOrigin, BuildRequest
 from starling.core.team_proofs import ProofReport, TrialCall, TrialRecord
 from starling.core.teams import TeamSpec
-from tests.support.scripted_build_run import ScriptedBuildRun
+from tests.support.scripted_trials import ScriptedTrials
 from tests.support.team_specs import WORLD, member, team_spec
 
 LOG = "git.git_log"
@@ -111,14 +111,14 @@ class OneTeam(TeamStore):
         raise AssertionError(origin, published, approval)
 
 
-async def proved(store: OneTeam, run: ScriptedBuildRun, *cases: BuildCase) -> tuple[bool, str, str]:
+async def proved(store: OneTeam, run: ScriptedTrials, *cases: BuildCase) -> tuple[bool, str, str]:
     request = BuildRequest(kind="proof", name="news", cases=cases)
     outcome = await Builder(store, Designer(), 1.0).build(request, run)
     return outcome.done, outcome.code, outcome.text
 
 
 async def test_proof_with_too_few_cases_is_refused_before_any_trial() -> None:
-    store, run = OneTeam(team(example("one"))), ScriptedBuildRun()
+    store, run = OneTeam(team(example("one"))), ScriptedTrials()
 
     done, code, text = await proved(store, run)
 
@@ -129,7 +129,7 @@ async def test_proof_with_too_few_cases_is_refused_before_any_trial() -> None:
 
 
 async def test_case_of_the_caller_makes_a_proof_possible() -> None:
-    store, run = OneTeam(team(example("one"))), ScriptedBuildRun({"one": LIVE, "own1": LIVE})
+    store, run = OneTeam(team(example("one"))), ScriptedTrials(trials={"one": LIVE, "own1": LIVE})
 
     done, _, text = await proved(store, run, case())
 
