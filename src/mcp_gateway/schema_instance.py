@@ -17,7 +17,7 @@ from mcp_gateway.schema_validation import fits
 from starling.core.json import Json, JsonObject, canonical, storable
 
 _DEPTHS: Final = (2, 3, 4, 6, 8, 12)  # of schemas inside one another, the smallest first
-_STEPS: Final = 500  # parts that are looked at and values that are tried, for one schema
+_STEPS: Final = 2_000  # parts that are looked at and values that are tried, for one schema
 _MOST_ITEMS: Final = 50
 _MOST_CHARS: Final = 2_000
 _FORMATS: Final[Mapping[str, str]] = {
@@ -148,14 +148,17 @@ class _Instances:
                     yield None
 
     def _objects(self, part: Schema, depth: int) -> Iterator[Json]:
-        """Yield the object of its required properties, then one with all, which some schemas demand otherwise."""
-        properties = _mapping(part.get("properties"))
-        required = [name for name in _list(part.get("required")) if isinstance(name, str)]
-        for names in (required, [*required, *(name for name in properties if name not in required)]):
-            extra = part.get("additionalProperties", True)
-            values = {name: next(self.of(properties.get(name, extra), depth - 1), _MISSING) for name in names}
-            if _MISSING not in values.values():
-                yield cast("Json", values)
+        """Yield the object of its required properties, then one with all that can be, which some schemas demand."""
+        properties, other = _mapping(part.get("properties")), part.get("additionalProperties", True)
+        values: dict[str, object] = {}
+        for name in (name for name in _list(part.get("required")) if isinstance(name, str)):
+            values[name] = next(self.of(properties.get(name, other), depth - 1), _MISSING)
+            if values[name] is _MISSING:
+                return
+        yield cast("Json", dict(values))
+        for name in [name for name in properties if name not in values]:
+            values[name] = next(self.of(properties[name], depth - 1), _MISSING)
+        yield cast("Json", {name: value for name, value in values.items() if value is not _MISSING})
 
     def _arrays(self, part: Schema, depth: int) -> Iterator[Json]:
         fewest = _whole(part.get("minItems"))

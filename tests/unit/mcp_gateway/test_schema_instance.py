@@ -82,6 +82,12 @@ def test_schema_without_an_instance_that_can_be_found_gets_none(schema: object) 
     assert found(field(schema, **{"$defs": {"endless": ENDLESS, "many": many}})) is None
 
 
+def test_schema_with_many_fields_has_an_instance() -> None:
+    rows = {"type": "array", "items": _record([{"type": "string"}] * 60), "minItems": 1}
+
+    assert found(_record([_record([rows, rows]), _record([_record([rows])])])) is not None
+
+
 def test_schema_of_another_dialect_has_an_instance() -> None:
     schema = field({"type": "number", "minimum": 0, "exclusiveMinimum": True, "maximum": 1})
 
@@ -130,7 +136,7 @@ _anything: dict[str, Any] = {}
 _schemas = st.recursive(st.booleans() | st.just(_anything), lambda inner: _parts(inner) | inner, max_leaves=6)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(_parts(_schemas), _schemas)
 def test_instance_is_valid_where_one_comes_out(schema: dict[str, Any], definition: Any) -> None:
     whole = {**schema, "type": "object", "$defs": {"a": definition}}
@@ -153,7 +159,7 @@ _leaves = st.sampled_from(["string", "integer", "number", "boolean", "null"]).ma
 _records = st.recursive(_leaves, lambda inner: st.lists(inner, max_size=3).map(_record), max_leaves=8)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(_records, max_size=3).map(_record))
 def test_schema_of_plain_records_always_has_an_instance(schema: dict[str, Any]) -> None:
     value = found(schema)
