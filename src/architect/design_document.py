@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import Any, ClassVar, Final, cast
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -13,7 +14,7 @@ from architect.spec_reading import team_of
 from architect.team_world import TeamWorld, is_reserved
 from starling.core.model_output.names import aliases, plain_name, resolve
 from starling.core.team_building import BuildCase, BuildRequest
-from starling.core.teams import Criterion, Example, TeamGrants, TeamMember, TeamSpec
+from starling.core.teams import TeamGrants, TeamMember, TeamSpec
 from starling.core.tool_calls import Effect
 
 _NAME_CHARS: Final = 48
@@ -94,11 +95,11 @@ class SpecWriter:
         examples = [*self._examples(document, criteria), *_cases(self.request.cases, criteria)]
         content: dict[str, Any] = {
             "name": self._name(document.name),
-            "purpose": _cut(document.purpose or self.request.goal, _SHORT),
+            "purpose": _cut(document.purpose, _SHORT) or _cut(self.request.goal, _SHORT),
             "instructions": _cut(document.instructions, _LONG) or None,
-            "members": [member.model_dump(mode="json") for member in members] if members else [],
-            "criteria": [criterion.model_dump(mode="json") for criterion in criteria.all],
-            "examples": [example.model_dump(mode="json") for example in examples],
+            "members": members,
+            "criteria": criteria.all,
+            "examples": examples,
         }
         limits = self.base.limits.model_dump(mode="json") if self.base else {}
         if most := self.request.constraints.members:
@@ -126,23 +127,24 @@ class SpecWriter:
         """Return whether no rule is against a name."""
         return not is_reserved(name) and not name_findings(name, self.world)
 
-    def _member(self, written: DesignedMember) -> TeamMember:
+    def _member(self, written: DesignedMember) -> dict[str, Any]:
         server = _known(written.server, self.world.visible_servers())
         team = _known(written.team, self.world.teams)
-        tools = tuple(dict.fromkeys(self._tool(tool, server) for tool in written.tools if tool.strip()))
+        tools = list(dict.fromkeys(self._tool(tool, server) for tool in written.tools if tool.strip()))
         name = _identifier(written.name, _MEMBER_CHARS).replace("-", "_").strip("_") or "member"
+        role = _cut(written.role, _SHORT) or name.replace("_", " ")
         about = {
             "name": name,
-            "role": _cut(written.role or name.replace("_", " "), _SHORT),
-            "goal": _cut(written.goal or written.role or name.replace("_", " "), _LONG),
+            "role": role,
+            "goal": _cut(written.goal, _LONG) or role,
             "backstory": _cut(written.backstory, _LONG) or None,
         }
-        source = {"server": server or None, "team": team or None, "tools": () if team and not server else tools}
+        source = {"server": server or None, "team": team or None, "tools": [] if team and not server else tools}
         kept = next((one for one in self.base.members if one.name == name), None) if self.base else None
         if kept is None:
-            return TeamMember.model_validate({**about, **source})
+            return {**about, **source}
         about = {key: text for key, text in about.items() if text is not None}
-        return TeamMember.model_validate({**kept.model_dump(mode="json"), **about, **source})
+        return {**kept.model_dump(mode="json"), **about, **source}
 
     def _tool(self, written: str, server: str) -> str:
         """Return the full name of the tool that a designer means, as far as it can be known."""
@@ -153,7 +155,7 @@ class SpecWriter:
             return own or f"{server}.{written}"
         return _known(written, tools)
 
-    def _examples(self, document: DesignDocument, criteria: "_Criteria") -> Iterator[Example]:
+    def _examples(self, document: DesignDocument, criteria: "_Criteria") -> Iterator[dict[str, Any]]:
         known = {example.input: example for example in (self.base.examples if self.base else ())}
         for number, written in enumerate(document.examples, 1):
             if not written.request.strip():
@@ -161,7 +163,9 @@ class SpecWriter:
             request = _cut(written.request, _LONG)
             tools = [self._tool(tool, "") for tool in written.must_call]
             demands = [("tool_called", f"{tool} is called.", tool) for tool in tools]
-            demands += [("text_contains", f"The answer contains {text!r}.", text) for text in written.contains if text]
+            demands += [
+                ("text_contains", f"The answer contains {text!r}.", text) for text in written.contains if text.strip()
+            ]
             demands += [("judged", text, None) for text in written.judged if text.strip()]
             kept = known.get(request)
             demands += [
@@ -169,16 +173,14 @@ class SpecWriter:
                 for one in (self.base.criteria if kept and self.base else ())
                 if kept and one.id in kept.criteria and one.kind in ("artifact", "tool_called")
             ]
-            yield Example.model_validate(
-                {
-                    "id": f"example_{number}",
-                    "input": request,
-                    "fixtures": [one.model_dump(mode="json") for one in kept.fixtures] if kept else [],
-                    "criteria": [criteria.add(*demand) for demand in dict.fromkeys(demands)],
-                    "must_call": list(dict.fromkeys(tools)),
-                    "must_not_call": list(kept.must_not_call) if kept else [],
-                }
-            )
+            yield {
+                "id": f"example_{number}",
+                "input": request,
+                "fixtures": [one.model_dump(mode="json") for one in kept.fixtures] if kept else [],
+                "criteria": [criteria.add(*demand) for demand in dict.fromkeys(demands)],
+                "must_call": list(dict.fromkeys(tools)),
+                "must_not_call": list(kept.must_not_call) if kept else [],
+            }
 
     def _approved(self, spec: TeamSpec) -> TeamSpec:
         """Return a spec in which a person approves the calls of every member that may call an unsafe tool."""
@@ -207,30 +209,22 @@ class _Criteria:
         key = (kind, _cut(text, _SHORT), value and value[:_LONG])
         if key not in self._ids:
             stem = (_identifier(value or text, 40) or kind).strip("_-")
-            free = (stem, *(f"{stem}_{number}" for number in range(2, 1_000)))
-            self._ids[key] = next(one for one in free if one not in self._ids.values())
+            free, taken = chain([stem], (f"{stem}_{number}" for number in count(2))), {*self._ids.values()}
+            self._ids[key] = next(one for one in free if one not in taken)
         return self._ids[key]
 
     @property
-    def all(self) -> Sequence[Criterion]:
+    def all(self) -> list[dict[str, Any]]:
         return [
-            Criterion.model_validate({"id": name, "kind": kind, "text": text, "value": value})
-            for (kind, text, value), name in self._ids.items()
+            {"id": name, "kind": kind, "text": text, "value": value} for (kind, text, value), name in self._ids.items()
         ]
 
 
-def _cases(cases: Sequence[BuildCase], criteria: _Criteria) -> Iterator[Example]:
+def _cases(cases: Sequence[BuildCase], criteria: _Criteria) -> Iterator[dict[str, Any]]:
     """Yield the caller's own cases as examples."""
     for number, case in enumerate(cases, 1):
         ids = [criteria.add(one.kind, one.text, one.value) for one in case.criteria]
-        yield Example(
-            id=f"case_{number}",
-            input=case.input,
-            fixtures=case.fixtures,
-            criteria=tuple(dict.fromkeys(ids)),
-            must_call=case.must_call,
-            must_not_call=case.must_not_call,
-        )
+        yield {**case.model_dump(mode="json"), "id": f"case_{number}", "criteria": list(dict.fromkeys(ids))}
 
 
 def _known(written: str, names: Iterable[str]) -> str:

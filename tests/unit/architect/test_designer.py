@@ -146,6 +146,42 @@ async def test_answer_that_breaks_the_format_of_specs_is_repaired() -> None:
     assert [one.rule for event in run.events if isinstance(event, Checks) for one in event.findings] == ["format"]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "path"),
+    [
+        pytest.param({"members": [{"name": "a", "tools": ["search the web"]}]}, "members[0].tools[0]", id="tool"),
+        pytest.param({"members": [{"name": "a", "team": "My Team!"}]}, "members[0].team", id="team"),
+        pytest.param({"members": [{"name": "a", "server": "s" * 101}]}, "members[0].server", id="server"),
+        pytest.param({"examples": [example("Show it.", "search the web")]}, "examples[0].must_call[0]", id="must-call"),
+        pytest.param(
+            {"examples": [example("Show it.", judged=[chr(0x4E00 + number) for number in range(1_100)])]},
+            "criteria",
+            id="criteria-without-latin-letters",
+        ),
+    ],
+)
+async def test_part_that_breaks_the_format_of_specs_is_a_finding_of_its_place(
+    wrong: Mapping[str, Any], path: str
+) -> None:
+    found, run = await designed({**SOUND, **wrong}, SOUND)
+
+    first = next(event for event in run.events if isinstance(event, Checks))
+    assert found.is_sound
+    assert first.findings[0].rule == "format"
+    assert first.findings[0].path == path
+
+
+async def test_blank_texts_of_a_design_are_taken_as_left_out() -> None:
+    blank = {**WATCHER, "role": " ", "goal": "\n", "backstory": " "}
+    examples = [{**one, "contains": [" "], "judged": [" "]} for one in EXAMPLES]
+
+    found, _ = await designed({**SOUND, "purpose": " ", "members": [blank, WRITER], "examples": examples})
+
+    assert found.is_sound
+    assert found.spec
+    assert (found.spec.purpose, found.spec.members[0].role, found.spec.members[0].goal) == (GOAL, "watcher", "watcher")
+
+
 async def test_resumed_design_emits_nothing_twice_and_is_the_same() -> None:
     lacking = {**SOUND, "examples": [EXAMPLES[0]]}
     first, run = await designed(lacking, SOUND)
