@@ -85,8 +85,10 @@ APPROVAL: Event = {
         "args": {
             "team": "machine_watch",
             "version": 1,
+            "hash": "3f1c7a52d8e9",
             "tools": [f"files.write_file_{n}" for n in range(6)],
-            "proof": {"state": "unproven", "score": 1.0},
+            "proof": "unproven",
+            "reason": "It is not proven.",
         },
         "task_id": "t1",
         "path": "t1",

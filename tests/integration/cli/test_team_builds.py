@@ -89,11 +89,11 @@ def test_build_shows_its_design_checks_cases_and_version(workspace: CliWorkspace
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert "  disk: Watcher (system_health: disk)" in lines
-    assert [line for line in lines if line.startswith(("Checks", "Case", "Stored"))] == [
+    assert [line for line in lines if line.startswith(("Checks", "Case", "machine_watch"))] == [
         "Checks: sound",
         "Case case1",
         "Case one passed; calls: 2 live, 1 simulated",
-        "Stored: machine_watch@1, active from epoch 4 on",
+        "machine_watch@1 is active from epoch 4 on.",
     ]
     assert "It is built." in lines
 
@@ -201,8 +201,8 @@ def test_person_approves_an_activation_after_its_tools_and_proof_were_shown(plat
 
     assert code == 0, terminal.shown
     assert "  tools: files.write_file_0, files.write_file_1, files.write_file_2,\n    files" in shown
-    assert "  proof: state unproven, score 1.0\n" in shown
-    assert "Stored: machine_watch@1, active from epoch 4 on" in terminal.shown
+    assert "  proof: unproven\n" in shown
+    assert "machine_watch@1 is active from epoch 4 on." in terminal.shown
     assert platform.sent[1][1][0]["payload"] == {"approved": True}
 
 

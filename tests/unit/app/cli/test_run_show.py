@@ -39,6 +39,6 @@ def test_build_is_shown_within_80_columns() -> None:
     assert lines[-3:] == [
         "Checks: sound",
         "Case one passed; calls: 2 live, 1 simulated",
-        "Stored: machine_watch@1, active from epoch 4 on",
+        "machine_watch@1 is active from epoch 4 on.",
     ]
     assert max(map(len, lines)) <= 78  # and two of the indentation

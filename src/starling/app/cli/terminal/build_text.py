@@ -79,8 +79,11 @@ def _proof(data: Data) -> Iterator[Line]:
 
 def _published(data: Data) -> Iterator[Line]:
     since = f" from epoch {data['epoch']} on" if data.get("epoch") is not None else ""
-    style = {"active": "green", "proven": "green"}.get(data["state"], "yellow")
-    yield f"Stored: {data['team']}@{data['version']}, {data['state']}{since}", style
+    state = f"active{since}" if data["state"] == "active" else f"stored: {data['state']}"
+    yield (
+        f"{data['team']}@{data['version']} is {state}.",
+        "yellow" if data["state"] in ("draft", "unproven") else "green",
+    )
 
 
 _LINES: Final[Mapping[str, Callable[[Data], Iterator[Line]]]] = {
@@ -106,7 +109,8 @@ def _report(version: str, report: Data) -> Iterator[Line]:
     style = {"proven": "green", "failed": "red"}.get(report["state"], "yellow")
     yield f"{version} is {report['state']}.", style
     yield f"{report['score']:.0%} of the criteria are met; {report['threshold']:.0%} are demanded.", None
-    yield f"Run {report['run_id']}, trace {report['trace_id']}", "dim"
+    yield f"Run {report['run_id']}", "dim"
+    yield f"Trace {report['trace_id']}", "dim"
     for case in report["cases"]:
         yield "", None
         yield from _reported(case)
@@ -131,14 +135,10 @@ def _reported(case: Data) -> Iterator[Line]:
 
 
 def _said(value: Any) -> str:
-    """Return a value as text: lists by their items, objects by their fields."""
-    match value:
-        case list() | tuple():
-            return ", ".join(map(_said, value)) or "none"  # pyright: ignore[reportUnknownArgumentType]
-        case dict():
-            return ", ".join(f"{name} {_said(one)}" for name, one in value.items())  # pyright: ignore[reportUnknownVariableType]
-        case _:
-            return str(value)
+    """Return a value as text, a list by its items."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"  # pyright: ignore[reportUnknownArgumentType]
+    return str(value)
 
 
 def _wrapped(text: str, width: int) -> Iterator[str]:

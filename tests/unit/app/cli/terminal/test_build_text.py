@@ -77,8 +77,8 @@ def test_case_is_shown_with_its_outcome_the_sources_of_its_calls_and_what_is_not
 @pytest.mark.parametrize(
     ("state", "epoch", "line"),
     [
-        ("active", 4, "Stored: machine_watch@1, active from epoch 4 on"),
-        ("unproven", None, "Stored: machine_watch@1, unproven"),
+        ("active", 4, "machine_watch@1 is active from epoch 4 on."),
+        ("unproven", None, "machine_watch@1 is stored: unproven."),
     ],
 )
 def test_stored_version_is_shown_with_its_state_and_epoch(state: str, epoch: int | None, line: str) -> None:
@@ -125,7 +125,9 @@ def test_activation_is_shown_with_its_tools_and_the_state_of_its_proof() -> None
     assert list(activation_lines(APPROVAL["call"]["args"])) == [
         "  team: machine_watch",
         "  version: 1",
+        "  hash: 3f1c7a52d8e9",
         "  tools: files.write_file_0, files.write_file_1, files.write_file_2,",
         "    files.write_file_3, files.write_file_4, files.write_file_5",
-        "  proof: state unproven, score 1.0",
+        "  proof: unproven",
+        "  reason: It is not proven.",
     ]

@@ -38,7 +38,7 @@ def test_activation_of_a_team_is_shown_with_a_line_for_each_fact() -> None:
     lines = list(interrupt_lines("approval_required", APPROVAL, "r1", commands=False))
 
     assert lines[:3] == [f"Waits: {APPROVAL['message']}", "  team: machine_watch", "  version: 1"]
-    assert "  proof: state unproven, score 1.0" in lines
+    assert "  proof: unproven" in lines
 
 
 def test_activation_is_known_by_the_name_that_builds_give_it() -> None:

@@ -276,6 +276,6 @@ def test_build_is_shown_with_the_calls_of_each_case_below_it_and_no_line_is_wide
         "  ✗ disk: The disk is away.",
         "Case two failed; calls: none",
         "  ✗ sum: The answer has no sum.",
-        "Stored: machine_watch@1, active from epoch 4 on",
+        "machine_watch@1 is active from epoch 4 on.",
     ]
     assert max(map(len, lines)) <= 80

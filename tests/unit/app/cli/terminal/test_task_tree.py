@@ -155,7 +155,7 @@ def test_case_that_was_tried_leaves_its_outcome_above_the_tree() -> None:
         "Case one passed; calls: 2 live, 1 simulated",
         "Case two failed; calls: none",
         "  ✗ sum: The answer has no sum.",
-        "Stored: machine_watch@1, active from epoch 4 on",
+        "machine_watch@1 is active from epoch 4 on.",
         "✓ architect: a team",
     ]
     assert max(map(len, lines)) <= 80
