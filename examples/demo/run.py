@@ -1,6 +1,7 @@
 """Starts the platform, sends it a request that several specialists have to solve, then a similar one, and stops.
 
-The second request uses skills: what solved the tasks of the first one.
+The second request uses skills: what solved the tasks of the first one. Then a team is built for a goal, its proof is
+shown, and it gets a request.
 """
 
 import ctypes
@@ -9,14 +10,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from starling.app.cli.api_client import ApiClient
+from starling.app.cli.api_requests import ApiRequests
+from starling.app.cli.api_source import ApiSource
+from starling.app.cli.run.conversation import Conversation
 from starling.app.cli.signals import StoppedBySignal, install_signal_handlers
+from starling.app.cli.terminal.build_text import print_lines, proof_report_lines
 from starling.app.cli.terminal.output import diagnostics, print_line, progress, results, write
+from starling.app.cli.terminal.prompts import Answer, FixedAnswers
 from starling.app.cli.terminal.run_display import RunDisplay
 from starling.core.errors import StarlingError
 
@@ -25,6 +31,8 @@ ROOT = HERE.parents[1]
 CACHE = Path(os.environ.get("STARLING_DEMO_CACHE") or ROOT / ".cache/demo")
 REQUEST = f"What time is it in Lima, how full is this disk, and list the last 3 commits of {ROOT}."
 SIMILAR = f"What time is it in Cairo, and list the last 5 commits of {ROOT}."
+GOAL = "A team that watches the disk and the memory of this machine"
+USE = "Use {}: How full is the disk?"
 STOP_SECONDS = 60
 NOT_OURS = ("DATABASE_URL", "DATABASE_DIRECT_URL", "STARLING_DATA_DIR", "STARLING_HOST", "STARLING_MCP_CONFIG")
 PR_SET_PDEATHSIG = 1
@@ -105,21 +113,63 @@ def ask(address: str, text: str) -> RunDisplay:
     return display
 
 
+class Approving(FixedAnswers):
+    """Approves the activation of the team where a proof doesn't suffice, and leaves questions to the run."""
+
+    def answer(self, kind: str, data: Mapping[str, Any]) -> Answer:
+        """Return the answer to an interrupt."""
+        return super().answer(kind, data) or {"status": "cancelled", "payload": {}}
+
+
+def archive_teams(api: ApiRequests) -> None:
+    """Archive the teams of earlier demos: requests are not to be given to them."""
+    for team in api.get("/v1/teams")["teams"]:
+        if team["state"] == "active":
+            api.post(f"/v1/teams/{team['name']}/archive")
+
+
+def build(api: ApiRequests) -> tuple[RunDisplay, str]:
+    """Have a team built, show its proof, and return its name, which is empty where there is none."""
+    print_line(f"\n> team build: {GOAL}\n", "bold")
+    client, display = ApiClient(api.url), RunDisplay(results())
+    talk = Conversation(ApiSource(api, lambda: client), display, Approving(approve=True))
+    talk.run_id = str(client.start("/v1/teams", {"goal": GOAL})["run_id"])
+    name, number = "", 0
+    for event in client.follow(talk.run_id, 0):
+        talk.event(event)
+        if event.type == "published":
+            name, number = event.data["team"], event.data["version"]
+    if name:
+        print_line()
+        print_lines(proof_report_lines(f"{name}@{number}", api.get(f"/v1/teams/{name}/versions/{number}/proof")))
+    return display, name
+
+
+def tour(address: str) -> bool:
+    """Show requests to specialists, then a team from its goal to a request. Return whether all succeeded."""
+    api = ApiRequests(address)
+    archive_teams(api)
+    asked = [ask(address, text) for text in (REQUEST, SIMILAR)]
+    built, team = build(api)
+    used = ask(address, USE.format(team)) if team else built
+    by_team = built.status == used.status == "succeeded" and team in used.approved_agents
+    return all(map(is_joint_success, asked)) and by_team
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Return 0 where each run succeeded and at least two specialists contributed to each."""
+    """Return 0 where each run succeeded, and at least two specialists or the team contributed to its answer."""
     install_signal_handlers()
     try:
         with platform() as started:
             introduce(started)
-            displays = [
-                ask(started["address"], text) for text in ([" ".join(arguments)] if arguments else [REQUEST, SIMILAR])
-            ]
+            address = started["address"]
+            done = is_joint_success(ask(address, " ".join(arguments))) if arguments else tour(address)
     except StoppedBySignal as stopped:
         return stopped.exit_code
     except StarlingError as error:
         print_line(str(error), "red")
         return 1
-    return 0 if all(map(is_joint_success, displays)) else 1
+    return 0 if done else 1
 
 
 def is_joint_success(display: RunDisplay) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Generator, Sequence
@@ -40,14 +41,16 @@ def _running_in(folder: Path) -> Sequence[psutil.Process]:
     return found
 
 
-def test_demo_uses_several_specialists_each_time_and_leaves_no_process() -> None:
+def test_demo_uses_several_specialists_and_a_team_each_time_and_leaves_no_process() -> None:
     with new_workspace() as workspace:
         for _ in range(2):
             done = _demo(workspace.folder)
 
             assert done.returncode == 0, done.stdout + done.stderr
             assert "America/Lima" in done.stdout
-            assert done.stdout.count("Succeeded:") == 2
+            assert done.stdout.count("Succeeded:") == 4
+            assert re.search(r"^(\w+)@1 is active from epoch \d+ on\.$", done.stdout, re.MULTILINE)
+            assert "@1 is proven.\n100% of the criteria are met" in done.stdout
             assert "Skill used: What time is it in {timezone}" in done.stdout
             assert _running_in(workspace.folder) == []
 
