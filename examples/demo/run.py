@@ -116,9 +116,9 @@ def ask(address: str, text: str) -> RunDisplay:
 class Approving(FixedAnswers):
     """Approves the activation of the team where a proof doesn't suffice, and leaves questions to the run."""
 
-    def answer(self, kind: str, data: Mapping[str, Any]) -> Answer:
+    def answer(self, kind: str, _: Mapping[str, Any]) -> Answer:
         """Return the answer to an interrupt."""
-        return super().answer(kind, data) or {"status": "cancelled", "payload": {}}
+        return super().answer(kind, _) or {"status": "cancelled", "payload": {}}
 
 
 def archive_teams(api: ApiRequests) -> None:
