@@ -125,6 +125,9 @@ class ScriptedModel:
     def agent(self, task_id: str, *answers: Answer) -> None:
         self._add(When(contains=f'<task id="{task_id}">'), answers)
 
+    def designer(self, *answers: Answer) -> None:
+        self._add(When(schema="designer"), answers)
+
     def qa(self, *answers: Answer) -> None:
         self._add(When(contains="You write the final answer"), answers)
 
