@@ -94,8 +94,8 @@ class _Design:
         parts, only = parts_of(text), self.request.constraints.servers
         found = await self.run.candidates(step, [goal, *parts], _WIDE if only else SHORTLIST)
         of_goal, *of_parts = [[one for one in ranking if _is_permitted(one, only)] for ranking in found]
-        servers = {tool.server for tool in self.run.tools().values()}
-        self.selection = select(parts, of_goal, of_parts, len(servers & {*only} if only else servers))
+        ranked = max(len({tool.server for tool in self.run.tools().values()}), len(found[0]))
+        self.selection = select(parts, of_goal, of_parts, ranked)
         self.candidates = self.selection.shortlist(of_goal, MOST_CANDIDATES)
 
     async def ask(self, step: str, further: Sequence[Section]) -> DesignDocument:

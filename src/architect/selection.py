@@ -22,6 +22,8 @@ _WORDS_SHARE: Final = 2.0
 """What it adds to a fit that a candidate has all words of a part."""
 _LEAST_SHARE: Final = 0.6
 """What a part's value has to be of the value of the part that is served best; else its fit is weak."""
+_OF_TEAM: Final = 0.8
+"""What the value of a team counts: a server that fits about as well is chosen before a team that uses it."""
 _FEW: Final = 3
 """With fewer candidates, scores say nothing: the best of two always has the same one."""
 _NEAREST: Final = 3
@@ -131,7 +133,8 @@ def words_in_common(first: str, second: str) -> int:
 
 
 def _value(candidate: Candidate, of_goal: dict[str, float]) -> float:
-    return candidate.score + _GOAL_SHARE * of_goal.get(name_of(candidate), 0.0)
+    value = candidate.score + _GOAL_SHARE * of_goal.get(name_of(candidate), 0.0)
+    return value * _OF_TEAM if candidate.team and value > 0 else value
 
 
 def _fit(part: str, ranking: Sequence[Candidate], population: int, best: float, of_goal: dict[str, float]) -> Fit:

@@ -44,6 +44,15 @@ def test_goal_decides_between_candidates_that_fit_a_part_nearly_alike() -> None:
     assert selected(("send it", near), goal=ranked(post=10, mail=1)).chosen == ["post"]
 
 
+@pytest.mark.parametrize(
+    ("score", "chosen"), [pytest.param(18, "mail", id="about as well"), pytest.param(30, "mailers", id="much better")]
+)
+def test_server_is_chosen_before_a_team_that_fits_about_as_well(score: float, chosen: str) -> None:
+    team = Candidate("", "mailers", "", [MAIL], score, MAIL.name)
+
+    assert selected(("send a message", [team, *ranked(mail=17)])).chosen == [chosen]
+
+
 def test_part_that_is_served_much_worse_than_another_selects_nothing() -> None:
     found = selected(("tell the time", ranked(clock=40)), ("and kindly", ranked(post=15)))
 

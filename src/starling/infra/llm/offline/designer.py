@@ -14,8 +14,7 @@ from starling.infra.llm.offline.prompt_parsing import Element, parse_json
 _OBJECT_END = re.compile(
     r"[.:(,;\n]| (?:that|which|with|using|from|by|when|if|in|of|for|to|on|at|about|into|given)\b", re.IGNORECASE
 )
-_MOST_TOOLS = 4
-_MOST_TRIED = 60
+_MOST_TOOLS, _MOST_TRIED = 4, 60
 _QUESTION = "What should the team do? Name what it has to look up, or to change."
 
 
@@ -61,15 +60,13 @@ def design(prompt: Element) -> dict[str, Any]:
     further = (one for offer in offers for one in offer[1:])
     examples = {one["request"]: one for one in (*(offer[0] for offer in offers), *further)}
     chosen = [*current.get("examples", ()), *islice(examples.values(), max(2, len(offers)))]
-    team = {"name": name, "purpose": goal, "instructions": "", **current}
+    purpose = "; ".join(part.text for part in parts if part.text not in missing)
+    team = {"name": name, "purpose": purpose, "instructions": "", **current}
     return {**team, "members": members, "examples": chosen, "missing": missing}
 
 
 def _fitting(part: Element, tools: Sequence[_Tool]) -> list[_Tool]:
-    """Return the tools for a part, best first: the one that is called for it, else those that share words with it.
-
-    Where there are none, it is the one that the prompt names, if that only reads.
-    """
+    """Return the tools for a part: the one that is called for it, those that share its words, or the suggested one."""
     called = _calls(part.text, [tool.spec for tool in tools])
     if exact := [tool for tool in tools if tool.spec.name == called]:
         return exact

@@ -12,6 +12,7 @@ _BOUNDARY = re.compile(r"[.!?;](?=\s|$)|\n|(?P<join>,\s+(?:and|then)\s+|\s+(?:an
 _NAMED = re.compile(
     r"(?:ask|use|tell) (?:the )?(?:team )?([\w-]+)(?: team)?(?::| to\b)\s*(.+)", re.IGNORECASE | re.DOTALL
 )
+_TEAM_WISH = re.compile(r"(?i)(?:build|create|design|make|set up|i (?:want|need)) (?:me )?an? (?:\w+ )?team\b")
 _TOOL = re.compile(r"([\w./:-]+)(?:\s\((.*?)\))?(?=,\s|\.?\s*$)", re.DOTALL)
 _NO_MODEL = "offline:rules matches tools to requests and knows nothing else; no language model is configured"
 _HELLO = "Hello. I am Starling, running on offline:rules, which only matches requests to tools."
@@ -20,10 +21,13 @@ _MOST_CUTS = 60
 
 def decide(prompt: Element) -> dict[str, Any]:
     """Return the decision for a supervisor prompt, in the form of its response schema."""
-    agents = [agent for agent in prompt.child("agents").children("agent") if agent.get("kind") != "builtin"]
+    shown, request = prompt.child("agents").children("agent"), prompt.child("user_request").text
+    agents = [agent for agent in shown if agent.get("kind") != "builtin"]
     if planned := [task for task in prompt.child("current_plan").children("task") if task.get("id") and task.text]:
         return _replan(planned, parse_json(prompt.child("state_context").text))
-    parts = _parts(prompt.child("user_request").text, agents)
+    if _TEAM_WISH.match(POLITE.sub("", request, count=1)) and "architect" in [agent.get("name") for agent in shown]:
+        return _decision([{"task_id": "t1", "agent": "architect", "task": request, "depends_on": []}], [], "")
+    parts = _parts(request, agents)
     parts = [part for part in parts if values_of(part) or not stems(part) <= GREETINGS]
     tasks, unserved = list[dict[str, Any]](), list[dict[str, str]]()
     changes = list[str]()  # later parts wait for those that may change something

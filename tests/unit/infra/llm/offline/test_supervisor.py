@@ -131,3 +131,16 @@ def test_names_that_are_joined_stay_together_beside_tools_without_a_description(
     decision = decide("What time is it in Tokyo and Nairobi?", [card("time", tools_of("time")), undescribed])
 
     assert [task.task for task in decision.selected_agents] == ["What time is it in Tokyo and Nairobi"]
+
+
+@pytest.mark.parametrize(
+    ("request_text", "agent"),
+    [
+        ("Build me a team that tells the time", "architect"),
+        ("Please create a new team for reports", "architect"),
+        ("I want a team which shows the load", "architect"),
+        ("Show the load of the team server", "mcp_agent_system_health"),
+    ],
+)
+def test_wish_for_a_team_is_given_to_the_architect(request_text: str, agent: str) -> None:
+    assert [one.agent for one in decide(request_text).selected_agents] == [agent]

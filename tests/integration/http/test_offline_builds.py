@@ -1,0 +1,52 @@
+"""Teams that `offline:rules` designs for goals in ordinary words: built, proved, activated and used without a model."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.http.conftest import LiveApi, running_api
+from tests.support.reference_servers import ReferenceServers
+from tests.support.sse import Event, read_events
+
+GOAL = "Build me a team that watches this machine's health and tells the current time in a time zone"
+
+
+async def built(api: LiveApi, goal: str) -> list[Event]:
+    async with api.client.post("/v1/teams", json={"goal": goal, "name": "watch"}) as response:
+        assert response.status == 202, await response.text()
+        run_id = (await response.json())["run_id"]
+    async with api.client.get(f"/v1/runs/{run_id}/events") as response:
+        return [event async for event in read_events(response)]
+
+
+def of(events: list[Event], kind: str) -> list[dict[str, object]]:
+    return [event.data for event in events if event.type == kind]
+
+
+async def test_goal_of_read_tools_becomes_an_active_team_that_answers(database_url: str, tmp_path: Path) -> None:
+    reference = ReferenceServers(tmp_path)
+    reference.create()
+    every_server = reference.configuration()
+    servers = {name: every_server[name] for name in ("time", "system_health", "git")}
+    async with running_api(database_url, tmp_path, servers) as api:
+        events = await built(api, GOAL)
+        used = await api.ask("Use watch: show the load")
+
+    assert [one["findings"] for one in of(events, "checks")] == [[]]
+    proofs = of(events, "proof")
+    assert len(proofs) >= 2
+    assert {(one["passed"], one["simulated"]) for one in proofs} == {(True, 0)}
+    assert [one["state"] for one in of(events, "published")] == ["active"], events[-1].data
+    assert [one["agent"] for one in of(used, "task_start")] == ["watch", "system_health"]
+    assert used[-1].data["status"] == "succeeded"
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_wish_for_a_team_is_given_to_the_architect_and_gaps_are_reported(api: LiveApi) -> None:
+    events = await api.ask("Please build me a team that orders pizzas and shows how much memory is available")
+
+    assert [one["agent"] for one in of(events, "task_start")] == ["architect"]
+    assert [one["missing"] for one in of(events, "design")] == [
+        [{"part": "orders pizzas", "nearest": ["system_health"]}]
+    ]
+    assert "orders pizzas" in str(events[-1].data)
