@@ -11,10 +11,10 @@ from starling.infra.llm.model_selection import OFFLINE
 from starling.infra.llm.offline.designer import design
 from starling.infra.llm.offline.matching import select_calls
 from starling.infra.llm.offline.prompt_parsing import Element
-from starling.infra.llm.offline.results import compose_answer, review
+from starling.infra.llm.offline.results import compose_answer, judge, review
 from starling.infra.llm.offline.supervisor import decide
 
-_DOCUMENTS = {"supervisor_decision": decide, "verdict": review, "designer": design}
+_DOCUMENTS = {"supervisor_decision": decide, "verdict": review, "designer": design, "judge": judge}
 _WORD_GROUP = re.compile(r"\s*(?:\S+\s*){1,4}")
 _NO_MODEL = "I can't do this: no language model is configured, and offline:rules only matches requests to tools."
 

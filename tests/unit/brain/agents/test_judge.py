@@ -8,7 +8,7 @@ from typing import Never
 
 import pytest
 
-from architect.judgement import judged
+from architect.judgement import Judgement, judged
 from brain.agents.build_run import TaskBuildRun
 from brain.agents.runtime import TaskExecution
 from brain.registry.cards import AgentCard
@@ -17,6 +17,7 @@ from starling.core.clock import SystemClock
 from starling.core.settings import Limits
 from starling.core.team_proofs import CriterionReport, TrialRecord
 from starling.core.teams import Criterion, Example
+from starling.infra.llm.offline_model import OfflineModel
 from tests.support.in_memory_run import Execution, make_execution
 from tests.support.runtime_harness import dispatch
 
@@ -88,3 +89,13 @@ async def test_judge_is_asked_for_lists_of_ids_and_a_reason() -> None:
     response = begun.model.requests[0].response
     assert response is not None
     assert response.schema["required"] == ["met", "not_met", "reason"]
+
+
+async def test_offline_rules_meet_no_criterion_of_words_and_say_why() -> None:
+    _, begun = await judge("It is short and polite.", UNMET)
+
+    reply = await OfflineModel().respond(begun.model.requests[0])
+
+    answer = Judgement.model_validate_json(reply.content)
+    assert (answer.met, answer.not_met) == ([], ["short", "polite"])
+    assert "offline:rules can't judge texts" in answer.reason

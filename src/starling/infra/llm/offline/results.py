@@ -15,6 +15,7 @@ _ERROR = re.compile(
 _ERROR_KEY = re.compile(r"(?:is)?(?:error|exception)s?\b", re.IGNORECASE)
 _ZONE = re.compile(r"[A-Z]\w+/[A-Z][\w+/-]+|\bUTC\b")
 _JSON_WORDS = {"True": "yes", "False": "no", "None": "none"}
+_NO_JUDGE = "No language model is configured, and offline:rules can't judge texts: use a criterion of another kind."
 _SHOWN_CHARS = 200
 _ANSWER_CHARS = 1_200
 
@@ -28,6 +29,12 @@ def review(prompt: Element) -> dict[str, Any]:
         "reasons": objections or ["The calls are about all that the task names."],
         "evidence": [line[:_SHOWN_CHARS] for line in output.splitlines()[:1] if line],
     }
+
+
+def judge(prompt: Element) -> dict[str, Any]:
+    """Return that no criterion is met: what only words say can't be judged by rules."""
+    criteria = prompt.child("criteria").children("criterion")
+    return {"met": [], "not_met": [one.get("id") for one in criteria], "reason": _NO_JUDGE}
 
 
 def _objections(task: str, calls: Sequence[Element], output: str) -> Iterator[str]:
