@@ -38,6 +38,7 @@ SECTIONS = {
     "reviewer": ("name", "behaviour"),
     "qa": ("user_request", "session_history", "results", "degraded", "assumptions"),
     "judge": ("sections",),
+    "designer": ("sections",),
 }
 
 
