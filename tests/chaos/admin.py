@@ -17,7 +17,6 @@ from starling.app.access.keys import KeyService, KeySpec
 from starling.app.container.admin import open_admin
 from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
-from starling.core.principal import Scope
 from starling.core.settings import Settings
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
@@ -25,7 +24,7 @@ from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.kill_switches import SwitchRepository, Target
 from starling.infra.postgres.retention import RetentionReport, Selection
 from tests.chaos.client_history import ClientHistory
-from tests.chaos.cluster import LEASE_SECONDS, Cluster, TenantKey
+from tests.chaos.cluster import CLIENT_SCOPES, LEASE_SECONDS, Cluster, TenantKey
 from tests.chaos.timing_guarantees import CLOSE_SECONDS, SWITCH_SECONDS, KeyProbe, SwitchedOff, TimingGuarantees
 
 _ACTOR = Actor.local("chaos")
@@ -73,7 +72,7 @@ class Administrator:
     async def revoke(self, tenant: str) -> None:
         """Give a tenant a new key and revoke the old one while it is in use."""
         keys, old = KeyService(KeyRepository(self.engine), SystemClock()), self.cluster.keys[tenant]
-        wish = KeySpec("chaos", tenant, frozenset({Scope.RUN}))
+        wish = KeySpec("chaos", tenant, CLIENT_SCOPES)
         row, secret = await _patiently(lambda: keys.create(wish, _ACTOR))
         self.cluster.planted[f"key {row.id} of {tenant}"] = secret
         old.going = True

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
+from starling.core.team_building import ACTIVATE_TEAM
 from tests.chaos.api_client import ApiClient
 from tests.chaos.cluster import LEASE_SECONDS
 from tests.chaos.workload import PlannedRequest
@@ -90,5 +91,8 @@ class Approver:
 
     def _approval(self, call: Mapping[str, Any]) -> dict[str, Any]:
         approved = self.api.rng.random() >= _REFUSED
+        if call["name"] == ACTIVATE_TEAM:
+            self.api.history.activations[call["call_id"].partition("/")[0]] = approved
+            return {"approved": approved}
         self.api.history.decisions[call["args"]["what"]] = "approved" if approved else "refused"
         return {"approved": approved}

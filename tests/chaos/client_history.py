@@ -48,6 +48,7 @@ class Accepted:
     tenant: str
     thread_id: str
     planned: PlannedRequest
+    text: str | None  # the input of its run; None where the platform words it
 
 
 @dataclass(slots=True)
@@ -58,6 +59,7 @@ class ClientHistory:
     readings: list[Reading] = field(default_factory=list[Reading])
     statuses: dict[str, list[str]] = field(default_factory=dict[str, list[str]])  # as observed, without repetitions
     decisions: dict[str, str] = field(default_factory=dict[str, str])  # of approvers, by call
+    activations: dict[str, bool] = field(default_factory=dict[str, bool])  # whether approved, by run of the build
     violations: list[Violation] = field(default_factory=list[Violation])
     refused: dict[int, int] = field(default_factory=dict[int, int])  # responses that weren't 2xx, by status
     cross_tenant_requests: int = 0  # requests for runs of other tenants

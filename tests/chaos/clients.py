@@ -6,6 +6,7 @@ from time import monotonic, time
 from typing import Any
 
 from tests.chaos.api_client import LOST, PAUSE_SECONDS, ApiClient
+from tests.chaos.builds import BuildGenerator, BuildWish
 from tests.chaos.client_history import Accepted, Reading
 from tests.chaos.workload import CLERKS, DESK, TILL, Call, PlannedRequest, RequestGenerator, Task
 from tests.support.sse import read_events
@@ -21,6 +22,9 @@ _EVERYBODY = (  # an agent, a member of a team, and one of the team inside it
     ),
 )
 _CANCELLED, _READ_TWICE, _SENT_AGAIN, _IMPATIENT, _POOR = 0.1, 0.3, 0.1, 0.08, 0.1  # fractions of the requests
+_BUILDS = 0.2
+_LAST_TEAM = "last_crew"
+_NOT_POSSIBLE = (404, 409)  # there is no such team, or another run builds it
 
 
 @dataclass(slots=True)
@@ -31,6 +35,8 @@ class _Asking:
     body: dict[str, Any]
     headers: dict[str, str]
     reading: Reading
+    text: str | None
+    path: str = "/v1/runs"
     refused: bool = False
     since: float = field(default_factory=time)
 
@@ -49,31 +55,44 @@ class Clients:
     async def call(self, stop: asyncio.Event) -> None:
         """Send requests until `stop` is set, then finish those that were sent."""
         requests = RequestGenerator(self.api.tenant, self.api.rng)
+        builds = BuildGenerator(self.api.tenant, self.api.rng)
         async with asyncio.TaskGroup() as group:
             for _ in range(self.count):
-                group.create_task(self._send_requests(requests, stop))
+                group.create_task(self._send_requests(requests, builds, stop))
 
     async def send_final_request(self) -> None:
-        """Send a last request after all faults have ended: it has to succeed."""
-        planned = PlannedRequest(f"{self.api.tenant}-last", "everybody", _EVERYBODY)
+        """Build a last team after all faults have ended, and send a last request, also for it: both have to succeed."""
+        members = [Task("t1", "till_member", [_READ])]
+        goal = PlannedRequest(f"{self.api.tenant}-last-build", "build", members)
+        await self._send_last(goal, {"goal": goal.text, "name": _LAST_TEAM, "partial": True}, "/v1/teams")
+        use = Task("t3", _LAST_TEAM, members=members, shape="team")
+        planned = PlannedRequest(f"{self.api.tenant}-last", "everybody", [*_EVERYBODY, use])
         body = {"input": planned.text, "thread_id": f"of {planned.token}", "correlation_id": planned.token}
-        asking = _Asking(planned, body, {"Idempotency-Key": planned.token}, Reading("", "who asked last"))
+        told = await self._send_last(planned, body)
+        if not any(event.type == "task_start" and event.data["agent"] == _LAST_TEAM for event in told.events):
+            self.api.history.add_violation("a built team works", "it was given no task", told.run_id)
+
+    async def _send_last(self, planned: PlannedRequest, body: dict[str, Any], path: str = "/v1/runs") -> Reading:
+        headers = {"Idempotency-Key": planned.token}
+        asking = _Asking(planned, body, headers, Reading("", "who asked last"), planned.text, path)
         while not asking.settled:
             await self._send_in_background(asking)
         await self.read(asking.reading)
         told = asking.reading.events[-1].data
         if told["status"] != "succeeded":
             self.api.history.add_violation("what has healed works", str(told), asking.reading.run_id)
+        return asking.reading
 
-    async def _send_requests(self, requests: RequestGenerator, stop: asyncio.Event) -> None:
+    async def _send_requests(self, requests: RequestGenerator, builds: BuildGenerator, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            await self._send_and_read(requests.next())
+            if self.api.rng.random() < _BUILDS:
+                await self._send_and_read(self._build_for(builds.next()), in_background=True)
+            else:
+                await self._send_and_read(self._request_for(requests.next()), self.api.rng.random() < 0.5)
             await asyncio.sleep(self.api.rng.uniform(0.0, 0.3))
 
-    async def _send_and_read(self, planned: PlannedRequest) -> None:
+    async def _send_and_read(self, asking: _Asking, in_background: bool) -> None:
         """Send a request, retry it under the same key until its outcome is known, and read the run to its end."""
-        asking = self._request_for(planned)
-        in_background = self.api.rng.random() < 0.5
         with self.api.history.pending_request(asking.since):
             while not asking.settled:
                 await (self._send_in_background(asking) if in_background else self._stream(asking))
@@ -101,7 +120,12 @@ class Clients:
         if self.api.rng.random() < _POOR:
             body["config"] = {"limits": {"tokens": 40}}
         reading = Reading("", f"the caller of {planned.token}")
-        return _Asking(planned, body, {"Idempotency-Key": f"key-{planned.token}"}, reading)
+        return _Asking(planned, body, {"Idempotency-Key": f"key-{planned.token}"}, reading, planned.text)
+
+    def _build_for(self, wish: BuildWish) -> _Asking:
+        token = wish.planned.token
+        reading = Reading("", f"the caller of {token}")
+        return _Asking(wish.planned, {**wish.body}, {"Idempotency-Key": f"key-{token}"}, reading, wish.text, wish.path)
 
     async def _send_again(self, asking: _Asking) -> None:
         with self.api.history.pending_request(asking.since):
@@ -110,11 +134,11 @@ class Clients:
     async def _send_in_background(self, asking: _Asking) -> None:
         """Start a background run."""
         asked = monotonic()
-        status, told = await self.api.request("POST", "/v1/runs", json=asking.body, headers=asking.headers)
+        status, told = await self.api.request("POST", asking.path, json=asking.body, headers=asking.headers)
         if status == 202:
-            self._enter(asking, told["run_id"])
+            self._enter(asking, told["run_id"], told["thread_id"])
             self.api.history.record_status(told["run_id"], told["status"], asked)
-        asking.refused = status == 409 and not asking.reading.run_id
+        asking.refused = status in _NOT_POSSIBLE and not asking.reading.run_id
         if status == 0:
             await asyncio.sleep(PAUSE_SECONDS)
 
@@ -126,16 +150,15 @@ class Clients:
                 asking.refused = response is not None and response.status == 409
                 if response is not None and response.status == 200:
                     async for event in read_events(response):
-                        self._enter(asking, asking.reading.run_id or event.data["run_id"])
+                        self._enter(asking, asking.reading.run_id or event.data["run_id"], asking.body["thread_id"])
                         self.api.history.record_event(asking.reading, event)
         except LOST:
             pass
         await asyncio.sleep(0.0 if asking.settled else PAUSE_SECONDS)
 
-    def _enter(self, asking: _Asking, run_id: str) -> None:
+    def _enter(self, asking: _Asking, run_id: str, thread_id: str) -> None:
         asking.reading.run_id = asking.reading.run_id or run_id
-        thread_id = asking.body["thread_id"]
-        self.api.history.accept(Accepted(run_id, self.api.tenant, thread_id, asking.planned))
+        self.api.history.accept(Accepted(run_id, self.api.tenant, thread_id, asking.planned, asking.text))
 
     async def read(self, reading: Reading) -> None:
         """Read a run to its end at any API, reconnecting as often as necessary."""

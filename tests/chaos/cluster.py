@@ -37,6 +37,7 @@ from tests.support.otlp_collector import Collector
 TENANTS = ("alpha", "beta")
 EFFECT_SERVERS = ("till", "vault")  # servers whose effects are counted; unsafe tools of the vault need approval
 LEASE_SECONDS = 2.0
+CLIENT_SCOPES = frozenset({Scope.RUN, Scope.TEAMS, Scope.ADMIN})  # so that activations of teams are approved, too
 _WITNESS = Path(__file__).with_name("change_log.sql")
 _PORTS = range(20_000, 30_000)  # below the ephemeral ports, so that no client takes one while its server is down
 _LIMITS = {
@@ -119,7 +120,7 @@ async def open_cluster(folder: Path, team_runtime: str) -> AsyncGenerator[Cluste
         await upgrade(postgres.url)
         with psycopg.connect(postgres.url, autocommit=True) as connection:
             connection.execute(_WITNESS.read_bytes())
-        keys = await _keys(postgres.url, Scope.RUN)
+        keys = await _keys(postgres.url, *CLIENT_SCOPES)
         model = await stack.enter_async_context(ModelServer(answer, latency=_MODEL_SECONDS))
         collector = await stack.enter_async_context(Collector())
         ports = [_free_port(), _free_port()]

@@ -21,7 +21,7 @@ from tests.chaos.admin import Administrator
 from tests.chaos.cluster import EFFECT_SERVERS, LEASE_SECONDS, TENANTS, Cluster
 from tests.chaos.processes import ManagedService
 from tests.chaos.timing_guarantees import TimingGuarantees
-from tests.chaos.workload import CLERKS, DESK, TILL, VAULT
+from tests.chaos.workload import ARCHITECT, CLERKS, DESK, TILL, VAULT
 
 _TERMINATE = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -32,7 +32,7 @@ WHERE backend_type = 'client backend' AND application_name <> 'chaos' ORDER BY a
 _READY_SECONDS = 30.0  # how long a fault waits for its target to be ready
 _NOTICED_SECONDS = 5
 _OWNERS = (*TENANTS, SHARED)
-_AGENTS = (TILL, DESK, VAULT, CLERKS)
+_AGENTS = (TILL, DESK, VAULT, CLERKS, ARCHITECT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,11 +11,13 @@ import orjson
 
 from brain.conversation.states import Envelope, UserMessageState, decode
 from starling.core.runs import RunStatus
+from starling.core.team_building import ACTIVATE_TEAM
 from tests.chaos.client_history import ClientHistory
 from tests.chaos.cluster import Cluster
 
 type Row = Mapping[str, Any]
 
+_TRIAL = re.compile(r"\.[a-z]")  # in a path
 _ATTEMPT_OR_TRIAL = re.compile(r"(?::\d+|\.[a-z][^/.:]*)$")
 
 _TABLES = """
@@ -32,6 +34,11 @@ SELECT 'checkpoints' AS name, thread_id AS run_id, checkpoint_ns AS path FROM ch
 UNION SELECT 'checkpoint_blobs', thread_id, checkpoint_ns FROM checkpoint_blobs
 UNION SELECT 'checkpoint_writes', thread_id, checkpoint_ns FROM checkpoint_writes"""
 
+_AUDIT = (
+    "SELECT * FROM audit WHERE action IN ('team.build', 'team.prove', 'team.activate', 'team.rollback') ORDER BY id"
+)
+_PINNED = "SELECT manifest -> 'teams' AS teams FROM epochs WHERE active"
+
 
 @dataclass(frozen=True)
 class Observations:
@@ -47,6 +54,11 @@ class Observations:
     ledger: Sequence[Row] = ()
     effects: Sequence[Row] = ()
     artifacts: Sequence[Row] = ()  # one row for each call with an artifact, with its content
+    versions: Sequence[Row] = ()  # of teams
+    pinned_teams: Mapping[str, str] = field(default_factory=dict[str, str])  # of the active epoch: stars by tenant/name
+    audit: Sequence[Row] = ()  # of versions of teams
+    activations: Sequence[Row] = ()  # interrupts in which builds ask for the activation of a team
+    skills: Sequence[Row] = ()
     checkpoints: Sequence[Row] = ()  # those that are left, of all tables: table, run_id, path of the star
     tenant_texts: Sequence[tuple[str, str, str]] = ()  # table, tenant, row as text
     texts: Sequence[tuple[str, str]] = ()  # place, text
@@ -78,6 +90,10 @@ class Observations:
         return grouped(self.changes)
 
 
+type Invariant = Callable[[Observations], Iterator[tuple[str, str]]]
+"""Yields (run id, violation)."""
+
+
 def tasks_around(path: str) -> list[str]:
     """Return the paths of the tasks whose teams, or whose trials of teams, a path is inside, outermost first.
 
@@ -85,6 +101,11 @@ def tasks_around(path: str) -> list[str]:
     """
     names = path.split("/")[:-1]
     return [_ATTEMPT_OR_TRIAL.sub("", "/".join(names[: number + 1])) for number in range(len(names))]
+
+
+def is_in_trial(path: str) -> bool:
+    """Whether a path is inside a trial of a team, as t4.case1/t1 is."""
+    return _TRIAL.search(path) is not None
 
 
 def grouped(rows: Iterable[Row], by: str = "run_id") -> Mapping[Any, Sequence[Row]]:
@@ -135,6 +156,13 @@ async def collect(cluster: Cluster, history: ClientHistory) -> Observations:
         ],
         effects=cluster.effects(),
         artifacts=await cluster.rows(_ARTIFACTS),
+        versions=await cluster.rows("SELECT *, built_by::text AS built_by FROM workflows ORDER BY created_at"),
+        pinned_teams={team: star for row in await cluster.rows(_PINNED) for team, star in row["teams"].items()},
+        audit=await cluster.rows(_AUDIT),
+        activations=[
+            row for row in await _interrupts(cluster, gone) if (row["call"] or {}).get("name") == ACTIVATE_TEAM
+        ],
+        skills=await cluster.rows("SELECT *, id::text AS id, source_run::text AS source_run FROM skills"),
         checkpoints=await cluster.rows(_CHECKPOINTS),
         tenant_texts=tenant_texts,
         texts=[*texts, *((f"table {table}", text) for table, _, text in tenant_texts)],
@@ -142,6 +170,11 @@ async def collect(cluster: Cluster, history: ClientHistory) -> Observations:
         services=[problems for service in cluster.services for problems in service.problems],
         gone=gone,
     )
+
+
+async def _interrupts(cluster: Cluster, gone: Sequence[Row]) -> Sequence[Row]:
+    stored = await cluster.rows("SELECT *, run_id::text AS run_id FROM interrupts")
+    return [*stored, *(row["row"] for row in gone if row["name"] == "interrupts")]
 
 
 def _read(row: Row) -> Row:

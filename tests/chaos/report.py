@@ -28,6 +28,9 @@ def _lines(result: ExperimentResult) -> Iterator[str]:
     codes = (event["data"]["code"] for event in found.events if event["type"] == "done")
     yield f"  not done    {_counted(Counter(filter(None, codes))) or 'none'}"
     yield f"  teams       {_counted(Counter(_team_tasks(found))) or 'none worked'}"
+    yield f"  builds      {_counted(Counter(_builds(found))) or 'none'}"
+    built = Counter(row["state"] for row in found.versions if row["built_by"])
+    yield f"  versions    {_counted(built) or 'none built'}"
     yield f"  requests    {len(found.history.accepted)} accepted, refused with {found.history.refused}"
     yield f"  readers     {len(readings)}, over {sum(item.connections for item in readings)} connections"
     yield f"  effects     {_counted(Counter(line['tool'] for line in found.effects if line['at'] == 'done'))}"
@@ -77,6 +80,15 @@ def _team_tasks(found: Observations) -> Iterator[str]:
         if event["type"] == "task_result" and event["data"]["agent"] in teams:
             inside = " inside a team" if "/" in event["data"]["path"] else ""
             yield f"{event['data']['status']}{inside}"
+
+
+def _builds(found: Observations) -> Iterator[str]:
+    """Yield the kind and status of each build, and the decision on each activation."""
+    for run in found.runs:
+        if run["build"]:
+            yield f"{run['build']['kind']} {run['status']}"
+    for approved in found.history.activations.values():
+        yield "activation approved" if approved else "activation refused"
 
 
 def _taken_over(found: Observations) -> Iterator[float]:

@@ -73,7 +73,7 @@ CLAIMED = change(xid=2, old_status="queued", new_status="running", old_fence=0, 
 def valid() -> Observations:
     """What a sound round of one run leaves."""
     history = ClientHistory(guarantees=TimingGuarantees(prune_age=60))
-    history.accept(Accepted("r", "alpha", "thread-1", PLANNED))
+    history.accept(Accepted("r", "alpha", "thread-1", PLANNED, PLANNED.text))
     history.statuses["r"] = ["queued", "running", "succeeded"]
     reading = Reading("r", "the caller")
     for number, (kind, data) in enumerate(TOLD, 1):

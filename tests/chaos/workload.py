@@ -17,9 +17,14 @@ from tests.support.platform import calls, decision, task, verdict
 
 TILL, VAULT = "mcp_agent_till", "mcp_agent_vault"
 DESK, CLERKS = "desk", "clerks"  # teams; the clerks are a member of the desk
+ARCHITECT = "architect"  # the agent that builds teams
 EFFECTS = {"read_it": "read", "put": "idempotent", "charge": "unsafe"}
 QUESTION = "question"  # the shape of requests for which the supervisor asks a question
-_ORDER = re.compile(r"<user_request>[^<]*\[([A-Za-z0-9_=-]+)\]</user_request>")
+VAGUE, WANTING = "vague build", "wanting build"  # of goals that the designer asks about, and whose team doesn't suffice
+DESIGNED = "helpers"  # the name that the designer gives to a team
+_DEMAND = "It says that everything is done."
+_ORDER = re.compile(r"<(?:user_request|goal|request)>[^<]*\[([A-Za-z0-9_=-]+)\]</")
+_CRITERION = re.compile(r'<criterion id="([^"]+)"')
 _CREWAI = "Your personal goal is"  # in its prompts
 _TASK = re.compile(r'<task id="([^"]+)"')
 
@@ -82,7 +87,8 @@ class PlannedRequest:
     @property
     def asks(self) -> bool:
         """Whether a supervisor asks the user something."""
-        return QUESTION in (self.shape, *(task.shape for task in self.tasks))
+        shapes = (self.shape, *(task.shape for task in self.tasks))
+        return QUESTION in shapes or VAGUE in shapes
 
     @classmethod
     def of(cls, packed: str) -> "PlannedRequest":
@@ -169,6 +175,29 @@ def _question_in_team(rng: random.Random) -> Sequence[Task]:
     return [Task("t1", DESK, members=[Task("t1", "cashier", [_call(rng, "charge")])], shape=QUESTION)]
 
 
+def _build_in_plan(rng: random.Random) -> Sequence[Task]:
+    return [Task("t1", ARCHITECT, members=of_a_build(rng), shape="build"), Task("t2", TILL, [_call(rng, "read_it")])]
+
+
+def of_a_build(rng: random.Random) -> Sequence[Task]:
+    """Return what the team of a build does in each case, all of whose tasks are of different members.
+
+    With calls that read it is proven; with one that can't be taken back it needs approval, as it does where all are
+    simulated.
+    """
+    first = Task("t1", "till_member", [_call(rng, "read_it"), *[_call(rng, *EFFECTS)] * rng.randint(0, 1)])
+    match rng.choice(["one", "two", "simulated", "with a team"]):
+        case "one":
+            return [first]
+        case "two":
+            return [first, Task("t2", "vault_member", [_call(rng, *EFFECTS)], ["t1"])]
+        case "simulated":
+            return [Task("t1", "vault_member", [_call(rng, "put", "charge")])]
+        case _:
+            clerks = [Task("t1", "keeper", [_call(rng, "charge")]), Task("t2", "reader", [_call(rng, "read_it")])]
+            return [first, Task("t2", CLERKS, members=clerks, shape="inner team")]
+
+
 _SHAPES = {
     "direct": _direct,
     "read": _one_read,
@@ -182,6 +211,7 @@ _SHAPES = {
     "beside team": _beside_team,
     "team in team": _team_in_team,
     "question in team": _question_in_team,
+    "build in plan": _build_in_plan,
 }
 
 
@@ -197,6 +227,10 @@ async def answer(body: Body) -> Answer:
             return _decided(planned, asked, body)
         case "verdict":
             return verdict("APPROVED", "As planned.")
+        case "designer":
+            return _designed(planned, asked)
+        case "judge":
+            return Answer(json.dumps(_judgement(planned, _CRITERION.findall(asked))))
         case _ if made := _TASK.search(asked):
             return _called(planned, made[1], body)
         case _:
@@ -211,6 +245,44 @@ def _decided(planned: PlannedRequest, asked: str, body: Body) -> Answer:
     if "<current_plan></current_plan>" not in asked:
         return decision()  # failed tasks are not planned again
     return decision(*(task(item.id, item.agent, item.text(planned.token), item.after) for item in planned.tasks))
+
+
+def _designed(planned: PlannedRequest, asked: str) -> Answer:
+    """Return the team that a goal asks for, with two requests that it does the same tasks for."""
+    if planned.shape == VAGUE and "<answer" not in asked:
+        return Answer(json.dumps({"question": f"Which one of {planned.token}?", "options": ["this", "that"]}))
+    tools = list(dict.fromkeys(f"{server}.{call}" for task in planned.tasks for server, call in _tools(task)))
+    judged = [_DEMAND] if planned.shape == WANTING else []
+    requests = [PlannedRequest(f"{planned.token}.c{number}", planned.shape, planned.tasks) for number in (1, 2)]
+    examples = [{"request": each.text, "must_call": tools, "judged": judged} for each in requests]
+    team = {"name": DESIGNED, "purpose": "Does what is ordered.", "members": list(map(_member, planned.tasks))}
+    return Answer(json.dumps({**team, "examples": examples}))
+
+
+def _member(task: Task) -> dict[str, Any]:
+    about = {"name": task.agent, "role": f"The {task.agent}", "goal": f"Does {task.id}, once."}
+    if task.members:
+        return {**about, "team": task.agent}
+    return {
+        **about,
+        "server": task.agent.partition("_")[0],
+        "tools": [f"{server}.{tool}" for server, tool in _tools(task)],
+    }
+
+
+def _tools(task: Task) -> Iterator[tuple[str, str]]:
+    """Yield the server and the name of each tool that a task calls, at any depth."""
+    server = {"reader": "till", "keeper": "vault"}.get(task.agent, task.agent.partition("_")[0])
+    yield from ((server, call.tool) for call in task.calls)
+    for member in task.members:
+        yield from _tools(member)
+
+
+def _judgement(planned: PlannedRequest, criteria: Sequence[str]) -> dict[str, Any]:
+    """Return that a wanting team met nothing of what only a judge can see."""
+    if planned.shape == WANTING:
+        return {"met": [], "not_met": [*criteria], "reason": "It doesn't say so."}
+    return {"met": [*criteria], "not_met": [], "reason": ""}
 
 
 def _may_ask(body: Body) -> bool:
