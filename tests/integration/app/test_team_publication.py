@@ -471,3 +471,15 @@ async def test_concurrent_publications_of_one_build_store_one_version(office: Of
     assert (done[0].epoch, await office.states()) == (epoch + 1, ["active"])
     async with office.services.engine.connect() as connection:
         assert len((await connection.execute(select(epochs))).all()) == epoch + 1
+
+
+async def test_concurrent_builds_that_chose_one_name_publish_a_team_each(office: Office) -> None:
+    origins = [await office.build() for _ in range(3)]
+
+    done = await asyncio.gather(*(office.store.publish(origin, built(spec())) for origin in origins))
+
+    assert sorted((one.name, one.version, one.state) for one in done) == [
+        ("crew", 1, "active"),
+        ("crew_2", 1, "active"),
+        ("crew_3", 1, "active"),
+    ]
