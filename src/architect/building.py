@@ -44,10 +44,8 @@ class Builder:
             return BuildOutcome(str(error), done=False, code=error.code)
 
     async def _build(self, request: BuildRequest, run: BuildRun) -> BuildOutcome:
-        caller = run.origin.caller
-        world, base = await self.store.world(caller), None
-        if request.kind == "version":
-            base = (await self.store.version(caller, request.name or "", request.version)).spec
+        world = await self.store.world(run.origin.caller)
+        base = await self._base(request, run) if request.kind == "version" else None
         designed = await self.designer.design(request, world, base, run)
         if designed.spec is None or not designed.is_sound:
             return _not_designed(designed)
@@ -59,6 +57,18 @@ class Builder:
             published, note = await self._ask_for_activation(published, proof, run)
         text = built_text(designed.spec, published, proof, designed.missing)
         return BuildOutcome(f"{text}\n\n{note}" if note else text, done=True)
+
+    async def _base(self, request: BuildRequest, run: BuildRun) -> TeamSpec:
+        """Return the spec that is changed: of the same version when the build is resumed, which may be after its own.
+
+        Raises NotFoundError.
+        """
+        recorded = run.recorded("base")
+        number = cast("int", recorded["version"]) if recorded else request.version
+        found = await self.store.version(run.origin.caller, request.name or "", number)
+        if recorded is None:
+            run.record("base", {"version": found.version})
+        return found.spec
 
     async def _prove_again(self, request: BuildRequest, run: BuildRun) -> BuildOutcome:
         caller = run.origin.caller

@@ -17,7 +17,7 @@ from brain.response_schemas import response_schema
 from brain.retrieval.search import AgentRanker, AgentSearch, RankedAgent
 from brain.structured_output import ask_for_document
 from starling.core.events import AnyEvent, ExactCall
-from starling.core.json import JsonObject
+from starling.core.json import JsonObject, storable_text
 from starling.core.llm import ModelRequest, ModelRole
 from starling.core.principal import Principal
 from starling.core.settings import Limits
@@ -72,16 +72,25 @@ class TaskBuildRun:
         return run.clarifications < limit or asked.was_asked_within(f"clarification/{self.execution.path}.")
 
     async def ask[D: BaseModel](self, step: str, prompt: str, sections: Sequence[Section], document: type[D]) -> D:
-        """Return a model's answer as a document."""
+        """Return a model's answer as a document. A resumed build asks with the sections that it had first."""
         allowance, used = self.execution.context.allowance, prompts.prompt(prompt)
         request = ModelRequest(
             role=allowance.role(ModelRole.REASONING),
-            messages=used.fill(sections=rendered(sections)),
+            messages=used.fill(sections=self._shown(step, sections)),
             response=response_schema(prompt, document),
             max_tokens=allowance.max_tokens,
             prompt=used.used,
         )
         return await ask_for_document(self.execution.context.model, self._place(step), 0, request, document)
+
+    def _shown(self, step: str, sections: Sequence[Section]) -> Xml:
+        """Return sections as a prompt has them: servers and teams may have changed since they were recorded."""
+        journal, place = self.execution.context.journal, self._place(step)
+        if (recorded := journal.find(place, "context")) is not None:
+            return Xml(recorded["sections"])
+        shown = Xml(storable_text(rendered(sections)))
+        journal.record(place, "context", {"sections": shown})
+        return shown
 
     async def candidates(self, step: str, texts: Sequence[str], limit: int) -> Sequence[Sequence[Candidate]]:
         """Return for each text the agents that fit it best, best first, of those that the caller may use."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ from pydantic import BaseModel
 
 from architect.building import Builder
 from architect.designer import Designer
+from architect.spec_reading import team_of
 from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
 from architect.team_world import TeamWorld
-from architect.teams.repository import TeamVersion
+from architect.teams.repository import Creator, TeamVersion
 from starling.core.errors import ConflictError
 from starling.core.events import AnyEvent
 from starling.core.json import JsonObject
@@ -22,6 +24,7 @@ from starling.core.team_proofs import ProofReport, TrialCall, TrialRecord
 from starling.core.teams import Example
 from starling.core.tool_calls import Effect
 from tests.support.in_memory_build import InMemoryBuild, tool, world_of
+from tests.support.team_specs import member, spec_document
 
 LOAD = tool("machine.load", "Show the load and health of this machine")
 WRITE = tool("files.write_file", "Write a text into a file", Effect.UNSAFE, path={"type": "string"})
@@ -67,12 +70,15 @@ class MemoryStore(TeamStore):
     refuses: bool = False
     published: list[BuiltTeam] = field(default_factory=list[BuiltTeam])
     active: list[str] = field(default_factory=list[str])
+    versions: list[TeamVersion] = field(default_factory=list[TeamVersion])
+    read: list[int | None] = field(default_factory=list[int | None])
 
     async def world(self, caller: Principal) -> TeamWorld:
         return WORLD
 
     async def version(self, caller: Principal, name: str, number: int | None) -> TeamVersion:
-        raise NotImplementedError
+        self.read.append(number)
+        return self.versions[(number or 0) - 1]
 
     async def publish(self, origin: BuildOrigin, built: BuiltTeam) -> PublishedVersion:
         self.steps.take()
@@ -138,6 +144,11 @@ async def built(
 
 def begun(store: MemoryStore, **fields: Any) -> Build:
     return Build((LOAD, WRITE), [DESIGN] * 3, steps=store.steps, **fields)
+
+
+def version(number: int) -> TeamVersion:
+    spec = team_of(spec_document(member(), name="health", purpose=f"Version {number}."))
+    return TeamVersion(number, spec, spec.hash, "draft", Creator("key_1", None), datetime.now(UTC), None, None, None)
 
 
 def shown(events: Sequence[AnyEvent]) -> list[str]:
@@ -227,3 +238,15 @@ async def test_build_that_ends_at_any_step_is_resumed_without_doing_anything_twi
         assert (outcome, shown(resumed.events)) == (expected, shown(first.events)), last
         assert (len(store.published), store.active) == (1, ["key_2"]), last
         assert {*resumed.tried}.isdisjoint(event.case for event in events if event.type == "proof"), last
+
+
+async def test_resumed_build_of_a_version_changes_the_version_that_it_began_with() -> None:
+    store = MemoryStore(versions=[version(1)])
+    request = REQUEST.model_copy(update={"kind": "version", "name": "health"})
+    outcome, run = await built(store, begun(store), request)
+    store.versions.append(version(2))  # its own, before it was reported
+
+    again, resumed = await built(store, begun(store, journal={**run.journal}), request)
+
+    assert store.read == [None, 1]
+    assert (again, resumed.asked) == (outcome, run.asked)

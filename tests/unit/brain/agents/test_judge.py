@@ -4,22 +4,15 @@ import json
 from collections.abc import Mapping, Sequence
 from html import unescape
 from pathlib import Path
-from typing import Never
 
 import pytest
 
 from architect.judgement import Judgement, judged
-from brain.agents.build_run import TaskBuildRun
-from brain.agents.runtime import TaskExecution
-from brain.registry.cards import AgentCard
-from brain.retrieval.agent_finder import AgentFinder
-from starling.core.clock import SystemClock
-from starling.core.settings import Limits
 from starling.core.team_proofs import CriterionReport, TrialRecord
 from starling.core.teams import Criterion, Example
 from starling.infra.llm.offline_model import OfflineModel
 from tests.support.in_memory_run import Execution, make_execution
-from tests.support.runtime_harness import dispatch
+from tests.support.task_build import task_build
 
 _FILE = Path(__file__).parents[3] / "data/security/tag_breakout.jsonl"
 BREAKOUTS: Sequence[Mapping[str, str]] = [json.loads(line) for line in _FILE.read_text("utf-8").splitlines()]
@@ -29,19 +22,10 @@ UNMET = json.dumps({"met": [], "not_met": ["short", "polite"], "reason": "It is 
 MET = json.dumps({"met": ["short", "polite"], "not_met": [], "reason": ""})
 
 
-class _NoTrial:
-    """Tries nothing: the trial is given."""
-
-    async def run(self, execution: TaskExecution, card: AgentCard, case: Example, name: str) -> Never:
-        raise AssertionError(execution, card, case, name)
-
-
 async def judge(reply: str, *answers: str) -> tuple[Sequence[CriterionReport], Execution]:
     """Return what the judge's answers decide about a reply of a team, and the execution in which it was asked."""
     begun = make_execution(*answers)
-    card = begun.context.roster.cards["architect"]
-    execution = TaskExecution(begun.context, card, dispatch("Build a team."), "t1")
-    run = TaskBuildRun(execution, AgentFinder(None, SystemClock()), _NoTrial(), Limits())
+    run = task_build(begun)
     trial = TrialRecord(path="t1.case-one", reply=reply)
     found = await judged(EXAMPLE, {one.id: one for one in CRITERIA}, trial, run, "case1.judge")
     return found, begun
