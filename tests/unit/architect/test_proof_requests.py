@@ -54,8 +54,8 @@ ODD = {"id": "odd", "text": "It is odd.", "kind": "text_contains", "value": "THE
         ),
         pytest.param(
             [example("one"), example("two")],
-            [case(criteria=[ODD])],
-            [("trivial_criterion", "cases[0].criteria[0]")],
+            [case(criteria=[CALLED, ODD])],
+            [("trivial_criterion", "cases[0].criteria[1]")],
             id="text-of-the-request",
         ),
         pytest.param(
