@@ -46,17 +46,28 @@ _REMEDIES: Final[Mapping[str, str]] = MappingProxyType(
         "journal_diverged": "a new request: this one can't be continued",
     }
 )
+_REPORTED: Final = frozenset(
+    {"capability_gap", "goal_unclear", "team_invalid", "conflict", "not_found", "quota_exceeded"}
+)
+"""Why a team was not built: the reason is a report for whoever asked, with what to do."""
 _UNKNOWN_CODE = "the log of the worker, which has the details"
 
 
 def reply_without_results(state: GraphState) -> str:
     """Return the reply of a run that found nothing, composed of its failed tasks and unserved parts."""
     parts = degraded_parts(state)
+    if len(state["tasks"]) == 1 and (report := _report(state["results"])):
+        return report
     opening = "There is no answer: no task gave a result." if state["tasks"] else "There is no answer."
     if state["failure"]:
         code = state.get("failure_code")
         opening = f"{state['failure']}\nWhat would help: {_remedy(code)}." if code else state["failure"]
     return "\n\n".join([opening, *(_row(state, part) for part in parts)])
+
+
+def _report(results: Sequence[TaskOutcome]) -> str:
+    """Return the report of a task that has one, empty for any other."""
+    return results[-1]["reason"] if results and results[-1].get("code") in _REPORTED else ""
 
 
 def _row(state: GraphState, part: DegradedPart) -> str:

@@ -106,12 +106,10 @@ def degraded_members(team: AgentCard) -> dict[str, str]:
 
 
 GENERALIST: Final = AgentCard(
-    "generalist", "builtin", "Answers from general knowledge, writes, translates, summarises. Has no tools and says so."
+    "generalist", "builtin", "Answers from general knowledge, writes, translates, summarises. Has no tools."
 )
 CODER: Final = AgentCard("coder", "builtin", "Writes and explains program code. Can't run it.", role=ModelRole.CODING)
-ARCHITECT: Final = AgentCard(
-    "architect", "builtin", "Builds a new team of agents for a standing need.", reflect="never"
-)
+ARCHITECT: Final = AgentCard("architect", "builtin", "Builds a new team of agents.", reflect="never")
 BUILTINS: Final = (GENERALIST, CODER, ARCHITECT)
 
 

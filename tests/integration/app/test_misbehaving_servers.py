@@ -103,7 +103,7 @@ async def test_ready_route_server_list_prompt_and_answer_name_degraded_servers(
     async with platform(database_url, tmp_path, script, shortlist=30) as opened:
         stream = await opened.ask("Do both.")
         result = await opened.result(stream.key)
-        planner = opened.requests_containing("You are the supervisor")[0]["messages"][1]["content"]
+        planner = opened.requests_containing("You supervise agents")[0]["messages"][1]["content"]
         ready = await readiness(opened)
         listed = await server_list(database_url)
 

@@ -77,7 +77,7 @@ async def test_planner_prompt_holds_ten_messages_and_agent_prompt_five(
     for turn in range(7):
         await platform.ask(f"turn {turn}.")
 
-    planner = platform.requests_containing("You are the supervisor")[-1]["messages"][1]["content"]
+    planner = platform.requests_containing("You supervise agents")[-1]["messages"][1]["content"]
     worker = platform.requests_containing('<task id="t1">')[-1]["messages"][1]["content"]
     said = [f"{what} {turn}." for turn in range(6) for what in ("turn", "reply")]
     assert [text for text in said if text in planner] == said[-10:]

@@ -20,7 +20,7 @@ class PlainEndpoint:
     def __init__(self, *, tools: bool) -> None:
         self._tools = tools
         self._script = Script(
-            Rule(decision(task("t1", BENCH)), When(contains="You are the supervisor")),
+            Rule(decision(task("t1", BENCH)), When(contains="You supervise agents")),
             Rule(verdict("APPROVED"), When(contains="You review the result")),
             Rule(Answer("The disk is fine [1]."), When(contains="You write the final answer")),
             Rule(calls(("look", {"thing": "disk"})) if tools else Answer(CALL), When(contains='<task id="t1"')),

@@ -19,7 +19,7 @@ async def test_ready_tasks_and_finished_plan_need_no_model_call(platform: Platfo
     stream = await platform.ask("How is the disk?")
 
     assert (stream.status, stream.reply) == ("succeeded", "All is fine [1][2].")
-    assert len(platform.requests_containing("You are the supervisor")) == 1
+    assert len(platform.requests_containing("You supervise agents")) == 1
     assert [[item["task_id"] for item in route["selected_agents"]] for route in stream.of("route")] == [["t1"], ["t2"]]
 
 
@@ -81,7 +81,7 @@ async def test_failed_task_is_decided_again_and_its_second_try_counts(
         ("t1", BENCH, "failed"),
         ("t1.2", SHOP, "approved"),
     ]
-    (_, second) = platform.requests_containing("You are the supervisor")
+    (_, second) = platform.requests_containing("You supervise agents")
     assert "I can't." in second["messages"][1]["content"]
     assert (stream.status, (await platform.result(stream.key)).degraded) == ("succeeded", [])
 

@@ -179,7 +179,7 @@ async def test_unsafe_call_with_unknown_outcome_is_not_repeated(
     assert (stream.status, stream.codes) == ("failed", ["outcome_unknown"])
     assert missing["do t1"].startswith("It isn't done again. The call of shop.wait was interrupted")
     assert "Check what the tool changed" in missing["do t1"]
-    second = platform.requests_containing("You are the supervisor")[1]["messages"][1]["content"]
+    second = platform.requests_containing("You supervise agents")[1]["messages"][1]["content"]
     assert '"outcome_unknown": true' in second
 
 

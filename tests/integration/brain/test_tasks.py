@@ -60,7 +60,7 @@ async def test_conservative_run_sees_read_tools_only(platform: Platform, script:
 
     await platform.ask("How is the disk?", mode="CONSERVATIVE")
 
-    planner = platform.requests_containing("You are the supervisor")[0]["messages"][1]["content"]
+    planner = platform.requests_containing("You supervise agents")[0]["messages"][1]["content"]
     assert f'<agent name="{BENCH}"' in planner
     assert SHOP not in planner
 
@@ -79,7 +79,7 @@ async def test_unreachable_server_degrades_its_specialist_only(
         stream = await platform.ask("Look at both.")
         result = await platform.result(stream.key)
 
-    planner = platform.requests_containing("You are the supervisor")[0]["messages"][1]["content"]
+    planner = platform.requests_containing("You supervise agents")[0]["messages"][1]["content"]
     assert '<agent name="mcp_agent_gone" kind="specialist" state="degraded">' in planner
     assert [part.part for part in result.degraded] == ["look away"]
     assert stream.status == "succeeded"
