@@ -148,6 +148,8 @@ class SpecWriter:
 
     def _tool(self, written: str, server: str) -> str:
         """Return the full name of the tool that a designer means, as far as it can be known."""
+        if self.world.has(written) and self.world.permits(written):
+            return written
         tools = [tool for name in self.world.visible_servers() for tool in self.world.visible_tools(name)]
         if server and "." not in written:
             tools = self.world.visible_tools(server)

@@ -33,6 +33,11 @@ _ABOUT_CALLER: Final = re.compile(
     |(?:i|we)\s+(?:have|(?:want|would\s+like)\s+to\s+(?:plan|start|write|organi[sz]e|create|surprise|explore))\b)""",
     re.IGNORECASE | re.VERBOSE,
 )
+_POLITENESS: Final = re.compile(
+    r"""\W*(?:(?:please|(?:can|could)\s+you)\s+)*(?:your\s+(?:help|assistance)|help\s+me|assist|thanks?|any\s+(?:help|ideas))\b
+    (?:\s+(?:with|on)\s+(?:this|that|it))?[^.?!]{0,30}\W*""",
+    re.IGNORECASE | re.VERBOSE,
+)
 _ASKING: Final = re.compile(
     r"""\?|\b(?:needs?|looking\s+for|interested\s+in|would\s+like|i['’]d\s+like|curious|provide|fetch|find|give|show
     |suggest|recommend|please)\b""",
@@ -67,7 +72,7 @@ def parts_of(goal: str) -> list[str]:
     team = _TEAM.match(text)
     sentences = _cut(_BULLET.sub(" ", text[team.end() :] if team else text), _SENTENCE)
     found = [part for sentence in sentences for part in _clauses(sentence) if _says_something(part)]
-    found = [part for part in found if _asks(part)] or found
+    found = [part for part in found if _asks(part) and not _POLITENESS.fullmatch(part)] or found
     return [*found[: MOST_PARTS - 1], *filter(None, [" ".join(found[MOST_PARTS - 1 :])])]
 
 
@@ -97,8 +102,13 @@ def _says_something(text: str) -> bool:
     return "\ufffc" in text or bool(_WORD.search(_POLITE.sub("", f"{text} ", count=1)))
 
 
+def tells_about_caller(part: str) -> bool:
+    """Return whether a part begins with what the caller is or does, as `I'm planning a trip and need …` does."""
+    return bool(_ABOUT_CALLER.match(part))
+
+
 def _asks(part: str) -> bool:
-    return not _ABOUT_CALLER.match(part) or bool(_ASKING.search(part))
+    return not tells_about_caller(part) or bool(_ASKING.search(part))
 
 
 def _orders(text: str) -> bool:

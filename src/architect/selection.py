@@ -3,9 +3,10 @@
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from architect.goal_parts import tells_about_caller
 from starling.core.events import MissingPart
 from starling.core.team_building import Candidate
 
@@ -17,7 +18,7 @@ SHORTLIST: Final = 24
 
 _GOAL_SHARE: Final = 0.5
 """What a candidate's score for the whole goal counts beside its score for a part: it decides between near equals."""
-_LEAST_FIT: Final = 3.3
+_LEAST_FIT: Final = 3.8
 _WORDS_SHARE: Final = 2.0
 """What it adds to a fit that a candidate has all words of a part."""
 _LEAST_SHARE: Final = 0.6
@@ -111,12 +112,20 @@ def select(
     scores = {name_of(one): one.score for one in goal}
     ranked = [sorted(ranking, key=lambda one: -_value(one, scores)) for ranking in rankings]
     best = max((_value(ranking[0], scores) for ranking in ranked if ranking), default=0.0)
-    return Selection(
-        [
-            PartFit(part, _fit(part, ranking, population, best, scores), ranking)
-            for part, ranking in zip(parts, ranked, strict=True)
-        ]
-    )
+    fits = [
+        PartFit(part, _fit(part, ranking, population, best, scores), ranking)
+        for part, ranking in zip(parts, ranked, strict=True)
+    ]
+    return Selection(_without_vague_gaps(fits))
+
+
+def _without_vague_gaps(parts: Sequence[PartFit]) -> Sequence[PartFit]:
+    """Return the parts; those that tell about the caller are no gaps where another part is served."""
+    if all(part.fit != "good" for part in parts):
+        return parts
+    return [
+        replace(part, fit="weak") if part.fit == "none" and tells_about_caller(part.text) else part for part in parts
+    ]
 
 
 def shared_words(part: str, candidate: Candidate) -> float:
@@ -138,14 +147,16 @@ def _value(candidate: Candidate, of_goal: dict[str, float]) -> float:
 
 
 def _fit(part: str, ranking: Sequence[Candidate], population: int, best: float, of_goal: dict[str, float]) -> Fit:
-    if not ranking:
-        return "text" if _is_writing(part) else "none"
-    shared = shared_words(part, ranking[0])
-    found = ranking[0].score / math.log(population) if population >= _FEW else _LEAST_FIT * bool(shared)
-    fit = found + _WORDS_SHARE * shared
-    if fit < _LEAST_FIT:
+    if max((_certainty(part, one, population) for one in ranking[:_NEAREST]), default=0.0) < _LEAST_FIT:
         return "text" if _is_writing(part) else "none"
     return "good" if _value(ranking[0], of_goal) >= _LEAST_SHARE * best else "weak"
+
+
+def _certainty(part: str, candidate: Candidate, population: int) -> float:
+    """Return how certain it is that a candidate serves a part."""
+    shared = shared_words(part, candidate)
+    found = candidate.score / math.log(population) if population >= _FEW else _LEAST_FIT * bool(shared)
+    return found + _WORDS_SHARE * shared
 
 
 def _is_writing(part: str) -> bool:

@@ -36,6 +36,7 @@ from architect.goal_parts import MOST_PARTS, parts_of
         pytest.param(
             "Tell the time. Additionally, show it", ["Tell the time.", "Additionally, show it"], id="connecting word"
         ),
+        pytest.param("Tell the time. Please help me with that. Thanks!", ["Tell the time."], id="politeness"),
         pytest.param(" \n ?! ", [], id="no words"),
     ],
 )

@@ -68,6 +68,13 @@ def test_part_that_nothing_serves_is_missing_with_what_came_nearest() -> None:
     assert found.chosen == ["clock"]
 
 
+def test_part_about_the_caller_is_no_gap_beside_a_part_that_is_served() -> None:
+    about = ("I'm planning a party and need cakes", ranked(post=1))
+
+    assert selected(about, ("tell the time", ranked(clock=20))).missing == []
+    assert [one.part for one in selected(about).missing] == [about[0]]
+
+
 @pytest.mark.parametrize(
     ("population", "fit"), [pytest.param(10, "good", id="of ten"), pytest.param(1_000, "none", id="of a thousand")]
 )
