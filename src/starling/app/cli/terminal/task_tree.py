@@ -94,7 +94,7 @@ class TaskTree(RunDisplay):
 
     def feed(self, seq: int, kind: str, data: Data) -> None:
         """Show one event."""
-        if kind not in _SHOWN | _KEEPING:
+        if kind not in _SHOWN | _KEEPING and hasattr(self, f"_on_{kind}"):
             self.freeze()
         super().feed(seq, kind, data)
         if kind == "run_started":

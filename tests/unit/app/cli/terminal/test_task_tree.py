@@ -4,6 +4,7 @@ import io
 import re
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from starling.app.cli.terminal.task_tree import TaskTree
@@ -58,6 +59,11 @@ def test_call_of_a_trial_shows_what_answered_it() -> None:
     answer = _ANSWER | {"simulated": "simulated", "result": "[simulated: time.now was not called]\n12:00"}
 
     assert '    ✓ time.now(zone="UTC"): [simulated] 12:00' in shown(_PLAN, _START, _CALL, answer, ended("t1"))
+
+
+@pytest.mark.parametrize("kind", ["route", "confetti"])
+def test_event_that_shows_nothing_leaves_the_tree_as_it_is(kind: str) -> None:
+    assert shown(_PLAN, {"type": kind, "reason": ""}, _START) == shown(_PLAN, _START)
 
 
 def test_a_rejected_attempt_and_its_repetition_are_told() -> None:
