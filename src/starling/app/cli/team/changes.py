@@ -8,6 +8,7 @@ import typer
 
 from starling.app.cli import deferred
 from starling.app.cli.connection import connection_of
+from starling.app.cli.run.conversation import has_person
 from starling.app.cli.run_source import Document
 from starling.app.cli.team.arguments import (
     HASH_CHARS,
@@ -22,12 +23,14 @@ from starling.app.cli.team.arguments import (
     team_path,
     unreadable,
 )
+from starling.app.cli.terminal.line_input import read_line
 from starling.app.cli.terminal.output import print_json, print_line
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
 
 app = typer.Typer(add_completion=False)
 
+FAILED: Final = 1
 INVALID: Final = 2  # the exit code of a check with findings
 
 
@@ -98,14 +101,38 @@ def rollback(context: typer.Context, name: Name, tenant: Tenant = DEFAULT_TENANT
 
 
 @app.command()
-def archive(context: typer.Context, name: Name, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
-    """Archive a team: runs accepted from now on don't have it. Its versions are kept."""
-    done = connection_of(context).api(tenant).post(team_path(name, "archive"))
+def archive(
+    context: typer.Context,
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask where other teams use it.")] = False,
+    tenant: Tenant = DEFAULT_TENANT,
+    as_json: Json = False,
+) -> None:
+    """Archive a team: runs accepted from now on don't have it. Its versions are kept.
+
+    On a terminal it names the active teams that have it inside, and asks, before anything is changed.
+    """
+    api = connection_of(context).api(tenant)
+    if has_person() and not (yes or as_json) and not _is_confirmed(api.get(team_path(name))):
+        print_line("Nothing was changed.")
+        raise typer.Exit(FAILED)
+    done = api.post(team_path(name, "archive"))
     if as_json:
         print_json(done)
         return
     print_line(f"{done['name']} is archived from epoch {done['epoch']} on.")
     _print_users(done, tenant)
+
+
+def _is_confirmed(team: Document) -> bool:
+    """Return whether a team is to be archived; a person is asked if others use it."""
+    users = team.get("used_in", ())
+    for user in users:
+        print_line(f"{user} has it inside as it was, and keeps it until it is activated anew.", "yellow")
+    try:
+        return not users or read_line(f"Archive {team['name']}? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 def _read(file: Path) -> tuple[Document, Sequence[Document]]:
