@@ -1,29 +1,30 @@
-"""`starling run tail` on a run whose first events were pruned."""
+"""`starling run tail` and `run show` on runs with special events: pruned ones, those of a build."""
 
 import json
 
 from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.core.events import Done, Thinking, Usage
+from starling.core.events import ANY_EVENT, AnyEvent, Done, Thinking, Usage
 from starling.core.runs import RunResult
 from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.leases import Leases
 from starling.infra.postgres.runs.writer import RunWriter
+from tests.support.build_events import BUILD
 from tests.support.command_line import new_workspace
 from tests.support.run_factories import claimed, defer_nothing, new_run
 
 
-async def an_ended_run(engine: AsyncEngine) -> RunKey:
-    """A run of four events."""
+async def an_ended_run(engine: AsyncEngine, *events: AnyEvent) -> RunKey:
+    """A run of two events and these."""
     repository = RunRepository(engine, defer_nothing, cap=8)
     new = new_run()
     await repository.accept(new)
     leases = Leases(engine, defer_nothing, repository.admit)
     writer = RunWriter(engine, await claimed(leases, new.key), Broadcast())
-    writer.emit(Thinking(content="forgotten", message_id="m"))
-    writer.emit(Thinking(content="Done.", message_id="n"))
+    for event in events:
+        writer.emit(event)
     result = RunResult(status="succeeded", reply="Done.")
     await writer.end(result, Done(usage=Usage(), status="succeeded", reply="Done."), repository)
     await writer.close()
@@ -31,7 +32,8 @@ async def an_ended_run(engine: AsyncEngine) -> RunKey:
 
 
 async def test_tail_prints_one_gap_and_the_remaining_events(engine: AsyncEngine, database_url: str) -> None:
-    key = await an_ended_run(engine)
+    texts = (Thinking(content="forgotten", message_id="m"), Thinking(content="Done.", message_id="n"))
+    key = await an_ended_run(engine, *texts)
     async with await AsyncConnection.connect(database_url) as connection:
         await connection.execute(b"DELETE FROM events WHERE seq <= 2")
         await connection.execute(b"UPDATE runs SET trimmed = 2")
@@ -52,3 +54,22 @@ async def test_tail_prints_one_gap_and_the_remaining_events(engine: AsyncEngine,
     assert (far_beyond.returncode, far_beyond.stdout) == (0, "")
     assert far_beyond.stderr == "There is nothing after event 9: the run has ended.\n"
     assert lines.stderr == ""
+
+
+async def test_what_a_run_built_is_shown_and_followed(engine: AsyncEngine, database_url: str) -> None:
+    key = await an_ended_run(engine, *map(ANY_EVENT.validate_python, BUILD))
+
+    with new_workspace(DATABASE_URL=database_url) as workspace:
+        shown = workspace.starling("run", "show", key.id).stdout
+        stored = workspace.json("run", "show", key.id)["build"]
+        followed = workspace.starling("run", "tail", key.id).stdout
+
+    kinds = ("design", "checks", "proof", "published")
+    assert [event["type"] for event in stored] == [event["type"] for event in BUILD if event["type"] in kinds]
+    for text in (
+        "Checks: sound",
+        "Case one passed; calls: 2 live, 1 simulated",
+        "machine_watch@1 is active from epoch 4",
+    ):
+        assert f"\n  {text}" in shown.partition("\nBuild\n")[2]
+        assert f"\n{text}" in followed

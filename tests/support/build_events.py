@@ -115,6 +115,16 @@ def trial(path: str, *, failed: bool = False) -> Iterator[Event]:
         call = {"call_id": f"{path}/t1.0.{number}", "name": result["name"]}
         yield {"type": "tool_start", "args": {"path": "/"}, "task_id": "t1", "path": f"{path}/t1", **call}
         yield {"type": "tool_result", "status": "succeeded", **call, **result}
-    yield {"type": "reflection", "status": "APPROVED", "reasons": [], **task}
+    yield {
+        "type": "reflection",
+        "task_id": "t1",
+        "path": f"{path}/t1",
+        "attempt": 1,
+        "status": "APPROVED",
+        "reasons": [],
+    }
     status, summary = ("failed", "The disk is away.") if failed else ("approved", "It is full.")
     yield {"type": "task_result", **task, "status": status, "summary": summary, "artifacts": []}
+
+
+BUILD: Sequence[Event] = (PLAN, START, DESIGN, SOUND, *trial("t1.case1"), PASSED, *trial("t1.case2"), FAILED, STORED)

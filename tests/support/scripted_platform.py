@@ -19,7 +19,10 @@ type Document = Mapping[str, Any]
 
 @dataclass(slots=True)
 class ScriptedPlatform:
-    """The events of the run that is accepted, answers by path, and what was sent to it."""
+    """The events of the run that is accepted, answers by path, and what was sent to it.
+
+    What is sent to a path that has an answer gets it, with its `status` if it has one: that of a refusal.
+    """
 
     events: Sequence[Document] = ()
     answers: Mapping[str, Document] = field(default_factory=dict[str, Document])
@@ -64,13 +67,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, {"detail": f"There is no {path}.", "remedy": "", "code": "not_found"})
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])) or "null")
         self.platform.sent.append((self.path, body))
-        if self.path.endswith("/resume"):
+        if answer := self.platform.answers.get(self.path):
+            self._answer(answer.get("status", 200), answer)
+        elif self.path.endswith("/resume"):
             self.platform.answered.set()
             self._answer(202, {})
-        elif self.path in self.platform.answers:
-            self._answer(409, self.platform.answers[self.path])
         else:
             self._answer(202, self.platform.accepted)
 

@@ -6,6 +6,14 @@ from typing import Any
 
 import pytest
 
+from starling.app.cli.api_client import ApiClient
+from starling.app.cli.api_requests import ApiRequests
+from starling.app.cli.api_source import ApiSource
+from starling.app.cli.run.conversation import Conversation
+from starling.app.cli.run_source import StreamedEvent
+from starling.app.cli.terminal.output import results
+from starling.app.cli.terminal.prompts import Prompts
+from starling.app.cli.terminal.run_display import RunDisplay
 from tests.support.build_events import (
     APPROVAL,
     DESIGN,
@@ -29,7 +37,7 @@ BUILT: Sequence[Event] = (started(), PLAN, START, DESIGN, SOUND, *trial("t1.case
 GOAL = "Watch the disk and the memory of this machine."
 CASE = "input: How full is it?\nmust_call: [system_health.disk]\n"
 NO_LIMITS: dict[str, Any] = {"servers": [], "members": None}
-REFUSED = {"detail": "The team exists.", "remedy": "Choose another name.", "code": "conflict"}
+REFUSED = {"detail": "The team exists.", "remedy": "Choose another name.", "code": "conflict", "status": 409}
 
 
 @pytest.fixture
@@ -204,6 +212,93 @@ def test_person_approves_an_activation_after_its_tools_and_proof_were_shown(plat
     assert "  proof: unproven\n" in shown
     assert "machine_watch@1 is active from epoch 4 on." in terminal.shown
     assert platform.sent[1][1][0]["payload"] == {"approved": True}
+
+
+def test_person_whose_key_may_not_decide_is_asked_once(
+    platform: ScriptedPlatform, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = {"detail": "The key lacks the scope 'admin'.", "remedy": "Use another.", "code": "forbidden"}
+    platform.answers = {f"/v1/runs/{RUN}/resume": refused | {"status": 403}}
+    platform.events = (APPROVAL,)
+    asked: list[str] = []
+    source = ApiSource(ApiRequests(platform.url), lambda: ApiClient(platform.url))
+    prompts = Prompts(lambda prompt: asked.append(prompt) or "y")
+    talk = Conversation(source, RunDisplay(results()), prompts, run_id=RUN)
+
+    talk.event(StreamedEvent(1, "approval_required", APPROVAL))
+
+    assert len(asked) == 1
+    assert "The key lacks the scope 'admin'." in capsys.readouterr().err
+
+
+def test_ctrl_c_leaves_the_build_working(platform: ScriptedPlatform) -> None:
+    platform.events = (started(), PLAN, START, APPROVAL, DONE)
+
+    with (
+        new_workspace(STARLING_URL=platform.url) as workspace,
+        Terminal.running(
+            [STARLING, "team", "build", GOAL], folder=workspace.folder, environment=workspace.environment
+        ) as terminal,
+    ):
+        terminal.until("Approve? [y/N/show] ")
+        terminal.type("\x03")
+        terminal.until("or cancel it (c)? ")
+        terminal.type("\n")
+        code = terminal.end()
+
+    assert code == 130
+    assert f"The run continues: `starling run tail {RUN}` follows it." in terminal.shown
+    assert [path for path, _ in platform.sent] == ["/v1/teams"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "last"), [("y\n", 0, "is archived from epoch 6"), ("\n", 1, "Nothing"), ("\x04", 1, "Nothing")]
+)
+def test_person_who_archives_a_team_sees_first_which_teams_use_it(
+    platform: ScriptedPlatform, typed: str, code: int, last: str
+) -> None:
+    platform.answers = {
+        "/v1/teams/watch": {"name": "watch", "used_in": ["outer@3"]},
+        "/v1/teams/watch/archive": {"name": "watch", "epoch": 6, "used_in": []},
+    }
+
+    with (
+        new_workspace(STARLING_URL=platform.url) as workspace,
+        Terminal.running(
+            [STARLING, "team", "archive", "watch"], folder=workspace.folder, environment=workspace.environment
+        ) as terminal,
+    ):
+        shown = terminal.until("Archive watch? [y/N] ")
+        sent_before = [*platform.sent]
+        terminal.type(typed)
+        ended = terminal.end()
+
+    assert "outer@3 has it inside as it was" in shown
+    assert (sent_before, len(platform.sent), ended) == ([], 1 - code, code)
+    assert last in terminal.shown
+
+
+def test_list_and_show_name_the_states_of_built_versions(platform: ScriptedPlatform, workspace: CliWorkspace) -> None:
+    team: dict[str, Any] = {"name": "watch", "purpose": "Watches.", "state": "unproven", "version": 2, "reason": ""}
+    more: dict[str, Any] = {"degraded_members": {}, "members": [], "used_in": ["outer@1"]}
+    made = {"hash": "3f1c", "star": None, "created_by": "local", "created_at": "2026-11-20T11:12:01.250000Z"}
+    states = (("proven", "proven"), ("unproven", "unproven"), ("draft", "failed"))
+    versions: list[dict[str, Any]] = [
+        {"version": number, "state": state, "proof": {"state": proof}, **made}
+        for number, (state, proof) in enumerate(states, start=1)
+    ]
+    platform.answers = {
+        "/v1/teams": {"teams": [team | more]},
+        "/v1/teams/watch": team | more,
+        "/v1/teams/watch/versions": {"versions": versions},
+    }
+
+    listed = workspace.starling("team", "list").stdout.splitlines()
+    shown = workspace.starling("team", "show", "watch").stdout.splitlines()
+
+    assert listed[1] == "watch\tunproven\t2\tWatches."
+    assert "used in   outer@1" in shown
+    assert [(line.split("\t")[1], line.split("\t")[-1]) for line in shown[-3:]] == [*states]
 
 
 def test_history_lists_who_did_what(platform: ScriptedPlatform, workspace: CliWorkspace) -> None:

@@ -14,6 +14,7 @@ from starling.core.errors import (
     ConflictError,
     DatabaseUnavailableError,
     DatabaseUnsuitableError,
+    ForbiddenError,
     InvalidRequestError,
     StarlingError,
 )
@@ -65,7 +66,8 @@ class Api(ABC):
 class ApiRequests(Api):
     """The API at `url`, called with `key` if there is one.
 
-    Raises ApiUnavailableError; InvalidRequestError, ConflictError and StarlingError with the message of the API.
+    Raises ApiUnavailableError; InvalidRequestError, ForbiddenError, ConflictError and StarlingError with the message of
+    the API.
     """
 
     url: str
@@ -124,6 +126,8 @@ def refusal(url: str, status: int, content: bytes) -> StarlingError:
             return DatabaseUnsuitableError(detail, remedy)
         case 503:
             return DatabaseUnavailableError(detail, remedy)
+        case 403:
+            return ForbiddenError(detail, remedy)
         case 409:
             return ConflictError(detail, remedy)
         case _:

@@ -17,6 +17,7 @@ _EXIT_CODES = {
     "configuration_invalid": USAGE,
     "invalid_request": USAGE,
     "not_found": USAGE,
+    "forbidden": USAGE,
     "database_unsuitable": USAGE,
     "database_unavailable": UNAVAILABLE,
     "api_unavailable": UNAVAILABLE,

@@ -10,7 +10,7 @@ from starling.app.cli.api_requests import ApiRequests
 from starling.app.cli.connection import Connection, connection_of
 from starling.app.cli.terminal.output import print_json, print_line
 from starling.app.runtime.port_file import RunningPlatform, find_platform
-from starling.core.errors import InvalidRequestError, StarlingError
+from starling.core.errors import ForbiddenError, InvalidRequestError, StarlingError
 
 app = typer.Typer(add_completion=False)
 
@@ -84,7 +84,7 @@ def _counted(api: ApiRequests) -> Mapping[str, int] | None:
     """Return the number of unfinished runs by status, None where the API needs another key."""
     try:
         return {name: len(api.get("/v1/runs", status=name, limit=_MOST)["runs"]) for name in _UNFINISHED}
-    except InvalidRequestError:
+    except (InvalidRequestError, ForbiddenError):
         return None
 
 

@@ -16,6 +16,7 @@ from starling.core.errors import (
     ConflictError,
     DatabaseUnavailableError,
     DatabaseUnsuitableError,
+    ForbiddenError,
     InvalidRequestError,
     StarlingError,
 )
@@ -203,6 +204,7 @@ def test_address_where_nothing_listens_is_named_with_the_remedy() -> None:
     ("refused", "error"),
     [
         ("422 invalid_request", InvalidRequestError),
+        ("403 forbidden", ForbiddenError),
         ("503 database_unsuitable", DatabaseUnsuitableError),
         ("500 internal", StarlingError),
     ],

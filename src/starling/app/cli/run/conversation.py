@@ -19,7 +19,7 @@ from starling.app.cli.terminal.output import print_json, print_line, results
 from starling.app.cli.terminal.prompts import KINDS, FixedAnswers, Prompts
 from starling.app.cli.terminal.run_display import RunDisplay
 from starling.app.cli.terminal.task_tree import TaskTree
-from starling.core.errors import ConflictError, InvalidRequestError
+from starling.core.errors import ConflictError, ForbiddenError, InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.run_status import RunStatus
 
@@ -69,7 +69,7 @@ class Conversation:
         while (answer := answers.answer(event.type, event.data)) is not None:
             try:
                 self.source.answer(self.run_id, [{**answer, "interruptId": interrupt}])
-            except ConflictError as error:
+            except (ConflictError, ForbiddenError) as error:  # it was answered, or somebody else has to
                 typer.echo(f"{error}", err=True)
             except InvalidRequestError as error:
                 typer.echo(f"{error}", err=True)
