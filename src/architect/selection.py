@@ -25,8 +25,8 @@ _LEAST_SHARE: Final = 0.6
 """What a part's value has to be of the value of the part that is served best; else its fit is weak."""
 _OF_TEAM: Final = 0.8
 """What the value of a team counts: a server that fits about as well is chosen before a team that uses it."""
-_FEW: Final = 3
-"""With fewer candidates, scores say nothing: the best of two always has the same one."""
+_FEW: Final = 10
+"""With fewer candidates, scores say little: the best of two always has the same one. A shared word decides then."""
 _NEAREST: Final = 3
 
 _WORD: Final = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+(?![a-z])|\d+")

@@ -115,3 +115,12 @@ def test_shortlist_takes_the_best_of_each_part_in_turn() -> None:
 
     assert [one.server for one in found.shortlist(ranked(post=3), 2)] == ["clock", "mail"]
     assert [one.server for one in found.shortlist(ranked(post=3), 9)] == ["clock", "mail", "post"]
+
+
+@pytest.mark.parametrize("population", [1, 2, 3, 9])
+def test_part_without_a_common_word_is_missing_among_few_candidates_whatever_their_scores(population: int) -> None:
+    best = Candidate("machine", "", "Shows the load of this machine.", (), 6.0)
+
+    selection = select(["writes poems on Mars rocks"], [best], [[best]], population)
+
+    assert [part.part for part in selection.missing] == ["writes poems on Mars rocks"]
