@@ -12,6 +12,7 @@ from architect.checks import name_findings
 from architect.granted_tools import granted_tools
 from architect.spec_reading import team_of
 from architect.team_world import TeamWorld, is_reserved
+from starling.core.json import storable
 from starling.core.model_output.names import aliases, plain_name, resolve
 from starling.core.team_building import BuildCase, BuildRequest
 from starling.core.teams import TeamGrants, TeamMember, TeamSpec
@@ -29,10 +30,10 @@ class _Written(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_nulls(cls, data: object) -> object:
+    def _storable_without_nulls(cls, data: object) -> object:
         if not isinstance(data, dict):
             return data
-        return {key: value for key, value in cast("dict[str, object]", data).items() if value is not None}
+        return {key: storable(value) for key, value in cast("dict[str, object]", data).items() if value is not None}
 
 
 class DesignedMember(_Written):

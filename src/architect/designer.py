@@ -13,7 +13,7 @@ from architect.selection import SHORTLIST, Selection, select
 from architect.team_world import TeamWorld
 from starling.core.events import CheckFinding, Checks, Design, MissingPart
 from starling.core.events import DesignedMember as ShownMember
-from starling.core.json import JsonObject
+from starling.core.json import JsonObject, storable_text
 from starling.core.team_building import BuildRequest, BuildRun, Candidate, Section
 from starling.core.teams import Finding, TeamInvalidError, TeamSpec
 
@@ -53,6 +53,7 @@ class Designer:
 
         Raises what `run` raises.
         """
+        request = request.model_copy(update={"goal": storable_text(request.goal)})
         design = _Design(request, world, SpecWriter(request, world, base), run)
         may_ask = run.may_ask
         await design.search("candidates", request.goal, request.goal)
