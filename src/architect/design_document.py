@@ -15,7 +15,7 @@ from architect.team_world import TeamWorld, is_reserved
 from starling.core.json import storable
 from starling.core.model_output.names import aliases, plain_name, resolve
 from starling.core.team_building import BuildCase, BuildRequest
-from starling.core.teams import TeamGrants, TeamMember, TeamSpec
+from starling.core.teams import TeamMember, TeamSpec
 from starling.core.tool_calls import Effect
 
 _NAME_CHARS: Final = 48
@@ -88,6 +88,7 @@ class SpecWriter:
     request: BuildRequest
     world: TeamWorld
     base: TeamSpec | None = None
+    _tools: dict[str, str] = field(default_factory=dict[str, str], init=False)  # full names by their plain forms
 
     def spec(self, document: DesignDocument) -> TeamSpec:
         """Return the spec of a document. Raises TeamInvalidError for what breaks the format."""
@@ -102,11 +103,31 @@ class SpecWriter:
             "criteria": criteria.all,
             "examples": examples,
         }
-        limits = self.base.limits.model_dump(mode="json") if self.base else {}
-        if most := self.request.constraints.members:
-            limits["members"] = most
-        content["limits"] = limits
+        content |= {"limits": self._limits(), "grants": self._grants(members)}
         return self._approved(team_of(content))
+
+    def _limits(self) -> dict[str, Any]:
+        """Return the limits that are kept, lowered to those of the caller's runs."""
+        limits = self.base.limits.model_dump(mode="json") if self.base else {}
+        most = {name: getattr(self.world.limits, name) for name in ("seconds", "iterations", "tokens")}
+        limits |= {name: most[name] for name in most if limits.get(name) and most[name] and limits[name] > most[name]}
+        if members := self.request.constraints.members:
+            limits["members"] = members
+        return limits
+
+    def _grants(self, members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the grants that are kept, if the team has some, with what the design names and new members need."""
+        if self.base is None or self.base.grants.grant is None:
+            return {}
+        kept = {(one.name, one.server, one.team) for one in self.base.members}
+        servers, tools = [*self.base.grants.servers], [*self.base.grants.tools]
+        for member in members:
+            tools += member["tools"]
+            if (member["name"], member["server"], member["team"]) not in kept and not member["tools"]:
+                star = self.world.teams.get(member["team"] or "")
+                tools += star.tools if star else ()
+                servers += [member["server"]] if member["server"] else []
+        return {"servers": list(dict.fromkeys(servers)), "tools": list(dict.fromkeys(tools))}
 
     def _name(self, written: str) -> str:
         """Return the name that was asked for or is kept, else the designer's with a suffix if it is taken."""
@@ -151,12 +172,14 @@ class SpecWriter:
         """Return the full name of the tool that a designer means, as far as it can be known."""
         if self.world.has(written) and self.world.permits(written):
             return written
-        tools = [tool for name in self.world.visible_servers() for tool in self.world.visible_tools(name)]
         if server and "." not in written:
             tools = self.world.visible_tools(server)
             own = resolve(written, aliases({tool: (tool.partition(".")[2],) for tool in tools}))
             return own or f"{server}.{written}"
-        return _known(written, tools)
+        if not self._tools:
+            servers = self.world.visible_servers()
+            self._tools.update(aliases({tool: () for name in servers for tool in self.world.visible_tools(name)}))
+        return resolve(written.strip(), self._tools) or written.strip()
 
     def _examples(self, document: DesignDocument, criteria: "_Criteria") -> Iterator[dict[str, Any]]:
         known = {example.input: example for example in (self.base.examples if self.base else ())}
@@ -191,7 +214,7 @@ class SpecWriter:
             member.model_copy(update={"approval": "effects"}) if self._is_unsafe(spec, member) else member
             for member in spec.members
         ]
-        return spec.model_copy(update={"members": tuple(members), "grants": TeamGrants()})
+        return spec.model_copy(update={"members": tuple(members)})
 
     def _is_unsafe(self, spec: TeamSpec, member: TeamMember) -> bool:
         for tool in granted_tools(spec, member, self.world, (self.world.grant,)):

@@ -1,5 +1,6 @@
 """Designs a team for a goal: a model writes it, the checks judge it, and the model repairs what they find."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -67,11 +68,11 @@ class Designer:
             document = await design.ask("answered", told)
         if document.asks:
             return Designed(None, question=document.question)
-        designed = design.judged(document, 1)
+        designed = await design.judged(document, 1)
         while designed.findings and designed.attempt <= REPAIRS and not _is_refused(request, designed):
             repair = [*told, *repair_sections(document, designed.findings)]
             document = await design.ask(f"repair_{designed.attempt}", repair)
-            designed = design.judged(document, designed.attempt + 1)
+            designed = await design.judged(document, designed.attempt + 1)
         return Designed(None, designed.missing, "", designed.attempt) if _is_refused(request, designed) else designed
 
 
@@ -104,12 +105,12 @@ class _Design:
         sections = goal_sections(self.request, self.selection, self.candidates, self.writer.base)
         return await self.run.ask(step, _PROMPT, [*sections, *further], DesignDocument)
 
-    def judged(self, document: DesignDocument, attempt: int) -> Designed:
+    async def judged(self, document: DesignDocument, attempt: int) -> Designed:
         """Return the design of a document with what is wrong with it; its events are emitted once."""
         step = f"designed_{attempt}"
         if recorded := self.run.recorded(step):
             return _read(recorded, attempt)
-        spec, findings = self._spec(document)
+        spec, findings = await asyncio.to_thread(self._spec, document)
         missing = missing_parts(document, self.selection, self.candidates)
         designed = Designed(spec, missing, "", attempt, tuple(findings))
         path = self.run.origin.path

@@ -1,17 +1,21 @@
 """From a goal to a team: what the designer is shown, what becomes of its answers, and when nothing is built."""
 
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from architect.compiler import compile_team
+from architect.design_document import DesignDocument, SpecWriter
 from architect.designer import Designed, Designer
 from architect.team_world import TeamWorld
 from starling.core.agents import Persona
 from starling.core.events import Checks, Design
-from starling.core.stars import Member, StarSpec
+from starling.core.stars import Member, StarLimits, StarSpec
 from starling.core.team_building import BuildCase, BuildConstraints, BuildRequest, Section
-from starling.core.teams import Criterion, TeamSpec
+from starling.core.teams import Criterion, TeamGrants, TeamLimits, TeamSpec
 from starling.core.tool_calls import Effect
 from tests.support.in_memory_build import InMemoryBuild, tool, world_of
 
@@ -341,6 +345,52 @@ async def test_changed_team_keeps_its_name_limits_and_what_the_designer_does_not
     ]
     assert (shown := section(run, "current_team"))
     assert '"name": "kept"' in shown.text
+
+
+async def test_changed_team_keeps_its_grants_and_gets_what_new_members_need() -> None:
+    first, _ = await designed(SOUND)
+    assert first.spec
+    watcher = first.spec.members[0].model_copy(update={"tools": ()})
+    grants = TeamGrants(tools=("machine.load", "files.write_file"))
+    base = first.spec.model_copy(update={"members": (watcher, *first.spec.members[1:]), "grants": grants})
+    clock = {**member("clock", parts=(1,)), "server": "time"}
+    told = example("What is the current time in UTC?", "time.get_current_time")
+    members = [{**WATCHER, "tools": list[str]()}, WRITER, clock]
+    more: Mapping[str, Any] = {**SOUND, "members": members, "examples": [*EXAMPLES, told]}
+
+    found, _ = await designed(more, goal="Also tell the current time in a time zone", base=base)
+
+    assert found.spec
+    assert found.is_sound
+    star = compile_team(found.spec, WORLD, creator=None, activator=None)
+    assert [one.tools for one in star.members] == [("machine.load",), ("files.write_file",), ("time.get_current_time",)]
+
+
+async def test_limits_of_a_changed_team_are_lowered_to_those_of_the_callers_runs() -> None:
+    first, _ = await designed(SOUND)
+    assert first.spec
+    base = first.spec.model_copy(update={"limits": TeamLimits(seconds=900, iterations=3, tokens=5_000)})
+    world = replace(WORLD, limits=StarLimits(seconds=300, iterations=6))
+
+    found, _ = await designed(SOUND, base=base, world=world)
+
+    assert found.spec
+    assert found.is_sound
+    assert found.spec.limits == TeamLimits(seconds=300, iterations=3, tokens=5_000)
+
+
+def test_design_among_thirty_thousand_tools_takes_no_time_for_each_of_its_tools() -> None:
+    world = world_of(*(tool(f"server{one}.tool{two}", "Does it") for one in range(300) for two in range(100)))
+    names = [f"server1.tool{number}" for number in range(100)]
+    written = [name.title() for name in names]
+    members, examples = [{**member("one", *written), "server": "server1"}], [example("Do it.", *written[:50])]
+    document = DesignDocument.model_validate({**SOUND, "members": members, "examples": examples})
+    begun = time.process_time()
+
+    spec = SpecWriter(BuildRequest(goal=GOAL), world).spec(document)
+
+    assert (spec.members[0].tools, spec.examples[0].must_call) == ((*names,), (*names[:50],))
+    assert time.process_time() - begun < 3  # about 20 where all tools are read for each of them
 
 
 async def test_finished_team_may_be_a_member() -> None:
