@@ -45,7 +45,7 @@ def activation_lines(arguments: Data, width: int = WIDTH) -> Iterator[str]:
 
 def _design(data: Data) -> Iterator[Line]:
     again = f", attempt {data['attempt']}" if data["attempt"] > 1 else ""
-    yield f"Design of {data['team']}{again}: {data['purpose']}", "bold"
+    yield f"Design of {data['team']}{again}: {data['purpose'] or 'no team'}", "bold"
     for member in data["members"]:
         yield f"  {member['name']}: {member['role']} ({_works_with(member)})", None
     for missing in data.get("missing", ()):

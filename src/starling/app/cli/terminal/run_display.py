@@ -246,12 +246,12 @@ class RunDisplay:
             self._line(f"  [{number}] {task.agent}{': ' if task.tools else ''}{', '.join(task.tools)}")
 
     def _degraded(self, reply: str) -> None:
-        """Show the unanswered parts, except those that the reply already names."""
+        """Show the unanswered parts, except those that the reply already names, or whose reason it begins with."""
         said = reply.partition(_NOT_ANSWERED)[2]
         parts = [
             f"{task.text or task.agent}: {one_line(task.summary, _REASONS_CHARS) or 'was not finished'}"
             for task in self._own_tasks
-            if task.status != "approved" and not (task.text and task.text in said)
+            if task.status != "approved" and not (task.text and task.text in said) and not _begins(reply, task.summary)
         ]
         if parts:
             self._line(_NOT_ANSWERED, "bold")
@@ -296,3 +296,9 @@ class RunDisplay:
 _MOMENTS: Sequence[tuple[str, str]] = (("first event", "first event"), ("plan", "plan"), ("done", "done"))
 
 _COUNTED: Sequence[tuple[str, str]] = (("model_calls", "model call"), ("tool_calls", "tool call"), ("tokens", "token"))
+
+
+def _begins(reply: str, summary: str) -> bool:
+    """Whether a reply begins with a summary, which may be cut."""
+    begin = summary.rstrip("…").split()
+    return bool(begin) and " ".join(reply.split()).startswith(" ".join(begin))

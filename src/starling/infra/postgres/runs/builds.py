@@ -34,7 +34,8 @@ async def check_name(connection: AsyncConnection[Any], tenant: str, run_id: str,
     if exists and build.kind == "team":
         raise ConflictError(
             f"There is a team {build.name!r} already.",
-            f"Choose another name, or build a version of it: `POST /v1/teams/{build.name}/versions`.",
+            f"Choose another name, or build a version of it: `starling team build GOAL --change {build.name}`, "
+            f"`POST /v1/teams/{build.name}/versions`.",
         )
 
 

@@ -60,6 +60,13 @@ def test_first_design_is_shown_without_a_number() -> None:
     assert said(DESIGN, attempt=1, purpose="Watches.")[0] == "Design of machine_watch: Watches."
 
 
+def test_design_without_a_team_names_what_is_missing() -> None:
+    assert said(DESIGN, attempt=1, team="team", purpose="", members=[]) == [
+        "Design of team: no team",
+        "  Nothing serves: send it by SMS; nearest: mail, chat",
+    ]
+
+
 def test_checks_are_sound_or_name_each_finding_with_place_reason_and_remedy() -> None:
     assert said(SOUND) == ["Checks: sound"]
     assert said(FAULTY) == [

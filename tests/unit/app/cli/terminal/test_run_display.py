@@ -148,6 +148,7 @@ def test_the_end_names_sources_and_what_was_not_answered() -> None:
         ("Noon.\n\nNot answered:\n- how full it is (the server is away)", False),
         ("Noon.\n\nNot answered: something else (nobody can)", True),
         ("I can't tell how full it is.", True),
+        ("the server\nis away, as it was before", False),
     ],
 )
 def test_what_the_reply_says_was_not_answered_isnt_said_again(reply: str, shown_below: bool) -> None:
