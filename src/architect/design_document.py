@@ -12,7 +12,7 @@ from architect.checks import name_findings
 from architect.granted_tools import granted_tools
 from architect.spec_reading import team_of
 from architect.team_world import TeamWorld, is_reserved
-from starling.core.json import storable
+from starling.core.json import storable_text
 from starling.core.model_output.names import aliases, plain_name, resolve
 from starling.core.team_building import BuildCase, BuildRequest
 from starling.core.teams import TeamMember, TeamSpec
@@ -33,7 +33,14 @@ class _Written(BaseModel):
     def _storable_without_nulls(cls, data: object) -> object:
         if not isinstance(data, dict):
             return data
-        return {key: storable(value) for key, value in cast("dict[str, object]", data).items() if value is not None}
+        return {key: _storable(value) for key, value in cast("dict[str, object]", data).items() if value is not None}
+
+
+def _storable(value: object) -> object:
+    """Return a text or a list with its texts as they can be stored."""
+    if isinstance(value, list):
+        return [_storable(one) for one in cast("list[object]", value)]
+    return storable_text(value) if isinstance(value, str) else value
 
 
 class DesignedMember(_Written):
