@@ -187,7 +187,8 @@ class Brain:
     def _usable(self, run: Run, roster: Roster, effects: frozenset[Effect]) -> Roster:
         """Return the agents of a run; those that can't work or are switched off are degraded, with the reason."""
         halts = self._parts.halts
-        if Scope.TEAMS not in run.scopes or self._parts.builder is None:
+        may_build = Scope.TEAMS in run.scopes and effects > {Effect.READ}  # a team is more than what was read
+        if not may_build or self._parts.builder is None:
             roster = roster.without(ARCHITECT.name)
         reasons = _degraded(roster, self._parts.gateway) | roster.halted_servers(halts, run.tenant, run.caller)
         return roster.limited(effects, reasons, run.grant).halted(halts.named("agent", run.tenant))

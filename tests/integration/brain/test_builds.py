@@ -8,6 +8,7 @@ import pytest
 
 from starling.app.runs.acceptance import RunRequest
 from starling.core.principal import Grant, Principal, Scope
+from starling.core.runs import Mode, RunConfig
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.platform import CALLER, Platform, RunStream, calls, decision, task, verdict
 
@@ -37,8 +38,9 @@ def script() -> Script:
     )
 
 
-async def ask_as(platform: Platform, caller: Principal) -> RunStream:
-    return await platform.finish((await platform.services.acceptance.accept(caller, RunRequest(GOAL, "thread"))).key)
+async def ask_as(platform: Platform, caller: Principal, mode: Mode = Mode.MODERATE) -> RunStream:
+    request = RunRequest(GOAL, "thread", config=RunConfig(mode=mode))
+    return await platform.finish((await platform.services.acceptance.accept(caller, request)).key)
 
 
 async def test_supervisor_has_a_team_built_on_the_path_and_budget_of_its_run(platform: Platform) -> None:
@@ -53,14 +55,19 @@ async def test_supervisor_has_a_team_built_on_the_path_and_budget_of_its_run(pla
 
 
 @pytest.mark.parametrize(
-    ("caller", "says"),
+    ("caller", "mode", "says"),
     [
-        (replace(CALLER, scopes=frozenset({Scope.RUN})), "There is no agent 'architect'."),
-        (replace(CALLER, grant=Grant(servers=frozenset({"shop"}))), "This key may not call 'bench.look'."),
+        (replace(CALLER, scopes=frozenset({Scope.RUN})), Mode.MODERATE, "There is no agent 'architect'."),
+        (
+            replace(CALLER, grant=Grant(servers=frozenset({"shop"}))),
+            Mode.MODERATE,
+            "This key may not call 'bench.look'.",
+        ),
+        (CALLER, Mode.CONSERVATIVE, "There is no agent 'architect'."),
     ],
 )
-async def test_caller_gets_no_team_beyond_its_own_rights(platform: Platform, caller: Principal, says: str) -> None:
-    stream = await ask_as(platform, caller)
+async def test_run_gets_no_team_beyond_its_rights(platform: Platform, caller: Principal, mode: Mode, says: str) -> None:
+    stream = await ask_as(platform, caller, mode)
 
     assert (stream.of("published"), stream.status) == ([], "failed")
     assert says in stream.reply
