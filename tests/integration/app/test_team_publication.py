@@ -418,6 +418,17 @@ async def test_approved_version_with_tools_that_were_not_approved_is_not_activat
     assert await office.states() == ["unproven"]
 
 
+async def test_approved_version_whose_tool_may_change_something_meanwhile_is_not_activated(office: Office) -> None:
+    origin = await office.build("crew")
+    published = await office.store.publish(origin, built(spec("crew"), "unproven"))
+    await office.epoch(web_search=Effect.UNSAFE)
+
+    with pytest.raises(ConflictError, match=r"can't be taken back: web\.search"):
+        await office.store.activate(origin, published, Approval(approved=True, by="local"))
+
+    assert await office.states() == ["unproven"]
+
+
 @pytest.mark.parametrize("change", ["archived", "superseded", "failed"])
 async def test_approved_version_that_changed_meanwhile_is_not_activated(office: Office, change: str) -> None:
     origin = await office.build("crew")

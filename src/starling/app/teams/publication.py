@@ -99,11 +99,23 @@ class TeamPublication:
             world = replace(registry.world, grant=approver.grant)
             star = await self.activation.compiled(stored, world, approver)
             _check_approved(stored, star, published)
+            await self._check_same_reason(registry, origin, stored, published)
             actor = Actor(key.tenant, approval.by, _ORIGIN)
             detail = {"run_id": origin.run_id, "note": approval.note}
             theirs = replace(registry, caller=approver, world=world)
             done = await self.activation.activate(theirs, "team.activate", stored, actor, **detail)
             return _published(stored, star.tools, epoch=done.epoch)
+
+    async def _check_same_reason(
+        self, registry: LockedRegistry, origin: BuildOrigin, stored: TeamVersion, published: PublishedVersion
+    ) -> None:
+        """Check that nothing needs approval but what the admin was shown. Raises ConflictError."""
+        star = await self.activation.compiled(stored, registry.world, origin.caller)
+        reason = _approval_reason(stored, star, registry.manifest)
+        if reason and reason != published.approval:
+            shown = f"{published.name}@{published.version}"
+            remedy = f"`starling team activate {shown}` activates it as it is now."
+            raise ConflictError(f"{shown} is not as it was when it was approved. {reason}", remedy)
 
     async def _store(
         self, registry: LockedRegistry, origin: BuildOrigin, built: BuiltTeam, build: BuildRequest | None
