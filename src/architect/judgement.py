@@ -55,8 +55,8 @@ async def judged(
     verdicts: Mapping[str, CriterionReport] = await _verdicts(example, asked, trial, run, step) if asked else {}
     found = [*(verdicts.get(one.id) or _by_rule(one, trial) for one in own), *_calls(example, trial)]
     if not found:
-        return [_report("answer", failure)]
-    return [_report(one.id, failure) for one in found] if failure else found
+        return [_report("answer", failure[:_REASON_CHARS])]
+    return [_report(one.id, failure[:_REASON_CHARS]) for one in found] if failure else found
 
 
 def _by_rule(criterion: Criterion, trial: TrialRecord) -> CriterionReport:

@@ -12,6 +12,7 @@ from starling.core.teams import Finding, TeamMember, TeamSpec
 _LINE_CHARS: Final = 300  # of a text that a model or a caller wrote
 _SOURCES: Final[Mapping[AnswerSource, str]] = {"live": "live", "fixture": "by fixtures", "simulated": "simulated"}
 _TOOLS_SHOWN: Final = 5
+_UNMET_SHOWN: Final = 5  # of a case
 
 
 def built_text(
@@ -100,7 +101,10 @@ def _proof(proof: ProofReport) -> Iterator[str]:
     )
     for case in proof.cases:
         yield f"- {case.id}: {'passed' if case.passed else 'failed'}. {_calls(case)}"
-        yield from (f"  - {_line(one.id)}: {_line(one.reason)}" for one in case.criteria if not one.met)
+        unmet = [one for one in case.criteria if not one.met]
+        yield from (f"  - {_line(one.id)}: {_line(one.reason)}" for one in unmet[:_UNMET_SHOWN])
+        if more := unmet[_UNMET_SHOWN:]:
+            yield f"  - {len(more)} more"
 
 
 def _calls(case: CaseReport) -> str:

@@ -202,6 +202,13 @@ async def test_judge_is_not_asked_where_rules_decide(example: dict[str, Any], re
     assert run.judged == []
 
 
+async def test_long_failure_of_a_trial_is_cut_for_each_criterion() -> None:
+    report = await tried(case("one", "short", "dated"), trial("", failure="It failed. " * 1_000))
+
+    assert {len(reason) for reason in unmet(report).values()} == {300}
+    assert len(report.trial.failure) > 10_000
+
+
 async def test_judge_that_can_not_be_reached_leaves_the_case_untold() -> None:
     run = ScriptedTrials(trials={"one": trial()}, verdicts=[LLMConnectionError("small", "no network", "Try later.")])
 

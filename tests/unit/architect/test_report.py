@@ -172,3 +172,12 @@ def test_long_texts_are_cut_in_reports() -> None:
 
     assert f"- {'x' * 299}…." in text
     assert "x" * 300 not in text
+
+
+def test_report_shows_the_first_of_many_criteria_that_a_case_does_not_meet() -> None:
+    failed = case("one", "live", **{f"c{number}": "No." for number in range(400)})
+
+    text = proof_text(published(state="draft"), proof(failed, state="failed"))
+
+    assert "  - c4: No.\n  - 395 more\n" in text
+    assert "c5" not in text
