@@ -20,6 +20,7 @@ _DEPTHS: Final = (2, 3, 4, 6, 8, 12)  # of schemas inside one another, the small
 _STEPS: Final = 2_000  # parts that are looked at and values that are tried, for one schema
 _MOST_ITEMS: Final = 50
 _MOST_CHARS: Final = 2_000
+_LARGEST: Final = 100_000  # characters of a list as JSON
 _FORMATS: Final[Mapping[str, str]] = {
     "date": "2026-01-01",
     "date-time": "2026-01-01T00:00:00Z",
@@ -178,7 +179,10 @@ class _Instances:
     def _items(self, schema: object, count: int, depth: int, part: Schema) -> Sequence[object]:
         """Return so many items: different ones where they have to be unique, else the first one repeated."""
         if part.get("uniqueItems") is not True:
-            return [next(self.of(schema, depth - 1), _MISSING)] * min(count, _MOST_ITEMS)
+            item = next(self.of(schema, depth - 1), _MISSING)
+            if item is not _MISSING and len(canonical(item)) * count > _LARGEST:
+                raise _TooLargeError
+            return [item] * min(count, _MOST_ITEMS)
         different = {canonical(value): value for value in islice(self.of(schema, depth - 1), 2 * _MOST_ITEMS)}
         return [*different.values(), *[_MISSING] * count][:count]
 

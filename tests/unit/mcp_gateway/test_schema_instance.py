@@ -69,6 +69,7 @@ def test_instance_has_the_first_value_that_fits(schema: object, value: object) -
         {"type": "string", "pattern": "^[0-9]{4}$"},
         {"type": "integer", "minimum": 3, "maximum": 2},
         {"type": "array", "items": {"type": "string"}, "minItems": 10**9},
+        {"type": "array", "minItems": 50, "items": {"$ref": "#/$defs/wide"}},
         {"$ref": "#/$defs/endless"},
         {"$ref": "#/$defs/nowhere"},
         {"$ref": "https://example.com/schema"},
@@ -79,7 +80,11 @@ def test_instance_has_the_first_value_that_fits(schema: object, value: object) -
 def test_schema_without_an_instance_that_can_be_found_gets_none(schema: object) -> None:
     many = {"anyOf": [{"$ref": "#/$defs/many"}] * 10}
 
-    assert found(field(schema, **{"$defs": {"endless": ENDLESS, "many": many}})) is None
+    wide: dict[str, Any] = {"type": "string"}
+    for _ in range(5):
+        wide = {"type": "array", "items": wide, "minItems": 50}
+
+    assert found(field(schema, **{"$defs": {"endless": ENDLESS, "many": many, "wide": wide}})) is None
 
 
 def test_schema_with_many_fields_has_an_instance() -> None:
