@@ -13,9 +13,10 @@ from bench.harness import BenchSetup
 from bench.labelled_texts import Request, RequestSet, metatool, stabletoolbench
 from brain.registry.cards import Roster
 from brain.retrieval.agent_finder import AgentFinder
-from brain.retrieval.search import AgentRanker, AgentSearch
+from brain.retrieval.search import AgentRanker, AgentSearch, RankedAgent
 from starling.core.clock import SystemClock
 from starling.core.team_building import Candidate
+from starling.core.tool_calls import Effect
 
 _PATIENCE_SECONDS: Final = 600  # for the vectors of all agents
 _SETS: Final[Mapping[str, Callable[[], RequestSet]]] = {
@@ -58,11 +59,13 @@ class _Selector:
         ranking = await self.ranker.rank(self.search, text, limit)
         if ranking.warning:
             raise RuntimeError(ranking.warning)
-        cards = self.search.candidates.cards
-        return [
-            Candidate(one.name, "", cards[one.name].description, cards[one.name].tools, one.comparable_score, one.tool)
-            for one in ranking.agents
-        ]
+        return [self._candidate(one) for one in ranking.agents]
+
+    def _candidate(self, found: RankedAgent) -> Candidate:
+        """Return a candidate; the effects of its tools are not known, so they may change anything."""
+        card = self.search.candidates.cards[found.name]
+        tools = [replace(tool, effect=Effect.UNSAFE) for tool in card.tools]
+        return Candidate(found.name, "", card.description, tools, found.comparable_score, found.tool)
 
     def without(self, server: str) -> "_Selector":
         cards = self.search.candidates.cards

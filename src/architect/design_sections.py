@@ -55,7 +55,7 @@ def answer_section(question: str, answer: str) -> Section:
 
 
 def _part(number: int, part: PartFit) -> Section:
-    attributes = {"id": str(number), "fit": part.fit}
+    attributes = {"id": str(number), "fit": part.fit} | ({"changes": "yes"} if part.orders_change else {})
     if part.best and part.fit in ("good", "weak"):
         attributes |= _source(part.best)
         attributes |= {"tool": _full_name(part.best, part.best.tool)} if part.best.tool else {}

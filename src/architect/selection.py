@@ -9,6 +9,7 @@ from typing import Final, Literal
 from architect.goal_parts import tells_about_caller
 from starling.core.events import MissingPart
 from starling.core.team_building import Candidate
+from starling.core.tool_calls import Effect
 
 type Fit = Literal["good", "weak", "text", "none"]
 """`weak`: something may serve the part. `text`: a writer without tools can do it. `none`: nothing serves it."""
@@ -44,6 +45,11 @@ _WRITING: Final = re.compile(
     r"|rewrite|sum|summari[sz]e|translate|turn|write)(?:s|es)?\b",
     re.IGNORECASE,
 )
+_CHANGING: Final = re.compile(
+    r"\W*(?:(?:and|then|also|finally|please)\s+)*(?:append|book|buy|commit|create|delete|edit|e?mail|move|order|pay|post|push"
+    r"|remove|rename|save|send|store|update|upload|write)(?:s|es)?\b",
+    re.IGNORECASE,
+)
 _OF_RESULTS: Final = re.compile(
     r"\b(?:it|them|this|these|those|both|everything|findings?|results?|answers?|what|summary|overview)\b", re.IGNORECASE
 )
@@ -65,6 +71,11 @@ class PartFit:
     def best(self) -> Candidate | None:
         """The candidate that fits best, None where there is none at all."""
         return self.candidates[0] if self.candidates else None
+
+    @property
+    def orders_change(self) -> bool:
+        """Whether it begins as the order to change something, which tools that only read can't do."""
+        return bool(_CHANGING.match(self.text)) and self.fit != "text"
 
     @property
     def missing(self) -> MissingPart:
@@ -110,7 +121,10 @@ def select(
     where nothing fits.
     """
     scores = {name_of(one): one.score for one in goal}
-    ranked = [sorted(ranking, key=lambda one: -_value(one, scores)) for ranking in rankings]
+    ranked = [
+        sorted(ranking, key=lambda one: (_only_reads(part, one), -_value(one, scores)))
+        for part, ranking in zip(parts, rankings, strict=True)
+    ]
     best = max((_value(ranking[0], scores) for ranking in ranked if ranking), default=0.0)
     fits = [
         PartFit(part, _fit(part, ranking, population, best, scores), ranking)
@@ -153,10 +167,17 @@ def _fit(part: str, ranking: Sequence[Candidate], population: int, best: float, 
 
 
 def _certainty(part: str, candidate: Candidate, population: int) -> float:
-    """Return how certain it is that a candidate serves a part."""
+    """Return how certain it is that a candidate serves a part, 0 where its tools can't change what is ordered."""
+    if _only_reads(part, candidate):
+        return 0.0
     shared = shared_words(part, candidate)
     found = candidate.score / math.log(population) if population >= _FEW else _LEAST_FIT * bool(shared)
     return found + _WORDS_SHARE * shared
+
+
+def _only_reads(part: str, candidate: Candidate) -> bool:
+    """Return whether a part orders a change that no tool of a candidate can make."""
+    return bool(_CHANGING.match(part)) and all(tool.effect is Effect.READ for tool in candidate.tools)
 
 
 def _is_writing(part: str) -> bool:

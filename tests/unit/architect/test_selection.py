@@ -6,11 +6,12 @@ import pytest
 
 from architect.selection import Fit, Selection, select
 from starling.core.team_building import Candidate
+from starling.core.tool_calls import Effect
 from tests.support.in_memory_build import tool
 
 CLOCK = tool("clock.now", "Tell the current time in a city")
-MAIL = tool("mail.send", "Send a message")
-POST = tool("post.deliver", "Deliver a letter")
+MAIL = tool("mail.send", "Send a message", Effect.UNSAFE)
+POST = tool("post.deliver", "Deliver a letter", Effect.UNSAFE)
 _TOOLS = {one.server: one for one in (CLOCK, MAIL, POST)}
 
 
@@ -66,6 +67,24 @@ def test_part_that_nothing_serves_is_missing_with_what_came_nearest() -> None:
 
     assert [(one.part, one.nearest) for one in found.missing] == [("order a pizza", ["post", "mail", "clock"])]
     assert found.chosen == ["clock"]
+
+
+@pytest.mark.parametrize(
+    ("part", "fits"),
+    [
+        pytest.param("save the time", False, id="order of a change"),
+        pytest.param("then writes the time into a file", False, id="after a connecting word"),
+        pytest.param("show the time", True, id="no change"),
+    ],
+)
+def test_change_is_not_served_by_tools_that_only_read(part: str, fits: bool) -> None:
+    found = selected((part, ranked(clock=30)))
+
+    assert (found.chosen, len(found.missing)) == ((["clock"], 0) if fits else ([], 1))
+
+
+def test_change_is_given_to_a_candidate_that_can_make_it() -> None:
+    assert selected(("send the time", ranked(clock=30, mail=20))).chosen == ["mail"]
 
 
 def test_part_about_the_caller_is_no_gap_beside_a_part_that_is_served() -> None:

@@ -7,7 +7,7 @@ from itertools import islice, product
 from typing import Any
 
 from starling.core.llm import ToolSpec
-from starling.infra.llm.offline.language import READ_VERBS, masked, only_asks, opening, stem, stems, values_of
+from starling.infra.llm.offline.language import READ_VERBS, masked, opening, stem, stems, values_of
 from starling.infra.llm.offline.matching import definition, select_calls
 from starling.infra.llm.offline.prompt_parsing import Element, parse_json
 
@@ -70,8 +70,9 @@ def _fitting(part: Element, tools: Sequence[_Tool]) -> list[_Tool]:
     called = _calls(part.text, [tool.spec for tool in tools])
     if exact := [tool for tool in tools if tool.spec.name == called]:
         return exact
+    tools = [tool for tool in tools if not (tool.reads and part.get("changes"))]
     found = sorted((tool for tool in tools if tool.score(part.text)), key=lambda tool: -tool.score(part.text))
-    asked_for = [tool for tool in found if tool.reads is only_asks(part.text)] or found
+    asked_for = [tool for tool in found if tool.reads] or found
     return asked_for[:_MOST_TOOLS] or [tool for tool in tools if tool.name == part.get("tool") and tool.reads]
 
 

@@ -113,11 +113,12 @@ async def test_answer_to_the_question_is_the_goal() -> None:
     assert set(members(found.spec)) == {"time"}
 
 
-async def test_part_that_no_server_serves_is_reported() -> None:
-    found, _ = await designed("Tell the current time in a time zone and order a pizza", *DEMO)
+@pytest.mark.parametrize("part", ["order a pizza", "write the time into a report file"])
+async def test_part_that_no_server_serves_is_reported(part: str) -> None:
+    found, _ = await designed(f"Tell the current time in a time zone and {part}", *DEMO)
 
     assert found.spec is None
-    assert [one.part for one in found.missing] == ["order a pizza"]
+    assert [one.part for one in found.missing] == [part]
 
 
 async def test_changed_team_keeps_its_members_and_gets_those_of_the_goal() -> None:
