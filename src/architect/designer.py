@@ -15,7 +15,7 @@ from architect.team_world import TeamWorld
 from starling.core.events import CheckFinding, Checks, Design, MissingPart
 from starling.core.events import DesignedMember as ShownMember
 from starling.core.json import JsonObject, storable_text
-from starling.core.team_building import BuildRequest, BuildRun, Candidate, Section
+from starling.core.team_building import QUESTION, BuildRequest, BuildRun, Candidate, Section
 from starling.core.teams import Finding, TeamInvalidError, TeamSpec
 
 REPAIRS: Final = 2
@@ -61,7 +61,7 @@ class Designer:
         document = await design.ask("design", () if may_ask else [Section("answer", _UNKNOWN)])
         told: list[Section] = []
         if document.asks and may_ask:
-            answer = run.clarify("question", document.question, document.options[:_MOST_OPTIONS])
+            answer = run.clarify(QUESTION, document.question, document.options[:_MOST_OPTIONS])
             told = [answer_section(document.question, answer)]
             if answer:
                 await design.search("candidates_of_answer", f"{request.goal}\n{answer}", answer)

@@ -21,6 +21,9 @@ ACTIVATE_TEAM: Final = "architect.activate_team"
 Only keys with the scope `admin` decide on it.
 """
 
+QUESTION: Final = "question"
+"""The step of a build that asks its caller what the goal leaves open. Only keys with the scope `teams` answer it."""
+
 type BuildKind = Literal["team", "version", "proof"]
 
 

@@ -312,6 +312,28 @@ async def test_approval_of_another_call_needs_no_scope_admin(api: LiveApi) -> No
     assert (await api.services.interrupts.one("default", interrupt)).state == "resolved"
 
 
+async def test_question_of_a_build_is_answered_by_a_key_with_the_scope_teams(api: LiveApi) -> None:
+    run_id = (await build(api, thread_id="asks"))["run_id"]
+    interrupt = await asked(api, run_id, "")
+    async with api.services.engine.begin() as connection:
+        await connection.exec_driver_sql(
+            "UPDATE interrupts SET kind = 'clarification', path = 't1.question', call = NULL WHERE id = %s",
+            (interrupt,),
+        )
+        await connection.exec_driver_sql("UPDATE runs SET status = 'waiting' WHERE id = %s", (run_id,))
+    outsider, maker = await key(api, Scope.RUN), await key(api, Scope.RUN, Scope.TEAMS)
+    answer = [{"interruptId": interrupt, "status": "resolved", "payload": {"answer": "The disks."}}]
+    message = {"input": "The disks.", "thread_id": "asks"}
+
+    refused = await send(api, f"/v1/runs/{run_id}/resume", answer, status=403, headers=outsider)
+    apart = await send(api, "/v1/runs", message, status=202, headers=outsider)
+    answered = await send(api, "/v1/runs", message, status=202, headers=maker)
+
+    assert "'teams'" in refused["detail"]
+    assert apart["run_id"] != run_id
+    assert answered["run_id"] == run_id
+
+
 async def key_id(api: LiveApi, header: Mapping[str, str]) -> str:
     return (await api.services.keys.authenticate(header["Authorization"].removeprefix("Bearer "))).key_id
 

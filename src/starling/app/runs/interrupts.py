@@ -15,6 +15,7 @@ from starling.infra.postgres.runs.interrupts import (
     InterruptAnswer,
     InterruptRepository,
     StoredInterrupt,
+    is_of_build,
 )
 
 _OTHER_KEY = "Answer with a key that reaches at least as much."
@@ -68,6 +69,13 @@ class InterruptService:
         if ACTIVATE_TEAM in names and Scope.ADMIN not in caller.scopes:
             raise ForbiddenError(
                 f"The key {caller.key_id} lacks the scope 'admin', so it can't decide on the activation of a team.",
+                "Answer with a key that has it.",
+            )
+        if Scope.TEAMS not in caller.scopes and any(
+            item.kind == "clarification" and is_of_build(item.path) for item in asked
+        ):
+            raise ForbiddenError(
+                f"The key {caller.key_id} lacks the scope 'teams', so it can't say what a team is built for.",
                 "Answer with a key that has it.",
             )
         grant = caller.grant

@@ -13,7 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.errors import ConflictError, DatabaseUnavailableError, NotFoundError
 from starling.core.ids import new_id
 from starling.core.json import JsonObject, storable
-from starling.core.principal import Grant, Principal
+from starling.core.principal import Grant, Principal, Scope
+from starling.core.team_building import QUESTION
 from starling.infra.postgres.audit import LOCAL
 from starling.infra.postgres.engine import execute_autocommit, fetch_autocommit, transaction, translated
 from starling.infra.postgres.outage_retry import retry_while_unavailable
@@ -98,7 +99,7 @@ WHERE audit.tenant = %(tenant)s AND audit.id = %(audit_id)s"""
 _GRANT = "SELECT principal -> 'grant' FROM runs WHERE tenant = %(tenant)s AND id = %(id)s"
 
 _OPEN_OF_RUN = """
-SELECT id::text, kind FROM interrupts
+SELECT id::text, kind, path FROM interrupts
 WHERE tenant = %(tenant)s AND run_id = %(id)s AND state = 'open' AND expires_at > now()"""
 
 _ANY_LAPSED = "SELECT EXISTS (SELECT FROM interrupts WHERE state = 'open' AND expires_at <= now())"
@@ -242,8 +243,9 @@ class InterruptRepository(InterruptReader):
         """Store a message as the answer to the open clarification of its thread's active run.
 
         Returns that run and the number of its last event. Returns None if that run does not wait for exactly one
-        clarification, or if its grant exceeds the sender's. Of two concurrent messages, one answers. The idempotency
-        key then belongs to that run. If the result of the commit is unknown, it is looked up before a retry.
+        clarification that the sender may answer, or if its grant exceeds the sender's. Of two concurrent messages, one
+        answers. The idempotency key then belongs to that run. If the result of the commit is unknown, it is looked up
+        before a retry.
         """
         audit_id = new_id()
         try:
@@ -273,6 +275,7 @@ class InterruptRepository(InterruptReader):
         self, principal: Principal, thread: str, text: str, idempotency: IdempotencyKey | None, audit_id: str
     ) -> tuple[RunKey, int] | None:
         values = {"tenant": principal.tenant, "thread": thread, "actor": principal.key_id or LOCAL, "origin": "message"}
+        values |= {"may_build": Scope.TEAMS in principal.scopes}
         with translated():
             async with transaction(self._engine) as connection:
                 active = await (await connection.execute(_ACTIVE, values)).fetchone()
@@ -293,7 +296,9 @@ class InterruptRepository(InterruptReader):
         """Answer the only open clarification of an active run; return the number of its last event, else None."""
         active = await (await connection.execute(_LOCK_ACTIVE, values)).fetchone()
         found = await (await connection.execute(_OPEN_OF_RUN, values)).fetchall()
-        if active is None or [kind for _, kind in found] != ["clarification"]:
+        if active is None or [kind for _, kind, _ in found] != ["clarification"]:
+            return None
+        if is_of_build(found[0][2]) and not values["may_build"]:
             return None
         await self._write(connection, values, [InterruptAnswer(found[0][0], "resolved", {"answer": text}, audit_id)])
         return active[1]
@@ -354,6 +359,11 @@ class InterruptRepository(InterruptReader):
 async def _rows(engine: AsyncEngine, query: str, values: Mapping[str, Any]) -> list[StoredInterrupt]:
     with translated():
         return [StoredInterrupt(*row) for row in await fetch_autocommit(engine, query, values)]
+
+
+def is_of_build(path: str) -> bool:
+    """Return whether the clarification of a path is asked by a build of a team."""
+    return path.endswith(f".{QUESTION}")
 
 
 def _may_answer(principal: Principal, grant: Mapping[str, Sequence[str]] | None) -> bool:
