@@ -1,13 +1,16 @@
 """Trials of teams inside a proof: interrupted, asked about, cancelled and continued like any other work of a run."""
 
+import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
+from starling.core.team_building import BuildRequest
 from starling.core.teams import TeamSpec
 from starling.infra.postgres.audit import Actor
+from starling.infra.postgres.kill_switches import Target
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.integration.brain.conftest import Open
 from tests.support.interrupted_runs import answer_interrupts, execute_run, open_interrupts
@@ -84,6 +87,30 @@ async def test_crash_between_the_steps_of_a_trial_repeats_only_the_answer_that_w
         assert len(platform.model.requests) == 2 * ANSWERS_OF_A_TRIAL + 1
         async with platform.services.engine.connect() as connection:
             assert (await connection.execute(text(LEFT))).one() == (0, 0, 0)
+
+
+async def test_crashed_build_keeps_its_design_where_a_server_was_switched_off_since(
+    opened: Open, script: ScriptedModel
+) -> None:
+    looker = {"name": "looker", "role": "looks", "goal": "Look.", "server": "bench", "tools": ["look"]}
+    requests = [{"request": f"Look at the {thing}.", "must_call": ["bench.look"]} for thing in ("disk", "door")]
+    design = {"name": "machines", "purpose": "Looks.", "members": [looker], "examples": requests}
+    script.designer(Answer(json.dumps(design)))
+    script.supervisor(decision(task("t1", "looker")))
+    async with opened() as platform:
+        build = BuildRequest(goal="Look at a thing, then change a thing.", partial=True)
+        script.held = True
+        key = (await platform.services.builds.team(CALLER, build)).key
+        async with platform.executing(key):
+            platform.model.release("1")
+            await platform.model.received(2)
+        script.held = False
+        await platform.services.switches.off(Target("server", "shop"), "a test", Actor.local("test"))
+        stream = await platform.finish(key)
+
+    assert stream.status == "succeeded", stream.reply
+    assert [event["state"] for event in stream.of("published")] == ["active"]
+    assert sum("<goal>" in str(asked.body) for asked in platform.model.requests) == 1
 
 
 async def test_drained_platform_hands_over_a_trial(opened: Open, script: ScriptedModel, workbench: Workbench) -> None:
