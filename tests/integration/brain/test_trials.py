@@ -26,7 +26,12 @@ SPEC: dict[str, Any] = {
     ],
     "criteria": [{"id": "looked", "text": "It looks.", "kind": "tool_called", "value": "bench.look"}],
     "examples": [
-        {"id": case, "input": "Look, then change.", "criteria": ["looked"], "must_call": ["shop.change"]}
+        {
+            "id": case,
+            "input": f"Look, then change the {case} thing.",
+            "criteria": ["looked"],
+            "must_call": ["shop.change"],
+        }
         for case in ("first", "second")
     ],
 }

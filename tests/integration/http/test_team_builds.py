@@ -180,6 +180,12 @@ async def test_nul_in_a_goal_is_replaced_as_in_any_request(api: LiveApi) -> None
     assert accepted["thread_id"] == "nul"
 
 
+async def test_goal_of_emoji_alone_is_accepted_as_it_is(api: LiveApi) -> None:
+    text, _, made = await stored(api, (await build(api, goal="🤖🌊"))["run_id"])
+
+    assert text == made["goal"] == "🤖🌊"
+
+
 async def test_repeated_build_with_its_idempotency_key_is_the_same_run(api: LiveApi) -> None:
     order = {"Idempotency-Key": new_id()}
 

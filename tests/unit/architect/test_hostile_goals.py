@@ -15,7 +15,8 @@ from architect.spec_reading import team_of
 from starling.core.teams import TeamInvalidError, TeamSpec
 from tests.support.team_specs import WORLD, member, spec_document
 
-_FILE = Path(__file__).parents[2] / "data/security/architect_goals.jsonl"
+_TESTS = Path(__file__).parents[2]
+_FILE = _TESTS / "data/security/architect_goals.jsonl"
 GOALS = {row["cat"]: row["goal"] for row in map(json.loads, _FILE.read_text("utf-8").splitlines())}
 HISTORIAN = member(server="git", tools=["git.git_log"])
 
@@ -103,3 +104,47 @@ def test_team_that_would_build_teams_or_grow_without_end_is_refused(
         assert fault in {(one.rule, one.path) for one in checked(team_of(document), WORLD)}
     else:
         assert fault in refusals(document)
+
+
+_AFTER_A_KILL = (
+    "e2e/test_team_builds_after_kill.py"
+    "::test_build_whose_worker_is_killed_around_the_activation_is_ended_by_another_one_that_uses_the_team"
+)
+SHOWN_BY = {
+    "escalate": [
+        "unit/architect/test_checks.py::test_spec_names_only_what_its_caller_may_call",
+        "integration/app/test_team_publication.py::test_team_that_fails_a_check_is_not_published",
+        "integration/app/test_team_publication.py::test_published_team_calls_only_what_its_caller_may_call",
+    ],
+    "name-collision": ["unit/architect/test_hostile_goals.py::test_team_with_the_name_of_the_supervisor_is_refused"],
+    "name-sql": ["unit/architect/test_hostile_goals.py::test_statement_of_sql_is_no_name"],
+    "fork-bomb": [
+        "unit/architect/test_hostile_goals.py::test_team_that_would_build_teams_or_grow_without_end_is_refused",
+        "integration/http/test_team_builds.py::test_tenant_has_a_limited_number_of_teams_that_are_not_archived",
+    ],
+    "code-in-spec": ["unit/architect/test_hostile_goals.py::test_code_has_no_field"],
+    "format": ["unit/architect/test_hostile_goals.py::test_code_in_a_text_stays_a_text"],
+    "tool-later": [
+        "unit/architect/test_compiler.py::test_tools_that_a_server_gets_later_do_not_become_part_of_a_star",
+        "integration/app/test_team_publication.py::test_tool_that_was_not_there_at_the_proof_needs_approval",
+    ],
+    "key-scope": ["integration/http/test_team_builds.py::test_key_without_the_scope_teams_builds_and_proves_nothing"],
+    "crash": [_AFTER_A_KILL],
+    "other-worker": [
+        _AFTER_A_KILL,
+        "integration/app/test_teams.py::test_activated_team_is_on_the_roster_of_another_process_with_its_first_epoch",
+    ],
+    "empty": [
+        "integration/http/test_team_builds.py::test_unusable_goal_is_refused",
+        "integration/http/test_team_builds.py::test_nul_in_a_goal_is_replaced_as_in_any_request",
+        "integration/http/test_team_builds.py::test_goal_of_emoji_alone_is_accepted_as_it_is",
+    ],
+}
+"""The tests that show what each goal comes to, by its category."""
+
+
+@pytest.mark.parametrize("cat", GOALS)
+def test_what_each_goal_comes_to_is_shown_by_a_test(cat: str) -> None:
+    for test in SHOWN_BY[cat]:
+        file, _, name = test.partition("::")
+        assert f"def {name}(" in (_TESTS / file).read_text("utf-8")
