@@ -30,7 +30,7 @@ SPEC: dict[str, Any] = {
             "id": case,
             "input": f"Look, then change the {case} thing.",
             "criteria": ["looked"],
-            "must_call": ["shop.change"],
+            "must_call": ["bench.look", "shop.change"],
         }
         for case in ("first", "second")
     ],
