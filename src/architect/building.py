@@ -56,7 +56,7 @@ class Builder:
         if published.approval and request.activate:
             published, note = await self._ask_for_activation(published, proof, run)
         text = built_text(designed.spec, published, proof, designed.missing)
-        return BuildOutcome(f"{text}\n\n{note}" if note else text, done=True)
+        return _proved(f"{text}\n\n{note}" if note else text, proof)
 
     async def _base(self, request: BuildRequest, run: BuildRun) -> TeamSpec:
         """Return the spec that is changed: of the same version when the build is resumed, which may be after its own.
@@ -79,7 +79,7 @@ class Builder:
         proof = await self._proof(team.spec, request.cases, world, run)
         published = await self.store.add_proof(run.origin, team, proof)
         _report(run, "published", published)
-        return BuildOutcome(proof_text(published, proof), done=True)
+        return _proved(proof_text(published, proof), proof)
 
     async def _proof(self, team: TeamSpec, extra: Sequence[BuildCase], world: TeamWorld, run: BuildRun) -> ProofReport:
         """Prove the star that the team is for the caller, the same one in each process that resumes the build."""
@@ -121,6 +121,12 @@ class Builder:
             return published, f"It could not be activated. {error}"
         _report(run, "activated", active)
         return active, ""
+
+
+def _proved(text: str, proof: ProofReport) -> BuildOutcome:
+    """Return the outcome of a build or of a proof: a failed proof is no success, though its version is stored."""
+    failed = proof.state == "failed"
+    return BuildOutcome(text, done=not failed, code="proof_failed" if failed else "")
 
 
 def _not_designed(designed: Designed) -> BuildOutcome:

@@ -28,7 +28,9 @@ def built_text(
 
 def proof_text(published: PublishedVersion, proof: ProofReport) -> str:
     """Return the report of a proof of a version that was built or imported before."""
-    return "\n".join([_state(published), "", *_proof(proof), "", *_next(published, proof)])
+    lines = [f"The proof of {_name(published)} came to: {proof.state}.", "", *_proof(proof)]
+    further = [] if published.state == "active" and proof.state == "proven" else ["", *_next(published, proof)]
+    return "\n".join([*lines, *further])
 
 
 def gap_text(missing: Sequence[MissingPart]) -> str:
@@ -123,7 +125,7 @@ def _missing(part: MissingPart) -> str:
 
 def _next(published: PublishedVersion, proof: ProofReport) -> Iterator[str]:
     name = _name(published)
-    if published.state == "active":
+    if published.state == "active" and proof.state != "failed":
         yield f"`starling team show {published.name}` shows it. Requests that fit its purpose can be given to it."
     if proof.state == "failed":
         yield (

@@ -122,7 +122,9 @@ def select(
     """
     scores = {name_of(one): one.score for one in goal}
     ranked = [
-        sorted(ranking, key=lambda one: (_only_reads(part, one), -_value(one, scores)))
+        _servers_first(
+            part, sorted(ranking, key=lambda one: (_only_reads(part, one), -_value(one, scores))), population
+        )
         for part, ranking in zip(parts, rankings, strict=True)
     ]
     best = max((_value(ranking[0], scores) for ranking in ranked if ranking), default=0.0)
@@ -131,6 +133,16 @@ def select(
         for part, ranking in zip(parts, ranked, strict=True)
     ]
     return Selection(_without_vague_gaps(fits))
+
+
+def _servers_first(part: str, ranking: Sequence[Candidate], population: int) -> list[Candidate]:
+    """Return a ranking in which a team comes after the servers, where one of those serves the part.
+
+    A team has tools for other things too. One that the part names keeps its place.
+    """
+    if not any(one.server and _certainty(part, one, population) >= _LEAST_FIT for one in ranking):
+        return list(ranking)
+    return sorted(ranking, key=lambda one: bool(one.team) and not _words([one.team]) <= _words([part]))
 
 
 def _without_vague_gaps(parts: Sequence[PartFit]) -> Sequence[PartFit]:

@@ -257,6 +257,20 @@ async def test_key_without_the_scope_teams_builds_and_proves_nothing(api: LiveAp
         assert refused["code"] == "forbidden"
 
 
+async def test_key_that_could_not_follow_its_build_begins_none(api: LiveApi) -> None:
+    refused = await send(api, "/v1/teams", {"goal": GOAL}, status=403, headers=await key(api, Scope.TEAMS))
+
+    assert "lacks the scope 'run'" in refused["detail"]
+
+
+async def test_build_with_an_unknown_server_is_refused_at_once(api: LiveApi) -> None:
+    wanted = {"goal": GOAL, "constraints": {"servers": ["nope"]}}
+
+    refused = await send(api, "/v1/teams", wanted, status=422, headers=await key(api, Scope.RUN, Scope.TEAMS))
+
+    assert "There is no server 'nope'" in refused["detail"]
+
+
 async def test_tenant_has_a_limited_number_of_teams_that_are_not_archived(api: LiveApi) -> None:
     mine = await key(api, *Scope, tenant="crowd")
     order = mine | {"Idempotency-Key": new_id()}

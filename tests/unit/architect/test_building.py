@@ -110,6 +110,7 @@ class Build(InMemoryBuild):
     """A build whose trials succeed; what it records survives its process once it is flushed."""
 
     steps: Steps = field(default_factory=Steps)
+    fails: bool = False
     decision: Approval = field(default_factory=lambda: Approval(approved=True, by="key_2"))
     tried: list[str] = field(default_factory=list[str])
     details: list[JsonObject] = field(default_factory=list[JsonObject])
@@ -122,6 +123,8 @@ class Build(InMemoryBuild):
     async def try_case(self, star: StarSpec, case: Example) -> TrialRecord:
         self.steps.take()
         self.tried.append(case.id)
+        if self.fails:
+            return TrialRecord(path="t1", reply="", failure="It broke.")
         calls = tuple(TrialCall(tool=one, path="t1", status="succeeded", source="live") for one in case.must_call)
         return TrialRecord(path=f"t1.case-{case.id}", reply="Done.", calls=calls)
 
@@ -191,6 +194,16 @@ async def test_team_that_is_not_activated_stays_stored_and_the_report_says_why(r
         "It could not be activated. It was archived meanwhile." if store.refuses else "was not approved: Not this week."
     )
     assert shown(run.events)[-1] == "published proven"
+
+
+async def test_build_whose_proof_fails_is_no_success_and_keeps_its_version() -> None:
+    store = MemoryStore(approval="")
+    run = begun(store, fails=True)
+    outcome, run = await built(store, run)
+
+    assert (outcome.done, outcome.code, len(store.published)) == (False, "proof_failed", 1)
+    assert store.published[0].proof.state == "failed"
+    assert "The proof failed." in outcome.text
 
 
 async def test_nobody_is_asked_about_a_team_that_is_only_to_be_stored() -> None:

@@ -98,21 +98,21 @@ def test_report_of_a_build_has_members_cases_missing_parts_and_the_next_step() -
         pytest.param(
             published(state="active", epoch=4),
             PROVEN,
-            "news@2 is active from epoch 4 on.",
-            "`starling team show news` shows it. Requests that fit its purpose can be given to it.",
+            "The proof of news@2 came to: proven.",
+            "- two: passed. 1 call answered: 100% live.",
             id="active",
         ),
         pytest.param(
             published(),
             PROVEN,
-            "news@2 is stored: proven.",
+            "The proof of news@2 came to: proven.",
             "`starling team activate news@2` lets runs use it.",
             id="proven",
         ),
         pytest.param(
             published(approval="These tools may change something that can't be taken back: git.git_commit."),
             PROVEN,
-            "news@2 is stored: proven.",
+            "The proof of news@2 came to: proven.",
             "These tools may change something that can't be taken back: git.git_commit. Only an admin may activate it: "
             "`starling team activate news@2`.",
             id="proven-with-unsafe-tools",
@@ -120,7 +120,7 @@ def test_report_of_a_build_has_members_cases_missing_parts_and_the_next_step() -
         pytest.param(
             published(state="unproven", approval="It is not proven."),
             proof(case("one", "simulated"), case("two", "live"), state="unproven"),
-            "news@2 is stored: unproven.",
+            "The proof of news@2 came to: unproven.",
             "It is not proven. No server gave a result in one. Only an admin may activate it: "
             "`starling team activate news@2`.",
             id="simulated",
@@ -128,7 +128,7 @@ def test_report_of_a_build_has_members_cases_missing_parts_and_the_next_step() -
         pytest.param(
             published(state="unproven"),
             proof(case("one", "live"), state="unproven"),
-            "news@2 is stored: unproven.",
+            "The proof of news@2 came to: unproven.",
             "It is not proven. It was tried on fewer than 2 cases. Only an admin may activate it: "
             "`starling team activate news@2`.",
             id="one-case",
@@ -136,14 +136,14 @@ def test_report_of_a_build_has_members_cases_missing_parts_and_the_next_step() -
         pytest.param(
             published(state="active"),
             proof(case("one", dated="No date."), state="failed"),
-            "news@2 is active.",
+            "The proof of news@2 came to: failed.",
             "The proof failed. `starling team prove news@2` tries it again; `starling team export news@2` prints the "
             "spec, to be corrected and imported.",
             id="active-and-failed",
         ),
     ],
 )
-def test_report_of_a_proof_says_what_the_version_is_and_what_to_do_next(
+def test_report_of_a_proof_says_what_it_came_to_and_what_to_do_next(
     stored: PublishedVersion, shown: ProofReport, first: str, last: str
 ) -> None:
     lines = proof_text(stored, shown).splitlines()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from architect.selection import Fit, Selection, select
+from architect.selection import Fit, Selection, name_of, select
 from starling.core.team_building import Candidate
 from starling.core.tool_calls import Effect
 from tests.support.in_memory_build import tool
@@ -43,15 +43,6 @@ def test_goal_decides_between_candidates_that_fit_a_part_nearly_alike() -> None:
 
     assert selected(("send it", near)).chosen == ["mail"]
     assert selected(("send it", near), goal=ranked(post=10, mail=1)).chosen == ["post"]
-
-
-@pytest.mark.parametrize(
-    ("score", "chosen"), [pytest.param(18, "mail", id="about as well"), pytest.param(30, "mailers", id="much better")]
-)
-def test_server_is_chosen_before_a_team_that_fits_about_as_well(score: float, chosen: str) -> None:
-    team = Candidate("", "mailers", "", [MAIL], score, MAIL.name)
-
-    assert selected(("send a message", [team, *ranked(mail=17)])).chosen == [chosen]
 
 
 def test_part_that_is_served_much_worse_than_another_selects_nothing() -> None:
@@ -143,3 +134,16 @@ def test_part_without_a_common_word_is_missing_among_few_candidates_whatever_the
     selection = select(["writes poems on Mars rocks"], [best], [[best]], population)
 
     assert [part.part for part in selection.missing] == ["writes poems on Mars rocks"]
+
+
+@pytest.mark.parametrize(
+    ("part", "first"), [("tells the current time", "clock"), ("asks the travellers", "travellers")]
+)
+def test_server_that_serves_a_part_goes_before_a_team_that_the_part_does_not_name(part: str, first: str) -> None:
+    team = Candidate("", "travellers", "Tells the current time and asks for tickets.", [CLOCK, MAIL], 9.0)
+    server = Candidate("clock", "", "", [CLOCK], 3.0, "now")
+
+    (found,) = select([part], [team, server], [[team, server]], 2).parts
+
+    assert found.best
+    assert name_of(found.best) == first

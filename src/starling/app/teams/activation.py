@@ -90,7 +90,7 @@ class TeamActivation:
             await self.check_quota(connection, key)
         star = await self.compiled(chosen, registry.world, registry.caller)
         pinned = partial(with_team, tenant=tenant, star=star)
-        activation = await self.epochs.activate(connection, actor, lambda one: pinned(current(one)))
+        await self.epochs.activate(connection, actor, lambda one: pinned(current(one)))
         if chosen.state != "active" or chosen.star_hash != star.hash:
             await self.stars.save(connection, tenant, star)
             await self.teams.activate(connection, key, chosen.version, star.hash, activated_by=actor.name)
@@ -103,7 +103,7 @@ class TeamActivation:
             name=key.name,
             version=chosen.version,
             star_hash=star.hash,
-            epoch=activation.epoch.number,
+            epoch=await self.epochs.first_with_team(connection, f"{tenant}/{key.name}"),
             tools=star.tools,
             left_out=tuple(tool for tool in unlimited.tools if tool not in star.tools),
             used_in=await self.users(connection, key, registry.world),

@@ -9,8 +9,10 @@ from architect.checks import name_findings
 from architect.teams.repository import TeamKey
 from starling.app.runs.acceptance import AcceptedRun, RunAcceptance, RunRequest
 from starling.app.teams.activation import TeamActivation, active_or_newest, check_version
+from starling.core.errors import ForbiddenError, InvalidRequestError
 from starling.core.json import storable_text
-from starling.core.principal import Principal
+from starling.core.model_output.names import near_matches
+from starling.core.principal import Principal, Scope
 from starling.core.runs import RunConfig
 from starling.core.team_building import BuildCase, BuildRequest
 from starling.core.teams import TeamInvalidError
@@ -35,6 +37,7 @@ class BuildService:
         """
         if not await self.acceptance.runs.is_repeated(caller.tenant, idempotency_key):
             await self._check_new(caller, build.name)
+            await self._check_servers(caller, build)
         return await self._accept(caller, build.goal, build, thread_id, idempotency_key)
 
     async def version(
@@ -45,6 +48,7 @@ class BuildService:
         Raises InvalidRequestError, NotFoundError; ConflictError while a run builds or proves a version of this team.
         """
         await self._existing(caller, name, build.version)
+        await self._check_servers(caller, build)
         named = build.model_copy(update={"name": name})
         return await self._accept(caller, build.goal, named, thread_id, idempotency_key)
 
@@ -72,6 +76,16 @@ class BuildService:
         async with self.activation.teams.reading() as connection:
             await self.activation.check_quota(connection, TeamKey(caller.tenant, name or ""))
 
+    async def _check_servers(self, caller: Principal, build: BuildRequest) -> None:
+        """Check that the servers to use are there for the caller. Raises InvalidRequestError."""
+        if not build.constraints.servers:
+            return
+        known = (await self.activation.world_now(caller)).visible_servers()
+        if unknown := [name for name in build.constraints.servers if name not in known]:
+            near = near_matches(unknown[0], known)
+            hint = f"Did you mean {' or '.join(near)}?" if near else "`starling server list` shows those there are."
+            raise InvalidRequestError(f"There is no server {unknown[0]!r} that this key may call.", hint)
+
     async def _existing(self, caller: Principal, name: str, version: int | None) -> int:
         """Return the number of the version that is meant. Raises NotFoundError."""
         async with self.activation.teams.reading() as connection:
@@ -83,6 +97,10 @@ class BuildService:
     async def _accept(
         self, caller: Principal, text: str, build: BuildRequest, thread_id: str, idempotency_key: str | None
     ) -> AcceptedRun:
+        if Scope.RUN not in caller.scopes:
+            raise ForbiddenError(
+                "A build is a run, and this key lacks the scope 'run'.", "Use a key with the scopes `run` and `teams`."
+            )
         stored = build.model_copy(update={"goal": storable_text(build.goal).strip()})
         request = RunRequest(text, thread_id, config=_CONFIG, build=stored)
         return await self.acceptance.accept(caller, request, idempotency_key)

@@ -14,6 +14,9 @@ from starling.infra.llm.offline.prompt_parsing import Element, parse_json
 _OBJECT_END = re.compile(
     r"[.:(,;\n]| (?:that|which|with|using|from|by|when|if|in|of|for|to|on|at|about|into|given)\b", re.IGNORECASE
 )
+_NEGATED = re.compile(
+    r"\b(?:no longer|not|never|nothing|without|except|remove|drop|stop|leave out|instead)\b|n't\b", re.IGNORECASE
+)
 _MOST_TOOLS, _MOST_TRIED = 4, 60
 _QUESTION = "What should the team do? Name what it has to look up, or to change."
 
@@ -49,7 +52,7 @@ def design(prompt: Element) -> dict[str, Any]:
     for part in parts:
         source = next(((kind, part.get(kind)) for kind in ("server", "team") if part.get(kind)), ("", ""))
         fitting = _fitting(part, tools.get(source, ()))
-        if not fitting and part.get("fit") != "text":
+        if _NEGATED.search(part.text) or (not fitting and part.get("fit") != "text"):
             missing.append(part.text)
             continue
         member = _member(members, source, part)

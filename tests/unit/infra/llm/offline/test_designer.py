@@ -132,3 +132,13 @@ async def test_changed_team_keeps_its_members_and_gets_those_of_the_goal() -> No
     assert found.spec.name == first.spec.name
     assert set(members(found.spec)) == {"time", "system_health"}
     assert {one.input for one in first.spec.examples} < {one.input for one in found.spec.examples}
+
+
+@pytest.mark.parametrize(
+    "goal", ["A team that never deletes a file, only shows the load", "It shall no longer watch the disk"]
+)
+async def test_part_that_says_what_not_to_do_is_reported_and_served_by_nothing(goal: str) -> None:
+    found, _ = await designed(goal, *DEMO)
+
+    assert found.spec is None
+    assert any(word in found.missing[0].part for word in ("never", "no longer"))
