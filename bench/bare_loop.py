@@ -19,7 +19,7 @@ import orjson
 from mcp_gateway.config import McpConfig, read_config
 from mcp_gateway.session_pool import SessionPool
 from starling.core.llm import Message, ModelClient, ModelReply, ModelRequest, ModelRole, ResponseSchema, ToolSpec
-from starling.core.settings import Limits, environment, load_settings
+from starling.core.settings.schema import Limits, environment, load_settings
 from starling.infra.llm.factory import open_models
 
 SERVER_OF = {"tide_level": "tides", "find_shelf": "library"}

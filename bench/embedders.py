@@ -8,7 +8,7 @@ from typing import Final
 
 from bench.line_process import HERE, line_of, running
 from starling.core.embeddings import CachingEmbedder, Embedder, Vector
-from starling.core.settings import ProviderSettings, Settings
+from starling.core.settings.schema import ProviderSettings, Settings
 from starling.infra.embeddings.factory import build_embedder
 
 _ROOT: Final = HERE.parent

@@ -23,7 +23,7 @@ from brain.registry.repository import EpochRepository
 from brain.registry.teams.repository import StarRepository
 from brain.registry.teams.service import with_team
 from starling.core.principal import DEFAULT_TENANT
-from starling.core.teams import TeamSpec
+from starling.core.teams.spec import TeamSpec
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import Engine, open_engine
 

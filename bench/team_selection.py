@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Final
 
-from architect.goal_parts import parts_of
-from architect.selection import SHORTLIST, Selection, select
+from architect.design.goal_parts import parts_of
+from architect.design.selection import SHORTLIST, Selection, select
 from bench.embedders import static_embedder
 from bench.figures import Figure
 from bench.harness import BenchSetup
@@ -15,7 +15,7 @@ from brain.registry.cards import Roster
 from brain.retrieval.agent_finder import AgentFinder
 from brain.retrieval.search import AgentRanker, AgentSearch, RankedAgent
 from starling.core.clock import SystemClock
-from starling.core.team_building import Candidate
+from starling.core.teams.building import Candidate
 from starling.core.tool_calls import Effect
 
 _PATIENCE_SECONDS: Final = 600  # for the vectors of all agents

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from starling.app.cli.api_client import ApiClient
-from starling.app.cli.api_requests import ApiRequests
-from starling.app.cli.api_source import ApiSource
+from starling.app.cli.platform.api_client import ApiClient
+from starling.app.cli.platform.api_requests import ApiRequests
+from starling.app.cli.platform.api_source import ApiSource
 from starling.app.cli.run.conversation import Conversation
 from starling.app.cli.signals import StoppedBySignal, install_signal_handlers
 from starling.app.cli.terminal.build_text import print_lines, proof_report_lines

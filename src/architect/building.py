@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from architect.cases import case_findings
 from architect.compiler import compile_team
-from architect.designer import Designed, Designer
+from architect.design.designer import Designed, Designer
 from architect.proof import prove
 from architect.report import built_text, gap_text, proof_text, refused_text, untried_text
 from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
@@ -14,10 +14,10 @@ from architect.team_world import TeamWorld
 from starling.core.errors import ConflictError, NotFoundError, QuotaExceededError
 from starling.core.events import Published
 from starling.core.json import JsonObject
-from starling.core.stars import StarSpec
-from starling.core.team_building import BuildCase, BuildOutcome, BuildRequest, BuildRun
-from starling.core.team_proofs import ProofReport
-from starling.core.teams import TeamInvalidError, TeamSpec
+from starling.core.teams.building import BuildCase, BuildOutcome, BuildRequest, BuildRun
+from starling.core.teams.proofs import ProofReport
+from starling.core.teams.spec import TeamInvalidError, TeamSpec
+from starling.core.teams.stars import StarSpec
 
 _COMPILED: Final = "compiled"  # the step after which a star is tried
 _REFUSED: Final = (TeamInvalidError, ConflictError, NotFoundError, QuotaExceededError)

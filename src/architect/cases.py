@@ -7,8 +7,8 @@ from typing import Final
 
 from architect.checks import PROOF_RULES, checked
 from architect.team_world import TeamWorld
-from starling.core.team_building import BuildCase
-from starling.core.teams import Criterion, Example, Finding, TeamSpec
+from starling.core.teams.building import BuildCase
+from starling.core.teams.spec import Criterion, Example, Finding, TeamSpec
 
 _PART: Final = re.compile(r"(criteria|examples)\[(\d+)\]")
 

@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 from pydantic import BaseModel, ValidationError
 
 from architect.near_names import did_you_mean
-from starling.core.teams import (
+from starling.core.teams.spec import (
     Criterion,
     Example,
     Finding,

@@ -9,9 +9,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 from architect.plain_text import folded
 from starling.core.errors import LLMInvalidResponse
 from starling.core.model_output.names import aliases, resolve
-from starling.core.team_building import BuildRun, Section
-from starling.core.team_proofs import CriterionReport, TrialRecord
-from starling.core.teams import Criterion, Example
+from starling.core.teams.building import BuildRun, Section
+from starling.core.teams.proofs import CriterionReport, TrialRecord
+from starling.core.teams.spec import Criterion, Example
 
 _ANSWER_CHARS: Final = 12_000
 _FIXTURE_CHARS: Final = 2_000

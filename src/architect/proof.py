@@ -7,10 +7,10 @@ from architect.cases import with_cases
 from architect.checks.few_cases import FEWEST
 from architect.judgement import judged
 from starling.core.events import MetCriterion, Proof
-from starling.core.stars import StarSpec
-from starling.core.team_building import BuildCase, BuildRun
-from starling.core.team_proofs import CaseReport, CriterionReport, ProofReport, ProofState, TrialRecord
-from starling.core.teams import Criterion, Example, TeamSpec
+from starling.core.teams.building import BuildCase, BuildRun
+from starling.core.teams.proofs import CaseReport, CriterionReport, ProofReport, ProofState, TrialRecord
+from starling.core.teams.spec import Criterion, Example, TeamSpec
+from starling.core.teams.stars import StarSpec
 
 
 async def prove(

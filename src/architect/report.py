@@ -6,8 +6,8 @@ from typing import Final, get_args
 from architect.checks.few_cases import FEWEST
 from architect.team_store import PublishedVersion
 from starling.core.events import MissingPart
-from starling.core.team_proofs import AnswerSource, CaseReport, ProofReport
-from starling.core.teams import Finding, TeamMember, TeamSpec
+from starling.core.teams.proofs import AnswerSource, CaseReport, ProofReport
+from starling.core.teams.spec import Finding, TeamMember, TeamSpec
 
 _LINE_CHARS: Final = 300  # of a text that a model or a caller wrote
 _SOURCES: Final[Mapping[AnswerSource, str]] = {"live": "live", "fixture": "by fixtures", "simulated": "simulated"}

@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from architect.yaml_subset import dump_yaml
 from starling.core.json import Json
-from starling.core.teams import TeamSpec
+from starling.core.teams.spec import TeamSpec
 
 _NOTHING: Final = object()
 

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from starling.core.stars import Member, StarSpec
+from starling.core.teams.stars import Member, StarSpec
 
 _PLAIN: Final = frozenset(" -_.,()/")  # that mean nothing inside a quoted label; all others but letters are escaped
 _ROLE_CHARS: Final = 60

@@ -6,9 +6,9 @@ from typing import Literal, Protocol
 from architect.team_world import TeamWorld
 from architect.teams.repository import TeamVersion
 from starling.core.principal import Principal
-from starling.core.team_building import Approval, BuildOrigin
-from starling.core.team_proofs import ProofReport
-from starling.core.teams import TeamSpec
+from starling.core.teams.building import Approval, BuildOrigin
+from starling.core.teams.proofs import ProofReport
+from starling.core.teams.spec import TeamSpec
 
 
 @dataclass(frozen=True, slots=True)

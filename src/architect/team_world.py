@@ -8,8 +8,8 @@ from starling.core.agents import like_a_specialist
 from starling.core.json import JsonObject
 from starling.core.model_output.names import plain_name
 from starling.core.principal import Grant
-from starling.core.stars import StarLimits, StarSpec
-from starling.core.teams import TeamSpec
+from starling.core.teams.spec import TeamSpec
+from starling.core.teams.stars import StarLimits, StarSpec
 from starling.core.tool_calls import Effect
 
 RESERVED: Final = frozenset({"architect", "supervisor", "qa"})

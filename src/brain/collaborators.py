@@ -12,8 +12,8 @@ from brain.retrieval.search import AgentRanker
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
 from starling.core.clock import Clock
 from starling.core.llm import ModelClient
-from starling.core.settings import Limits
-from starling.core.team_building import TeamBuilder
+from starling.core.settings.schema import Limits
+from starling.core.teams.building import TeamBuilder
 from starling.core.tools import NO_HALTS, Halts, ToolGateway
 from starling.core.tracing import NOOP_TRACER, Tracer
 from starling.infra.postgres.engine import Engine

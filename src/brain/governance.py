@@ -6,7 +6,7 @@ from typing import Protocol
 
 from starling.core.llm import ModelRole
 from starling.core.runs import Channel, Mode, RunLimits
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect
 
 

@@ -13,7 +13,7 @@ from brain.nodes.qa import Qa
 from brain.nodes.supervisor import Supervisor
 from brain.run_context import RunContext
 from brain.state import Dispatch, GraphState, TaskRecord, Update, after, approved
-from starling.core.stars import StarSpec
+from starling.core.teams.stars import StarSpec
 
 QA = "qa"
 FORMER_FIRST_NODE = "preprocess"

@@ -7,10 +7,10 @@ from functools import partial
 
 from langgraph.errors import GraphDrained, GraphRecursionError
 
-from brain.agents import crew_executor
 from brain.agents.architect_runtime import ArchitectRuntime
 from brain.agents.artifact_tool import ArtifactTool
-from brain.agents.crew_executor import CrewAIRuntime
+from brain.agents.crew import executor as crew_executor
+from brain.agents.crew.executor import CrewAIRuntime
 from brain.agents.native_runtime import NativeRuntime
 from brain.agents.pipeline import Pipeline
 from brain.agents.reflection import Reviewer
@@ -54,7 +54,7 @@ from starling.core.errors import (
 from starling.core.events import Failure, Warn
 from starling.core.principal import Scope
 from starling.core.runs import Run, RunResult
-from starling.core.stars import MAIN_STAR
+from starling.core.teams.stars import MAIN_STAR
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolGateway
 from starling.core.tracing import NOOP_TRACER, Span

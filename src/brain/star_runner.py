@@ -16,7 +16,7 @@ from brain.nodes.supervisor import Supervisor
 from brain.run_context import RunContext
 from brain.state import GraphState
 from starling.core.errors import SuspendedError
-from starling.core.stars import StarSpec
+from starling.core.teams.stars import StarSpec
 
 _STARS_KEPT: Final = 64
 

@@ -20,7 +20,7 @@ from starling.core.errors import (
     ServerUnavailableError,
 )
 from starling.core.json import storable_text
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.core.tools import ServerListing, ToolDefinition
 
 _log = logging.getLogger(__name__)

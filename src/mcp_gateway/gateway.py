@@ -18,7 +18,7 @@ from mcp_gateway.session_pool import SessionPool
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
 from starling.core.clock import Deadline
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, SuspendedError
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.core.tool_calls import ApprovalPolicy, Observation
 from starling.core.tools import NO_HALTS, CallRecord, Halts, ServerListing, ToolCall, ToolGateway, ToolOutcome
 

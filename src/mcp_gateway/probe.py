@@ -8,7 +8,7 @@ from mcp_gateway.config import McpConfig, ServerConfig
 from mcp_gateway.listed_tools import Listed
 from mcp_gateway.session_pool import SessionPool
 from starling.core.errors import ServerUnavailableError
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 
 AT_ONCE = 16
 _LATER = 0.5  # seconds for the session's own time limit, which knows more, to be first

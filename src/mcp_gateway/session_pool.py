@@ -11,7 +11,7 @@ from mcp_gateway import deferred
 from mcp_gateway.config import ServerConfig
 from mcp_gateway.variable_expansion import resolve
 from starling.core.errors import ServerUnavailableError
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 
 if TYPE_CHECKING:
     from mcp_gateway.session import Session

@@ -17,7 +17,7 @@ from starling.app.access.keys import KeyService, KeySpec
 from starling.app.container.admin import open_admin
 from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
 from starling.infra.postgres.keys import KeyRepository

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from starling.core.json import as_read
 from starling.core.runs import RunStatus
-from starling.core.teams import TeamSpec
+from starling.core.teams.spec import TeamSpec
 from tests.chaos.cluster import EFFECT_SERVERS, TENANTS
 from tests.chaos.observations import Invariant, Observations, Row, grouped, is_in_trial
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from starling.core.teams import TeamSpec
+from starling.core.teams.spec import TeamSpec
 from tests.chaos.build_invariants import BUILD_INVARIANTS
 from tests.chaos.client_history import ClientHistory
 from tests.chaos.observations import Observations

@@ -11,7 +11,7 @@ import pytest
 from starling.app.container.services import open_services
 from starling.app.runs.acceptance import RunRequest
 from starling.app.runtime.database import Database
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from tests.support.command_line import CliWorkspace, Service, new_workspace
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer

@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from mcp_gateway.gateway import open_gateway
 from mcp_gateway.repository import ServerRepository
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.infra.postgres.tables import runs
 from tests.support.command_line import Service, new_workspace
 from tests.support.gateway_harness import call, named, wait_for

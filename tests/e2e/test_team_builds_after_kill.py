@@ -19,7 +19,7 @@ from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
 from starling.app.http.uvicorn_server import bind, serving
 from starling.app.runtime.database import Database
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.postgres.registry_lock import LOCK_REGISTRY
 from tests.support.command_line import Service, new_workspace
 from tests.support.effect_recorder import EffectRecorder

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from starling.core.teams import team_schema
+from starling.core.teams.spec import team_schema
 from tests.support.command_line import CliWorkspace, new_workspace
 
 CREW = """

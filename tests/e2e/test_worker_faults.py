@@ -17,7 +17,7 @@ from starling.app.container.services import Services, open_services
 from starling.app.runs.acceptance import RunRequest
 from starling.app.runtime.database import Database
 from starling.core.events import StoredEvent
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.support.command_line import Service, new_workspace
 from tests.support.effect_recorder import AGENT, EffectRecorder

@@ -22,7 +22,7 @@ from mcp_gateway.gateway import Gateway, open_gateway
 from mcp_gateway.repository import ServerRepository
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.core.tools import NO_HALTS, Halts, ServerListing, ToolCall, ToolOutcome
 
 SERVERS = Path(__file__).parent / "mcp_servers"

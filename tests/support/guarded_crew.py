@@ -15,7 +15,7 @@ from typing import Any
 from brain.state import TaskOutcome
 from starling.core.clock import SystemClock
 from starling.core.errors import SuspendedError
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.core.tool_calls import Observation
 from starling.core.tools import ToolCall, ToolOutcome
 from starling.infra.llm.factory import open_models

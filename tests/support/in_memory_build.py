@@ -11,10 +11,10 @@ from architect.team_world import TeamWorld
 from starling.core.events import AnyEvent
 from starling.core.json import JsonObject
 from starling.core.principal import Principal
-from starling.core.stars import StarSpec
-from starling.core.team_building import Approval, BuildOrigin, BuildRun, Candidate, Section
-from starling.core.team_proofs import TrialRecord
-from starling.core.teams import Example
+from starling.core.teams.building import Approval, BuildOrigin, BuildRun, Candidate, Section
+from starling.core.teams.proofs import TrialRecord
+from starling.core.teams.spec import Example
+from starling.core.teams.stars import StarSpec
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition
 

@@ -26,7 +26,7 @@ from starling.core.clock import Deadline, SystemClock
 from starling.core.events import AnyEvent
 from starling.core.llm import FailedAttempt, ModelReply, ModelRequest, ModelRole, ModelToolCall, TextDelta, TokenUsage
 from starling.core.runs import Channel, Mode, Run, RunConfig, RunLimits, Step
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.infra.postgres.runs.interrupts import StoredInterrupt
 from starling.infra.postgres.runs.ledger import LedgerRow
 from starling.infra.postgres.runs.writer import ClauseSource, JournalEntry

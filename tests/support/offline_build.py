@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel
 
-from architect.designer import Designed, Designer
+from architect.design.designer import Designed, Designer
 from brain.agents.build_run import rendered
 from brain.prompts import prompt as prompt_of
 from brain.registry.cards import AgentCard, Roster
@@ -14,8 +14,8 @@ from brain.retrieval.agent_finder import AgentFinder
 from brain.retrieval.search import AgentSearch
 from starling.core.clock import SystemClock
 from starling.core.llm import ModelRequest, ModelRole
-from starling.core.team_building import BuildRequest, Candidate, Section
-from starling.core.teams import TeamSpec
+from starling.core.teams.building import BuildRequest, Candidate, Section
+from starling.core.teams.spec import TeamSpec
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition
 from starling.infra.llm.offline_model import OfflineModel

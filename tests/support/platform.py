@@ -26,8 +26,8 @@ from starling.app.runtime.database import Database
 from starling.core.events import StoredEvent
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.runs import RunConfig, RunResult
-from starling.core.settings import Limits, ProviderSettings, Settings
-from starling.core.stars import StarSpec
+from starling.core.settings.schema import Limits, ProviderSettings, Settings
+from starling.core.teams.stars import StarSpec
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
 from starling.infra.postgres.tables import stars

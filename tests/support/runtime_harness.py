@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from brain.agents.artifact_tool import ArtifactTool
-from brain.agents.crew_executor import CrewAIRuntime
+from brain.agents.crew.executor import CrewAIRuntime
 from brain.agents.native_runtime import NativeRuntime
 from brain.agents.pipeline import Pipeline
 from brain.agents.reflection import Reviewer
@@ -17,7 +17,7 @@ from brain.state import Dispatch, TaskOutcome, TaskRecord
 from starling.core.agents import Persona, RuntimeName
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.llm import ModelReply
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolGateway
 from starling.core.tracing import NOOP_TRACER, Tracer

@@ -8,10 +8,10 @@ from pydantic import BaseModel
 
 from starling.core.events import AnyEvent
 from starling.core.json import JsonObject
-from starling.core.stars import StarSpec
-from starling.core.team_building import Section
-from starling.core.team_proofs import TrialRecord
-from starling.core.teams import Example
+from starling.core.teams.building import Section
+from starling.core.teams.proofs import TrialRecord
+from starling.core.teams.spec import Example
+from starling.core.teams.stars import StarSpec
 from starling.core.tools import ToolDefinition
 from tests.support.in_memory_build import InMemoryBuild
 

@@ -7,8 +7,8 @@ from brain.agents.runtime import TaskExecution
 from brain.registry.cards import AgentCard
 from brain.retrieval.agent_finder import AgentFinder
 from starling.core.clock import SystemClock
-from starling.core.settings import Limits
-from starling.core.teams import Example
+from starling.core.settings.schema import Limits
+from starling.core.teams.spec import Example
 from tests.support.in_memory_run import Execution
 from tests.support.runtime_harness import dispatch
 

@@ -5,8 +5,8 @@ from typing import Any
 from architect.compiler import compile_team
 from architect.team_world import TeamWorld
 from starling.core.principal import Grant
-from starling.core.stars import StarSpec
-from starling.core.teams import TeamSpec
+from starling.core.teams.spec import TeamSpec
+from starling.core.teams.stars import StarSpec
 from starling.core.tool_calls import Effect
 
 SERVERS = {

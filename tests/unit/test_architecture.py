@@ -21,7 +21,7 @@ _FORBIDDEN = [  # importing module, imported module, beginning of the rule
     ("starling.core.extra", "aiohttp", "starling.core imports no framework"),
     ("brain.extra", "mcp", "Only mcp_gateway imports mcp"),
     ("mcp_gateway.extra", "langgraph", "Only brain imports langgraph"),
-    ("brain.agents.extra", "crewai", "Only brain.agents.crewai_runtime imports crewai"),
+    ("brain.agents.extra", "crewai", "Only brain.agents.crew.runtime imports crewai"),
     ("brain.extra", "langchain", "Only infra.llm and infra.embeddings import langchain"),
     ("brain.extra", "starling.app", "Imports go in one direction"),
     ("starling.app.extra", "procrastinate", "Only infra.queue imports procrastinate"),

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from architect.team_world import TeamWorld
-from starling.core.stars import DEEPEST
-from starling.core.teams import Finding, TeamSpec
+from starling.core.teams.spec import Finding, TeamSpec
+from starling.core.teams.stars import DEEPEST
 
 
 def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:

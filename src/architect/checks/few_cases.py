@@ -5,7 +5,7 @@ from typing import Final
 
 from architect.plain_text import folded
 from architect.team_world import TeamWorld
-from starling.core.teams import Finding, TeamSpec
+from starling.core.teams.spec import Finding, TeamSpec
 
 FEWEST: Final = 2
 

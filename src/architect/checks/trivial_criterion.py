@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from architect.plain_text import folded, says_something
 from architect.team_world import TeamWorld
-from starling.core.teams import Example, Finding, TeamSpec
+from starling.core.teams.spec import Example, Finding, TeamSpec
 
 
 def check(team: TeamSpec, _: TeamWorld) -> Iterator[Finding]:

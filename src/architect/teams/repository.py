@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from starling.core.json import as_read, storable
 from starling.core.principal import Grant
-from starling.core.team_proofs import ProofReport, ProofState
-from starling.core.teams import TeamSpec
+from starling.core.teams.proofs import ProofReport, ProofState
+from starling.core.teams.spec import TeamSpec
 from starling.infra.postgres.audit import AuditEntry, latest_of_team
 from starling.infra.postgres.engine import translated
 from starling.infra.postgres.tables import workflows

@@ -6,8 +6,8 @@ from brain.agents.build_run import CaseTrial, TaskBuildRun
 from brain.agents.runtime import AttemptOutput, TaskExecution
 from brain.retrieval.search import AgentRanker
 from brain.stream_buffer import StreamBuffer
-from starling.core.settings import Limits
-from starling.core.team_building import BuildRequest, TeamBuilder
+from starling.core.settings.schema import Limits
+from starling.core.teams.building import BuildRequest, TeamBuilder
 
 
 @dataclass(frozen=True, slots=True)

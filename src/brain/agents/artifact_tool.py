@@ -15,7 +15,7 @@ from starling.core.artifacts import READ_ARTIFACT, ArtifactStore
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
 from starling.core.json import JsonObject
 from starling.core.llm import ToolSpec
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Observation
 from starling.core.tools import ToolOutcome
 from starling.core.tracing import SpanKind, Tracer

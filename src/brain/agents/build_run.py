@@ -20,11 +20,11 @@ from starling.core.events import AnyEvent, ExactCall
 from starling.core.json import JsonObject, storable_text
 from starling.core.llm import ModelRequest, ModelRole
 from starling.core.principal import Principal
-from starling.core.settings import Limits
-from starling.core.stars import StarSpec
-from starling.core.team_building import ACTIVATE_TEAM, Approval, BuildOrigin, Candidate, Section
-from starling.core.team_proofs import TrialRecord
-from starling.core.teams import Example
+from starling.core.settings.schema import Limits
+from starling.core.teams.building import ACTIVATE_TEAM, Approval, BuildOrigin, Candidate, Section
+from starling.core.teams.proofs import TrialRecord
+from starling.core.teams.spec import Example
+from starling.core.teams.stars import StarSpec
 from starling.core.tools import ToolDefinition
 
 _MAY_BE_MEMBERS: Final = ("specialist", "team")  # kinds of agents

@@ -10,7 +10,7 @@ from starling.core.artifacts import READ_ARTIFACT
 from starling.core.json import canonical
 from starling.core.llm import ModelToolCall
 from starling.core.model_output.tool_arguments import what_is_wrong
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import FIND_TOOLS, OVER_LIMIT, ToolCall, ToolDefinition, ToolOutcome
 

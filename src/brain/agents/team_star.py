@@ -14,7 +14,7 @@ from brain.run_context import RunContext
 from brain.state import GraphState, TaskOutcome, approved, is_answered_directly
 from starling.core.clock import Clock, Deadline
 from starling.core.errors import SuspendedError
-from starling.core.stars import MAIN_STAR, StarSpec
+from starling.core.teams.stars import MAIN_STAR, StarSpec
 
 
 class StarExecution(Protocol):

@@ -14,8 +14,8 @@ from brain.state import TaskOutcome, initial_state
 from starling.core.clock import Clock
 from starling.core.json import digest
 from starling.core.task_paths import trial_path
-from starling.core.team_proofs import TrialCall, TrialRecord, TrialVerdict
-from starling.core.teams import Example
+from starling.core.teams.proofs import TrialCall, TrialRecord, TrialVerdict
+from starling.core.teams.spec import Example
 from starling.core.tools import Trial, TrialResult
 
 

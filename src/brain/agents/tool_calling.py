@@ -15,7 +15,7 @@ from starling.core.errors import OutcomeUnknownError
 from starling.core.events import ToolResult, ToolStart
 from starling.core.llm import ModelToolCall
 from starling.core.runs import Step
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.core.tool_calls import CallState, Effect, needs_a_person, state_after_answer
 from starling.core.tools import FIND_TOOLS, ToolGateway, ToolOutcome
 

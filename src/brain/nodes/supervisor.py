@@ -51,8 +51,8 @@ from starling.core.errors import (
 )
 from starling.core.events import Plan, PlannedTask, Route, SelectedAgent
 from starling.core.runs import Step
-from starling.core.settings import Limits
-from starling.core.stars import MAIN_STAR, StarSpec
+from starling.core.settings.schema import Limits
+from starling.core.teams.stars import MAIN_STAR, StarSpec
 from starling.core.tool_calls import Effect
 from starling.core.tracing import Attributes, SpanKind, Tracer
 

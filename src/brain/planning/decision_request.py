@@ -11,7 +11,7 @@ from brain.planning.decision import decision_schema
 from brain.prompts import Prompt, Xml, element, lines
 from brain.state import ClarificationRecord, GraphState, TaskRecord
 from starling.core.llm import Message, ModelRequest, ModelRole
-from starling.core.stars import StarSpec
+from starling.core.teams.stars import StarSpec
 
 _RESULT_CHARS = 1_500
 MUST_ASSUME: Final = Xml("You can't ask the user: choose the most likely reading.")

@@ -10,7 +10,7 @@ from starling.core.agents import LLMAgentConfig, Persona, RuntimeName
 from starling.core.llm import ModelRole
 from starling.core.model_output.names import aliases, near_matches, resolve
 from starling.core.principal import Grant
-from starling.core.stars import MemberApproval, ReviewPolicy, StarSpec
+from starling.core.teams.stars import MemberApproval, ReviewPolicy, StarSpec
 from starling.core.tool_calls import Effect
 from starling.core.tools import Halts, ToolDefinition
 

@@ -16,7 +16,7 @@ from mcp_gateway.path.timeout import Timeout
 from mcp_gateway.schema_validation import Validators
 from mcp_gateway.session_pool import SessionPool
 from starling.core.artifacts import ArtifactStore
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.core.tool_calls import ApprovalPolicy
 from starling.core.tools import Halts
 

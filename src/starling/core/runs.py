@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starling.core.events import Citation, Degradation, Usage
 from starling.core.principal import Grant, Scope
 from starling.core.run_status import RunStatus as RunStatus  # noqa: PLC0414 - exported from here, too
-from starling.core.team_building import BuildRequest
+from starling.core.teams.building import BuildRequest
 
 
 class Mode(StrEnum):

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, Protocol, Self
 from starling.core.clock import Deadline
 from starling.core.json import Json, JsonObject
 from starling.core.principal import DEFAULT_TENANT, Grant
-from starling.core.stars import MemberApproval
+from starling.core.teams.stars import MemberApproval
 from starling.core.tool_calls import Effect, Observation
 
 FIND_TOOLS: Final = "find_tools"  # the built-in tool that shows an agent others of its tools

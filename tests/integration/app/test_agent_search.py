@@ -8,7 +8,7 @@ import pytest
 from brain.registry.cards import GENERALIST, AgentCard, Roster
 from brain.retrieval.search import AgentSearch, Ranking
 from starling.app.container.retrieval import build_retrieval
-from starling.core.settings import ProviderSettings, Settings
+from starling.core.settings.schema import ProviderSettings, Settings
 from starling.infra.postgres.engine import Engine, open_engine
 from tests.support.embedding_server import EmbeddingServer
 

@@ -19,7 +19,7 @@ from starling.app.runs.acceptance import RunRequest
 from starling.app.runtime.database import Database
 from starling.app.worker.worker import running_worker
 from starling.core.principal import DEFAULT_TENANT, Scope
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.kill_switches import Target
 from starling.infra.postgres.outbox import Outbox

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from starling.app.doctor import clock_skew, disk_space, python_version
 from starling.app.doctor.finding import Finding
 from starling.app.doctor.runner import run_checks
-from starling.core.settings import ProviderSettings, Settings
+from starling.core.settings.schema import ProviderSettings, Settings
 from tests.support import http_server
 from tests.support.command_line import new_workspace
 from tests.support.gateway_harness import SERVERS, free_port

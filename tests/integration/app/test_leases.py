@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.app.worker.heartbeat import Heartbeat
 from starling.app.worker.worker import RunHandlers, Worker, running_worker
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.infra.postgres.runs.acceptance import Claim, RunKey, RunRepository
 from starling.infra.postgres.runs.lease_renewal import LeaseRenewer
 from starling.infra.postgres.runs.leases import Leases

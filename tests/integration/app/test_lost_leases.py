@@ -9,7 +9,7 @@ from psycopg import AsyncConnection
 from starling.app.worker.heartbeat import Heartbeat
 from starling.app.worker.worker import RunHandlers, Worker, running_worker
 from starling.core.errors import RunUnwritableError
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.infra.postgres.engine import open_engine
 from starling.infra.postgres.runs.acceptance import Claim, RunRepository
 from starling.infra.postgres.runs.lease_renewal import LeaseRenewer

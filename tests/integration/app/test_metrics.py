@@ -11,7 +11,7 @@ from starling.app.telemetry.metrics import Metrics, MetricsExporter
 from starling.core.errors import DatabaseUnavailableError, LLMServerError
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole
 from starling.core.runs import RunStatus
-from starling.core.settings import ProviderSettings, Settings
+from starling.core.settings.schema import ProviderSettings, Settings
 from starling.infra.llm.factory import open_models
 from starling.infra.postgres.runs.queue_depth import Backlog
 from tests.support.model_script import Answer, Body

@@ -19,10 +19,10 @@ from starling.app.runtime.database import Database
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConflictError, LeaseLostError, QuotaExceededError
 from starling.core.principal import Grant, Principal, Scope
-from starling.core.settings import Limits, Settings
-from starling.core.team_building import Approval, BuildOrigin, BuildRequest
-from starling.core.team_proofs import CaseReport, ProofReport, ProofState, TrialCall, TrialRecord
-from starling.core.teams import TeamInvalidError, TeamSpec
+from starling.core.settings.schema import Limits, Settings
+from starling.core.teams.building import Approval, BuildOrigin, BuildRequest
+from starling.core.teams.proofs import CaseReport, ProofReport, ProofState, TrialCall, TrialRecord
+from starling.core.teams.spec import TeamInvalidError, TeamSpec
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.runs.acceptance import RunKey

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from starling.core.agents import LLMAgentConfig, Persona
-from starling.core.stars import Member, StarSpec
+from starling.core.teams.stars import Member, StarSpec
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.interrupts import InterruptAnswer
 from tests.integration.brain.conftest import Open

@@ -20,7 +20,7 @@ from mcp_gateway.gateway import open_gateway
 from mcp_gateway.repository import ListedServer, ServerRepository, ServerRow
 from starling.app.registry.epoch_publisher import EpochPublisher
 from starling.core.errors import NotFoundError
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor
 from tests.support.platform import Workbench

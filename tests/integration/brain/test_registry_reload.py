@@ -17,7 +17,7 @@ from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from starling.core.ids import new_id
 from starling.core.principal import SHARED, Principal, Scope
-from starling.core.teams import TeamSpec
+from starling.core.teams.spec import TeamSpec
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.tables import epochs, servers
 from tests.integration.brain.conftest import Open

@@ -13,7 +13,7 @@ from brain.skills.repository import SkillRepository
 from starling.app.telemetry.redaction import Redaction
 from starling.core.clock import SystemClock
 from starling.core.json import JsonObject
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition
 from starling.core.tracing import NOOP_TRACER

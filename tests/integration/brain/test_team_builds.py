@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from starling.app.teams.publication import TeamPublication
-from starling.core.team_building import ACTIVATE_TEAM, BuildRequest
+from starling.core.teams.building import ACTIVATE_TEAM, BuildRequest
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer
 from tests.support.interrupted_runs import execute_run, open_interrupts

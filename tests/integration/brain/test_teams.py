@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 
 from starling.core.agents import Persona
-from starling.core.stars import Member, StarSpec
+from starling.core.teams.stars import Member, StarSpec
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.integration.brain.conftest import Open
 from tests.support.interrupted_runs import answer_interrupts, execute_run, open_interrupts, wait_until_noted

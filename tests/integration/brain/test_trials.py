@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from starling.core.team_building import BuildRequest
-from starling.core.teams import TeamSpec
+from starling.core.teams.building import BuildRequest
+from starling.core.teams.spec import TeamSpec
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.kill_switches import Target
 from starling.infra.postgres.runs.acceptance import RunKey

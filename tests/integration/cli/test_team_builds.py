@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from starling.app.cli.api_client import ApiClient
-from starling.app.cli.api_requests import ApiRequests
-from starling.app.cli.api_source import ApiSource
+from starling.app.cli.platform.api_client import ApiClient
+from starling.app.cli.platform.api_requests import ApiRequests
+from starling.app.cli.platform.api_source import ApiSource
+from starling.app.cli.platform.run_source import StreamedEvent
 from starling.app.cli.run.conversation import Conversation
-from starling.app.cli.run_source import StreamedEvent
 from starling.app.cli.terminal.output import results
 from starling.app.cli.terminal.prompts import Prompts
 from starling.app.cli.terminal.run_display import RunDisplay

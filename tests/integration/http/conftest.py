@@ -21,7 +21,7 @@ from starling.app.http.uvicorn_server import bind, serving
 from starling.app.runtime.database import Database
 from starling.app.worker.worker import running_worker
 from starling.core.ids import new_id
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from tests.support.sse import Event, read_events
 
 SERVERS = {

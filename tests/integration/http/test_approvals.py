@@ -21,7 +21,7 @@ from starling.app.http.uvicorn_server import bind, serving
 from starling.app.runtime.database import Database
 from starling.app.worker.worker import running_worker
 from starling.core.principal import Grant, Scope
-from starling.core.settings import ProviderSettings, Settings
+from starling.core.settings.schema import ProviderSettings, Settings
 from starling.infra.postgres.audit import Actor, latest
 from tests.support.effect_recorder import AGENT, EffectRecorder
 from tests.support.model_script import Answer

@@ -14,7 +14,7 @@ from starling.app.http.authentication import open_access_control
 from starling.app.http.uvicorn_server import bind, serving
 from starling.app.runtime.database import Database
 from starling.core.ids import new_id
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from tests.integration.http.conftest import LiveApi
 from tests.support.sse import Event, read_events
 

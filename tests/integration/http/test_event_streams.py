@@ -25,7 +25,7 @@ from starling.app.runtime.database import Database
 from starling.core.events import Done, Failure, Thinking, Usage
 from starling.core.ids import new_id
 from starling.core.runs import RunResult
-from starling.core.settings import Limits, Settings
+from starling.core.settings.schema import Limits, Settings
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.writer import RunWriter
 from tests.support.platform import CALLER

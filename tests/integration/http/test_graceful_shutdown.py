@@ -17,7 +17,7 @@ from starling.app.http.authentication import open_access_control
 from starling.app.http.dependencies import drain
 from starling.app.http.uvicorn_server import bind, serving
 from starling.app.runtime.database import Database
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from tests.support.sse import read_events
 from tests.support.tcp_proxy import proxied
 

@@ -27,7 +27,7 @@ from starling.core.clock import SystemClock
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from starling.core.ids import new_id
 from starling.core.principal import SHARED, Grant, Scope
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.tables import keys

@@ -25,7 +25,7 @@ from starling.app.runtime.database import Database
 from starling.app.worker.worker import running_worker
 from starling.core.ids import new_id
 from starling.core.principal import Scope
-from starling.core.settings import ProviderSettings, Settings
+from starling.core.settings.schema import ProviderSettings, Settings
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.schema import upgrade

@@ -27,7 +27,7 @@ from starling.app.runs.acceptance import RunRequest
 from starling.app.runtime.database import Database
 from starling.core.artifacts import ArtifactOrigin, artifact_id
 from starling.core.principal import Principal, Scope
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.tables import metadata

@@ -19,10 +19,10 @@ from starling.app.http.uvicorn_server import bind, serving
 from starling.app.runtime.database import Database
 from starling.core.ids import new_id
 from starling.core.principal import Grant, Principal, Scope
-from starling.core.settings import Limits, Settings
-from starling.core.team_building import BuildOrigin
-from starling.core.team_proofs import CaseReport, CriterionReport, ProofReport, TrialRecord
-from starling.core.teams import TeamSpec
+from starling.core.settings.schema import Limits, Settings
+from starling.core.teams.building import BuildOrigin
+from starling.core.teams.proofs import CaseReport, CriterionReport, ProofReport, TrialRecord
+from starling.core.teams.spec import TeamSpec
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.integration.http.conftest import LiveApi

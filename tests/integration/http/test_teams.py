@@ -11,7 +11,7 @@ from architect.spec_reading import team_of
 from starling.app.access.keys import KeySpec
 from starling.app.http.routes import teams
 from starling.core.principal import Grant, Scope
-from starling.core.teams import TeamSpec
+from starling.core.teams.spec import TeamSpec
 from starling.infra.postgres.audit import Actor, latest
 from tests.integration.http.conftest import LiveApi
 

@@ -11,7 +11,7 @@ from mcp_gateway.config import ServerConfig, server_of
 from mcp_gateway.gateway import open_gateway
 from mcp_gateway.repository import ServerRepository, ServerRow
 from starling.core.errors import ConfigurationError
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.tables import servers, tools
 from tests.support.gateway_harness import (

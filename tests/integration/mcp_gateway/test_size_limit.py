@@ -14,7 +14,7 @@ from starling.core.artifacts import ArtifactStore
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id
 from starling.core.json import canonical
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolOutcome
 from starling.infra.postgres.artifacts import PostgresArtifacts, Quota
 from starling.infra.postgres.engine import open_engine

@@ -55,10 +55,10 @@ from starling.core.events import Done, Thinking, Usage
 from starling.core.ids import new_id
 from starling.core.principal import Principal, Scope
 from starling.core.runs import Run, RunResult
-from starling.core.settings import Limits
-from starling.core.team_building import BuildOrigin, BuildRequest
-from starling.core.team_proofs import ProofReport
-from starling.core.teams import TeamInvalidError, TeamSpec
+from starling.core.settings.schema import Limits
+from starling.core.teams.building import BuildOrigin, BuildRequest
+from starling.core.teams.proofs import ProofReport
+from starling.core.teams.spec import TeamInvalidError, TeamSpec
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import ConnectionLimits, open_engine
 from starling.infra.postgres.keys import KeyRepository

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from starling.app.runs.acceptance import RunRequest
 from starling.core.agents import Persona
 from starling.core.ids import trace_id_of
-from starling.core.stars import Member, StarSpec
+from starling.core.teams.stars import Member, StarSpec
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.tables import audit_events, ledger, runs
 from tests.integration.tracing.conftest import Open
@@ -313,7 +313,7 @@ async def test_unreachable_collector_causes_at_most_one_warning(
 def test_opentelemetry_is_not_imported_without_a_destination() -> None:
     program = """
 import asyncio, sys
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.tracing.factory import open_tracer
 
 async def main():

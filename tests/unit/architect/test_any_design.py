@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from architect.checks import DESIGN_RULES, checked
-from architect.designer import Designer
-from starling.core.team_building import BuildRequest
+from architect.design.designer import Designer
+from starling.core.teams.building import BuildRequest
 from starling.core.tool_calls import Effect
 from tests.support.in_memory_build import InMemoryBuild, tool, world_of
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from architect.building import Builder
-from architect.designer import Designer
+from architect.design.designer import Designer
 from architect.spec_reading import team_of
 from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
 from architect.team_world import TeamWorld
@@ -18,10 +18,10 @@ from starling.core.errors import ConflictError
 from starling.core.events import AnyEvent
 from starling.core.json import JsonObject
 from starling.core.principal import Principal
-from starling.core.stars import StarSpec
-from starling.core.team_building import Approval, BuildOrigin, BuildOutcome, BuildRequest, Section
-from starling.core.team_proofs import ProofReport, TrialCall, TrialRecord
-from starling.core.teams import Example
+from starling.core.teams.building import Approval, BuildOrigin, BuildOutcome, BuildRequest, Section
+from starling.core.teams.proofs import ProofReport, TrialCall, TrialRecord
+from starling.core.teams.spec import Example
+from starling.core.teams.stars import StarSpec
 from starling.core.tool_calls import Effect
 from tests.support.in_memory_build import InMemoryBuild, tool, world_of
 from tests.support.team_specs import member, spec_document

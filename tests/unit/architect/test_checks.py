@@ -9,7 +9,7 @@ import pytest
 from architect.checks import DESIGN_RULES, checked
 from architect.team_world import TeamWorld
 from starling.core.principal import Grant
-from starling.core.teams import TeamSpec
+from starling.core.teams.spec import TeamSpec
 from tests.support.team_specs import SERVERS, WORLD, grant, member, star, team_spec
 
 HISTORIAN = member(server="git")

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from architect.compiler import compile_team
-from architect.design_document import DesignDocument, SpecWriter
-from architect.designer import Designed, Designer
+from architect.design.designer import Designed, Designer
+from architect.design.document import DesignDocument, SpecWriter
 from architect.team_world import TeamWorld
 from starling.core.agents import Persona
 from starling.core.events import Checks, Design
-from starling.core.stars import Member, StarLimits, StarSpec
-from starling.core.team_building import BuildCase, BuildConstraints, BuildRequest, Section
-from starling.core.teams import Criterion, TeamGrants, TeamLimits, TeamSpec
+from starling.core.teams.building import BuildCase, BuildConstraints, BuildRequest, Section
+from starling.core.teams.spec import Criterion, TeamGrants, TeamLimits, TeamSpec
+from starling.core.teams.stars import Member, StarLimits, StarSpec
 from starling.core.tool_calls import Effect
 from tests.support.in_memory_build import InMemoryBuild, tool, world_of
 

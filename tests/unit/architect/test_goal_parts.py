@@ -4,7 +4,7 @@ from time import process_time
 
 import pytest
 
-from architect.goal_parts import MOST_PARTS, parts_of
+from architect.design.goal_parts import MOST_PARTS, parts_of
 
 
 @pytest.mark.parametrize(

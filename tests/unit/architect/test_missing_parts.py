@@ -2,10 +2,10 @@
 
 import pytest
 
-from architect.design_document import DesignDocument, DesignedMember
-from architect.missing_parts import missing_parts
-from architect.selection import Fit, PartFit, Selection
-from starling.core.team_building import Candidate
+from architect.design.document import DesignDocument, DesignedMember
+from architect.design.missing_parts import missing_parts
+from architect.design.selection import Fit, PartFit, Selection
+from starling.core.teams.building import Candidate
 from tests.support.in_memory_build import tool
 
 DISK = Candidate("machine", "", "Watches a machine", [tool("machine.disk", "Show the disk")], 5, "disk")

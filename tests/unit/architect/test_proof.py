@@ -11,10 +11,10 @@ from architect.compiler import compile_team
 from architect.proof import outdated, prove
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse, SuspendedError
 from starling.core.events import Proof
-from starling.core.stars import StarSpec
-from starling.core.team_building import BuildCase, Section
-from starling.core.team_proofs import AnswerSource, CaseReport, ProofReport, TrialCall, TrialRecord
-from starling.core.teams import TeamSpec
+from starling.core.teams.building import BuildCase, Section
+from starling.core.teams.proofs import AnswerSource, CaseReport, ProofReport, TrialCall, TrialRecord
+from starling.core.teams.spec import TeamSpec
+from starling.core.teams.stars import StarSpec
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition
 from tests.support.scripted_trials import ScriptedTrials

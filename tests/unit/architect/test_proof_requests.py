@@ -7,15 +7,15 @@ import pytest
 
 from architect.building import Builder
 from architect.cases import case_findings, with_cases
-from architect.designer import Designer
+from architect.design.designer import Designer
 from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
 from architect.team_world import TeamWorld
 from architect.teams.repository import Creator, TeamVersion
 from starling.core.errors import NotFoundError
 from starling.core.principal import Principal
-from starling.core.team_building import Approval, BuildCase, BuildOrigin, BuildRequest
-from starling.core.team_proofs import ProofReport, TrialCall, TrialRecord
-from starling.core.teams import TeamSpec
+from starling.core.teams.building import Approval, BuildCase, BuildOrigin, BuildRequest
+from starling.core.teams.proofs import ProofReport, TrialCall, TrialRecord
+from starling.core.teams.spec import TeamSpec
 from tests.support.scripted_trials import ScriptedTrials
 from tests.support.team_specs import WORLD, member, team_spec
 

@@ -8,8 +8,8 @@ import pytest
 from architect.report import built_text, gap_text, proof_text, refused_text
 from architect.team_store import PublishedVersion
 from starling.core.events import MissingPart
-from starling.core.team_proofs import AnswerSource, CaseReport, CriterionReport, ProofReport, TrialCall, TrialRecord
-from starling.core.teams import Finding
+from starling.core.teams.proofs import AnswerSource, CaseReport, CriterionReport, ProofReport, TrialCall, TrialRecord
+from starling.core.teams.spec import Finding
 from tests.support.team_specs import member, team_spec
 
 TEAM = team_spec(

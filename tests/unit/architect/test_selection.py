@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from architect.selection import Fit, Selection, name_of, select
-from starling.core.team_building import Candidate
+from architect.design.selection import Fit, Selection, name_of, select
+from starling.core.teams.building import Candidate
 from starling.core.tool_calls import Effect
 from tests.support.in_memory_build import tool
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from architect.compiler import compile_team
 from architect.team_graph import Edge, mermaid, team_graph
-from starling.core.stars import StarSpec
-from starling.core.teams import TeamSpec
+from starling.core.teams.spec import TeamSpec
+from starling.core.teams.stars import StarSpec
 from tests.support.team_specs import WORLD, member, team_spec
 
 NODE = r'n\d+(?:\["LABEL"\]|\(\["LABEL"\]\)|\[\("LABEL"\)\])'.replace("LABEL", r"(?:\w|[ \-.,()/]|#\d+;|<br/>)*")

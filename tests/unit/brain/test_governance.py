@@ -5,7 +5,7 @@ import pytest
 from brain.governance import Allowance, TableGovernance
 from starling.core.llm import ModelRole
 from starling.core.runs import Channel, Mode, RunLimits
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect
 
 

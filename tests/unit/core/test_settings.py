@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from starling.core.errors import ConfigurationError
-from starling.core.settings import load_settings
+from starling.core.settings.schema import load_settings
 
 
 def error_of(file_values: dict[str, Any], **options: Any) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from brain.registry.card_text import shortened
 from brain.registry.cards import AgentCard, with_members
-from starling.core.stars import Member, MemberApproval, StarSpec
+from starling.core.teams.stars import Member, MemberApproval, StarSpec
 from starling.core.tools import ToolDefinition
 
 type Tools = Mapping[str, Mapping[str, ToolDefinition]]

@@ -6,7 +6,7 @@ from brain.registry.custom_agents.validation import offered
 from brain.registry.manifest import Manifest
 from brain.registry.teams.binding import missing_tools
 from brain.registry.teams.repository import StarRepository
-from starling.core.stars import StarSpec
+from starling.core.teams.stars import StarSpec
 
 
 async def broken_teams(stars: StarRepository, manifest: Manifest) -> Mapping[str, str]:

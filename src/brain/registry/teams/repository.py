@@ -6,7 +6,7 @@ from sqlalchemy import select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from starling.core.stars import StarSpec
+from starling.core.teams.stars import StarSpec
 from starling.infra.postgres.engine import translated
 from starling.infra.postgres.tables import stars
 

@@ -7,7 +7,7 @@ from brain.registry.cards import Roster
 from brain.registry.manifest import Manifest
 from brain.registry.teams.binding import team_card, tools_of
 from brain.registry.teams.repository import StarRepository
-from starling.core.stars import StarSpec
+from starling.core.teams.stars import StarSpec
 
 
 def pinned_teams(manifest: Manifest, tenant: str) -> dict[str, str]:

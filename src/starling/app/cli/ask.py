@@ -8,13 +8,13 @@ from uuid import uuid4
 
 import typer
 
-from starling.app.cli.api_source import show_run_ahead
-from starling.app.cli.connection import connection_of
+from starling.app.cli.platform.api_source import show_run_ahead
+from starling.app.cli.platform.connection import connection_of
+from starling.app.cli.platform.run_source import IDLE_SECONDS
 from starling.app.cli.run.conversation import Conversation, conversation, display_for, fixed_answers, follow
-from starling.app.cli.run_source import IDLE_SECONDS
 
 if TYPE_CHECKING:
-    from starling.app.cli.api_client import ApiClient
+    from starling.app.cli.platform.api_client import ApiClient
 
 app = typer.Typer(add_completion=False)
 

@@ -4,15 +4,15 @@ from typing import Annotated
 
 import typer
 
-from starling.app.cli.command_settings import settings_of
-from starling.app.cli.durations import parse_duration
+from starling.app.cli.platform.command_settings import settings_of
 from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.terminal.durations import parse_duration
 from starling.app.cli.terminal.moments import moment
 from starling.app.cli.terminal.output import print_json, print_line, print_table, progress
 from starling.app.container.admin import open_admin
 from starling.app.runtime.database import find_database
 from starling.app.runtime.retention import STATEMENT_SECONDS
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.retention import RetentionReport, Selection
 from starling.infra.postgres.schema import upgrade as upgrade_schema

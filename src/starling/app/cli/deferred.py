@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from starling.app.cli.api_requests import Api
-from starling.app.cli.reconnection import Relocate
-from starling.app.cli.run_source import RunSource
+from starling.app.cli.platform.api_requests import Api
+from starling.app.cli.platform.reconnection import Relocate
+from starling.app.cli.platform.run_source import RunSource
 
 if TYPE_CHECKING:
-    from starling.app.cli.api_client import ApiClient
-    from starling.core.settings import Settings
+    from starling.app.cli.platform.api_client import ApiClient
+    from starling.core.settings.schema import Settings
 
 
 def stream_client(url: str, key: str, relocate: Relocate) -> "ApiClient":
     """Return the client for event streams. Imports httpx."""
-    from starling.app.cli.api_client import ApiClient
+    from starling.app.cli.platform.api_client import ApiClient
 
     return ApiClient(url, key, relocate)
 
@@ -39,15 +39,15 @@ def read_settings_file(file: Path | None) -> Mapping[str, Any]:
 
 def checked_settings(context: typer.Context) -> "Settings":
     """Return all settings, checked. Imports pydantic-settings and structlog."""
-    from starling.app.cli.command_settings import settings_of
+    from starling.app.cli.platform.command_settings import settings_of
 
     return settings_of(context)
 
 
 def database_source(context: typer.Context, tenant: str) -> RunSource:
     """Return the runs of a tenant as the database has them. Imports FastAPI, SQLAlchemy, the gateway and the brain."""
-    from starling.app.cli.database_api import DatabaseApi
-    from starling.app.cli.database_source import DatabaseSource
+    from starling.app.cli.platform.database_api import DatabaseApi
+    from starling.app.cli.platform.database_source import DatabaseSource
 
     settings = checked_settings(context)
     return DatabaseSource(DatabaseApi(settings, tenant), settings, tenant)
@@ -55,7 +55,7 @@ def database_source(context: typer.Context, tenant: str) -> RunSource:
 
 def database_api(context: typer.Context, tenant: str) -> Api:
     """Return the API for a tenant over the database. Imports FastAPI, SQLAlchemy, the gateway and the brain."""
-    from starling.app.cli.database_api import DatabaseApi
+    from starling.app.cli.platform.database_api import DatabaseApi
 
     return DatabaseApi(checked_settings(context), tenant)
 
@@ -70,7 +70,7 @@ def read_servers(file: Path) -> Mapping[str, Any]:
 def read_team(file: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str, str]]]:
     """Return the team spec in a YAML or JSON file, and what is wrong with its form. Imports pydantic and PyYAML."""
     from architect.spec_reading import read_team
-    from starling.core.teams import TeamInvalidError
+    from starling.core.teams.spec import TeamInvalidError
 
     try:
         return read_team(file.read_text("utf-8")).model_dump(mode="json", exclude_unset=True), ()
@@ -81,7 +81,7 @@ def read_team(file: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str, str]
 def read_cases(file: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, str]]]:
     """Return the cases in a YAML or JSON file, and what is wrong with their form. Imports pydantic and PyYAML."""
     from architect.spec_reading import read_cases
-    from starling.core.teams import TeamInvalidError
+    from starling.core.teams.spec import TeamInvalidError
 
     try:
         return [case.model_dump(mode="json", exclude_unset=True) for case in read_cases(file.read_text("utf-8"))], ()
@@ -92,13 +92,13 @@ def read_cases(file: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mappin
 def shortest_team(spec: Mapping[str, Any]) -> str:
     """Return a team spec as YAML without what is the default anyway. Imports pydantic and PyYAML."""
     from architect.spec_diff import spec_yaml
-    from starling.core.teams import TeamSpec
+    from starling.core.teams.spec import TeamSpec
 
     return spec_yaml(TeamSpec.model_validate(spec))
 
 
 def team_schema() -> Mapping[str, Any]:
     """Return the JSON schema of team specs. Imports pydantic."""
-    from starling.core import teams
+    from starling.core.teams import spec as teams
 
     return teams.team_schema()

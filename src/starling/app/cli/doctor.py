@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from starling.app.cli.command_settings import settings_of, with_servers_found_here
+from starling.app.cli.platform.command_settings import settings_of, with_servers_found_here
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import print_json, print_line, progress
 from starling.app.doctor.finding import Finding
 from starling.app.doctor.model_trial.runner import ModelReport, try_models
 from starling.app.doctor.runner import run_checks
 from starling.core.llm import ModelRole
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 
 app = typer.Typer(add_completion=False)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from starling.app.cli.run_source import Document
+from starling.app.cli.platform.run_source import Document
 from starling.core.errors import InvalidRequestError, NotFoundError
 
 LISTED: Final = 10  # of those whose ids end alike

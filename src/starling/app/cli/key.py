@@ -7,16 +7,16 @@ import typer
 
 from mcp_gateway.repository import ServerRow
 from starling.app.access.keys import KeySpec
-from starling.app.cli.command_settings import settings_of
-from starling.app.cli.durations import parse_duration
+from starling.app.cli.platform.command_settings import settings_of
 from starling.app.cli.signals import run_until_stopped
+from starling.app.cli.terminal.durations import parse_duration
 from starling.app.cli.terminal.moments import moment
 from starling.app.cli.terminal.output import diagnostics, print_json, print_line, print_table, write
 from starling.app.cli.terminal.short_ids import short_ids
 from starling.app.container.admin import open_admin
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT, Grant, Scope
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.keys import StoredKey
 

@@ -7,9 +7,9 @@ from typing import Annotated, Final
 import typer
 
 from starling.app.cli import deferred
-from starling.app.cli.api_requests import with_query
-from starling.app.cli.connection import MCP_FILE, Connection, connection_of
-from starling.app.cli.run_source import Document
+from starling.app.cli.platform.api_requests import with_query
+from starling.app.cli.platform.connection import MCP_FILE, Connection, connection_of
+from starling.app.cli.platform.run_source import Document
 from starling.app.cli.terminal.moments import moment
 from starling.app.cli.terminal.output import print_json, print_line, print_table, progress
 from starling.core.errors import ConfigurationError

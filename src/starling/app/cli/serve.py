@@ -10,7 +10,7 @@ import typer
 from fastapi import FastAPI
 from uvicorn.loops.auto import auto_loop_factory
 
-from starling.app.cli.command_settings import service_settings_of
+from starling.app.cli.platform.command_settings import service_settings_of
 from starling.app.cli.signals import run_until_stopped, treat_sigterm_as_success
 from starling.app.cli.terminal.output import print_json, print_line
 from starling.app.container.services import open_services
@@ -22,7 +22,7 @@ from starling.app.http.uvicorn_server import bind, serving
 from starling.app.runtime.background_tasks import in_background
 from starling.app.runtime.database import Database, find_database, wait_for_database
 from starling.app.runtime.gc_tuning import freeze_startup_objects
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 
 app = typer.Typer(add_completion=False)
 

@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 import typer
 
-from starling.app.cli.api_requests import Api, with_query
-from starling.app.cli.connection import connection_of
 from starling.app.cli.id_name import LISTED, IdNames
-from starling.app.cli.run_source import Document
+from starling.app.cli.platform.api_requests import Api, with_query
+from starling.app.cli.platform.connection import connection_of
+from starling.app.cli.platform.run_source import Document
 from starling.app.cli.terminal.moments import moment
 from starling.app.cli.terminal.output import print_json, print_line, print_table
 from starling.app.cli.terminal.short_ids import short_ids

@@ -5,9 +5,9 @@ from typing import Annotated, Final
 
 import typer
 
-from starling.app.cli.api_requests import with_query
-from starling.app.cli.connection import connection_of
-from starling.app.cli.run_source import Document
+from starling.app.cli.platform.api_requests import with_query
+from starling.app.cli.platform.connection import connection_of
+from starling.app.cli.platform.run_source import Document
 from starling.app.cli.terminal.moments import moment
 from starling.app.cli.terminal.output import print_json, print_line, print_table
 from starling.core.principal import SHARED

@@ -14,7 +14,7 @@ import typer
 from fastapi import FastAPI
 from uvicorn.loops.auto import auto_loop_factory
 
-from starling.app.cli.command_settings import service_settings_of, with_servers_found_here
+from starling.app.cli.platform.command_settings import service_settings_of, with_servers_found_here
 from starling.app.cli.signals import drain_on_sigterm, run_until_stopped, treat_sigterm_as_success
 from starling.app.cli.terminal.output import progress
 from starling.app.cli.terminal.startup_report import Started, report
@@ -32,7 +32,7 @@ from starling.app.runtime.database import Database, open_database, wait_for_data
 from starling.app.runtime.gc_tuning import freeze_startup_objects, pause_collection
 from starling.app.worker.worker import running_worker
 from starling.core.llm import ModelRole
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.postgres.embedded.restart_loop import restarting
 
 app = typer.Typer(add_completion=False)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from uvicorn.loops.auto import auto_loop_factory
 
-from starling.app.cli.command_settings import service_settings_of
+from starling.app.cli.platform.command_settings import service_settings_of
 from starling.app.cli.signals import drain_on_sigterm, run_until_stopped, treat_sigterm_as_success
 from starling.app.cli.terminal.output import print_json, print_line, progress
 from starling.app.container.services import open_services
@@ -17,7 +17,7 @@ from starling.app.runtime.configuration_check import check_configuration
 from starling.app.runtime.database import Database, find_database, wait_for_database
 from starling.app.runtime.gc_tuning import freeze_startup_objects
 from starling.core.llm import ModelRole
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 
 app = typer.Typer(add_completion=False)
 

@@ -31,7 +31,7 @@ from starling.app.teams.publication import TeamPublication
 from starling.app.teams.service import TeamService
 from starling.core.artifacts import ArtifactStore
 from starling.core.clock import SystemClock
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.core.tracing import NOOP_TRACER
 from starling.infra.llm.factory import check_model
 from starling.infra.postgres.artifacts import PostgresArtifacts, Quota

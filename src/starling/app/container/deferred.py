@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import mcp_gateway.deferred
 import starling.infra.deferred
 from starling.core.runs import RunResult
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.runs.acceptance import Claim
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from architect.building import Builder
-from architect.designer import Designer
+from architect.design.designer import Designer
 from brain.collaborators import Collaborators
 from brain.conversation.repository import ConversationRepository
 from brain.governance import TableGovernance

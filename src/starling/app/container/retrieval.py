@@ -9,7 +9,7 @@ from brain.skills.upkeep import SkillUpkeep
 from starling.app.telemetry.redaction import Redaction
 from starling.core.clock import SystemClock
 from starling.core.embeddings import Embedder
-from starling.core.settings import Settings, environment
+from starling.core.settings.schema import Settings, environment
 from starling.core.tracing import Tracer
 from starling.infra.embeddings.cache import PostgresCachingEmbedder
 from starling.infra.embeddings.factory import build_embedder

@@ -21,7 +21,7 @@ from starling.app.runs.interrupts import InterruptService
 from starling.app.runtime.database import Database
 from starling.app.teams.builds import BuildService
 from starling.app.telemetry.metrics import Metrics, MetricsExporter
-from starling.core.settings import Limits, Settings, environment
+from starling.core.settings.schema import Limits, Settings, environment
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
 from starling.infra.postgres.notifications import NotificationHub, open_hub
 from starling.infra.postgres.runs.acceptance import RunRepository

@@ -25,7 +25,7 @@ from starling.app.worker.heartbeat import Heartbeat
 from starling.app.worker.session_warming import warm_recent_servers
 from starling.app.worker.worker import RunHandlers, Worker
 from starling.core.clock import SystemClock
-from starling.core.settings import Settings, environment
+from starling.core.settings.schema import Settings, environment
 from starling.core.tools import ServerListing
 from starling.core.tracing import Tracer
 from starling.infra.llm.client import FallbackModelClient

@@ -5,7 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from starling.app.doctor.finding import Finding, ok
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 
 _SUBJECT: Final = "runtimes"
 _MISSING: Final = (

@@ -7,7 +7,7 @@ from starling.app.doctor.finding import Finding, ok
 from starling.app.runtime.database import find_database
 from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.postgres.engine import connected
 
 _MOST_SECONDS = 2.0

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from starling.app.doctor.finding import Finding, ok, problem
 from starling.app.runtime.database import find_database
 from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.postgres.engine import connected
 from starling.infra.postgres.schema import check as check_schema
 from starling.infra.postgres.schema import current_revision

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from starling.app.doctor.finding import Finding, ok
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 
 _GIB = 2**30
 _TIGHT, _LITTLE = 1 * _GIB, 5 * _GIB

@@ -8,7 +8,7 @@ from typing import Final
 from starling.app.doctor.finding import Finding, ok
 from starling.core.embeddings import Embedder
 from starling.core.errors import ConfigurationError, ModelError
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra import deferred
 
 _SUBJECT: Final = "embeddings"

@@ -9,7 +9,7 @@ from yarl import URL
 
 from starling.app.doctor.finding import Finding, ok, problem
 from starling.core.errors import ConfigurationError
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.tracing.destination import Destination, destination_of
 
 _SECONDS = 5.0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from starling.core.errors import StarlingError
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 
 type State = Literal["ok", "warning", "problem"]
 

@@ -8,7 +8,7 @@ from mcp_gateway.probe import try_servers
 from starling.app.container.admin import open_admin
 from starling.app.doctor.finding import Finding, ok, problem
 from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError, ServerUnavailableError
-from starling.core.settings import Settings, environment
+from starling.core.settings.schema import Settings, environment
 
 
 async def check(settings: Settings) -> Sequence[Finding]:

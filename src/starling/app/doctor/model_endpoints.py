@@ -7,7 +7,7 @@ from time import perf_counter
 from starling.app.doctor.finding import Finding, ok
 from starling.core.errors import ModelError
 from starling.core.llm import Message, ModelClient, ModelRequest, ModelRole
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.llm.factory import open_models
 
 _SECONDS = 15.0

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from starling.app.doctor.finding import Finding, ok
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 
 FLOOR = (3, 12)
 

@@ -16,7 +16,7 @@ from starling.app.doctor import (
 )
 from starling.app.doctor.finding import Check, Finding, problem
 from starling.core.errors import StarlingError
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 
 _SECONDS = 20.0
 _CHECKS: Mapping[str, Check] = {

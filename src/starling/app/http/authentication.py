@@ -21,7 +21,7 @@ from starling.app.http.rate_limit import RateLimit
 from starling.core.clock import SystemClock
 from starling.core.errors import ForbiddenError, StarlingError, UnauthorizedError
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 
 KEYLESS: Final = Principal(DEFAULT_TENANT, key_id="", scopes=frozenset(Scope))
 OPEN: Final = frozenset({"/", "/health", "/ready"})  # paths that need no key; admins get more details

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from starling.core.events import StoredEvent
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.infra.fast_json import dumps
 
 RUN_ID: Final = "X-Run-Id"  # the header of a stream that no `run_started` has to begin

@@ -31,7 +31,7 @@ from starling.core.errors import (
     StarlingError,
     UnauthorizedError,
 )
-from starling.core.teams import TeamInvalidError
+from starling.core.teams.spec import TeamInvalidError
 from starling.core.validation_errors import fault_text, location_path
 
 _log = logging.getLogger(__name__)

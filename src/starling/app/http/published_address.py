@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 from starling.app.http.loopback_policy import is_loopback
 from starling.app.runtime.port_file import RunningPlatform, local_address, published
-from starling.core.client_settings import database_name
-from starling.core.settings import Settings
+from starling.core.settings.client import database_name
+from starling.core.settings.schema import Settings
 
 
 def published_address(settings: Settings, address: str) -> AbstractContextManager[None]:

@@ -12,9 +12,9 @@ from architect.team_graph import TeamGraph
 from architect.teams.repository import TeamState, TeamSummary, TeamVersion
 from brain.registry.cards import AgentCard, degraded_members
 from starling.app.teams.service import ImportedTeam, TeamDetails, TeamList
-from starling.core import teams
-from starling.core.team_proofs import ProofState
-from starling.core.teams import TeamSpec
+from starling.core.teams import spec as teams
+from starling.core.teams.proofs import ProofState
+from starling.core.teams.spec import TeamSpec
 
 HASH: Final = "3f1c7a52d8e94b06a7c5f2e1d0b98a76543210fedcba98765432100123456789"
 AT: Final = "2026-11-20T11:12:01.250000Z"

@@ -10,8 +10,8 @@ from architect.spec_diff import SpecDiff
 from starling.app.http.schemas import Name
 from starling.app.http.team_bodies import AT, HASH, RUN_ID, SPEC, TRACE_ID, DescribedSpec
 from starling.core.agents import AgentName
-from starling.core.team_building import BuildCase, BuildConstraints, BuildKind, BuildRequest
-from starling.core.team_proofs import ProofReport
+from starling.core.teams.building import BuildCase, BuildConstraints, BuildKind, BuildRequest
+from starling.core.teams.proofs import ProofReport
 from starling.infra.postgres.audit import AuditEntry
 
 type VersionNumber = Annotated[int, Field(ge=1, lt=2**31)]

@@ -13,7 +13,7 @@ from starling.app.http.authentication import AccessControl, AuthenticationMiddle
 from starling.app.http.dependencies import AppState, drain
 from starling.app.http.routes import health, metrics
 from starling.app.http.uvicorn_server import bind, serving
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from mcp_gateway.config import parse_config
 from starling.app.registry.service import RegistryService
 from starling.app.runtime.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError, StarlingError
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor
 
 _LOOK_MILLISECONDS = 1_000  # poll, for file systems without notifications

@@ -12,8 +12,8 @@ from starling.core.ids import new_id, trace_id_of
 from starling.core.json import digest, storable, storable_text
 from starling.core.principal import Principal
 from starling.core.runs import RunConfig, RunStatus
-from starling.core.settings import Limits
-from starling.core.team_building import BuildRequest
+from starling.core.settings.schema import Limits
+from starling.core.teams.building import BuildRequest
 from starling.infra.postgres.runs.acceptance import NewRun, OpenClarificationError, RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Listener
 from starling.infra.postgres.runs.busy_thread_policy import Policy

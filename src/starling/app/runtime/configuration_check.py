@@ -1,7 +1,7 @@
 """Checks of the configuration before anything is started."""
 
 from mcp_gateway.config import read_config
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.embeddings.model_selection import check_embeddings
 from starling.infra.llm.factory import check_models
 from starling.infra.tracing.destination import destination_of

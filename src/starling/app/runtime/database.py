@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from starling.core.errors import ConfigurationError, DatabaseUnavailableError
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.postgres.embedded.server import EmbeddedPostgres, attach
 from starling.infra.postgres.engine import connected
 

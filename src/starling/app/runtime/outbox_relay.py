@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from starling.app.runtime.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra import deferred
 from starling.infra.postgres.engine import Engine
 from starling.infra.postgres.outbox import Outbox

@@ -14,10 +14,10 @@ from starling.app.teams.activation import LockedRegistry, TeamActivation, active
 from starling.core.errors import ConflictError
 from starling.core.json import storable_text
 from starling.core.principal import Principal, Scope
-from starling.core.stars import StarSpec
-from starling.core.team_building import Approval, BuildOrigin, BuildRequest
-from starling.core.team_proofs import ProofReport
-from starling.core.teams import Finding, TeamInvalidError, TeamSpec
+from starling.core.teams.building import Approval, BuildOrigin, BuildRequest
+from starling.core.teams.proofs import ProofReport
+from starling.core.teams.spec import Finding, TeamInvalidError, TeamSpec
+from starling.core.teams.stars import StarSpec
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import LOCAL, Actor, AuditedChange, record
 from starling.infra.postgres.keys import KeyRepository

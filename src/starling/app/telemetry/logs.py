@@ -13,7 +13,7 @@ from structlog.types import EventDict, Processor
 
 from starling.app.telemetry.redaction import Redaction
 from starling.core.runs import Run
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 
 _QUIET: Final = (
     "aiohttp",

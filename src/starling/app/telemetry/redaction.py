@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from pydantic import BaseModel, SecretStr
 
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 
 _HIDDEN: Final = "***"
 _SHORTEST: Final = 6  # shorter secrets would match harmless words

@@ -18,7 +18,7 @@ from starling.app.worker.heartbeat import Heartbeat
 from starling.core.clock import lease_time
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
 from starling.core.runs import Run, RunResult
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.infra.postgres.outage_retry import retry_while_unavailable
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
 from starling.infra.postgres.runs.lease_renewal import LeaseKey

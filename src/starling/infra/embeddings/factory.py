@@ -3,7 +3,7 @@
 from urllib.request import getproxies
 
 from starling.core.embeddings import Embedder
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra import deferred
 from starling.infra.embeddings.model_selection import OFF, STATIC, embedding_model
 from starling.infra.embeddings.openai_vectors import EndpointEmbedder

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from starling.core.errors import ConfigurationError
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra import deferred
 from starling.infra.llm.model_selection import Endpoint, ModelName, check_key, endpoints, parse_model_name
 

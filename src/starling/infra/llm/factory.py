@@ -11,7 +11,7 @@ from urllib.request import getproxies
 from starling.core.clock import Clock, SystemClock
 from starling.core.errors import ConfigurationError, LLMServerError
 from starling.core.llm import ModelReply, ModelRequest, ModelRole
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra import deferred
 from starling.infra.llm.chat_model import ChatModel, ReplyStream
 from starling.infra.llm.client import FallbackModelClient

@@ -13,7 +13,7 @@ from yarl import URL
 
 from starling.core.errors import ConfigurationError
 from starling.core.llm import ModelRole
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.llm.endpoint_capabilities import NAMED_FEATURES, Dialect, Feature
 from starling.infra.llm.lenient_json import as_items, as_object, as_text, loads_object
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from yarl import URL
 
 from starling.core.errors import ConfigurationError
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 
 
 @dataclass(frozen=True, slots=True)

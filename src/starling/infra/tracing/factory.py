@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.core.tracing import NOOP_TRACER, Tracer
 from starling.infra import deferred
 from starling.infra.tracing.destination import destination_of

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import pytest
 
-from starling.app.cli.api_client import ApiClient, ApiUnavailableError
-from starling.app.cli.reconnection import Relocate, RetryTimes, same_address
+from starling.app.cli.platform.api_client import ApiClient, ApiUnavailableError
+from starling.app.cli.platform.reconnection import Relocate, RetryTimes, same_address
 from starling.core.errors import (
     ConflictError,
     DatabaseUnavailableError,

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.core import TyperCommand
 
-from starling.app.cli.command_settings import service_settings_of, settings_of
+from starling.app.cli.platform.command_settings import service_settings_of, settings_of
 from tests.support.logging_state import restored_logging
 
 

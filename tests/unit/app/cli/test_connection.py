@@ -11,15 +11,15 @@ import pytest
 import typer
 from typer.core import TyperCommand
 
-from starling.app.cli.api_requests import ApiRequests
-from starling.app.cli.api_source import ApiSource
-from starling.app.cli.connection import Connection, connection_of
-from starling.app.cli.database_api import DatabaseApi
-from starling.app.cli.database_source import DatabaseSource
-from starling.app.cli.run_source import RunSource
+from starling.app.cli.platform.api_requests import ApiRequests
+from starling.app.cli.platform.api_source import ApiSource
+from starling.app.cli.platform.connection import Connection, connection_of
+from starling.app.cli.platform.database_api import DatabaseApi
+from starling.app.cli.platform.database_source import DatabaseSource
+from starling.app.cli.platform.run_source import RunSource
 from starling.app.runtime.port_file import RunningPlatform, published
-from starling.core.client_settings import database_name
 from starling.core.errors import ConfigurationError, InvalidRequestError
+from starling.core.settings.client import database_name
 from tests.support.logging_state import restored_logging
 
 _REMOTE = "http://starling.example:8000"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from starling.app.cli.api_requests import ApiRequests, ApiUnavailableError
-from starling.app.cli.reconnection import ReconnectingApi, RetryTimes
+from starling.app.cli.platform.api_requests import ApiRequests, ApiUnavailableError
+from starling.app.cli.platform.reconnection import ReconnectingApi, RetryTimes
 from starling.core.errors import InvalidRequestError
 
 _QUICK = RetryTimes(answered_before=20, never_answered=0.05, pause=0.01, notice=20)

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
+from starling.app.cli.platform.run_source import Document, RunSource, Wanted
 from starling.app.cli.run.run_name import find_run
-from starling.app.cli.run_source import Document, RunSource, Wanted
 from starling.app.cli.terminal.short_ids import short_ids
 from starling.core.errors import InvalidRequestError, NotFoundError
 

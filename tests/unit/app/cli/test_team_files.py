@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from starling.app.cli import deferred
-from starling.core.teams import SCHEMA_ID, TeamSpec
+from starling.core.teams.spec import SCHEMA_ID, TeamSpec
 from tests.support.team_specs import member, team_spec
 
 

@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 from starling.app.doctor import agent_runtimes
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 
 
 async def test_installed_crewai_is_named_with_its_version() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from starling.app.doctor import embeddings
-from starling.core.settings import ProviderSettings, Settings
+from starling.core.settings.schema import ProviderSettings, Settings
 from starling.infra.embeddings import static_vectors
 from starling.infra.embeddings.static_vectors import StaticEmbedder
 from tests.support.embedding_server import EmbeddingServer

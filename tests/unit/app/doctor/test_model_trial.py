@@ -10,7 +10,7 @@ from starling.app.doctor.model_trial.abilities import ABILITIES
 from starling.app.doctor.model_trial.runner import ModelReport, try_models
 from starling.core.errors import ConfigurationError
 from starling.core.llm import ModelRole
-from starling.core.settings import ProviderSettings, Settings
+from starling.core.settings.schema import ProviderSettings, Settings
 from tests.support.model_script import Answer, Body
 from tests.support.model_server import ModelServer
 

@@ -8,7 +8,7 @@ import pytest
 
 from starling.app.http.event_stream import EventStream
 from starling.core.events import StoredEvent
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 
 type Message = MutableMapping[str, Any]
 

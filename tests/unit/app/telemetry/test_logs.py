@@ -16,7 +16,7 @@ from rich.text import Text
 
 from starling.app.telemetry.logs import configure_logs
 from starling.app.telemetry.redaction import Redaction
-from starling.core.settings import ProviderSettings, Settings
+from starling.core.settings.schema import ProviderSettings, Settings
 from tests.support.logging_state import restored_logging
 
 CANARIES = {

@@ -2,8 +2,8 @@
 
 import json
 
-from architect.design_document import DesignDocument
-from starling.core.team_building import Section
+from architect.design.document import DesignDocument
+from starling.core.teams.building import Section
 from tests.support.in_memory_run import make_execution
 from tests.support.task_build import task_build
 

@@ -18,7 +18,7 @@ from brain.state import Dispatch, TaskOutcome, TaskRecord
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.errors import LLMServerError
 from starling.core.llm import ModelReply, ModelToolCall
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.core.tool_calls import CallState, Effect, Observation
 from starling.core.tools import ToolCall, ToolOutcome
 from starling.core.tracing import NOOP_TRACER

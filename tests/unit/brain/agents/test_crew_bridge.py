@@ -7,16 +7,16 @@ from threading import Event, Semaphore
 
 import pytest
 
-from brain.agents import crew_bridge
 from brain.agents.artifact_tool import ArtifactTool
-from brain.agents.crew_bridge import CrewBridge, CrewStoppedError
-from brain.agents.crew_conversation import CrewConversation
-from brain.agents.crew_task import CrewTask
+from brain.agents.crew import bridge as crew_bridge
+from brain.agents.crew.bridge import CrewBridge, CrewStoppedError
+from brain.agents.crew.conversation import CrewConversation
+from brain.agents.crew.task import CrewTask
 from brain.agents.runtime import TaskExecution
 from brain.agents.tool_calling import ToolAccess
 from brain.agents.toolbox import Toolbox
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.core.tracing import NOOP_TRACER
 from tests.support.runtime_harness import RuntimeHarness, dispatch
 

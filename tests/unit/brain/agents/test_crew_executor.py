@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-import brain.agents
-from brain.agents import deferred
+import brain.agents.crew
+from brain.agents.crew import deferred
 from brain.interrupts.budget import OUT_OF_TIME
 from brain.registry.cards import AgentCard
 from starling.core.agents import Persona
 from starling.core.errors import RunCancelledError
 from starling.core.llm import ModelReply
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Observation
 from starling.core.tools import ToolCall, ToolOutcome
 from tests.support.in_memory_run import Execution, make_execution, tool_calls
@@ -148,8 +148,8 @@ async def test_answer_in_words_after_a_call_without_a_result_text_is_reviewed_an
 
 
 async def test_failure_inside_crewai_fails_the_task_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "brain.agents.crewai_runtime", None)  # as if its installation was damaged
-    monkeypatch.delattr(brain.agents, "crewai_runtime", raising=False)
+    monkeypatch.setitem(sys.modules, "brain.agents.crew.runtime", None)  # as if its installation was damaged
+    monkeypatch.delattr(brain.agents.crew, "runtime", raising=False)
     begun = begin(LOOK)
 
     outcome = await RuntimeHarness("crewai").run(begun)

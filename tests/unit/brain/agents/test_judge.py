@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from architect.judgement import Judgement, judged
-from starling.core.team_proofs import CriterionReport, TrialRecord
-from starling.core.teams import Criterion, Example
+from starling.core.teams.proofs import CriterionReport, TrialRecord
+from starling.core.teams.spec import Criterion, Example
 from starling.infra.llm.offline_model import OfflineModel
 from tests.support.in_memory_run import Execution, make_execution
 from tests.support.task_build import task_build

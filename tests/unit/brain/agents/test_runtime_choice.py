@@ -14,7 +14,7 @@ from brain.state import Dispatch, TaskOutcome, TaskRecord
 from starling.core.agents import Persona
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.llm import ModelReply
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Observation
 from starling.core.tools import ToolOutcome
 from starling.core.tracing import NOOP_TRACER

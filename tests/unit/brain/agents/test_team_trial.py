@@ -31,10 +31,10 @@ from starling.core.agents import Persona
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.clock import SystemClock
 from starling.core.errors import JournalDivergedError, SuspendedError
-from starling.core.settings import Limits
-from starling.core.stars import Member, ReviewPolicy, StarLimits, StarSpec
-from starling.core.team_proofs import TrialRecord
-from starling.core.teams import Example, Fixture
+from starling.core.settings.schema import Limits
+from starling.core.teams.proofs import TrialRecord
+from starling.core.teams.spec import Example, Fixture
+from starling.core.teams.stars import Member, ReviewPolicy, StarLimits, StarSpec
 from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import ToolCall, ToolOutcome
 from starling.core.tracing import NOOP_TRACER

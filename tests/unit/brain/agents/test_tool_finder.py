@@ -22,7 +22,7 @@ from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.clock import SystemClock
 from starling.core.errors import LLMServerError
 from starling.core.llm import ModelRequest
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition
 from starling.core.tracing import NOOP_TRACER

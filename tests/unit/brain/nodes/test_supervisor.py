@@ -23,7 +23,7 @@ from starling.core.clock import SystemClock
 from starling.core.embeddings import CachingEmbedder, Vector
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse
 from starling.core.runs import Run, RunConfig
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.core.tracing import NOOP_TRACER
 from tests.support.in_memory_run import Execution, make_execution, make_run, stored_interrupt
 from tests.support.model_documents import decision_json, task

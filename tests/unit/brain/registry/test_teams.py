@@ -9,7 +9,7 @@ from brain.registry.teams.service import pinned_teams, with_team, without_team
 from starling.core.agents import Persona
 from starling.core.llm import ModelRole
 from starling.core.principal import Grant
-from starling.core.stars import Member, StarSpec
+from starling.core.teams.stars import Member, StarSpec
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition
 

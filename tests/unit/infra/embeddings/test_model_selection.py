@@ -7,7 +7,7 @@ import pytest
 
 from starling.app.runtime.configuration_check import check_configuration
 from starling.core.errors import ConfigurationError
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.embeddings.factory import build_embedder
 from starling.infra.embeddings.model_selection import check_embeddings
 
@@ -60,7 +60,7 @@ def test_unusable_model_is_refused_before_anything_starts(given: str, says: str)
 
 def test_check_imports_neither_numpy_nor_langchain() -> None:
     program = (
-        "import sys; from starling.core.settings import Settings;"
+        "import sys; from starling.core.settings.schema import Settings;"
         "from starling.infra.embeddings.model_selection import check_embeddings;"
         "check_embeddings(Settings(embeddings='ollama:nomic-embed-text'));"
         "print({'numpy', 'langchain', 'tokenizers', 'safetensors'} & sys.modules.keys())"

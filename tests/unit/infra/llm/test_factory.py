@@ -8,7 +8,7 @@ import pytest
 
 from starling.core.errors import ConfigurationError
 from starling.core.llm import Message, ModelReply, ModelRequest, ModelRole, TextDelta
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.llm.factory import check_models, open_models
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse, LLMServerError
 from starling.core.llm import Message, ModelRequest, ModelRole, ModelToolCall, ResponseSchema, ToolSpec
-from starling.core.settings import ProviderSettings, Settings
+from starling.core.settings.schema import ProviderSettings, Settings
 from starling.infra.llm.factory import open_models
 from starling.infra.llm.model_selection import Endpoint, ModelName
 from starling.infra.llm.responses_model import ResponsesModel, open_responses_model

@@ -3,7 +3,7 @@
 import pytest
 
 from starling.core.errors import ConfigurationError
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.tracing.destination import Destination, destination_of
 
 KEYS = {"LANGFUSE_PUBLIC_KEY": "pk", "LANGFUSE_SECRET_KEY": "sk"}

@@ -15,7 +15,7 @@ from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.clock import Deadline, SystemClock
 from starling.core.json import Json
 from starling.core.principal import Grant
-from starling.core.settings import Limits
+from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import (
     NO_HALTS,

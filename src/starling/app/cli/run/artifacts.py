@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from starling.app.cli.connection import connection_of
+from starling.app.cli.platform.connection import connection_of
+from starling.app.cli.platform.run_source import Document
 from starling.app.cli.run.run_name import RUN_HELP, find_run
-from starling.app.cli.run_source import Document
 from starling.app.cli.terminal.output import print_json, print_line, print_table, results, write
 from starling.core.errors import InvalidRequestError, NotFoundError
 from starling.core.principal import DEFAULT_TENANT

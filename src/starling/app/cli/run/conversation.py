@@ -9,9 +9,9 @@ from typing import Any
 
 import typer
 
-from starling.app.cli.api_source import ApiSource
+from starling.app.cli.platform.api_source import ApiSource
+from starling.app.cli.platform.run_source import RunSource, StreamedEvent
 from starling.app.cli.run.cancel import cancellation_text
-from starling.app.cli.run_source import RunSource, StreamedEvent
 from starling.app.cli.stop_signals import StoppedBySignal, finish_before_stop
 from starling.app.cli.terminal.interrupt_text import run_reference
 from starling.app.cli.terminal.line_input import read_line

@@ -3,7 +3,7 @@
 from typing import Final
 
 from starling.app.cli.id_name import LISTED, IdNames
-from starling.app.cli.run_source import Document, RunSource, Wanted
+from starling.app.cli.platform.run_source import Document, RunSource, Wanted
 from starling.app.cli.terminal.moments import moment
 from starling.core.errors import NotFoundError
 

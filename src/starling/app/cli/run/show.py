@@ -4,9 +4,9 @@ from typing import Annotated, Any
 
 import typer
 
-from starling.app.cli.connection import connection_of
+from starling.app.cli.platform.connection import connection_of
+from starling.app.cli.platform.run_source import Document
 from starling.app.cli.run.run_name import RUN_HELP, find_run
-from starling.app.cli.run_source import Document
 from starling.app.cli.terminal.build_text import WIDTH, build_lines
 from starling.app.cli.terminal.interrupt_text import event_of, interrupt_lines, run_reference
 from starling.app.cli.terminal.output import print_json, print_line

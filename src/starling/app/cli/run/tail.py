@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from starling.app.cli.connection import connection_of
+from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.run.conversation import conversation, display_for, fixed_answers, follow
 from starling.app.cli.run.run_name import RUN_HELP, find_run
 from starling.core.principal import DEFAULT_TENANT

@@ -10,14 +10,14 @@ from mcp_gateway.config import ServerConfig, checked_server
 from mcp_gateway.effect_suggestions import suggested_effects, with_effects
 from mcp_gateway.listed_tools import Listed
 from mcp_gateway.probe import try_servers
-from starling.app.cli.command_settings import settings_of
+from starling.app.cli.platform.command_settings import settings_of
 from starling.app.cli.server.effects import confirmed, documents_of
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import print_json, print_line, progress
 from starling.app.container.services import open_services
 from starling.app.runtime.database import find_database
 from starling.core.errors import InvalidRequestError, ServerUnavailableError
-from starling.core.settings import Settings, environment
+from starling.core.settings.schema import Settings, environment
 from starling.core.tool_calls import Effect
 from starling.core.tools import ServerListing
 from starling.infra.postgres.audit import Actor

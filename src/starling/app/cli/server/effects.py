@@ -10,8 +10,8 @@ import typer
 from mcp_gateway.config import ServerConfig, ServerOptions, server_of
 from mcp_gateway.effect_suggestions import EffectSuggestion, suggested_effects, with_effects
 from mcp_gateway.repository import ServerRow
-from starling.app.cli.command_settings import settings_of, with_servers_found_here
-from starling.app.cli.connection import MCP_FILE
+from starling.app.cli.platform.command_settings import settings_of, with_servers_found_here
+from starling.app.cli.platform.connection import MCP_FILE
 from starling.app.cli.server.file_effects import FileEdit
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.terminal.output import (
@@ -28,7 +28,7 @@ from starling.app.container.services import open_services
 from starling.app.runtime.database import find_database
 from starling.core.errors import ConfigurationError, NotFoundError
 from starling.core.json import JsonObject
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from starling.app.cli.connection import connection_of
-from starling.app.cli.run_source import Document
+from starling.app.cli.platform.connection import connection_of
+from starling.app.cli.platform.run_source import Document
 from starling.app.cli.terminal.output import print_json, print_line, print_table
 
 app = typer.Typer(add_completion=False)

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import typer
 
-from starling.app.cli.run_source import Document
+from starling.app.cli.platform.run_source import Document
 from starling.core.errors import InvalidRequestError
 
 PATH: Final = "/v1/teams"

@@ -9,7 +9,7 @@ import typer
 
 from starling.app.cli import deferred
 from starling.app.cli.ask import input_text
-from starling.app.cli.connection import connection_of
+from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.run.conversation import conversation, display_for, fixed_answers, follow
 from starling.app.cli.team.arguments import PATH, Versioned, finding_line, split_version, team_path, unreadable
 from starling.app.cli.terminal.output import print_json, print_line

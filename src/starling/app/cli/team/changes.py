@@ -7,9 +7,9 @@ from typing import Annotated, Final
 import typer
 
 from starling.app.cli import deferred
-from starling.app.cli.connection import connection_of
+from starling.app.cli.platform.connection import connection_of
+from starling.app.cli.platform.run_source import Document
 from starling.app.cli.run.conversation import has_person
-from starling.app.cli.run_source import Document
 from starling.app.cli.team.arguments import (
     HASH_CHARS,
     PATH,

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from starling.app.cli import deferred
-from starling.app.cli.api_requests import Api, with_query
-from starling.app.cli.connection import connection_of
-from starling.app.cli.run_source import Document
+from starling.app.cli.platform.api_requests import Api, with_query
+from starling.app.cli.platform.connection import connection_of
+from starling.app.cli.platform.run_source import Document
 from starling.app.cli.team.arguments import (
     HASH_CHARS,
     PATH,

@@ -16,7 +16,7 @@ _HOW = {
     "budget_required": "--id {id} --payload '{{\"tokens\": 10000}}'` gives more, with `--reject` it answers with less",
     "in_doubt": '--id {id} --payload \'{{"resolution": "done"}}\'` decides (done, not_done or give_up)',
 }
-ACTIVATE_TEAM = "architect.activate_team"  # starling.core.team_building has it, and imports pydantic
+ACTIVATE_TEAM = "architect.activate_team"  # starling.core.teams.building has it, and imports pydantic
 _EVENTS = {"approval": "approval_required", "budget": "budget_required"}
 
 

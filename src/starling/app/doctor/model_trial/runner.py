@@ -8,7 +8,7 @@ from starling.app.doctor.model_trial.abilities import ABILITIES, ANSWERS, missin
 from starling.app.doctor.model_trial.ability import Ability, AbilityMissingError, Result, State, Trial
 from starling.core.errors import ModelError
 from starling.core.llm import ModelRole
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.llm.factory import ModelTrials, check_model, open_model_trials
 from starling.infra.llm.model_selection import OFFLINE
 

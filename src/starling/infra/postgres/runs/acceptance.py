@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.errors import DatabaseUnavailableError, IdempotencyKeyReusedError, NotFoundError, StarlingError
 from starling.core.events import RunStarted
 from starling.core.runs import Run, RunConfig, RunStatus
-from starling.core.team_building import BuildRequest
+from starling.core.teams.building import BuildRequest
 from starling.infra.postgres.engine import execute_autocommit, pipelined_transaction, translated
 from starling.infra.postgres.outage_retry import retry_while_unavailable
 from starling.infra.postgres.outbox import INSERT_RUN_AUDIT_EVENT, run_event_values

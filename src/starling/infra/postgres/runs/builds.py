@@ -8,7 +8,7 @@ from sqlalchemy import Select, select
 from sqlalchemy.ext.asyncio import AsyncConnection as EngineConnection
 
 from starling.core.errors import ConflictError, LeaseLostError
-from starling.core.team_building import BuildOrigin, BuildRequest
+from starling.core.teams.building import BuildOrigin, BuildRequest
 from starling.infra.postgres.tables import runs
 
 _TAKEN: Final = """

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.principal import Grant, Scope
 from starling.core.runs import Run, RunConfig
-from starling.core.team_building import BuildRequest
+from starling.core.teams.building import BuildRequest
 from starling.infra.postgres.engine import execute_autocommit, transaction, translated
 from starling.infra.postgres.runs.acceptance import Claim, Connection, Defer, RunKey
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from starling.app.cli.terminal import interrupt_text
 from starling.app.cli.terminal.interrupt_text import interrupt_lines, run_reference
-from starling.core import team_building
+from starling.core.teams import building as team_building
 from tests.support.build_events import APPROVAL
 
 _ASKED: dict[str, Any] = {

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from starling.core.stars import MemberApproval
-from starling.core.teams import TeamSpec
+from starling.core.teams.spec import TeamSpec
+from starling.core.teams.stars import MemberApproval
 from tests.support.offline_build import designed
 from tests.support.offline_requests import calls, select_calls, tools_of
 

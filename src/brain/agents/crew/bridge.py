@@ -10,7 +10,7 @@ from functools import partial
 from threading import Lock, Semaphore
 from typing import Any, Final
 
-from brain.agents.crew_conversation import CallHandle, CrewConversation
+from brain.agents.crew.conversation import CallHandle, CrewConversation
 from starling.core.llm import Message
 
 _POLL_SECONDS: Final = 5.0

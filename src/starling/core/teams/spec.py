@@ -10,7 +10,7 @@ from starling.core.agents import AgentName
 from starling.core.errors import InvalidRequestError
 from starling.core.json import Json, as_read, digest, storable, storable_text
 from starling.core.principal import Grant
-from starling.core.stars import MemberApproval, ReviewPolicy
+from starling.core.teams.stars import MemberApproval, ReviewPolicy
 
 SCHEMA_ID: Final = "urn:starling:team-spec:1"
 MEMBER_NAME: Final = r"^[a-z0-9][a-z0-9_]{0,31}$"

@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 from httpx_sse import ServerSentEvent, connect_sse
 
-from starling.app.cli.api_requests import ApiUnavailableError, refusal
-from starling.app.cli.reconnection import DEFAULT_TIMES, TEMPORARY, Outage, Relocate, RetryTimes, same_address
-from starling.app.cli.run_source import StreamedEvent
+from starling.app.cli.platform.api_requests import ApiUnavailableError, refusal
+from starling.app.cli.platform.reconnection import DEFAULT_TIMES, TEMPORARY, Outage, Relocate, RetryTimes, same_address
+from starling.app.cli.platform.run_source import StreamedEvent
 from starling.core.ids import new_id
 
 _CONNECT_SECONDS = 5.0

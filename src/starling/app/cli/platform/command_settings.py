@@ -5,11 +5,11 @@ from pathlib import Path
 
 import typer
 
-from starling.app.cli.connection import MCP_FILE
+from starling.app.cli.platform.connection import MCP_FILE
 from starling.app.cli.terminal.output import diagnostics
 from starling.app.runtime.settings_file import DEFAULT, read_settings_file
 from starling.app.telemetry.logs import configure_logs
-from starling.core.settings import Settings, load_settings
+from starling.core.settings.schema import Settings, load_settings
 
 _QUIET = "WARNING"
 

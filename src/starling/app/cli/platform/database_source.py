@@ -3,13 +3,13 @@
 import asyncio
 from dataclasses import dataclass
 
-from starling.app.cli.api_source import ApiDocuments
-from starling.app.cli.run_source import IDLE_SECONDS, RunWatcher, StreamedEvent
+from starling.app.cli.platform.api_source import ApiDocuments
+from starling.app.cli.platform.run_source import IDLE_SECONDS, RunWatcher, StreamedEvent
 from starling.app.cli.signals import run_until_stopped
 from starling.app.container.admin import AdminServices, open_admin
 from starling.app.runtime.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError
-from starling.core.settings import Settings
+from starling.core.settings.schema import Settings
 from starling.infra.postgres.runs.acceptance import RunKey
 
 

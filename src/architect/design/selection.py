@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from architect.goal_parts import tells_about_caller
+from architect.design.goal_parts import tells_about_caller
 from starling.core.events import MissingPart
-from starling.core.team_building import Candidate
+from starling.core.teams.building import Candidate
 from starling.core.tool_calls import Effect
 
 type Fit = Literal["good", "weak", "text", "none"]

@@ -13,8 +13,8 @@ from crewai.tools import BaseTool
 from crewai.utilities.types import LLMMessage
 from pydantic import BaseModel, PrivateAttr
 
-from brain.agents.crew_bridge import CrewBridge, CrewStoppedError
-from brain.agents.crew_task import CrewTask, place
+from brain.agents.crew.bridge import CrewBridge, CrewStoppedError
+from brain.agents.crew.task import CrewTask, place
 from starling.core.llm import Message
 
 _TOOL: Final = "tool_call"

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from starling.app.cli import deferred
-from starling.app.cli.api_requests import Api, ApiRequests
-from starling.app.cli.api_source import ApiSource
-from starling.app.cli.reconnection import ReconnectingApi, Relocate, same_address
-from starling.app.cli.run_source import RunSource
+from starling.app.cli.platform.api_requests import Api, ApiRequests
+from starling.app.cli.platform.api_source import ApiSource
+from starling.app.cli.platform.reconnection import ReconnectingApi, Relocate, same_address
+from starling.app.cli.platform.run_source import RunSource
 from starling.app.runtime.port_file import find_platform
-from starling.core.client_settings import ClientSettings, database_name, read_client_settings
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
+from starling.core.settings.client import ClientSettings, database_name, read_client_settings
 
 if TYPE_CHECKING:
-    from starling.app.cli.api_client import ApiClient
+    from starling.app.cli.platform.api_client import ApiClient
 
 MCP_FILE: Final = Path("mcp.json")  # of the current folder
 _DEFAULT_FILE: Final = Path("starling.yaml")

@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from architect.design_document import DesignDocument
-from architect.selection import PartFit, Selection, name_of
+from architect.design.document import DesignDocument
+from architect.design.selection import PartFit, Selection, name_of
 from starling.core.json import JsonObject, canonical
-from starling.core.team_building import BuildConstraints, BuildRequest, Candidate, Section
-from starling.core.teams import Finding, TeamSpec
+from starling.core.teams.building import BuildConstraints, BuildRequest, Candidate, Section
+from starling.core.teams.spec import Finding, TeamSpec
 from starling.core.tools import ToolDefinition
 
 MOST_CANDIDATES: Final = 12

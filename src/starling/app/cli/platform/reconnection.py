@@ -7,7 +7,7 @@ from typing import Final
 
 import typer
 
-from starling.app.cli.api_requests import Api, ApiRequests, ApiUnavailableError
+from starling.app.cli.platform.api_requests import Api, ApiRequests, ApiUnavailableError
 from starling.core.errors import DatabaseUnavailableError
 
 TEMPORARY: Final = (ApiUnavailableError, DatabaseUnavailableError)  # the latter: every 503 that a retry can help

@@ -6,8 +6,8 @@ from threading import Timer
 from typing import Protocol
 from urllib.parse import quote
 
-from starling.app.cli.api_requests import Api
-from starling.app.cli.run_source import IDLE_SECONDS, Document, RunWatcher, StreamedEvent, Wanted
+from starling.app.cli.platform.api_requests import Api
+from starling.app.cli.platform.run_source import IDLE_SECONDS, Document, RunWatcher, StreamedEvent, Wanted
 
 _RUN_PAGE, _INTERRUPT_PAGE = 200, 500
 

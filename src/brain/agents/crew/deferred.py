@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from threading import Lock
 
-from brain.agents.crewai_environment import set_environment
+from brain.agents.crew.environment import set_environment
 
 _IMPORTING = Lock()
 
@@ -17,7 +17,7 @@ def crewai_runtime():
     """Return the module of CrewAI. Imports it: 3 s of processor time, 250 MB. For a thread, not for an event loop."""
     with _IMPORTING:
         with _prepared():
-            from brain.agents import crewai_runtime
+            from brain.agents.crew import runtime as crewai_runtime
         crewai_runtime.remove_listeners()
 
     return crewai_runtime
@@ -37,7 +37,7 @@ def _prepared() -> Generator[None]:
     try:
         with TemporaryDirectory(prefix="starling-crewai-") as folder:
             set_environment(folder)
-            from brain.agents import crewai_folders
+            from brain.agents.crew import folders as crewai_folders
 
             crewai_folders.use(folder)
             yield

@@ -6,17 +6,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from architect.checks import DESIGN_RULES, checked
-from architect.design_document import DesignDocument, SpecWriter
-from architect.design_sections import MOST_CANDIDATES, answer_section, goal_sections, repair_sections
-from architect.goal_parts import parts_of
-from architect.missing_parts import missing_parts
-from architect.selection import SHORTLIST, Selection, select
+from architect.design.document import DesignDocument, SpecWriter
+from architect.design.goal_parts import parts_of
+from architect.design.missing_parts import missing_parts
+from architect.design.sections import MOST_CANDIDATES, answer_section, goal_sections, repair_sections
+from architect.design.selection import SHORTLIST, Selection, select
 from architect.team_world import TeamWorld
 from starling.core.events import CheckFinding, Checks, Design, MissingPart
 from starling.core.events import DesignedMember as ShownMember
 from starling.core.json import JsonObject, storable_text
-from starling.core.team_building import QUESTION, BuildRequest, BuildRun, Candidate, Section
-from starling.core.teams import Finding, TeamInvalidError, TeamSpec
+from starling.core.teams.building import QUESTION, BuildRequest, BuildRun, Candidate, Section
+from starling.core.teams.spec import Finding, TeamInvalidError, TeamSpec
 
 REPAIRS: Final = 2
 _PROMPT: Final = "designer"

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from architect.design_document import DesignDocument
-from architect.selection import PartFit, Selection, name_of, shared_words, words_in_common
+from architect.design.document import DesignDocument
+from architect.design.selection import PartFit, Selection, name_of, shared_words, words_in_common
 from starling.core.events import MissingPart
-from starling.core.team_building import Candidate
+from starling.core.teams.building import Candidate
 
 _NEAREST = 3
 

@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from threading import Semaphore
 from typing import Final
 
-from brain.agents import deferred
-from brain.agents.crew_bridge import CrewBridge
-from brain.agents.crew_conversation import CrewConversation
-from brain.agents.crew_task import crew_task
+from brain.agents.crew import deferred
+from brain.agents.crew.bridge import CrewBridge
+from brain.agents.crew.conversation import CrewConversation
+from brain.agents.crew.task import crew_task
 from brain.agents.runtime import AttemptOutput, TaskExecution
 from brain.agents.tool_calling import ToolAccess
 from brain.agents.toolbox import Toolbox

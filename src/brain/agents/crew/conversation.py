@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from brain.agents.artifact_tool import READ_ARTIFACT_SPEC
-from brain.agents.crew_task import CrewTask
+from brain.agents.crew.task import CrewTask
 from brain.agents.prompt_building import prompt_of
 from brain.agents.runtime import AttemptOutput, TaskExecution, ToolUse, joined_results
 from brain.agents.tool_calling import ToolAccess, ToolCallBatch

@@ -15,9 +15,9 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from starling.core.client_settings import default_data_dir
 from starling.core.errors import ConfigurationError
-from starling.core.settings_sources import EnvironmentSource, SettingOrigins
+from starling.core.settings.client import default_data_dir
+from starling.core.settings.sources import EnvironmentSource, SettingOrigins
 from starling.core.tool_calls import ApprovalPolicy
 from starling.core.validation_errors import fault_text
 

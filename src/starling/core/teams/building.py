@@ -10,9 +10,9 @@ from starling.core.agents import AgentName
 from starling.core.events import AnyEvent
 from starling.core.json import JsonObject
 from starling.core.principal import Principal
-from starling.core.stars import StarSpec
-from starling.core.team_proofs import TrialRecord
-from starling.core.teams import Criterion, Example, Fixture, LongText, ServerName, ToolNames
+from starling.core.teams.proofs import TrialRecord
+from starling.core.teams.spec import Criterion, Example, Fixture, LongText, ServerName, ToolNames
+from starling.core.teams.stars import StarSpec
 from starling.core.tools import ToolDefinition
 
 ACTIVATE_TEAM: Final = "architect.activate_team"

@@ -14,8 +14,8 @@ from architect.spec_reading import team_of
 from architect.team_world import TeamWorld, is_reserved
 from starling.core.json import storable_text
 from starling.core.model_output.names import aliases, plain_name, resolve
-from starling.core.team_building import BuildCase, BuildRequest
-from starling.core.teams import TeamMember, TeamSpec
+from starling.core.teams.building import BuildCase, BuildRequest
+from starling.core.teams.spec import TeamMember, TeamSpec
 from starling.core.tool_calls import Effect
 
 _NAME_CHARS: Final = 48

@@ -1,0 +1,1 @@
+"""The runtime of CrewAI: imported on first use, off the event loop."""

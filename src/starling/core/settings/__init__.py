@@ -1,0 +1,1 @@
+"""Settings: their schema, and where they are read from."""

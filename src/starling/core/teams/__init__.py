@@ -1,0 +1,1 @@
+"""Teams: their specs, the stars that run, builds and proofs."""
