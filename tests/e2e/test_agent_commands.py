@@ -29,6 +29,7 @@ def test_agent_commands_create_change_show_and_archive(workspace: CliWorkspace) 
         "poet": "custom",
         "coder": "builtin",
         "generalist": "builtin",
+        "architect": "builtin",
     }
     assert [(version["version"], version["active"]) for version in shown["versions"]] == [
         (first["version"], False),
@@ -57,9 +58,9 @@ def test_agent_find_prints_the_agents_that_fit_best_with_their_scores(workspace:
     found = workspace.json("agent", "find", "A haiku about a ship")
     printed = workspace.starling("agent", "find", "A haiku about a ship", "--limit", "1").stdout.splitlines()
 
-    assert (found["total"], found["agents"][0]["name"], found["warning"]) == (3, "poet", "")
+    assert (found["total"], found["agents"][0]["name"], found["warning"]) == (4, "poet", "")
     assert found["agents"][0]["parts"]["meaning_card"] > 0
-    assert printed[0] == "1 of 3 agents"
+    assert printed[0] == "1 of 4 agents"
     assert printed[-1].startswith("poet\t")
 
 

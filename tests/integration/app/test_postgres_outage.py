@@ -35,7 +35,7 @@ class Outage:
 
 def decisions(model: ModelServer) -> int:
     """How often the supervisor was asked."""
-    return sum("supervisor" in str(body["messages"][0]["content"])[:40] for body in model.bodies)
+    return sum("You supervise agents" in str(body["messages"][0]["content"])[:40] for body in model.bodies)
 
 
 @asynccontextmanager
