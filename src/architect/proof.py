@@ -37,14 +37,6 @@ async def prove(
     )
 
 
-def outdated(proved: Mapping[str, str], now: Mapping[str, str]) -> Sequence[str]:
-    """Return the tools, sorted, that were changed or removed since a proof, which holds no longer then.
-
-    Both have the hash of each tool's definition by its full name: that of the proof, and that of now.
-    """
-    return sorted(tool for tool, pin in proved.items() if not pin or now.get(tool) != pin)
-
-
 async def _case(
     step: str, example: Example, criteria: Mapping[str, Criterion], star: StarSpec, run: BuildRun
 ) -> CaseReport:

@@ -8,11 +8,11 @@ import pytest
 from architect.cases import with_cases
 from architect.checks import DESIGN_RULES, checked
 from architect.compiler import compile_team
-from architect.proof import outdated, prove
+from architect.proof import prove
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse, SuspendedError
 from starling.core.events import Proof
 from starling.core.teams.building import BuildCase, Section
-from starling.core.teams.proofs import AnswerSource, CaseReport, ProofReport, TrialCall, TrialRecord
+from starling.core.teams.proofs import AnswerSource, CaseReport, ProofReport, TrialCall, TrialRecord, outdated
 from starling.core.teams.spec import TeamSpec
 from starling.core.teams.stars import StarSpec
 from starling.core.tool_calls import Effect

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Final
 
 from architect.compiler import TeamCompiler
-from architect.proof import outdated
 from architect.team_world import TeamWorld, nested
 from architect.teams.repository import TeamKey, TeamRepository, TeamVersion, VersionState
 from brain.registry.custom_agents.service import pinned_agents
@@ -20,6 +19,7 @@ from brain.registry.teams.service import pinned_teams, with_team
 from starling.core.errors import ConflictError, NotFoundError, QuotaExceededError
 from starling.core.principal import Principal
 from starling.core.settings.schema import Limits
+from starling.core.teams.proofs import outdated
 from starling.core.teams.stars import StarLimits, StarSpec
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from architect import deferred
 from architect.checks import checked
-from architect.spec_diff import SpecDiff, spec_diff
 from architect.teams.repository import Creator, TeamKey, TeamRepository, TeamSummary, TeamVersion
 from brain.registry.cards import AgentCard, Roster
 from brain.registry.repository import EpochRepository
@@ -28,6 +28,9 @@ from starling.core.teams.spec import Finding, TeamInvalidError, TeamSpec
 from starling.core.teams.stars import StarSpec
 from starling.infra.postgres.audit import Actor, AuditedChange, AuditEntry, record
 from starling.infra.postgres.runs.builds import check_not_being_built
+
+if TYPE_CHECKING:
+    from architect.spec_diff import SpecDiff
 
 _HISTORY: Final = 500  # changes
 
@@ -213,7 +216,7 @@ class TeamService:
 
     async def diff(
         self, tenant: str, name: str, before: int | None, after: int | None
-    ) -> tuple[tuple[int, int], SpecDiff]:
+    ) -> tuple[tuple[int, int], "SpecDiff"]:
         """Return which two versions were compared, and how they differ; by default the newest with the one before it.
 
         Raises NotFoundError.
@@ -224,7 +227,7 @@ class TeamService:
             numbers = (before or (after or states[-1].version) - 1, after or states[-1].version)
             old, new = [await self.activation.version(connection, key, states, one) for one in numbers]
         shown = f"{name}@{old.version}", f"{name}@{new.version}"
-        return numbers, await asyncio.to_thread(spec_diff, old.spec, new.spec, names=shown)
+        return numbers, await asyncio.to_thread(_difference, old.spec, new.spec, shown)
 
     async def star(self, caller: Principal, name: str, version: int | None) -> StarSpec:
         """Return the star of a version, default the active, else the newest one.
@@ -241,3 +244,7 @@ class TeamService:
             manifest = (await self.epochs.current(connection)).manifest
             world = await self.activation.world(connection, manifest, caller)
         return await self.activation.compiled(chosen, world, caller)
+
+
+def _difference(before: TeamSpec, after: TeamSpec, names: tuple[str, str]) -> "SpecDiff":
+    return deferred.spec_diff().spec_diff(before, after, names=names)

@@ -1,6 +1,6 @@
 """Proofs of teams: what a version did on its cases, and whether that shows that it works."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -97,3 +97,11 @@ class ProofReport(_Part):
             for criterion in case.criteria
             if not criterion.met
         ]
+
+
+def outdated(proved: Mapping[str, str], now: Mapping[str, str]) -> Sequence[str]:
+    """Return the tools, sorted, that were changed or removed since a proof, which holds no longer then.
+
+    Both have the hash of each tool's definition by its full name: that of the proof, and that of now.
+    """
+    return sorted(tool for tool, pin in proved.items() if not pin or now.get(tool) != pin)
