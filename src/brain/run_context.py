@@ -1,6 +1,6 @@
 """What belongs to one run and is handed to every node by the graph's runtime."""
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -37,6 +37,7 @@ class RunContext:
     `search` finds agents of `roster`; `recent_agents` are those of the thread's last turn. `path` is where the star is
     that is executed: that of a team's task, empty for the main star. `teams` are the names of the teams that it is
     inside, the outermost first. In a `trial` of a team, calls that may change something are answered and not made.
+    `close_inside` gives a result to what an earlier execution left open inside the task of a path; None in the first.
     """
 
     run: Run
@@ -56,6 +57,7 @@ class RunContext:
     path: str = ""
     teams: tuple[str, ...] = ()
     trial: Trial | None = None
+    close_inside: Callable[[str], Awaitable[None]] | None = None
 
     @property
     def assigned_agent(self) -> str:

@@ -29,7 +29,7 @@ from brain.interrupts.requests import Interrupts
 from brain.journaled_model import JournaledModel
 from brain.lifecycle.active_runs import ActiveRun
 from brain.lifecycle.fallback_answer import state_at_timeout
-from brain.lifecycle.termination import RunTerminator, count_usage
+from brain.lifecycle.termination import LEFT_OPEN, RunTerminator, count_usage
 from brain.nodes.qa import Qa
 from brain.nodes.supervisor import Supervisor
 from brain.planning.shortlist import Shortlister
@@ -63,7 +63,6 @@ from starling.infra.postgres.runs.ledger import LedgerReader
 from starling.infra.postgres.runs.writer import RunWriter
 
 _ANSWER_SHARE, _ANSWER_SECONDS = 0.1, 5.0  # of a run's time, kept for its answer
-_LEFT = "Its task failed before this call was resumed."
 _log = logging.getLogger(__name__)
 
 
@@ -174,6 +173,7 @@ class Brain:
             ledger=ledger,
             skills=RunSkills(writer),
             checkpoints=RunCheckpoints(self._parts.engine, writer),
+            close_inside=partial(self._terminator.close_inside, writer) if run.fence > 1 else None,
         )
 
     async def _interrupts(self, run: Run, writer: RunWriter) -> Interrupts:
@@ -211,7 +211,7 @@ class Brain:
         """Run the main star. Raises SuspendedError while it waits for answers."""
         reached = await self._stars.run(MAIN_STAR, context, initial_state(context.run.input, context.history))
         if context.run.fence > 1:  # a task may have failed before it reached calls that an earlier execution left open
-            await self._terminator.close(writer, _LEFT, "failed")
+            await self._terminator.close(writer, LEFT_OPEN, "failed")
         return reached
 
     async def _state_at_failure(self, writer: RunWriter, failure: Failure) -> tuple[GraphState, Failure | None]:

@@ -91,6 +91,8 @@ class Pipeline:
             span.set(lambda: _outcome_attributes(outcome))
             if outcome["status"] == "failed":
                 span.fail(outcome["reason"])
+        if context.close_inside is not None and outcome["status"] == "failed":  # perhaps before it was all resumed
+            await context.close_inside(path)
         context.journal.record(path, "result", outcome)
         context.recorder.emit(_result_event(outcome, path))
         context.skills.add(lesson)

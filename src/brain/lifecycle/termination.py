@@ -20,10 +20,11 @@ from starling.infra.postgres.runs.acceptance import Claim, RunKey
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.ledger import LedgerReader, LedgerRow
 from starling.infra.postgres.runs.reader import RunReader
-from starling.infra.postgres.runs.termination import OpenCall, TerminationRepository, close_open_work
+from starling.infra.postgres.runs.termination import OpenCall, OpenTask, TerminationRepository, close_open_work
 from starling.infra.postgres.runs.writer import JournalEntry, RunWriter
 
 CANCELLED: Final = "The run was cancelled."
+LEFT_OPEN: Final = "Its task failed before this was resumed."
 _UNKNOWN: Final = "Whether the call was done is unknown."
 _RETRY_SECONDS = 10.0  # to retry while Postgres is away: a caller waits for the answer
 _ARGUMENT_CHARS = 300
@@ -93,19 +94,31 @@ class RunTerminator:
         await writer.flush()
         repository, key = TerminationRepository(self.engine), RunKey(writer.run.tenant, writer.run.id)
         found, tasks = await repository.open_calls(key), await repository.open_tasks(key)
-        for call in found:
-            writer.emit(_answer(call, why))
-        for task in tasks:
-            writer.emit(TaskResult(**asdict(task), status="failed", summary=why, artifacts=[]))
+        _emit_results(writer, found, tasks, why)
         lost = ToolOutcome(Observation.INTERRUPTED, f"{why} {_UNKNOWN}", code=by)
         writer.add(lambda: close_open_work(lost.to_json(), by))
         return found
+
+    async def close_inside(self, writer: RunWriter, task_path: str) -> None:
+        """Give each open call of a task, and each open task inside it, a result, with the next batch."""
+        await writer.flush()
+        repository, key = TerminationRepository(self.engine), RunKey(writer.run.tenant, writer.run.id)
+        found = [call for call in await repository.open_calls(key) if is_within(call.path, task_path)]
+        tasks = [task for task in await repository.open_tasks(key) if is_within(task.path, task_path)]
+        _emit_results(writer, found, [task for task in tasks if task.path != task_path], LEFT_OPEN)
 
     async def last_state(self, writer: RunWriter) -> GraphState:
         """Return the state in the last checkpoint."""
         found = await RunCheckpoints(self.engine, writer).saver().stored()
         values = found.checkpoint["channel_values"] if found else {}
         return cast("GraphState", {**initial_state(writer.run.input), **values})
+
+
+def _emit_results(writer: RunWriter, found: Sequence[OpenCall], tasks: Sequence[OpenTask], why: str) -> None:
+    for call in found:
+        writer.emit(_answer(call, why))
+    for task in tasks:
+        writer.emit(TaskResult(**asdict(task), status="failed", summary=why, artifacts=[]))
 
 
 def _used(entries: Sequence[JournalEntry], calls: Sequence[LedgerRow]) -> Meter:

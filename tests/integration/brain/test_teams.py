@@ -111,6 +111,31 @@ async def test_crash_in_the_call_of_a_member_leaves_it_in_doubt_and_asks_no_mode
     assert len(platform.model.requests) == 7  # two decisions, the member, two reviews, two answers
 
 
+async def test_team_that_fails_before_it_resumes_its_member_ends_after_the_member(
+    platform: Platform, script: ScriptedModel, workbench: Workbench
+) -> None:
+    script.supervisor(decision(TO_TEAM), decision(TO_LOOKER), decision(TO_CHANGER), decision())
+    script.agent("t1", LOOK, calls(("wait", {"place": "door"})))
+    script.reviewer(verdict("APPROVED"), verdict("REJECTED", "Wait for the door."))
+    script.qa(Answer("Looked [1]."), Answer("It could not be done."))
+    key = await platform.accept("Wait for the door.")
+    async with platform.executing(key):
+        await wait_until_noted("wait door", workbench.done)
+    async with platform.services.engine.begin() as connection:
+        changed = "UPDATE journal SET request_hash = 'other' WHERE path = 't3.review' AND kind = 'answer'"
+        await connection.execute(text(changed))
+
+    stream = await platform.finish(key)
+
+    assert stream.codes == ["journal_diverged"]
+    results = [event for event in stream.events if event.type in ("tool_result", "task_result")]
+    assert [event.data.get("path") or event.data["call_id"] for event in results] == [
+        *("t3/t1.0.0", "t3/t1"),
+        *("t3:2/t1.0.0", "t3:2/t1"),
+        "t3",
+    ]
+
+
 async def test_crash_between_answers_of_a_team_repeats_only_the_one_that_was_waited_for(
     platform: Platform, script: ScriptedModel
 ) -> None:

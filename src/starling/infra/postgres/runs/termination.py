@@ -38,7 +38,7 @@ _FLAGGED = "SELECT id::text FROM runs WHERE ended_at IS NULL AND status = 'runni
 
 _OPEN_CALLS = """
 SELECT started.data ->> 'name', started.data -> 'args', started.data ->> 'call_id', ledger.state,
-    ledger.outcome ->> 'text', ledger.outcome ->> 'artifact'
+    ledger.outcome ->> 'text', ledger.outcome ->> 'artifact', started.data ->> 'path'
 FROM events AS started LEFT JOIN ledger
     ON ledger.tenant = started.tenant AND ledger.run_id = started.run_id AND ledger.path = started.data ->> 'path'
     AND started.data ->> 'call_id' = concat_ws('.', ledger.path, ledger.position, ledger.index)
@@ -100,7 +100,7 @@ class OpenCall:
     """A tool call with a `tool_start` event and no `tool_result`.
 
     `state` is the state of its ledger row, or None without one; `text` is the outcome stored there, `artifact` the
-    address of the full outcome.
+    address of the full outcome, `path` the place of its task.
     """
 
     name: str
@@ -109,6 +109,7 @@ class OpenCall:
     state: str | None
     text: str | None
     artifact: str | None
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
