@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -14,6 +14,7 @@ from starling.core.agents import RuntimeName
 from starling.core.errors import LeaseLostError, LLMServerError, SuspendedError
 from starling.core.llm import FailedAttempt, ModelReply, ModelRole, ModelToolCall
 from starling.core.settings.schema import Limits
+from starling.core.teams.stars import ReviewPolicy
 from starling.core.tool_calls import Observation
 from starling.core.tools import ToolCall, ToolOutcome, Trial
 from tests.support.in_memory_run import Execution, MemorySink, make_execution, make_run, stored_interrupt, tool_calls
@@ -408,6 +409,22 @@ async def test_member_of_a_team_asks_the_model_of_its_role(harness: Harness) -> 
 
     asked = [request.role for request in begun.model.requests]
     assert asked == [*[ModelRole.CODING] * len(agent.answers(LOOK)), ModelRole.REASONING]
+
+
+@pytest.mark.parametrize("kind", ["member", "custom"])
+@pytest.mark.parametrize("policy", ["always", "risky", "never"])
+async def test_agent_with_tools_that_calls_none_is_unable_whatever_is_reviewed(
+    harness: Harness, kind: Literal["member", "custom"], policy: ReviewPolicy
+) -> None:
+    agent = harness()
+    card = replace(agent.card, kind=kind, reflect=policy)
+    begun = make_execution("I have no tool that reads the differences.", APPROVED, agents=[card])
+
+    outcome = await agent.run(begun)
+
+    assert (outcome["status"], outcome.get("code"), outcome["attempts"]) == ("failed", "unable", 1)
+    assert outcome["reason"] == "No tool was called; the agent wrote: “I have no tool that reads the differences.”"
+    assert len(begun.model.requests) == 1
 
 
 async def test_text_that_is_the_whole_reply_is_shown(harness: Harness) -> None:

@@ -70,7 +70,7 @@ async def test_crewai_connects_to_the_model_only_prints_nothing_and_leaves_the_h
 
     assert printed.decode() == ""
     found = json.loads(report.read_text())
-    assert found["ended"] == ["approved", "approved", "failed", "suspended", "approved"]
+    assert found["ended"] == ["approved", "failed", "failed", "suspended", "approved"]
     assert set(found["connected"]) == {str((host, int(port)))}
     assert "started" not in found
     assert {file for file in found["written"] if file.startswith(str(home))} == set()

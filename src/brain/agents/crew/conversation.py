@@ -89,8 +89,9 @@ class CrewConversation:
 
     @property
     def output(self) -> AttemptOutput:
-        """What the attempt made."""
-        return AttemptOutput(self.text, tuple(self.uses))
+        """What the attempt made; an agent with tools that called none in any attempt says why it can't do the task."""
+        unable = bool(self.execution.card.tools) and not self.execution.uses
+        return AttemptOutput(self.text, tuple(self.uses), unable=unable)
 
     def _take_first_messages(self, shown: Sequence[Message]) -> None:
         """Begin with the messages that CrewAI made of the agent and its task, or with those that it once made."""

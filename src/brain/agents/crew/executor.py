@@ -93,7 +93,7 @@ class CrewAIRuntime:
 def _show(execution: TaskExecution, produced: AttemptOutput) -> None:
     """Emit an output that no call is behind where the task is the whole plan: it is the run's reply then."""
     context = execution.context
-    if execution.dispatch["whole_plan"] and not produced.uses:
+    if execution.dispatch["whole_plan"] and not produced.uses and not produced.unable:
         message_id = f"{execution.path}.{execution.position}.{context.run.fence}"
         with StreamBuffer(context.recorder, message_id) as buffer:
             buffer.write(produced.output)

@@ -69,7 +69,9 @@ async def test_first_messages_are_recorded_and_a_resumed_agent_begins_with_them(
     assert sent(resumed)[:2] == sent(begun)
 
 
-@pytest.mark.parametrize("tools", [TOOLS, ()], ids=["with tools", "without tools"])
+@pytest.mark.parametrize(
+    ("tools", "before"), [(TOOLS, [LOOK]), ((), [])], ids=["after calls of its tools", "without tools"]
+)
 @pytest.mark.parametrize(
     "text",
     [
@@ -79,21 +81,27 @@ async def test_first_messages_are_recorded_and_a_resumed_agent_begins_with_them(
         "Observation: nothing ```",
     ],
 )
-async def test_answer_in_words_is_the_output_as_the_model_wrote_it(text: str, tools: tuple[Any, ...]) -> None:
+async def test_answer_in_words_is_the_output_as_the_model_wrote_it(
+    text: str, tools: tuple[Any, ...], before: list[Any]
+) -> None:
     harness = RuntimeHarness("crewai", tools=tools)
-    begun = harness.begin(text, APPROVED)
+    begun = harness.begin(*before, text, APPROVED)
 
     outcome = await harness.run(begun)
 
     assert outcome["output"] == text
-    assert len(begun.model.requests) == 2
+    assert len(begun.model.requests) == len(before) + 2
 
 
 @pytest.mark.parametrize(
-    ("answers", "shown"), [([END], [END]), ([LOOK, END], [])], ids=["without calls", "after calls"]
+    ("tools", "answers", "shown"),
+    [((), [END], [END]), (TOOLS, [LOOK, END], []), (TOOLS, [END], [])],
+    ids=["without tools", "after calls", "unable"],
 )
-async def test_output_is_shown_where_no_answer_is_made_of_it(answers: list[Any], shown: list[str]) -> None:
-    harness = RuntimeHarness("crewai")
+async def test_output_is_shown_where_no_answer_is_made_of_it(
+    tools: tuple[Any, ...], answers: list[Any], shown: list[str]
+) -> None:
+    harness = RuntimeHarness("crewai", tools=tools)
     begun = harness.begin(*answers, APPROVED)
 
     await harness.pipeline().run(begun.context, {**dispatch(), "whole_plan": True})
