@@ -11,7 +11,7 @@ from architect.proof import prove
 from architect.report import built_text, gap_text, proof_text, refused_text, untried_text
 from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
 from architect.team_world import TeamWorld
-from starling.core.errors import ConflictError, NotFoundError, QuotaExceededError
+from starling.core.errors import ConflictError, ForbiddenError, NotFoundError, QuotaExceededError
 from starling.core.events import Published
 from starling.core.json import JsonObject
 from starling.core.teams.building import BuildCase, BuildOutcome, BuildRequest, BuildRun
@@ -20,7 +20,7 @@ from starling.core.teams.spec import TeamInvalidError, TeamSpec
 from starling.core.teams.stars import StarSpec
 
 _COMPILED: Final = "compiled"  # the step after which a star is tried
-_REFUSED: Final = (TeamInvalidError, ConflictError, NotFoundError, QuotaExceededError)
+_REFUSED: Final = (TeamInvalidError, ConflictError, ForbiddenError, NotFoundError, QuotaExceededError)
 
 
 @dataclass(frozen=True, slots=True)

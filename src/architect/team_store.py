@@ -41,7 +41,8 @@ class TeamStore(Protocol):
     """Teams of tenants, as builds use them. What a build stores is stored once, however often it is repeated.
 
     Every method raises DatabaseUnavailableError; those with an origin raise LeaseLostError where the run is held
-    under another fence.
+    under another fence, RunCancelledError where it is to be cancelled, and ForbiddenError where its caller may not
+    change teams any more.
     """
 
     async def world(self, caller: Principal) -> TeamWorld:

@@ -17,7 +17,7 @@ from starling.app.container.services import Services, open_services
 from starling.app.runs.acceptance import RunRequest
 from starling.app.runtime.database import Database
 from starling.core.agents import LLMAgentConfig
-from starling.core.errors import ConflictError, LeaseLostError, QuotaExceededError
+from starling.core.errors import ConflictError, ForbiddenError, LeaseLostError, QuotaExceededError, RunCancelledError
 from starling.core.principal import Grant, Principal, Scope
 from starling.core.settings.schema import Limits, Settings
 from starling.core.teams.building import Approval, BuildOrigin, BuildRequest
@@ -25,11 +25,13 @@ from starling.core.teams.proofs import CaseReport, ProofReport, ProofState, Tria
 from starling.core.teams.spec import TeamInvalidError, TeamSpec
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor, latest
+from starling.infra.postgres.keys import KeyRepository, NewKey
+from starling.infra.postgres.kill_switches import Target
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.tables import epochs, runs, workflows
+from starling.infra.postgres.tables import epochs, keys, runs, workflows
 
-OWNER = Principal("default", "k1", frozenset(Scope))
-LIMITED = Principal("default", "k3", frozenset(Scope), Grant(tools=frozenset({"web.search"})))
+OWNER = Principal("default", "018f0000-0000-7000-8000-0000000000a1", frozenset(Scope))
+LIMITED = replace(OWNER, key_id="018f0000-0000-7000-8000-0000000000a3", grant=Grant(tools=frozenset({"web.search"})))
 ACTOR = Actor.caller(OWNER, "10.0.0.7")
 EFFECTS = {"git.log": Effect.READ, "git.add": Effect.UNSAFE, "web.search": Effect.READ}
 SEARCH, LOG, ADD = "web.search", "git.log", "git.add"
@@ -123,6 +125,19 @@ class Office:
     async def actions(self) -> list[str]:
         return [entry.change.action for entry in reversed(await latest(self.services.engine, "default", limit=20))]
 
+    async def forbid(self, change: str) -> None:
+        """Take from the owner's key, or from its tenant, what a build needs."""
+        services, stored = self.services, update(keys).where(keys.c.id == OWNER.key_id)
+        if change == "revoked":
+            await services.keys.revoke(OWNER.key_id, ACTOR)
+        elif change.endswith("off"):
+            target = Target("tenant", "default") if "tenant" in change else Target("agent", "architect", "default")
+            await services.switches.off(target, "Closed.", ACTOR)
+        else:
+            values = {"expires_at": func.now()} if change == "expired" else {"scopes": ["run"]}
+            async with services.engine.begin() as connection:
+                await connection.execute(stored.values(**values))
+
     async def admin_key(self, *scopes: Scope, grant: Grant | None = None) -> str:
         wish = KeySpec("admin", "default", frozenset(scopes or {Scope.ADMIN}), grant)
         return (await self.services.keys.create(wish, ACTOR))[0].id
@@ -134,6 +149,9 @@ async def office(database_url: str) -> AsyncGenerator[Office]:
     async with open_services(settings, Database(database_url, database_url)) as services:
         office = Office(services)
         await office.epoch()
+        for caller in (OWNER, LIMITED):
+            key = NewKey(caller.key_id, "default", "test", b"", caller.scopes, caller.grant, None)
+            await KeyRepository(services.engine).create(key, ACTOR)
         yield office
 
 
@@ -146,10 +164,14 @@ async def test_proven_team_without_unsafe_tools_is_active_at_once_and_audited(of
     assert done == PublishedVersion("crew", 1, "active", spec().hash, (SEARCH,), before + 1)
     history = await office.services.teams.history("default", "crew")
     assert [entry.change.action for entry in history] == ["team.build", "team.prove", "team.activate"]
-    assert {(entry.actor.name, entry.change.detail["run_id"]) for entry in history} == {("k1", origin.run_id)}
+    assert {(entry.actor.name, entry.change.detail["run_id"]) for entry in history} == {(OWNER.key_id, origin.run_id)}
     assert history[0].change.detail["goal"] == "Find things."
     (version,) = await office.services.teams.versions("default", "crew")
-    assert (version.goal, version.built_by, version.activated_by) == ("Find things.", origin.run_id, "k1")
+    assert (version.goal, version.built_by, version.activated_by) == (
+        "Find things.",
+        origin.run_id,
+        OWNER.key_id,
+    )
     assert version.proof
     assert (version.proof.state, version.proof.score, version.proof.tools) == ("proven", 1.0, {SEARCH: "0" * 64})
     report = await office.services.teams.proof("default", "crew", 1)
@@ -231,6 +253,46 @@ async def test_publication_under_a_lost_lease_stores_nothing(office: Office) -> 
 
     async with office.services.engine.connect() as connection:
         assert (await connection.execute(select(workflows))).all() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("revoked", "was revoked"),
+        ("expired", "has expired"),
+        ("scopes", "lacks the scope teams"),
+        ("tenant off", "The tenant default is switched off: Closed."),
+        ("architect off", "The agent architect is switched off: Closed."),
+    ],
+)
+async def test_build_whose_caller_may_not_change_teams_any_more_stores_proves_and_activates_nothing(
+    office: Office, change: str, says: str
+) -> None:
+    ready = await office.build("ready")
+    published = await office.store.publish(ready, built(spec("ready", ADD)))
+    origin = await office.build("crew")
+    version = await office.store.version(OWNER, "ready", None)
+    await office.forbid(change)
+
+    for refused in (
+        office.store.publish(origin, built(spec())),
+        office.store.add_proof(ready, version, proof(version.spec, "failed")),
+        office.store.activate(ready, published, Approval(approved=True, by="local")),
+    ):
+        with pytest.raises(ForbiddenError, match=says):
+            await refused
+
+    assert await office.states("ready") == ["proven"]
+    async with office.services.engine.connect() as connection:
+        assert await connection.scalar(select(func.count()).select_from(workflows)) == 1
+
+
+async def test_build_of_a_run_that_is_to_be_cancelled_stores_nothing(office: Office) -> None:
+    origin = await office.build("crew")
+    assert await office.services.cancellation.cancel(RunKey("default", origin.run_id)) is not None
+
+    with pytest.raises(RunCancelledError):
+        await office.store.publish(origin, built(spec()))
 
 
 async def test_name_that_the_designer_chose_gets_a_suffix_where_it_is_taken(office: Office) -> None:

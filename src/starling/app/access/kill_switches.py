@@ -9,19 +9,18 @@ from starling.app.runtime.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.principal import SHARED
 from starling.core.tools import Halts, ToolCall
-from starling.infra.postgres.kill_switches import HALTS, NOTHING, SwitchRepository
+from starling.infra.postgres.kill_switches import HALTS, NOTHING, Halted, SwitchRepository
 from starling.infra.postgres.notifications import NotificationHub
 
 _POLL_SECONDS = 1.8  # in case a notification is lost
 _log = logging.getLogger(__name__)
 
 
-class KillSwitchCache(Halts):
-    """Answers from memory what is halted. While Postgres is away, the last known state applies."""
+class KnownHalts(Halts):
+    """What was halted when it was read."""
 
-    def __init__(self, repository: SwitchRepository) -> None:
-        self._repository = repository
-        self._halted = NOTHING
+    def __init__(self, halted: Halted = NOTHING) -> None:
+        self._halted = halted
 
     def reason(self, call: ToolCall) -> str:
         if not self._halted.switches and not self._halted.revoked:
@@ -53,6 +52,14 @@ class KillSwitchCache(Halts):
                 return _message(kind, name, self._halted.switches[owner, kind, name])
         return ""
 
+
+class KillSwitchCache(KnownHalts):
+    """Answers from memory what is halted. While Postgres is away, the last known state applies."""
+
+    def __init__(self, repository: SwitchRepository) -> None:
+        super().__init__()
+        self._repository = repository
+
     async def refresh(self) -> None:
         """Read the current state. Raises DatabaseUnavailableError."""
         self._halted = await self._repository.halted(self._halted)
@@ -75,9 +82,7 @@ class KillSwitchCache(Halts):
 
 async def halts_now(repository: SwitchRepository) -> Halts:
     """Return what is halted at this moment. Raises DatabaseUnavailableError."""
-    cache = KillSwitchCache(repository)
-    await cache.refresh()
-    return cache
+    return KnownHalts(await repository.halted())
 
 
 def _message(kind: str, name: str, reason: str) -> str:

@@ -1,7 +1,8 @@
 """What builds store: versions with their proofs, activated in the same transaction where they may be."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -11,9 +12,10 @@ from architect.team_world import TeamWorld
 from architect.teams.repository import BuildRecord, Creator, TeamKey, TeamVersion
 from brain.registry.manifest import Manifest
 from starling.app.teams.activation import LockedRegistry, TeamActivation, active_or_newest, outdated_tools
+from starling.app.teams.build_rights import approver_of, check_caller
 from starling.core.errors import ConflictError
 from starling.core.json import storable_text
-from starling.core.principal import Principal, Scope
+from starling.core.principal import Principal
 from starling.core.teams.building import Approval, BuildOrigin, BuildRequest
 from starling.core.teams.proofs import ProofReport
 from starling.core.teams.spec import Finding, TeamInvalidError, TeamSpec
@@ -54,8 +56,7 @@ class TeamPublication:
         whose name was taken gets a suffix, unless its run was asked for that name. Raises LeaseLostError,
         TeamInvalidError, QuotaExceededError.
         """
-        async with self.activation.locked(origin.caller) as registry:
-            build = await held_build(registry.connection, origin)
+        async with self._locked(origin) as (registry, build):
             stored = await self.activation.teams.built(
                 registry.connection, origin.caller.tenant, origin.run_id, origin.path
             )
@@ -70,8 +71,7 @@ class TeamPublication:
         """
         key = TeamKey(origin.caller.tenant, team.spec.name)
         await asyncio.to_thread(_check_proof, proof, team.spec)
-        async with self.activation.locked(origin.caller) as registry:
-            await held_build(registry.connection, origin)
+        async with self._locked(origin) as (registry, _):
             proved = await self.activation.teams.add_proof(registry.connection, key, team.version, proof)
             if proved:
                 await self._record_proof(registry, origin, proved)
@@ -85,9 +85,8 @@ class TeamPublication:
         the version can't be activated, or if it may call other tools than those that were approved.
         """
         key = TeamKey(origin.caller.tenant, published.name)
-        approver = await self._approver(key.tenant, approval)
-        async with self.activation.locked(origin.caller) as registry:
-            await held_build(registry.connection, origin)
+        async with self._locked(origin) as (registry, _):
+            approver = await approver_of(registry.connection, self.keys, key.tenant, approval)
             stored = await self.activation.teams.version(registry.connection, key, published.version)
             if stored.state == "active":
                 return await self._active(registry, stored)
@@ -105,6 +104,17 @@ class TeamPublication:
             theirs = replace(registry, caller=approver, world=world)
             done = await self.activation.activate(theirs, "team.activate", stored, actor, **detail)
             return _published(stored, star.tools, epoch=done.epoch)
+
+    @asynccontextmanager
+    async def _locked(self, origin: BuildOrigin) -> AsyncGenerator[tuple[LockedRegistry, BuildRequest | None]]:
+        """Lock the registry for a change by a build, with what its run was asked to build.
+
+        Raises LeaseLostError, RunCancelledError, and ForbiddenError where the caller may not change teams any more.
+        """
+        async with self.activation.locked(origin.caller) as registry:
+            build = await held_build(registry.connection, origin)
+            await check_caller(registry.connection, self.keys, origin)
+            yield registry, build
 
     async def _check_same_reason(
         self, registry: LockedRegistry, origin: BuildOrigin, stored: TeamVersion, published: PublishedVersion
@@ -179,17 +189,6 @@ class TeamPublication:
         if stored.proof:
             detail = {"state": stored.proof.state, "score": stored.proof.score}
             await _record(registry, origin, "team.prove", stored, detail)
-
-    async def _approver(self, tenant: str, approval: Approval) -> Principal | None:
-        """Return who approved, with what may be called now; None for one who did not, or may not any more."""
-        if not approval.approved:
-            return None
-        if approval.by == LOCAL:
-            return Principal(tenant, "", frozenset(Scope))
-        key = await self.keys.find(approval.by)
-        if key is None or key.tenant != tenant or key.state != "active" or Scope.ADMIN not in key.scopes:
-            return None
-        return Principal(tenant, key.id, key.scopes, key.grant)
 
 
 def _check_proof(proof: ProofReport, spec: TeamSpec) -> None:

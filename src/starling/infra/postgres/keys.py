@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.errors import NotFoundError
 from starling.core.principal import Grant, Scope
 from starling.infra.postgres.audit import Actor, AuditedChange, record
-from starling.infra.postgres.engine import translated
+from starling.infra.postgres.engine import EngineConnection, translated
 from starling.infra.postgres.kill_switches import NOTIFY_HALTS
 from starling.infra.postgres.tables import keys
 
@@ -83,6 +83,11 @@ class KeyRepository:
         """Return a key by its id, whatever its state."""
         found = await self._rows(keys.c.id == key_id)
         return found[0] if found else None
+
+    async def find_within(self, connection: EngineConnection, key_id: str) -> StoredKey | None:
+        """Return a key by its id, whatever its state, as part of a transaction."""
+        row = (await connection.execute(_SELECT.where(keys.c.id == key_id))).one_or_none()
+        return None if row is None else _stored(row)
 
     async def every(self, tenant: str | None = None) -> Sequence[StoredKey]:
         """Return the keys of a tenant, or of all of them, oldest first."""

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starling.core.errors import NotFoundError
 from starling.core.principal import SHARED
 from starling.infra.postgres.audit import Actor, AuditedChange, record
-from starling.infra.postgres.engine import fetch_autocommit, translated
+from starling.infra.postgres.engine import EngineConnection, driver, fetch_autocommit, translated
 from starling.infra.postgres.tables import switches
 
 type SwitchKind = Literal["tenant", "agent", "server"]
@@ -112,10 +112,20 @@ class SwitchRepository:
         """Return everything that is halted now. Reads only revoked keys that may be missing in `known`."""
         with translated():
             rows = await fetch_autocommit(self._engine, _HALTED, {"since": known.at - _REVOCATION_OVERLAP})
-        reasons = {(tenant, kind, name): reason for tenant, kind, name, reason, _ in rows}
-        revoked = {name for _, kind, name in reasons if kind == "key"}
-        off = {key: reason for key, reason in reasons.items() if key[1] not in ("key", _NOW_ROW)}
-        return Halted(off, known.revoked | revoked, at=rows[0][-1])
+        return _halted(rows, known)
+
+
+async def halted_within(connection: EngineConnection) -> Halted:
+    """Return everything that is halted, as part of a transaction."""
+    cursor = await (await driver(connection)).execute(_HALTED, {"since": _LONG_AGO})
+    return _halted(await cursor.fetchall(), NOTHING)
+
+
+def _halted(rows: Sequence[tuple[Any, ...]], known: Halted) -> Halted:
+    reasons = {(tenant, kind, name): reason for tenant, kind, name, reason, _ in rows}
+    revoked = {name for _, kind, name in reasons if kind == "key"}
+    off = {key: reason for key, reason in reasons.items() if key[1] not in ("key", _NOW_ROW)}
+    return Halted(off, known.revoked | revoked, at=rows[0][-1])
 
 
 def _switch(row: Row[Any]) -> Switch:

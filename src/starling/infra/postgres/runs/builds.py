@@ -7,7 +7,7 @@ from psycopg import AsyncConnection
 from sqlalchemy import Select, select
 from sqlalchemy.ext.asyncio import AsyncConnection as EngineConnection
 
-from starling.core.errors import ConflictError, LeaseLostError
+from starling.core.errors import ConflictError, LeaseLostError, RunCancelledError
 from starling.core.teams.building import BuildOrigin, BuildRequest
 from starling.infra.postgres.tables import runs
 
@@ -59,9 +59,9 @@ async def held_build(connection: EngineConnection, origin: BuildOrigin) -> Build
     """Return what the run of a build was asked to build, None if it is a run of another kind.
 
     The run can't be claimed, cancelled or ended by others until the transaction ends. Raises LeaseLostError where it is
-    not held under the fence of the build.
+    not held under the fence of the build, RunCancelledError where it is to be cancelled.
     """
-    query = select(runs.c.build, runs.c.fence).where(
+    query = select(runs.c.build, runs.c.cancel_requested).where(
         runs.c.tenant == origin.caller.tenant,
         runs.c.id == origin.run_id,
         runs.c.fence == origin.fence,
@@ -70,6 +70,8 @@ async def held_build(connection: EngineConnection, origin: BuildOrigin) -> Build
     row = (await connection.execute(query.with_for_update(read=True))).one_or_none()
     if row is None:
         raise LeaseLostError(origin.run_id, origin.fence)
+    if row.cancel_requested:
+        raise RunCancelledError("The run was cancelled.")
     return BuildRequest.model_validate(row.build) if row.build else None
 
 
