@@ -77,9 +77,9 @@ class Builder:
         if run.recorded(_COMPILED) is None and (findings := case_findings(team.spec, request.cases, world)):
             return BuildOutcome(untried_text(team.spec.name, findings), done=False, code=TeamInvalidError.code)
         proof = await self._proof(team.spec, request.cases, world, run)
-        published = await self.store.add_proof(run.origin, team, proof)
+        published, counts = await self.store.add_proof(run.origin, team, proof)
         _report(run, "published", published)
-        return _proved(proof_text(published, proof), proof)
+        return _proved(proof_text(published, proof, counts=counts), proof)
 
     async def _proof(self, team: TeamSpec, extra: Sequence[BuildCase], world: TeamWorld, run: BuildRun) -> ProofReport:
         """Prove the star that the team is for the caller, the same one in each process that resumes the build."""

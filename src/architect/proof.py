@@ -2,15 +2,19 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from architect.cases import with_cases
 from architect.checks.few_cases import FEWEST
 from architect.judgement import judged
 from starling.core.events import MetCriterion, Proof
 from starling.core.teams.building import BuildCase, BuildRun
-from starling.core.teams.proofs import CaseReport, CriterionReport, ProofReport, ProofState, TrialRecord
+from starling.core.teams.proofs import CaseReport, ProofReport, ProofState, TrialRecord, share_met
 from starling.core.teams.spec import Criterion, Example, TeamSpec
 from starling.core.teams.stars import StarSpec
+
+_REPLY_CHARS: Final = 12_000
+_REASON_CHARS: Final = 2_000
 
 
 async def prove(
@@ -24,7 +28,7 @@ async def prove(
     whole = with_cases(team, extra)
     criteria = {one.id: one for one in whole.criteria}
     cases = [await _case(f"case{n}", one, criteria, star, run) for n, one in enumerate(whole.examples, start=1)]
-    score, tools, origin = _score(cases), run.tools(), run.origin
+    score, tools, origin = share_met(cases), run.tools(), run.origin
     return ProofReport(
         state=_state(cases, score, threshold),
         score=score,
@@ -46,6 +50,7 @@ async def _case(
         return CaseReport.model_validate(recorded)
     trial = await run.try_case(star, example)
     found = await judged(example, criteria, trial, run, f"{step}.judge")
+    trial = _shortened(trial)
     report = CaseReport(
         id=example.id,
         passed=all(one.met for one in found),
@@ -56,6 +61,17 @@ async def _case(
     run.record(step, report.model_dump(mode="json"), _event(report, star.name, run.origin.path))
     await run.flush()
     return report
+
+
+def _shortened(trial: TrialRecord) -> TrialRecord:
+    """Return what is kept of a trial: long texts are cut, and say so."""
+    verdicts = tuple(one.model_copy(update={"reason": _cut(one.reason, _REASON_CHARS)}) for one in trial.verdicts)
+    texts = {"reply": _cut(trial.reply, _REPLY_CHARS), "failure": _cut(trial.failure, _REASON_CHARS)}
+    return trial.model_copy(update={**texts, "verdicts": verdicts})
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}\n[cut: the beginning of {len(text):,} characters]"
 
 
 def _is_simulation(trial: TrialRecord) -> bool:
@@ -77,12 +93,6 @@ def _event(report: CaseReport, team: str, path: str) -> Proof:
         simulated=sources["simulated"],
         trial_path=report.trial.path,
     )
-
-
-def _score(cases: Sequence[CaseReport]) -> float:
-    """Return the share of criteria that are met, 0 without any."""
-    found: list[CriterionReport] = [one for case in cases for one in case.criteria]
-    return sum(one.met for one in found) / len(found) if found else 0.0
 
 
 def _state(cases: Sequence[CaseReport], score: float, threshold: float) -> ProofState:

@@ -13,6 +13,10 @@ _LINE_CHARS: Final = 300  # of a text that a model or a caller wrote
 _SOURCES: Final[Mapping[AnswerSource, str]] = {"live": "live", "fixture": "by fixtures", "simulated": "simulated"}
 _TOOLS_SHOWN: Final = 5
 _UNMET_SHOWN: Final = 5  # of a case
+_NOT_COUNTED: Final = (
+    "The version keeps its earlier proof and its state: its own examples are no reason for this result, and",
+    "only who made the version, or an admin, lowers its state by further cases. This report stays with the run.",
+)
 
 
 def built_text(
@@ -26,9 +30,11 @@ def built_text(
     return "\n".join([*lines, "", *_next(published, proof)])
 
 
-def proof_text(published: PublishedVersion, proof: ProofReport) -> str:
+def proof_text(published: PublishedVersion, proof: ProofReport, *, counts: bool = True) -> str:
     """Return the report of a proof of a version that was built or imported before."""
     lines = [f"The proof of {_name(published)} came to: {proof.state}.", "", *_proof(proof)]
+    if not counts:
+        return "\n".join([*lines, "", *_NOT_COUNTED])
     further = [] if published.state == "active" and proof.state == "proven" else ["", *_next(published, proof)]
     return "\n".join([*lines, *further])
 

@@ -61,8 +61,14 @@ class TeamStore(Protocol):
         """
         ...
 
-    async def add_proof(self, origin: BuildOrigin, team: TeamVersion, proof: ProofReport) -> PublishedVersion:
-        """Store another proof of a version."""
+    async def add_proof(
+        self, origin: BuildOrigin, team: TeamVersion, proof: ProofReport
+    ) -> tuple[PublishedVersion, bool]:
+        """Store another proof of a version if it counts; return the version, and whether it does.
+
+        It does not where the version's last proof came to more, the spec's own examples are no reason for that, and
+        the caller is neither who made the version nor an admin.
+        """
         ...
 
     async def activate(self, origin: BuildOrigin, published: PublishedVersion, approval: Approval) -> PublishedVersion:

@@ -32,6 +32,7 @@ from starling.infra.postgres.tables import epochs, keys, runs, workflows
 
 OWNER = Principal("default", "018f0000-0000-7000-8000-0000000000a1", frozenset(Scope))
 LIMITED = replace(OWNER, key_id="018f0000-0000-7000-8000-0000000000a3", grant=Grant(tools=frozenset({"web.search"})))
+BUILDER = frozenset({Scope.RUN, Scope.TEAMS})
 ACTOR = Actor.caller(OWNER, "10.0.0.7")
 EFFECTS = {"git.log": Effect.READ, "git.add": Effect.UNSAFE, "web.search": Effect.READ}
 SEARCH, LOG, ADD = "web.search", "git.log", "git.add"
@@ -383,11 +384,11 @@ async def test_proof_of_a_version_gives_it_its_state(
     origin = await office.prove("crew")
     version = await office.store.version(OWNER, "crew", None)
 
-    done = await office.store.add_proof(origin, version, proof(version.spec, state, origin.run_id))
-    again = await office.store.add_proof(origin, version, proof(version.spec, state, origin.run_id))
+    done, counts = await office.store.add_proof(origin, version, proof(version.spec, state, origin.run_id))
+    again, _ = await office.store.add_proof(origin, version, proof(version.spec, state, origin.run_id))
 
     assert done == again
-    assert (done.state, await office.states()) == (after, [after])
+    assert (done.state, counts, await office.states()) == (after, True, [after])
     assert [action for action in await office.actions() if action.startswith("team.")] == ["team.import", "team.prove"]
 
 
@@ -409,6 +410,30 @@ async def test_proof_of_a_version_that_was_active_changes_its_proof_and_not_its_
     first = (await office.services.teams.versions("default", "crew"))[0]
     assert first.proof
     assert (first.state, first.proof.state) == (state, "failed")
+
+
+@pytest.mark.parametrize("active", [False, True])
+@pytest.mark.parametrize(
+    ("caller", "after"),
+    [
+        pytest.param(replace(OWNER, scopes=BUILDER), "failed", id="maker"),
+        pytest.param(LIMITED, "failed", id="admin"),
+        pytest.param(replace(LIMITED, scopes=BUILDER), "proven", id="another-key"),
+    ],
+)
+async def test_further_case_that_fails_lowers_a_version_of_the_maker_or_of_an_admin_only(
+    office: Office, caller: Principal, after: ProofState, active: bool
+) -> None:
+    origin = await office.build("crew")
+    done = await office.store.publish(origin, built(spec(), activate=active))
+    version = await office.store.version(OWNER, "crew", None)
+
+    shown, counts = await office.store.add_proof(replace(origin, caller=caller), version, proof(version.spec, "failed"))
+    (stored,) = await office.services.teams.versions("default", "crew")
+
+    assert stored.proof
+    assert (stored.proof.state, counts) == (after, after == "failed")
+    assert stored.state == shown.state == (done.state if active or after == "proven" else "draft")
 
 
 async def test_proof_under_a_lost_lease_is_not_stored(office: Office) -> None:

@@ -87,7 +87,9 @@ class MemoryStore(TeamStore):
         self.steps.take()
         return self._version()
 
-    async def add_proof(self, origin: BuildOrigin, team: TeamVersion, proof: ProofReport) -> PublishedVersion:
+    async def add_proof(
+        self, origin: BuildOrigin, team: TeamVersion, proof: ProofReport
+    ) -> tuple[PublishedVersion, bool]:
         raise NotImplementedError
 
     async def activate(self, origin: BuildOrigin, published: PublishedVersion, approval: Approval) -> PublishedVersion:

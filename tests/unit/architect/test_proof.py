@@ -12,7 +12,18 @@ from architect.proof import prove
 from starling.core.errors import LLMConnectionError, LLMInvalidResponse, SuspendedError
 from starling.core.events import Proof
 from starling.core.teams.building import BuildCase, Section
-from starling.core.teams.proofs import AnswerSource, CaseReport, ProofReport, TrialCall, TrialRecord, outdated
+from starling.core.teams.proofs import (
+    AnswerSource,
+    CaseReport,
+    CriterionReport,
+    ProofReport,
+    ProofState,
+    TrialCall,
+    TrialRecord,
+    TrialVerdict,
+    lowered_by_added_cases,
+    outdated,
+)
 from starling.core.teams.spec import TeamSpec
 from starling.core.teams.stars import StarSpec
 from starling.core.tool_calls import Effect
@@ -206,7 +217,7 @@ async def test_long_failure_of_a_trial_is_cut_for_each_criterion() -> None:
     report = await tried(case("one", "short", "dated"), trial("", failure="It failed. " * 1_000))
 
     assert {len(reason) for reason in unmet(report).values()} == {300}
-    assert len(report.trial.failure) > 10_000
+    assert report.trial.failure[2_000:] == "\n[cut: the beginning of 11,000 characters]"
 
 
 async def test_judge_that_can_not_be_reached_leaves_the_case_untold() -> None:
@@ -393,3 +404,53 @@ def test_cases_of_the_caller_count_for_the_rules_of_cases() -> None:
     assert [str(one.path) for one in checked(with_cases(alone, [own, empty]), WORLD, DESIGN_RULES)] == ["examples[2]"]
     assert with_cases(alone, []) is alone
     assert [one.id for one in with_cases(alone, [own, own]).examples] == ["own1", "own1-2", "own2"]
+
+
+def cases_of(**met: bool | None) -> tuple[CaseReport, ...]:
+    """Return cases by id with one criterion each: met, not met, or met by simulation alone (None)."""
+    return tuple(
+        CaseReport(
+            id=name,
+            passed=one is not False,
+            simulation_only=one is None,
+            criteria=(CriterionReport(id="c", met=one is not False),),
+            trial=trial(),
+        )
+        for name, one in met.items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "state", "cases", "lowered"),
+    [
+        pytest.param("proven", "failed", {"one": True, "two": True, "own1": False}, True, id="by-a-failed-added-case"),
+        pytest.param("unproven", "failed", {"one": None, "two": True, "own1": False}, True, id="unproven-by-a-failed"),
+        pytest.param("proven", "unproven", {"one": True, "two": True, "own1": None}, True, id="by-a-simulated-one"),
+        pytest.param("proven", "unproven", {"one": True}, True, id="by-the-lack-of-added-cases"),
+        pytest.param("proven", "failed", {"own1": False, "own2": True}, True, id="without-examples"),
+        pytest.param("proven", "failed", {"one": False, "two": True, "own1": False}, False, id="by-a-failed-example"),
+        pytest.param("proven", "unproven", {"one": None, "own1": True}, False, id="by-a-simulated-example"),
+        pytest.param("unproven", "proven", {"one": True, "own1": True}, False, id="raised"),
+        pytest.param("failed", "failed", {"one": True, "own1": False}, False, id="as-low-as-before"),
+    ],
+)
+def test_proof_is_lowered_by_added_cases_only_where_no_example_accounts_for_it(
+    before: ProofState, state: ProofState, cases: dict[str, bool | None], lowered: bool
+) -> None:
+    found = cases_of(**cases)
+    report = ProofReport(
+        state=state, score=0, threshold=1, cases=found, spec_hash="", tools={}, run_id="r", trace_id="t"
+    )
+
+    assert lowered_by_added_cases(report, before, {"one", "two"}) == lowered
+
+
+async def test_long_texts_of_a_trial_are_judged_whole_and_kept_cut_with_their_length() -> None:
+    verdict = TrialVerdict(member="log", status="failed", reason="r" * 5_000)
+    long = trial(f"{'x' * 50_000} On Monday", verdicts=(verdict,))
+
+    report = await tried(case("one", "dated"), long)
+
+    assert report.passed
+    assert report.trial.reply == f"{'x' * 12_000}\n[cut: the beginning of 50,010 characters]"
+    assert report.trial.verdicts[0].reason == f"{'r' * 2_000}\n[cut: the beginning of 5,000 characters]"

@@ -84,8 +84,9 @@ def test_caller_case_with_the_criterion_of_an_example_shares_it() -> None:
 class OneTeam(TeamStore):
     """Keeps one version of one team, and its last proof."""
 
-    def __init__(self, spec: TeamSpec) -> None:
+    def __init__(self, spec: TeamSpec, *, counts: bool = True) -> None:
         self.spec = spec
+        self.counts = counts
         self.proof: ProofReport | None = None
 
     async def world(self, caller: Principal) -> TeamWorld:
@@ -99,10 +100,12 @@ class OneTeam(TeamStore):
         maker, at = Creator(caller.key_id, None), datetime(2026, 1, 1, tzinfo=UTC)
         return TeamVersion(1, self.spec, self.spec.hash, "draft", maker, at, None, None, None)
 
-    async def add_proof(self, origin: BuildOrigin, team: TeamVersion, proof: ProofReport) -> PublishedVersion:
+    async def add_proof(
+        self, origin: BuildOrigin, team: TeamVersion, proof: ProofReport
+    ) -> tuple[PublishedVersion, bool]:
         del origin
         self.proof = proof
-        return PublishedVersion(team.spec.name, 1, "proven", team.hash, ())
+        return PublishedVersion(team.spec.name, 1, "proven", team.hash, ()), self.counts
 
     async def publish(self, origin: BuildOrigin, built: BuiltTeam) -> PublishedVersion:
         raise AssertionError(origin, built)
@@ -126,6 +129,16 @@ async def test_proof_with_too_few_cases_is_refused_before_any_trial() -> None:
     assert text.startswith("news was not tried")
     assert "(few_cases)" in text
     assert (run.tried, store.proof) == ([], None)
+
+
+async def test_proof_that_does_not_count_says_that_the_version_keeps_its_state() -> None:
+    store = OneTeam(team(example("one")), counts=False)
+
+    done, code, text = await proved(store, ScriptedTrials(trials={"one": LIVE, "own1": LIVE}), case())
+
+    assert (done, code) == (True, "")
+    assert "The version keeps its earlier proof and its state" in text
+    assert "starling team activate" not in text
 
 
 async def test_case_of_the_caller_makes_a_proof_possible() -> None:

@@ -15,9 +15,9 @@ from starling.app.teams.activation import LockedRegistry, TeamActivation, active
 from starling.app.teams.build_rights import approver_of, check_caller
 from starling.core.errors import ConflictError
 from starling.core.json import storable_text
-from starling.core.principal import Principal
+from starling.core.principal import Principal, Scope
 from starling.core.teams.building import Approval, BuildOrigin, BuildRequest
-from starling.core.teams.proofs import ProofReport
+from starling.core.teams.proofs import ProofReport, lowered_by_added_cases
 from starling.core.teams.spec import Finding, TeamInvalidError, TeamSpec
 from starling.core.teams.stars import StarSpec
 from starling.core.tool_calls import Effect
@@ -64,19 +64,26 @@ class TeamPublication:
                 stored = await self._store(registry, origin, built, build)
             return await self._settled(registry, origin, stored, activate=built.activate)
 
-    async def add_proof(self, origin: BuildOrigin, team: TeamVersion, proof: ProofReport) -> PublishedVersion:
+    async def add_proof(
+        self, origin: BuildOrigin, team: TeamVersion, proof: ProofReport
+    ) -> tuple[PublishedVersion, bool]:
         """Store another proof of a version, and the state that it gives unless the version was activated or archived.
 
-        Raises LeaseLostError, TeamInvalidError.
+        Nothing is stored, and False is returned with the version, where only further cases of a caller who is neither
+        the version's creator nor an admin make the proof come to less than the last one. Raises LeaseLostError,
+        TeamInvalidError.
         """
         key = TeamKey(origin.caller.tenant, team.spec.name)
         await asyncio.to_thread(_check_proof, proof, team.spec)
         async with self._locked(origin) as (registry, _):
-            proved = await self.activation.teams.add_proof(registry.connection, key, team.version, proof)
-            if proved:
+            stored = await self.activation.teams.version(registry.connection, key, team.version)
+            counts = _counts(proof, stored, origin.caller)
+            if counts and (
+                proved := await self.activation.teams.add_proof(registry.connection, key, team.version, proof)
+            ):
                 await self._record_proof(registry, origin, proved)
-            stored = proved or await self.activation.teams.version(registry.connection, key, team.version)
-            return await self._settled(registry, origin, stored, activate=False)
+                stored = proved
+            return await self._settled(registry, origin, stored, activate=False), counts
 
     async def activate(self, origin: BuildOrigin, published: PublishedVersion, approval: Approval) -> PublishedVersion:
         """Activate a version that an admin approved, with the tools that its creator and that admin both may call.
@@ -195,6 +202,13 @@ def _check_proof(proof: ProofReport, spec: TeamSpec) -> None:
     """Check that a proof is of this spec. Raises TeamInvalidError."""
     if proof.spec_hash != spec.hash:
         raise TeamInvalidError([Finding("", "other_proof", "The proof is of another spec.", "Prove the team again.")])
+
+
+def _counts(proof: ProofReport, stored: TeamVersion, caller: Principal) -> bool:
+    """Return whether a caller's proof may take the place of a version's last one."""
+    if stored.proof is None or Scope.ADMIN in caller.scopes or stored.creator.name == (caller.key_id or LOCAL):
+        return True
+    return not lowered_by_added_cases(proof, stored.proof.state, {example.id for example in stored.spec.examples})
 
 
 def _approval_reason(stored: TeamVersion, star: StarSpec, manifest: Manifest) -> str:

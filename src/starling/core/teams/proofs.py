@@ -1,7 +1,7 @@
 """Proofs of teams: what a version did on its cases, and whether that shows that it works."""
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -11,6 +11,8 @@ type AnswerSource = Literal["live", "fixture", "simulated"]
 
 A call that was stopped before it left, which no server answered, counts as `simulated`.
 """
+
+_LOWEST_FIRST: Final[Sequence[ProofState]] = ("failed", "unproven", "proven")
 
 
 class _Part(BaseModel):
@@ -105,3 +107,21 @@ def outdated(proved: Mapping[str, str], now: Mapping[str, str]) -> Sequence[str]
     Both have the hash of each tool's definition by its full name: that of the proof, and that of now.
     """
     return sorted(tool for tool, pin in proved.items() if not pin or now.get(tool) != pin)
+
+
+def share_met(cases: Sequence[CaseReport]) -> float:
+    """Return the share of the cases' criteria that are met, 0 without any."""
+    found = [one.met for case in cases for one in case.criteria]
+    return sum(found) / len(found) if found else 0.0
+
+
+def lowered_by_added_cases(proof: ProofReport, before: ProofState, own: Collection[str]) -> bool:
+    """Whether a proof came to less than the one `before` it for no reason in the `own` cases of the team, by id."""
+    if _LOWEST_FIRST.index(proof.state) >= _LOWEST_FIRST.index(before):
+        return False
+    cases = [case for case in proof.cases if case.id in own]
+    if not cases:
+        return True
+    if share_met(cases) < proof.threshold:
+        return False
+    return proof.state == "failed" or not any(case.simulation_only for case in cases)
