@@ -3,37 +3,25 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from typing import TYPE_CHECKING
 
-from architect.compiler import TeamCompiler
-from architect.teams.repository import TeamRepository
 from brain.registry.custom_agents.repository import AgentRepository
 from brain.registry.custom_agents.service import CustomAgents
 from brain.registry.repository import EpochRepository
 from brain.registry.service import Registry
 from brain.registry.teams.repository import StarRepository
 from brain.registry.teams.service import Teams
-from brain.skills.catalog.repository import SkillCatalog
 from mcp_gateway.repository import ServerRepository
 from starling.app.access.keys import KeyService
-from starling.app.access.kill_switches import halts_now
 from starling.app.access.switch_targets import SwitchTargets
-from starling.app.container.deferred import Deferred, DeferredAgentRanker, DeferredRetrieval
-from starling.app.registry.agents import AgentService
+from starling.app.container.deferred import DeferredAgentRanker, DeferredCatalogs, DeferredRetrieval
 from starling.app.registry.documents import ServerDocuments
 from starling.app.runs.documents import RunDocuments
 from starling.app.runtime.database import find_database
 from starling.app.runtime.retention import RetentionService
-from starling.app.skills.service import SkillService
-from starling.app.skills.skill_import import SkillImport
-from starling.app.teams.activation import TeamActivation
-from starling.app.teams.publication import TeamPublication
-from starling.app.teams.service import TeamService
 from starling.core.artifacts import ArtifactStore
 from starling.core.clock import SystemClock
 from starling.core.settings.schema import Settings
-from starling.core.tracing import NOOP_TRACER
-from starling.infra.llm.factory import check_model
 from starling.infra.postgres.artifacts import PostgresArtifacts, Quota
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
 from starling.infra.postgres.keys import KeyRepository
@@ -46,6 +34,13 @@ from starling.infra.postgres.runs.listing import RunListing
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.schema import check
 
+if TYPE_CHECKING:
+    from starling.app.registry.agents import AgentService
+    from starling.app.skills.service import SkillService
+    from starling.app.skills.skill_import import SkillImport
+    from starling.app.teams.publication import TeamPublication
+    from starling.app.teams.service import TeamService
+
 _CONNECTIONS = 2
 
 
@@ -54,8 +49,8 @@ class AdminServices:
     """What admin commands and routes share."""
 
     agent_ranker: DeferredAgentRanker
-    agents: AgentService
     artifacts: ArtifactStore
+    catalogs: DeferredCatalogs
     documents: RunDocuments
     epochs: EpochRepository
     interrupts: InterruptReader
@@ -68,12 +63,28 @@ class AdminServices:
     rosters: Registry
     server_documents: ServerDocuments
     servers: ServerRepository
-    skill_import: SkillImport
-    skills: SkillService
     switch_targets: SwitchTargets
     switches: SwitchRepository
-    team_store: TeamPublication
-    teams: TeamService
+
+    @property
+    def agents(self) -> "AgentService":
+        return self.catalogs.get().agents
+
+    @property
+    def skill_import(self) -> "SkillImport":
+        return self.catalogs.get().skill_import
+
+    @property
+    def skills(self) -> "SkillService":
+        return self.catalogs.get().skills
+
+    @property
+    def team_store(self) -> "TeamPublication":
+        return self.catalogs.get().team_store
+
+    @property
+    def teams(self) -> "TeamService":
+        return self.catalogs.get().teams
 
 
 @asynccontextmanager
@@ -99,23 +110,17 @@ async def open_admin(settings: Settings, *, statement_seconds: float | None = No
 
 def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminServices:
     """Return the services over an engine."""
-    agents, epochs, servers = AgentRepository(engine), EpochRepository(engine), ServerRepository(engine)
+    epochs, servers = EpochRepository(engine), ServerRepository(engine)
     keys, listing, limits = KeyRepository(engine), RunListing(engine), settings.limits
-    stars = StarRepository(engine)
-    rosters = Registry(epochs, CustomAgents(agents), Teams(stars))
+    rosters = Registry(epochs, CustomAgents(AgentRepository(engine)), Teams(StarRepository(engine)))
     retrieval = DeferredRetrieval(settings, engine)
-    catalog, memory = SkillCatalog(engine), Deferred(lambda: retrieval.get().memory(NOOP_TRACER))
     ranker = DeferredAgentRanker(lambda: retrieval.get().agent_finder)
     artifacts = PostgresArtifacts(engine, Quota(limits.artifact_bytes, limits.tenant_artifact_bytes))
     interrupts, ledger = InterruptReader(engine), LedgerReader(engine)
-    switches = SwitchRepository(engine)
-    model_check, halts = partial(check_model, settings=settings), partial(halts_now, switches)
-    activation = TeamActivation(epochs, TeamRepository(engine), stars, TeamCompiler(), limits)
-    agent_service = AgentService(epochs, agents, servers, rosters, ranker, model_check, halts)
     return AdminServices(
         agent_ranker=ranker,
-        agents=agent_service,
         artifacts=artifacts,
+        catalogs=DeferredCatalogs(engine, settings, rosters, ranker, retrieval),
         documents=RunDocuments(reader, listing, ledger, interrupts, artifacts),
         epochs=epochs,
         interrupts=interrupts,
@@ -128,10 +133,6 @@ def build_admin(engine: Engine, reader: RunReader, settings: Settings) -> AdminS
         rosters=rosters,
         server_documents=ServerDocuments(servers),
         servers=servers,
-        skill_import=SkillImport(catalog, epochs, memory),
-        skills=SkillService(catalog, epochs, rosters, memory),
         switch_targets=SwitchTargets(epochs, keys, listing),
-        switches=switches,
-        team_store=TeamPublication(activation, keys),
-        teams=TeamService(epochs, activation.teams, stars, agent_service.usable, activation),
+        switches=SwitchRepository(engine),
     )

@@ -18,8 +18,10 @@ from starling.infra.postgres.runs.acceptance import Claim
 
 if TYPE_CHECKING:
     from brain.registry.cards import AgentCard
+    from brain.registry.service import Registry
     from brain.retrieval.search import AgentRanker, AgentSearch, Ranking
     from brain.run_executor import Brain
+    from starling.app.container.catalogs import Catalogs
     from starling.app.container.retrieval import Retrieval
 
 
@@ -35,6 +37,13 @@ def retrieval():
     from starling.app.container import retrieval
 
     return retrieval
+
+
+def catalogs():
+    """Return the module that builds what shows and changes agents, teams and skills. Imports the architect."""
+    from starling.app.container import catalogs
+
+    return catalogs
 
 
 class Deferred[T]:
@@ -72,6 +81,30 @@ class DeferredRetrieval:
         """Stop making vectors and close connections to embedders."""
         if self._built is not None:
             await self._built.agent_finder.close()
+
+
+class DeferredCatalogs:
+    """The catalogs of agents, teams and skills, built in whichever thread asks first; arguments as CatalogParts'."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        rosters: "Registry",
+        ranker: "DeferredAgentRanker",
+        retrieval: DeferredRetrieval,
+    ) -> None:
+        self._parts = (engine, settings, rosters, ranker, retrieval)
+        self._built: Catalogs | None = None
+        self._building = Lock()
+
+    def get(self) -> "Catalogs":
+        """Return them."""
+        with self._building:
+            if self._built is None:
+                module = catalogs()
+                self._built = module.build_catalogs(module.CatalogParts(*self._parts))
+            return self._built
 
 
 class DeferredAgentRanker:

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from brain.registry.custom_agents.repository import AgentRepository
 from brain.registry.repository import EpochRepository
@@ -19,7 +20,6 @@ from starling.app.runs.acceptance import RunAcceptance
 from starling.app.runs.cancellation import RunCancellation
 from starling.app.runs.interrupts import InterruptService
 from starling.app.runtime.database import Database
-from starling.app.teams.builds import BuildService
 from starling.app.telemetry.metrics import Metrics, MetricsExporter
 from starling.core.settings.schema import Limits, Settings, environment
 from starling.infra.postgres.engine import ConnectionLimits, Engine, open_engine
@@ -33,6 +33,9 @@ from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.termination import TerminationRepository
 from starling.infra.postgres.schema import check, upgrade
 from starling.infra.queue.run_queue import RunQueue, open_queue
+
+if TYPE_CHECKING:
+    from starling.app.teams.builds import BuildService
 
 _STREAM_CONNECTIONS = 4  # reserved for event streams
 
@@ -50,11 +53,14 @@ class Services(AdminServices):
     leases: Leases
     interrupts: InterruptRepository
     acceptance: RunAcceptance
-    builds: BuildService
     answering: InterruptService
     cancellation: RunCancellation
     registry: RegistryService
     metrics_exporter: MetricsExporter
+
+    @property
+    def builds(self) -> "BuildService":
+        return self.catalogs.get().builds(self.acceptance)
 
 
 @asynccontextmanager
@@ -87,8 +93,8 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
         stack.push_async_callback(admin.retrieval.close)
         yield Services(
             agent_ranker=admin.agent_ranker,
-            agents=admin.agents,
             artifacts=admin.artifacts,
+            catalogs=admin.catalogs,
             documents=admin.documents,
             epochs=admin.epochs,
             keys=admin.keys,
@@ -100,12 +106,8 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
             rosters=admin.rosters,
             server_documents=admin.server_documents,
             servers=admin.servers,
-            skill_import=admin.skill_import,
-            skills=admin.skills,
             switch_targets=admin.switch_targets,
             switches=admin.switches,
-            team_store=admin.team_store,
-            teams=admin.teams,
             engine=engine,
             direct_url=database.direct_url,
             hub=hub,
@@ -115,7 +117,6 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
             leases=Leases(engine, queue.defer, runs.admit),
             interrupts=interrupts,
             acceptance=acceptance,
-            builds=BuildService(acceptance, admin.teams.activation),
             answering=InterruptService(interrupts),
             cancellation=cancellation,
             registry=build_registry(engine, settings.limits),
