@@ -5,12 +5,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, cast
 
 from architect.cases import case_findings
+from architect.checks import COMPOSITION, checked
 from architect.compiler import compile_team
 from architect.design.designer import Designed, Designer
 from architect.proof import prove
-from architect.report import built_text, gap_text, proof_text, refused_text, untried_text
+from architect.report import built_text, gap_text, proof_text, refused_text, untried_text, unusable_text
 from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
 from architect.team_world import TeamWorld
+from architect.teams.repository import TeamVersion
 from starling.core.errors import ConflictError, ForbiddenError, NotFoundError, QuotaExceededError
 from starling.core.events import Published
 from starling.core.json import JsonObject
@@ -48,7 +50,7 @@ class Builder:
         base = await self._base(request, run) if request.kind == "version" else None
         designed = await self.designer.design(request, world, base, run)
         if designed.spec is None or not designed.is_sound:
-            return _not_designed(designed)
+            return _not_designed(designed, request.constraints.members)
         proof = await self._proof(designed.spec, (), world, run)
         built = BuiltTeam(designed.spec, request.goal, proof, request.activate)
         published = await self._publish(built, run)
@@ -74,8 +76,8 @@ class Builder:
         caller = run.origin.caller
         team = await self.store.version(caller, request.name or "", request.version)
         world = await self.store.world(caller)
-        if run.recorded(_COMPILED) is None and (findings := case_findings(team.spec, request.cases, world)):
-            return BuildOutcome(untried_text(team.spec.name, findings), done=False, code=TeamInvalidError.code)
+        if run.recorded(_COMPILED) is None and (refusal := _untried(team, request.cases, world)):
+            return BuildOutcome(refusal, done=False, code=TeamInvalidError.code)
         proof = await self._proof(team.spec, request.cases, world, run)
         published, counts = await self.store.add_proof(run.origin, team, proof)
         _report(run, "published", published)
@@ -123,15 +125,24 @@ class Builder:
         return active, ""
 
 
+def _untried(team: TeamVersion, cases: Sequence[BuildCase], world: TeamWorld) -> str:
+    """Return why a version can't be tried now, empty if it can."""
+    shown = f"{team.spec.name}@{team.version}"
+    if findings := checked(team.spec, world, COMPOSITION):
+        return unusable_text(shown, findings)
+    findings = case_findings(team.spec, cases, world)
+    return untried_text(shown, findings) if findings else ""
+
+
 def _proved(text: str, proof: ProofReport) -> BuildOutcome:
     """Return the outcome of a build or of a proof: a failed proof is no success, though its version is stored."""
     failed = proof.state == "failed"
     return BuildOutcome(text, done=not failed, code="proof_failed" if failed else "")
 
 
-def _not_designed(designed: Designed) -> BuildOutcome:
+def _not_designed(designed: Designed, most_members: int | None) -> BuildOutcome:
     if designed.missing and not designed.findings:
-        return BuildOutcome(gap_text(designed.missing), done=False, code="capability_gap")
+        return BuildOutcome(gap_text(designed.missing, most_members), done=False, code="capability_gap")
     if designed.findings:
         return BuildOutcome(refused_text(designed.findings), done=False, code=TeamInvalidError.code)
     text = f"No team was built, because the goal leaves open what it should do. {designed.question}"

@@ -1,26 +1,34 @@
 """The cases that a team is tried on: its own examples, and those that a caller adds."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, count, islice
 from typing import Final
 
-from architect.checks import PROOF_RULES, checked
+from architect.checks import PROOF_RULES, caller_grant, checked, trivial_criterion, unknown_tool
+from architect.checks.examples import named_tools
 from architect.team_world import TeamWorld
 from starling.core.teams.building import BuildCase
-from starling.core.teams.spec import Criterion, Example, Finding, TeamSpec
+from starling.core.teams.spec import MOST_FINDINGS, Criterion, Example, Finding, TeamMember, TeamSpec
 
-_PART: Final = re.compile(r"(criteria|examples)\[(\d+)\]")
+CASES: Final = "cases"
+"""What paths of findings in the caller's cases begin with."""
+
+_WRITER: Final = TeamMember(name="writer", role="Writer", goal="Write.")
+_PART: Final = re.compile(r"^(criteria|examples)\[(\d+)\]")
 
 
 def with_cases(team: TeamSpec, extra: Sequence[BuildCase]) -> TeamSpec:
     """Return a spec that has the caller's cases as further examples, to be checked and proved as one.
 
-    They are named `own1`, `own2` and so on. Their criteria are added too, under another id where theirs is taken.
+    They are named `case_1`, `case_2` and so on, as in a build; names of examples are left out. Their criteria are added
+    too, under another id where theirs is taken.
     """
     criteria, examples = {one.id: one for one in team.criteria}, list(team.examples)
-    for number, case in enumerate(extra, start=1):
-        name = _free(f"own{number}", [example.id for example in examples])
+    taken = {example.id for example in examples}
+    names = (name for name in map("case_{}".format, count(1)) if name not in taken)
+    for case, name in zip(extra, names, strict=False):
         ids = [_added(criteria, one, name) for one in case.criteria]
         examples.append(
             Example(
@@ -42,31 +50,45 @@ def case_findings(team: TeamSpec, extra: Sequence[BuildCase], world: TeamWorld) 
 
     Paths of the caller's cases begin with `cases`.
     """
-    known = {"criteria": len(team.criteria), "examples": len(team.examples)}
+    found = checked(with_cases(team, extra), world, PROOF_RULES)
+    return [of_cases(finding, len(team.examples), len(team.criteria)) for finding in found]
+
+
+def case_faults(cases: Sequence[BuildCase], world: TeamWorld) -> list[Finding]:
+    """Return what is wrong with the caller's cases, whatever team is tried on them; empty if nothing is."""
+    spec = with_cases(TeamSpec(name="team", purpose="Any.", members=(_WRITER,)), cases)
+    found = chain(caller_grant.check(spec, world), _unknown_tools(spec, world), trivial_criterion.check(spec, world))
+    return [of_cases(finding, 0, 0) for finding in islice(found, MOST_FINDINGS)]
+
+
+def _unknown_tools(spec: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
+    for number, example in enumerate(spec.examples):
+        for place, tool in named_tools(example):
+            yield from unknown_tool.unknown(f"examples[{number}].{place}", tool, world)
+    for number, criterion in enumerate(spec.criteria):
+        if criterion.kind == "tool_called" and criterion.value is not None:
+            yield from unknown_tool.unknown(f"criteria[{number}].value", criterion.value, world)
+
+
+def of_cases(finding: Finding, examples: int, criteria: int) -> Finding:
+    """Return a finding whose path begins with `cases` where it is in an example or a criterion after so many."""
+    own = {"examples": examples, "criteria": criteria}
 
     def place(part: re.Match[str]) -> str:
         name, number = part[1], int(part[2])
-        if number < known[name]:
+        if number < own[name]:
             return part[0]
-        return f"cases{'.criteria' if name == 'criteria' else ''}[{number - known[name]}]"
+        return f"{CASES}{'.criteria' if name == 'criteria' else ''}[{number - own[name]}]"
 
-    found = checked(with_cases(team, extra), world, PROOF_RULES)
-    return [replace(finding, path=_PART.sub(place, finding.path, count=1)) for finding in found]
+    return replace(finding, path=_PART.sub(place, finding.path, count=1))
 
 
 def _added(criteria: dict[str, Criterion], criterion: Criterion, case: str) -> str:
     """Add a criterion of a case to those of the team, and return the id that it has there."""
     if criteria.setdefault(criterion.id, criterion) == criterion:
         return criterion.id
-    name = _free(f"{case}-{criterion.id}"[:40], criteria)
+    stem = f"{case}-{criterion.id}"[:40]
+    free = (stem, *(f"{stem}-{number}" for number in range(2, len(criteria) + 3)))
+    name = next(one for one in free if one not in criteria)
     criteria[name] = criterion.model_copy(update={"id": name})
     return name
-
-
-def _free(name: str, taken: Sequence[str] | dict[str, Criterion]) -> str:
-    """Return the name, with a number if it is taken."""
-    number, free = 1, name
-    while free in taken:
-        number += 1
-        free = f"{name}-{number}"
-    return free

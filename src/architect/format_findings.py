@@ -29,16 +29,7 @@ _PARTS: Final[Mapping[tuple[str, ...], type[BaseModel]]] = {
     ("limits",): TeamLimits,
     ("grants",): TeamGrants,
 }
-_NAME: Final = "must be at most {} lower-case letters, digits{} and {}, and begin with a letter or a digit"
-_PATTERNS: Final[Mapping[tuple[str, ...], str]] = {
-    ("name",): _NAME.format(48, ", _", "-"),
-    ("members", "name"): _NAME.format(32, "", "_"),
-    ("members", "team"): _NAME.format(48, ", _", "-"),
-    ("criteria", "id"): _NAME.format(48, ", _", "-"),
-    ("examples", "id"): _NAME.format(48, ", _", "-"),
-    ("examples", "criteria"): "must be the id of a criterion",
-}
-_TOOL: Final = "must be the full name of a tool, `server.tool`"
+_CRITERIA: Final = ("examples", "criteria")
 _FREE: Final = ("arguments", "result")  # fields of a fixture that may have any JSON
 
 
@@ -68,8 +59,8 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 def _reason(fault: Mapping[str, Any], names: tuple[str, ...]) -> str:
     text = fault_text(fault)
-    if fault["type"] == "string_pattern_mismatch":
-        text = _PATTERNS.get(names, _TOOL)
+    if fault["type"] == "string_pattern_mismatch" and names == _CRITERIA:
+        text = "must be the id of a criterion"
     elif names and names[-1] in _FREE:
         text = "must be JSON"
     if not text.startswith(("must ", "is ")):

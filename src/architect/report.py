@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, get_args
 
+from architect.cases import CASES
 from architect.checks.few_cases import FEWEST
 from architect.team_store import PublishedVersion
 from starling.core.events import MissingPart
@@ -16,6 +17,12 @@ _UNMET_SHOWN: Final = 5  # of a case
 _NOT_COUNTED: Final = (
     "The version keeps its earlier proof and its state: its own examples are no reason for this result, and",
     "only who made the version, or an admin, lowers its state by further cases. This report stays with the run.",
+)
+_ANOTHER_CASE: Final = (
+    "Add requests of your own that the team has to serve, so that there are two: `--case FILE` names a file with one,",
+    "over HTTP `cases` has them. Such a file is for example:",
+    "  input: How full is the disk?",
+    "  must_call: [system_health.disk]",
 )
 
 
@@ -39,13 +46,21 @@ def proof_text(published: PublishedVersion, proof: ProofReport, *, counts: bool 
     return "\n".join([*lines, *further])
 
 
-def gap_text(missing: Sequence[MissingPart]) -> str:
-    """Return why nothing was built: the parts of the goal that no agent serves."""
+def gap_text(missing: Sequence[MissingPart], members: int | None = None) -> str:
+    """Return why nothing was built: the parts of the goal that no agent serves, with so many `members` at most."""
+    why, more = "No server and no team that you may use serves these parts of the goal:", list[str]()
+    if members:
+        limit = f"{members} member{'' if members == 1 else 's'}"
+        why = f"A team of at most {limit} would not serve these parts of the goal:"
+        more.append(
+            "Allow more members (`--members`, over HTTP `constraints.members`) where a server fits that is named."
+        )
     return "\n".join(
         [
-            "No team was built. No server and no team that you may use serves these parts of the goal:",
+            f"No team was built. {why}",
             *map(_missing, missing),
             "",
+            *more,
             "Add a server that does (`starling server add`), or change the goal to what your servers can do.",
             "`starling server list` shows them.",
             "To have a team without these parts, repeat the request with `--partial`, over HTTP with `partial: true`.",
@@ -54,16 +69,29 @@ def gap_text(missing: Sequence[MissingPart]) -> str:
 
 
 def refused_text(findings: Sequence[Finding]) -> str:
-    """Return why nothing was built: what is wrong with the last design."""
-    return "\n".join(
-        [
-            "No team was built. The last design still has these faults:",
-            *map(_fault, findings),
-            "",
-            "Repeat the request with a goal that names the servers or tools to use, or write the spec yourself:",
-            "`starling team schema` prints its format, and `starling team import` stores it.",
-        ]
-    )
+    """Return why nothing was built: what is wrong with the last design, or with the caller's cases for it."""
+    own = [one for one in findings if one.path.startswith(CASES)]
+    others = [one for one in findings if one not in own]
+    lines = ["No team was built."]
+    if others:
+        lines += ["The last design still has these faults:", *map(_fault, others), ""]
+    if own:
+        lines += ["Your cases don't fit the team that was designed:", *map(_fault, own), ""]
+    if any(one.rule == "few_cases" for one in others):
+        return "\n".join([*lines, *_ANOTHER_CASE])
+    if others:
+        lines.append(
+            "Repeat the request with a goal that names the servers or tools to use, or write the spec yourself:"
+        )
+        lines.append("`starling team schema` prints its format, and `starling team import` stores it.")
+    else:
+        lines.append("Correct them, or repeat the request with a goal that says what they are for.")
+    return "\n".join(lines)
+
+
+def unusable_text(name: str, findings: Sequence[Finding]) -> str:
+    """Return why a team was not tried: what keeps its members from working."""
+    return "\n".join([f"{name} was not tried, because it can't be used as things are now:", *map(_fault, findings)])
 
 
 def untried_text(name: str, findings: Sequence[Finding]) -> str:
@@ -73,7 +101,7 @@ def untried_text(name: str, findings: Sequence[Finding]) -> str:
             f"{name} was not tried, because its cases can't show that it works:",
             *map(_fault, findings),
             "",
-            "Prove it with further cases, or import a version with other examples.",
+            "Prove it with further cases (`--case FILE`, over HTTP `cases`), or import a version with other examples.",
         ]
     )
 

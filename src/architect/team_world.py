@@ -23,9 +23,10 @@ class TeamWorld:
     """The registry as one caller of one tenant sees it.
 
     `servers` has the effect of each tool by the server's and the tool's own name (`servers["git"]["git_log"]`): the
-    servers of the active epoch that the tenant sees. `teams` has the stars of the tenant's active teams, `agents` the
-    names of its custom agents, `builtins` those of built-in agents. `grant` is what the caller may call (None:
-    everything); findings name nothing beyond it. `limits` are those of the caller's runs.
+    servers of the active epoch that the tenant sees. `teams` has the stars of the tenant's active teams, `inactive` the
+    state of each other one's newest version. `agents` has the names of its custom agents, `builtins` those of built-in
+    agents. `grant` is what the caller may call (None: everything); findings name nothing beyond it. `limits` are those
+    of the caller's runs.
     """
 
     servers: Mapping[str, Mapping[str, Effect]]
@@ -34,6 +35,7 @@ class TeamWorld:
     builtins: Collection[str] = ()
     grant: Grant | None = None
     limits: StarLimits = NO_LIMITS
+    inactive: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def part(self, team: TeamSpec) -> JsonObject:
         """Return everything in it that the checks of a team's structure and its star depend on, as JSON."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -91,8 +92,12 @@ async def designed(
     *servers: str,
     base: TeamSpec | None = None,
     reply: str = "",
+    **fields: Any,
 ) -> tuple[Designed, OfflineBuild]:
-    """Return the team that `offline:rules` designs for a goal from these servers, and the run that it was built in."""
+    """Return the team that `offline:rules` designs for a goal from these servers, and the run that it was built in.
+
+    `fields` are others of the request.
+    """
     tools = definitions(*(servers or LISTINGS))
     run = OfflineBuild(tools, reply=reply)
-    return await Designer().design(BuildRequest(goal=goal), world_of(*tools), base, run), run
+    return await Designer().design(BuildRequest(goal=goal, **fields), world_of(*tools), base, run), run

@@ -38,7 +38,7 @@ from starling.core.teams.spec import MOST_FINDINGS, Finding, TeamMember, TeamSpe
 type Rule = Callable[[TeamSpec, TeamWorld], Iterable[Finding]]
 """Returns what is wrong. It reads only its arguments and never raises."""
 
-STRUCTURE: Final[Sequence[Rule]] = (
+COMPOSITION: Final[Sequence[Rule]] = (
     reserved_name.check,
     taken_name.check,
     duplicate_member.check,
@@ -52,9 +52,10 @@ STRUCTURE: Final[Sequence[Rule]] = (
     cycle.check,
     depth.check,
     spec_grants.check,
-    criteria.check,
-    examples.check,
 )
+"""What has to hold of names and members whoever asks."""
+
+STRUCTURE: Final[Sequence[Rule]] = (*COMPOSITION, criteria.check, examples.check)
 """What has to hold whoever asks."""
 
 RULES: Final[Sequence[Rule]] = (

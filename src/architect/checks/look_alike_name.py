@@ -15,13 +15,17 @@ _ONE_OF_EACH: Final = (("rn", "m"), ("vv", "w"), ("0", "o"), ("1", "l"), ("i", "
 def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
     """Return the names that look like another agent's or team's, or like one that belongs to the platform.
 
-    Names that differ in nothing but separators are left to other rules. What an active version of the team has is not
-    reported: it was accepted.
+    Names that differ in nothing but separators are left to other rules, but for those of servers and of teams that
+    aren't active: only a new team is compared with these. What an active version of the team has is not reported: it
+    was accepted.
     """
     active = world.teams.get(team.name)
     if active is None:
         others = {*world.agents, *world.teams, *world.builtins, *RESERVED}
-        yield from _findings("name", team.name, others)
+        found = list(_findings("name", team.name, others))
+        yield from found
+        if not found and team.name not in world.inactive:
+            yield from _of_new_team(team.name, world)
     accepted = {member.name for member in active.members} if active else set[str]()
     for number, member in enumerate(team.members):
         if member.name not in accepted:
@@ -36,6 +40,16 @@ def _findings(path: str, name: str, others: Collection[str]) -> Iterator[Finding
         alike = [f"{SPECIALIST_PREFIX}…"]
     if alike:
         yield Finding(path, "look_alike_name", f"The name {name!r} looks like {alike[0]!r}.", "Choose another name.")
+
+
+def _of_new_team(name: str, world: TeamWorld) -> Iterator[Finding]:
+    """Return a finding where a new name is like that of a server, which requests may name, or of an inactive team."""
+    kinds = {"a server": world.visible_servers(), "a team that is not active": sorted(world.inactive)}
+    for kind, others in kinds.items():
+        for other in (other for other in others if _looks(other) == _looks(name)):
+            is_same = f"belongs to {kind}" if other == name else f"looks like {other!r}, the name of {kind}"
+            yield Finding("name", "look_alike_name", f"The name {name!r} {is_same}.", "Choose another name.")
+            return
 
 
 def _looks(name: str) -> str:

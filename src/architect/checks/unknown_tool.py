@@ -15,16 +15,17 @@ def check(team: TeamSpec, world: TeamWorld) -> Iterator[Finding]:
     for number, member in enumerate(team.members):
         for index, tool in enumerate(member.tools):
             if _belongs(member, tool) and tool.partition(".")[0] in world.servers:
-                yield from _unknown(f"members[{number}].tools[{index}]", tool, world)
+                yield from unknown(f"members[{number}].tools[{index}]", tool, world)
     for index, tool in enumerate(team.grants.tools):
-        yield from _unknown(f"grants.tools[{index}]", tool, world)
+        yield from unknown(f"grants.tools[{index}]", tool, world)
 
 
 def _belongs(member: TeamMember, tool: str) -> bool:
     return member.server is None or tool.startswith(f"{member.server}.")
 
 
-def _unknown(path: str, tool: str, world: TeamWorld) -> Iterator[Finding]:
+def unknown(path: str, tool: str, world: TeamWorld) -> Iterator[Finding]:
+    """Return a finding for a tool that doesn't exist, unless the caller may not know of it."""
     if world.has(tool) or not world.permits(tool):
         return
     server, _, name = tool.partition(".")

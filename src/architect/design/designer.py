@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from architect.cases import of_cases
 from architect.checks import DESIGN_RULES, checked
 from architect.design.document import DesignDocument, SpecWriter
 from architect.design.goal_parts import parts_of
@@ -12,7 +13,7 @@ from architect.design.missing_parts import missing_parts
 from architect.design.sections import MOST_CANDIDATES, answer_section, goal_sections, repair_sections
 from architect.design.selection import SHORTLIST, Selection, select
 from architect.team_world import TeamWorld
-from starling.core.events import CheckFinding, Checks, Design, MissingPart
+from starling.core.events import AnyEvent, CheckFinding, Checks, Design, MissingPart
 from starling.core.events import DesignedMember as ShownMember
 from starling.core.json import JsonObject, storable_text
 from starling.core.teams.building import QUESTION, BuildRequest, BuildRun, Candidate, Section
@@ -114,9 +115,11 @@ class _Design:
         missing = missing_parts(document, self.selection, self.candidates)
         designed = Designed(spec, missing, "", attempt, tuple(findings))
         path = self.run.origin.path
-        shown = Design(path=path, attempt=attempt, missing=list(missing), **_shown(document, spec))
-        found = Checks(path=path, attempt=attempt, findings=[CheckFinding(**asdict(one)) for one in findings])
-        self.run.record(step, _written(designed), shown, found)
+        events: list[AnyEvent] = [Design(path=path, attempt=attempt, missing=list(missing), **_shown(document, spec))]
+        if not _is_refused(self.request, designed):  # else parts of the goal are missing, whatever the checks find
+            found = [CheckFinding(**asdict(one)) for one in findings]
+            events.append(Checks(path=path, attempt=attempt, findings=found))
+        self.run.record(step, _written(designed), *events)
         return designed
 
     def _spec(self, document: DesignDocument) -> tuple[TeamSpec | None, list[Finding]]:
@@ -124,7 +127,10 @@ class _Design:
             spec = self.writer.spec(document)
         except TeamInvalidError as error:
             return None, list(error.findings)
-        return spec, [*checked(spec, self.world, DESIGN_RULES), *self._beyond_constraints(spec)]
+        found = [*checked(spec, self.world, DESIGN_RULES), *self._beyond_constraints(spec)]
+        designed = spec.examples[: len(spec.examples) - len(self.request.cases)]
+        criteria = {name for example in designed for name in example.criteria}
+        return spec, [of_cases(finding, len(designed), len(criteria)) for finding in found]
 
     def _beyond_constraints(self, spec: TeamSpec) -> list[Finding]:
         """Return the members that use a server which the caller has not permitted for this team."""

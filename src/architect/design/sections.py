@@ -7,7 +7,7 @@ from typing import Final
 from architect.design.document import DesignDocument
 from architect.design.selection import PartFit, Selection, name_of
 from starling.core.json import JsonObject, canonical
-from starling.core.teams.building import BuildConstraints, BuildRequest, Candidate, Section
+from starling.core.teams.building import BuildCase, BuildConstraints, BuildRequest, Candidate, Section
 from starling.core.teams.spec import Finding, TeamSpec
 from starling.core.tools import ToolDefinition
 
@@ -32,6 +32,8 @@ def goal_sections(
     ]
     if limits := _constraints(request.constraints, request.name):
         sections.append(Section("constraints", parts=limits))
+    if request.cases:
+        sections.append(Section("cases", parts=[_case(case) for case in request.cases]))
     if base:
         sections.append(Section("current_team", json.dumps(_shown(base), ensure_ascii=False)))
     return sections
@@ -102,6 +104,11 @@ def _constraints(constraints: BuildConstraints, name: str | None) -> list[Sectio
     found += [Section("most_members", str(constraints.members))] if constraints.members else []
     found += [Section("demand", constraints.text)] if constraints.text else []
     return found
+
+
+def _case(case: BuildCase) -> Section:
+    parts = [Section("request", case.input), *(Section("must_call", tool) for tool in case.must_call)]
+    return Section("case", parts=parts)
 
 
 def _shown(base: TeamSpec) -> JsonObject:

@@ -110,6 +110,7 @@ class TeamSummary:
 # Of a proof only what `ProofSummary` has: the cases may be long.
 _WITHOUT_CASES = workflows.c.proof.op("-", return_type=JSONB())(literal("cases", Text())).label("proof")
 _COLUMNS = (*(column for column in workflows.c if column.name != "proof"), _WITHOUT_CASES)
+_ACTIVE_FIRST = case((workflows.c.state == "active", 0), else_=1)
 _UNUSED = ("draft", "proven", "unproven")  # states of versions that aren't, and weren't, active
 
 
@@ -217,6 +218,14 @@ class TeamRepository:
         query = query.where(workflows.c.name.in_(names), workflows.c.state == "active")
         return {row.name: row.version for row in await connection.execute(query)}
 
+    async def inactive(self, connection: AsyncConnection, tenant: str) -> Mapping[str, TeamState]:
+        """Return the state of the newest version of each team of a tenant that has no active one, by name."""
+        columns = (workflows.c.name, workflows.c.state)
+        query = select(*columns).where(workflows.c.tenant == tenant).ext(distinct_on(workflows.c.name))
+        query = query.order_by(workflows.c.name, _ACTIVE_FIRST, workflows.c.version.desc())
+        found = await connection.execute(query)
+        return {name: state for name, state in found if state != "active"}
+
     async def version(self, connection: AsyncConnection, team: TeamKey, number: int) -> TeamVersion:
         """Return one version of a team that has it."""
         query = select(*_COLUMNS).where(_of(team), workflows.c.version == number)
@@ -244,10 +253,9 @@ class TeamRepository:
         """Return all teams of a tenant by name."""
         columns = (workflows.c[name] for name in ("name", "state", "version", "created_at", "activated_at"))
         count = func.count().over(partition_by=workflows.c.name).label("versions")
-        active_first = case((workflows.c.state == "active", 0), else_=1)
         query = select(*columns, workflows.c.spec["purpose"].astext.label("purpose"), count)
         query = query.where(workflows.c.tenant == tenant).ext(distinct_on(workflows.c.name))
-        query = query.order_by(workflows.c.name, active_first, workflows.c.version.desc())
+        query = query.order_by(workflows.c.name, _ACTIVE_FIRST, workflows.c.version.desc())
         async with self.reading() as connection:
             return [TeamSummary(**row) for row in (await connection.execute(query)).mappings()]
 

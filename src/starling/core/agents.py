@@ -5,8 +5,8 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from starling.core.json import digest, storable_text
+from starling.core.name_patterns import AGENT_NAME
 
-AGENT_NAME: Final = r"^[a-z0-9][a-z0-9_-]{0,47}$"
 SPECIALIST_PREFIX: Final = "mcp_agent_"
 
 

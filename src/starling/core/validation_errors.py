@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from starling.core.name_patterns import IN_WORDS
+
 _TEXTS: Final[Mapping[str, str]] = {
     "missing": "is missing",
     "string_type": "must be a text",
@@ -40,6 +42,8 @@ def fault_text(fault: Mapping[str, Any], thing: str = "field") -> str:
         return "must not be empty"
     if fault["type"] == "too_long" and isinstance(fault.get("input"), str):  # checked after a change of the text
         return "must have at most {max_length} characters, not {actual_length}".format_map(fault["ctx"])
+    if fault["type"] == "string_pattern_mismatch" and (text := IN_WORDS.get(fault["ctx"]["pattern"])):
+        return text
     return _TEXTS.get(fault["type"]) or _SUBJECT.sub("must ", _PREFIXES.sub("", fault["msg"]))
 
 

@@ -367,6 +367,22 @@ async def test_team_inside_a_team_is_kept_as_it_was_when_the_outer_one_was_activ
     assert card.star.hash == inner.star_hash
 
 
+async def test_outer_team_of_an_archived_one_can_not_be_activated_and_the_reason_names_it(admin: AdminServices) -> None:
+    lead = {"name": "lead", "role": "Lead", "goal": "Lead.", "team": "crew"}
+    await add(admin, spec())
+    await activate(admin)
+    await add(admin, TeamSpec.model_validate({"name": "outer", "purpose": "Leads.", "members": [lead]}))
+    await admin.teams.archive(OWNER, "crew", ACTOR)
+
+    with pytest.raises(TeamInvalidError) as refused:
+        await admin.teams.activate(OWNER, "outer", None, ACTOR)
+
+    assert refused.value.message == "outer@1 can't be activated now."
+    assert refused.value.remedy.startswith("members[0].team: The team 'crew' is archived.")
+    like_it = spec(name="cr3w"), spec(name="crevv")  # "vv" looks like "w"
+    assert [[one.rule for one in await admin.teams.check(OWNER, made)] for made in like_it] == [[], ["look_alike_name"]]
+
+
 async def test_only_the_spec_that_is_needed_is_read(admin: AdminServices, engine: Engine) -> None:
     for number in range(4):
         await add(admin, spec(f"Purpose {number}."))

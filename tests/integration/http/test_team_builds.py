@@ -30,6 +30,7 @@ from tests.integration.http.conftest import LiveApi
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GOAL = "Write poems about the sea."
+CASE = {"input": "Write one.", "criteria": [{"id": "rhymes", "text": "It rhymes.", "kind": "judged"}]}
 ASK = """
 INSERT INTO interrupts (tenant, id, run_id, key, kind, path, reason, message, response_schema, call, state, expires_at)
 VALUES ('default', %s, %s, %s, 'approval', 't1', 'why', 'May it?', '{}', jsonb_build_object('name', %s::text), 'open',
@@ -98,10 +99,8 @@ async def stored(api: LiveApi, run_id: str) -> tuple[str, dict[str, Any], dict[s
 
 
 async def test_build_is_accepted_as_a_run_of_the_architect_on_a_thread_of_its_own(api: LiveApi) -> None:
-    case = {"input": "Write one.", "must_call": ["git.log"]}
-
     accepted = await build(
-        api, goal=f"  {GOAL} ", name="poets", constraints={"members": 3}, cases=[case], activate=False, partial=True
+        api, goal=f"  {GOAL} ", name="poets", constraints={"members": 3}, cases=[CASE], activate=False, partial=True
     )
 
     run = await send(api, accepted["location"], status=200, method="GET")
@@ -112,7 +111,7 @@ async def test_build_is_accepted_as_a_run_of_the_architect_on_a_thread_of_its_ow
     assert (made["kind"], made["goal"], made["name"], made["activate"], made["partial"]) == (
         *("team", GOAL, "poets", False, True),
     )
-    assert (made["constraints"]["members"], made["cases"][0]["must_call"]) == (3, ["git.log"])
+    assert (made["constraints"]["members"], made["cases"][0]["criteria"][0]["id"]) == (3, "rhymes")
 
 
 async def test_concurrent_builds_of_one_name_leave_one_accepted(api: LiveApi) -> None:
@@ -240,13 +239,24 @@ async def test_proof_is_a_run_that_lets_other_specs_be_imported(api: LiveApi) ->
     await imported(api, "tried")
     await imported(api, "tried", purpose="Writes more poems.")
 
-    accepted = await send(api, "/v1/teams/tried/prove", {"cases": [{"input": "Write one."}]})
+    accepted = await send(api, "/v1/teams/tried/prove", {"cases": [CASE]})
 
     text, config, made = await stored(api, accepted["run_id"])
     assert (text, config["agent"]) == ("Prove the team tried@2.", "architect")
     assert (made["kind"], made["name"], made["version"], made["goal"]) == ("proof", "tried", 2, "")
     await send(api, "/v1/teams/tried/prove", status=409)
     assert (await imported(api, "tried", purpose="Writes all poems."))["version"] == 3
+
+
+@pytest.mark.parametrize("path", ["/v1/teams", "/v1/teams/cased/versions", "/v1/teams/cased/prove"])
+async def test_case_that_no_team_could_be_tried_on_is_refused_with_its_place(api: LiveApi, path: str) -> None:
+    await known(api, "cased")
+    goal = {} if path.endswith("prove") else {"goal": GOAL}
+
+    refused = await send(api, path, {**goal, "cases": [CASE, {**CASE, "must_call": ["git.log"]}]}, status=422)
+
+    assert (refused["code"], refused["detail"]) == ("team_invalid", "The cases that were sent are wrong.")
+    assert [(one["path"], one["rule"]) for one in refused["errors"]] == [("cases[1].must_call[0]", "unknown_tool")]
 
 
 async def test_key_without_the_scope_teams_builds_and_proves_nothing(api: LiveApi) -> None:
@@ -417,8 +427,10 @@ async def test_difference_between_two_versions_is_shown_as_text_and_by_paths(api
     assert {tuple(one["paths"]) for one in (newest, chosen, back)} == {("purpose",)}
     assert chosen["diff"].splitlines()[:2] == ["--- changing@1", "+++ changing@2"]
     assert {"-purpose: Writes poems.", "+purpose: Writes odes."} <= set(chosen["diff"].splitlines())
-    await diff("?to=1", status=404)
-    await diff("?to=9", status=404)
+    nothing_before, unknown = await diff("?to=1", status=404), await diff("?to=9", status=404)
+    assert nothing_before["detail"] == "There is no version before 1 of the team 'changing'."
+    assert nothing_before["remedy"] == "changing has 3 versions; a comparison needs two."
+    assert unknown["detail"] == "There is no version 9 of the team 'changing'."
     await diff("?to=0", status=422)
 
 

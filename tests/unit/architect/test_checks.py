@@ -206,6 +206,32 @@ def test_spec_that_breaks_a_rule_is_found_at_its_place(team: TeamSpec, broken: l
 
 
 @pytest.mark.parametrize(
+    ("inner", "says"),
+    [
+        pytest.param(
+            "pair_of_old",
+            "The team 'pair_of_old' is archived. `starling team activate pair_of_old` takes it up again; or let the "
+            "member use another one.",
+            id="archived",
+        ),
+        pytest.param(
+            "pairing",
+            "The team 'pairing' is not active: its newest version is proven. "
+            "`starling team activate pairing` activates it.",
+            id="never-activated",
+        ),
+        pytest.param("pairs", "You have no active team 'pairs'. Did you mean 'pair' or 'payers'?", id="misspelt"),
+    ],
+)
+def test_inner_team_that_can_not_be_used_is_named_with_its_state_and_the_remedy(inner: str, says: str) -> None:
+    world = replace(WORLD, inactive={"pair_of_old": "archived", "pairing": "proven"})
+
+    (finding,) = checked(team_spec(member(team=inner)), world)
+
+    assert (finding.rule, str(finding)) == ("unknown_team", f"members[0].team: {says}")
+
+
+@pytest.mark.parametrize(
     "team",
     [
         pytest.param(team_spec(member("writer")), id="writer-alone"),

@@ -232,6 +232,7 @@ async def test_part_that_the_designer_finds_missing_is_reported(partial: bool) -
     assert [(one.part, one.nearest) for one in found.missing] == [("order a pizza", ["machine", "files", "time"])]
     assert isinstance(run.events[0], Design)
     assert run.events[0].missing == [*found.missing]
+    assert [event.type for event in run.events[1:]] == (["checks"] if partial else [])
 
 
 async def test_part_that_nothing_serves_is_reported_although_a_member_claims_it() -> None:
@@ -283,6 +284,15 @@ async def test_own_cases_are_examples_with_their_criteria() -> None:
     assert (added.id, added.input, added.must_call) == ("case_1", "How is the machine?", ("machine.load",))
     known = {one.id: one for one in found.spec.criteria}
     assert [(known[one].kind, known[one].value) for one in added.criteria] == [("text_contains", "load average")]
+
+
+async def test_fault_of_an_own_case_is_named_by_its_place_among_the_cases() -> None:
+    demand = Criterion(id="short", text="It is short.", kind="text_contains")
+    case = BuildCase(input="How late is it?", criteria=(demand,), must_call=("time.get_current_time",))
+
+    found, _ = await designed(SOUND, SOUND, SOUND, cases=(case,))
+
+    assert {one.path for one in found.findings} == {"cases[0].must_call[0]", "cases.criteria[0].value"}
 
 
 async def test_servers_that_were_not_permitted_are_neither_shown_nor_used() -> None:

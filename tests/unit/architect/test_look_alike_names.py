@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from architect.checks import checked
-from tests.support.team_specs import WORLD, member, star, team_spec
+from tests.support.team_specs import WORLD, grant, member, star, team_spec
 
 HISTORIAN = member(server="git")
 ALIKE = replace(WORLD, agents=("modern", "wiki", "status_5"), builtins=("generalist", "coder"))
@@ -37,6 +37,33 @@ def test_name_of_a_team_that_looks_like_another_is_found(name: str, other: str) 
     ]
 
     assert found == ([("look_alike_name", "name", f"The name {name!r} looks like {other!r}.")] if other else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        pytest.param("c1ocks", "looks like 'clocks', the name of a team that is not active", id="archived-team"),
+        pytest.param("clo-cks", "looks like 'clocks', the name of a team that is not active", id="only-separators"),
+        pytest.param("t1me", "looks like 'time', the name of a server", id="server"),
+        pytest.param("time", "belongs to a server", id="name-of-a-server"),
+        pytest.param("payro11", "", id="server-that-the-caller-may-not-call"),
+        pytest.param("clocks", "", id="archived-team-itself"),
+        pytest.param("cl0ck", "", id="another-name"),
+    ],
+)
+def test_new_name_is_compared_with_servers_and_with_teams_that_are_not_active(name: str, says: str) -> None:
+    world = replace(ALIKE, inactive={"clocks": "archived"}, grant=grant("git", "time"))
+
+    found = [str(finding) for finding in checked(team_spec(HISTORIAN, name=name), world)]
+
+    assert found == ([f"name: The name {name!r} {says}. Choose another name."] if says else [])
+
+
+@pytest.mark.parametrize("name", ["time", "t1me"])
+def test_names_that_teams_had_before_are_not_compared_with_servers(name: str) -> None:
+    stored, active = replace(WORLD, inactive={name: "draft"}), replace(WORLD, teams={name: star(name, HISTORIAN)})
+
+    assert [checked(team_spec(HISTORIAN, name=name), world) for world in (stored, active)] == [[], []]
 
 
 @pytest.mark.parametrize(

@@ -382,20 +382,20 @@ async def test_cases_of_the_caller_are_tried_after_the_examples_with_criteria_of
         {"input": "And then?", "criteria": [said], "must_call": [TIME], "fixtures": [{"tool": TIME, "result": "noon"}]}
     )
     spec = team(ONE)
-    run = ScriptedTrials(trials={"one": LIVE, "own1": trial("Tuesday.", call(TIME)), "own2": trial("Monday.")})
+    run = ScriptedTrials(trials={"one": LIVE, "case_1": trial("Tuesday.", call(TIME)), "case_2": trial("Monday.")})
 
     report = await proof(spec, run, own, own)
 
-    assert [one.id for one in report.cases] == ["one", "own1", "own2"]
+    assert [one.id for one in report.cases] == ["one", "case_1", "case_2"]
     assert run.tried[1].input == "And then?"
     assert run.tried[1].fixtures[0].result == "noon"
     assert report.cases[1].passed
-    assert unmet(report.cases[2]).keys() == {"own2-dated", f"must_call {TIME}"}
+    assert unmet(report.cases[2]).keys() == {"case_2-dated", f"must_call {TIME}"}
     assert report.spec_hash == spec.hash
 
 
 def test_cases_of_the_caller_count_for_the_rules_of_cases() -> None:
-    alone = team_spec(*MEMBERS, criteria=[CALLED], examples=[case("own1", "called", must_call=[LOG])])
+    alone = team_spec(*MEMBERS, criteria=[CALLED], examples=[case("case_1", "called", must_call=[LOG])])
     own = BuildCase.model_validate({"input": "And the time?", "criteria": [CALLED], "must_call": [TIME]})
     empty = BuildCase(input="Hello.")
 
@@ -403,7 +403,7 @@ def test_cases_of_the_caller_count_for_the_rules_of_cases() -> None:
     assert checked(with_cases(alone, [own]), WORLD, DESIGN_RULES) == []
     assert [str(one.path) for one in checked(with_cases(alone, [own, empty]), WORLD, DESIGN_RULES)] == ["examples[2]"]
     assert with_cases(alone, []) is alone
-    assert [one.id for one in with_cases(alone, [own, own]).examples] == ["own1", "own1-2", "own2"]
+    assert [one.id for one in with_cases(alone, [own, own]).examples] == ["case_1", "case_2", "case_3"]
 
 
 def cases_of(**met: bool | None) -> tuple[CaseReport, ...]:
@@ -423,15 +423,19 @@ def cases_of(**met: bool | None) -> tuple[CaseReport, ...]:
 @pytest.mark.parametrize(
     ("before", "state", "cases", "lowered"),
     [
-        pytest.param("proven", "failed", {"one": True, "two": True, "own1": False}, True, id="by-a-failed-added-case"),
-        pytest.param("unproven", "failed", {"one": None, "two": True, "own1": False}, True, id="unproven-by-a-failed"),
-        pytest.param("proven", "unproven", {"one": True, "two": True, "own1": None}, True, id="by-a-simulated-one"),
+        pytest.param(
+            "proven", "failed", {"one": True, "two": True, "case_1": False}, True, id="by-a-failed-added-case"
+        ),
+        pytest.param(
+            "unproven", "failed", {"one": None, "two": True, "case_1": False}, True, id="unproven-by-a-failed"
+        ),
+        pytest.param("proven", "unproven", {"one": True, "two": True, "case_1": None}, True, id="by-a-simulated-one"),
         pytest.param("proven", "unproven", {"one": True}, True, id="by-the-lack-of-added-cases"),
-        pytest.param("proven", "failed", {"own1": False, "own2": True}, True, id="without-examples"),
-        pytest.param("proven", "failed", {"one": False, "two": True, "own1": False}, False, id="by-a-failed-example"),
-        pytest.param("proven", "unproven", {"one": None, "own1": True}, False, id="by-a-simulated-example"),
-        pytest.param("unproven", "proven", {"one": True, "own1": True}, False, id="raised"),
-        pytest.param("failed", "failed", {"one": True, "own1": False}, False, id="as-low-as-before"),
+        pytest.param("proven", "failed", {"case_1": False, "case_2": True}, True, id="without-examples"),
+        pytest.param("proven", "failed", {"one": False, "two": True, "case_1": False}, False, id="by-a-failed-example"),
+        pytest.param("proven", "unproven", {"one": None, "case_1": True}, False, id="by-a-simulated-example"),
+        pytest.param("unproven", "proven", {"one": True, "case_1": True}, False, id="raised"),
+        pytest.param("failed", "failed", {"one": True, "case_1": False}, False, id="as-low-as-before"),
     ],
 )
 def test_proof_is_lowered_by_added_cases_only_where_no_example_accounts_for_it(

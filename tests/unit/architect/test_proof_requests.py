@@ -1,12 +1,13 @@
 """Requests for another proof: cases that can't show that a team works are refused before it is tried."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from architect.building import Builder
-from architect.cases import case_findings, with_cases
+from architect.cases import case_faults, case_findings, with_cases
 from architect.design.designer import Designer
 from architect.team_store import BuiltTeam, PublishedVersion, TeamStore
 from architect.team_world import TeamWorld
@@ -17,7 +18,7 @@ from starling.core.teams.building import Approval, BuildCase, BuildOrigin, Build
 from starling.core.teams.proofs import ProofReport, TrialCall, TrialRecord
 from starling.core.teams.spec import TeamSpec
 from tests.support.scripted_trials import ScriptedTrials
-from tests.support.team_specs import WORLD, member, team_spec
+from tests.support.team_specs import WORLD, grant, member, team_spec
 
 LOG = "git.git_log"
 CALLED = {"id": "called", "text": "It was read.", "kind": "tool_called", "value": LOG}
@@ -77,21 +78,22 @@ def test_faults_of_cases_are_found_at_their_place(
 def test_caller_case_with_the_criterion_of_an_example_shares_it() -> None:
     whole = with_cases(team(example("one")), [case(), case(criteria=[{**CALLED, "text": "Other."}])])
 
-    assert [one.id for one in whole.criteria] == ["called", "own2-called"]
-    assert [one.criteria for one in whole.examples] == [("called",), ("called",), ("own2-called",)]
+    assert [one.id for one in whole.criteria] == ["called", "case_2-called"]
+    assert [one.criteria for one in whole.examples] == [("called",), ("called",), ("case_2-called",)]
 
 
 class OneTeam(TeamStore):
     """Keeps one version of one team, and its last proof."""
 
-    def __init__(self, spec: TeamSpec, *, counts: bool = True) -> None:
+    def __init__(self, spec: TeamSpec, world: TeamWorld = WORLD, *, counts: bool = True) -> None:
         self.spec = spec
+        self.known = world
         self.counts = counts
         self.proof: ProofReport | None = None
 
     async def world(self, caller: Principal) -> TeamWorld:
         del caller
-        return WORLD
+        return self.known
 
     async def version(self, caller: Principal, name: str, number: int | None) -> TeamVersion:
         del number
@@ -126,7 +128,8 @@ async def test_proof_with_too_few_cases_is_refused_before_any_trial() -> None:
     done, code, text = await proved(store, run)
 
     assert (done, code) == (False, "team_invalid")
-    assert text.startswith("news was not tried")
+    assert text.startswith("news@1 was not tried")
+    assert "`--case FILE`" in text
     assert "(few_cases)" in text
     assert (run.tried, store.proof) == ([], None)
 
@@ -134,7 +137,7 @@ async def test_proof_with_too_few_cases_is_refused_before_any_trial() -> None:
 async def test_proof_that_does_not_count_says_that_the_version_keeps_its_state() -> None:
     store = OneTeam(team(example("one")), counts=False)
 
-    done, code, text = await proved(store, ScriptedTrials(trials={"one": LIVE, "own1": LIVE}), case())
+    done, code, text = await proved(store, ScriptedTrials(trials={"one": LIVE, "case_1": LIVE}), case())
 
     assert (done, code) == (True, "")
     assert "The version keeps its earlier proof and its state" in text
@@ -142,10 +145,60 @@ async def test_proof_that_does_not_count_says_that_the_version_keeps_its_state()
 
 
 async def test_case_of_the_caller_makes_a_proof_possible() -> None:
-    store, run = OneTeam(team(example("one"))), ScriptedTrials(trials={"one": LIVE, "own1": LIVE})
+    store, run = OneTeam(team(example("one"))), ScriptedTrials(trials={"one": LIVE, "case_1": LIVE})
 
     done, _, text = await proved(store, run, case())
 
     assert store.proof
     assert (done, store.proof.state, len(run.tried)) == (True, "proven", 2)
     assert "Proof: 2 of 2 cases passed." in text
+
+
+async def test_proof_of_a_team_whose_inner_team_is_archived_says_so() -> None:
+    outer = team_spec(
+        member(team="old_team"), criteria=[CALLED], examples=[example("one"), example("two", input="And now?")]
+    )
+    store, run = OneTeam(outer, replace(WORLD, inactive={"old_team": "archived"})), ScriptedTrials()
+
+    done, code, text = await proved(store, run)
+
+    assert (done, code, run.tried) == (False, "team_invalid", [])
+    first, second = text.splitlines()
+    assert first == "news@1 was not tried, because it can't be used as things are now:"
+    assert second.startswith("- members[0].team: The team 'old_team' is archived. `starling team activate old_team`")
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        pytest.param({}, "", id="sound"),
+        pytest.param(
+            {"must_call": ["git.git_lgo"]}, "cases[1].must_call[0]: There is no tool 'git.git_lgo'.", id="tool"
+        ),
+        pytest.param(
+            {"fixtures": [{"tool": "files.raed_file", "result": 1}]},
+            "cases[1].fixtures[0].tool: There is no tool 'files.raed_file'.",
+            id="fixture",
+        ),
+        pytest.param(
+            {"criteria": [{**CALLED, "id": "other", "value": "git.push"}]},
+            "cases.criteria[1].value: There is no tool 'git.push'.",
+            id="criterion",
+        ),
+        pytest.param(
+            {"must_not_call": ["payroll.pay"]},
+            "cases[1].must_not_call[0]: This key may not call 'payroll.pay'.",
+            id="grant",
+        ),
+        pytest.param(
+            {"criteria": [], "must_call": []}, "cases[1]: The example demands nothing of the answer,", id="no-demand"
+        ),
+    ],
+)
+def test_cases_that_no_team_could_be_tried_on_are_found_before_any_is_designed(
+    fields: dict[str, Any], fault: str
+) -> None:
+    found = case_faults([case(), case(**fields)], replace(WORLD, grant=grant("git", "files")))
+
+    assert len(found) == bool(fault)
+    assert all(str(one).startswith(fault) for one in found)

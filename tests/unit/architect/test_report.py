@@ -159,12 +159,44 @@ def test_report_of_a_gap_names_each_missing_part_with_what_came_nearest() -> Non
     assert "--partial" in text
 
 
+def test_report_of_a_gap_with_few_members_allowed_says_that_more_may_help() -> None:
+    text = gap_text([MissingPart(part="book a flight", nearest=["time"])], members=1)
+
+    assert text.startswith("No team was built. A team of at most 1 member would not serve these parts of the goal:\n")
+    assert "\nAllow more members (`--members`" in text
+
+
 def test_report_of_a_refused_design_names_each_fault_with_its_place() -> None:
     findings = [Finding("members[0].tools[1]", "unknown_tool", "There is no tool 'a.b'.", "Did you mean 'a.c'?")]
 
     text = refused_text(findings)
 
     assert "- members[0].tools[1]: There is no tool 'a.b'. Did you mean 'a.c'? (unknown_tool)\n" in text
+
+
+def test_report_of_a_design_with_one_case_says_how_to_add_another() -> None:
+    few = Finding("examples", "few_cases", "The examples have 1 different request.", "Add examples.")
+
+    text = refused_text([few])
+
+    assert (
+        "- examples: The examples have 1 different request. Add examples. (few_cases)\n\nAdd requests of your own"
+        in text
+    )
+    assert "`--case FILE`" in text
+    assert text.endswith("  input: How full is the disk?\n  must_call: [system_health.disk]")
+
+
+def test_report_of_cases_that_do_not_fit_the_design_does_not_blame_the_design() -> None:
+    text = refused_text([Finding("cases[0].must_call[0]", "examples", "No member has the tool 'a.b'.", "Remove it.")])
+
+    assert text.splitlines() == [
+        "No team was built.",
+        "Your cases don't fit the team that was designed:",
+        "- cases[0].must_call[0]: No member has the tool 'a.b'. Remove it. (examples)",
+        "",
+        "Correct them, or repeat the request with a goal that says what they are for.",
+    ]
 
 
 def test_long_texts_are_cut_in_reports() -> None:

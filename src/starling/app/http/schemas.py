@@ -9,11 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from starling.app.runs import acceptance
 from starling.core.events import SkillUsed
+from starling.core.name_patterns import PRINTABLE_NAME
 from starling.core.runs import RunConfig, RunStatus
 from starling.infra.postgres.runs.busy_thread_policy import Policy
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, InterruptKind, StoredInterrupt
 
-type Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+type Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=PRINTABLE_NAME)]
 
 _ID, _RUN = "01a1f8ac-cbf4-7cdd-97b7-5ad5f772744e", "01a1f8ac-c002-7b1e-9a55-6f2b0d7c9e10"
 _SCHEMA: dict[str, Any] = {"type": "object", "properties": {"approved": {"type": "boolean"}}, "required": ["approved"]}

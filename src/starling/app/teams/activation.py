@@ -20,6 +20,7 @@ from starling.core.errors import ConflictError, NotFoundError, QuotaExceededErro
 from starling.core.principal import Principal
 from starling.core.settings.schema import Limits
 from starling.core.teams.proofs import outdated
+from starling.core.teams.spec import TeamInvalidError
 from starling.core.teams.stars import StarLimits, StarSpec
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection
@@ -88,7 +89,10 @@ class TeamActivation:
             raise ConflictError(f"The last proof of {shown} failed.", remedy)
         if chosen.state == "archived":
             await self.check_quota(connection, key)
-        star = await self.compiled(chosen, registry.world, registry.caller)
+        try:
+            star = await self.compiled(chosen, registry.world, registry.caller)
+        except TeamInvalidError as error:
+            raise TeamInvalidError(error.findings, f"{key.name}@{chosen.version} can't be activated now.") from None
         pinned = partial(with_team, tenant=tenant, star=star)
         await self.epochs.activate(connection, actor, lambda one: pinned(current(one)))
         if chosen.state != "active" or chosen.star_hash != star.hash:
@@ -126,6 +130,7 @@ class TeamActivation:
                 if entry.seen_by(caller.tenant)
             },
             teams={name: stars[pin] for name, pin in pins.items()},
+            inactive=await self.teams.inactive(connection, caller.tenant),
             agents=frozenset(pinned_agents(manifest, caller.tenant)),
             builtins=current(manifest).builtins,
             grant=caller.grant,

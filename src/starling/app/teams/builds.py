@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from architect.cases import case_faults
 from architect.checks import name_findings
 from architect.teams.repository import TeamKey
 from starling.app.runs.acceptance import AcceptedRun, RunAcceptance, RunRequest
@@ -37,7 +38,7 @@ class BuildService:
         """
         if not await self.acceptance.runs.is_repeated(caller.tenant, idempotency_key):
             await self._check_new(caller, build.name)
-            await self._check_servers(caller, build)
+            await self._check_request(caller, build)
         return await self._accept(caller, build.goal, build, thread_id, idempotency_key)
 
     async def version(
@@ -48,7 +49,7 @@ class BuildService:
         Raises InvalidRequestError, NotFoundError; ConflictError while a run builds or proves a version of this team.
         """
         await self._existing(caller, name, build.version)
-        await self._check_servers(caller, build)
+        await self._check_request(caller, build)
         named = build.model_copy(update={"name": name})
         return await self._accept(caller, build.goal, named, thread_id, idempotency_key)
 
@@ -62,10 +63,12 @@ class BuildService:
     ) -> AcceptedRun:
         """Accept another proof of a version, default the active, else the newest one.
 
-        Raises NotFoundError; ConflictError while a run builds or proves a version of this team.
+        Raises NotFoundError; TeamInvalidError for cases that show nothing, ConflictError while a run builds or proves a
+        version of this team.
         """
         number = await self._existing(caller, name, version)
         build = BuildRequest(kind="proof", name=name, version=number, cases=tuple(cases))
+        await self._check_request(caller, build)
         return await self._accept(caller, f"Prove the team {name}@{number}.", build, "", idempotency_key)
 
     async def _check_new(self, caller: Principal, name: str | None) -> None:
@@ -76,15 +79,18 @@ class BuildService:
         async with self.activation.teams.reading() as connection:
             await self.activation.check_quota(connection, TeamKey(caller.tenant, name or ""))
 
-    async def _check_servers(self, caller: Principal, build: BuildRequest) -> None:
-        """Check that the servers to use are there for the caller. Raises InvalidRequestError."""
-        if not build.constraints.servers:
+    async def _check_request(self, caller: Principal, build: BuildRequest) -> None:
+        """Check that what a build names is there for the caller. Raises InvalidRequestError, TeamInvalidError."""
+        if not (build.constraints.servers or build.cases):
             return
-        known = (await self.activation.world_now(caller)).visible_servers()
+        world = await self.activation.world_now(caller)
+        known = world.visible_servers()
         if unknown := [name for name in build.constraints.servers if name not in known]:
             near = near_matches(unknown[0], known)
             hint = f"Did you mean {' or '.join(near)}?" if near else "`starling server list` shows those there are."
             raise InvalidRequestError(f"There is no server {unknown[0]!r} that this key may call.", hint)
+        if faults := await asyncio.to_thread(case_faults, build.cases, world):
+            raise TeamInvalidError(faults, "The cases that were sent are wrong.")
 
     async def _existing(self, caller: Principal, name: str, version: int | None) -> int:
         """Return the number of the version that is meant. Raises NotFoundError."""

@@ -224,7 +224,12 @@ class TeamService:
         key = TeamKey(tenant, name)
         async with self.teams.reading() as connection:
             states = await self.activation.states(connection, key)
-            numbers = (before or (after or states[-1].version) - 1, after or states[-1].version)
+            newer = after or states[-1].version
+            numbers = (before or newer - 1, newer)
+            check_version(name, states, newer)
+            if not numbers[0]:
+                remedy = f"{name} has {len(states)} version{'s' if len(states) > 1 else ''}; a comparison needs two."
+                raise NotFoundError(f"version before {newer} of the team", name, remedy)
             old, new = [await self.activation.version(connection, key, states, one) for one in numbers]
         shown = f"{name}@{old.version}", f"{name}@{new.version}"
         return numbers, await asyncio.to_thread(_difference, old.spec, new.spec, shown)

@@ -9,11 +9,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from starling.core.agents import AgentName
 from starling.core.errors import InvalidRequestError
 from starling.core.json import Json, as_read, digest, storable, storable_text
+from starling.core.name_patterns import AGENT_NAME, MEMBER_NAME, TOOL_NAME
 from starling.core.principal import Grant
 from starling.core.teams.stars import MemberApproval, ReviewPolicy
 
 SCHEMA_ID: Final = "urn:starling:team-spec:1"
-MEMBER_NAME: Final = r"^[a-z0-9][a-z0-9_]{0,31}$"
 
 
 def _stored(value: Json) -> Json:
@@ -24,10 +24,8 @@ def _stored(value: Json) -> Json:
 type _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(storable_text)]
 type ShortText = Annotated[_Text, StringConstraints(max_length=300)]
 type LongText = Annotated[_Text, StringConstraints(max_length=4_000)]
-type Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")]
-type ToolName = Annotated[
-    str, StringConstraints(pattern=r"^[^.\s]+\.\S+$", max_length=200), AfterValidator(storable_text)
-]
+type Identifier = Annotated[str, StringConstraints(pattern=AGENT_NAME)]
+type ToolName = Annotated[str, StringConstraints(pattern=TOOL_NAME, max_length=200), AfterValidator(storable_text)]
 type ServerName = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(storable_text)]
 type ToolNames = Annotated[tuple[ToolName, ...], Field(max_length=200)]
 type StorableJson = Annotated[Json, AfterValidator(_stored)]
@@ -168,6 +166,6 @@ class TeamInvalidError(InvalidRequestError):
 
     code: ClassVar[str] = "team_invalid"
 
-    def __init__(self, findings: Sequence[Finding]) -> None:
-        super().__init__("The team spec is wrong.", "; ".join(map(str, findings)))
+    def __init__(self, findings: Sequence[Finding], message: str = "The team spec is wrong.") -> None:
+        super().__init__(message, "; ".join(map(str, findings)))
         self.findings = tuple(findings)

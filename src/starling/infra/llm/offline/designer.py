@@ -17,7 +17,7 @@ _OBJECT_END = re.compile(
 _NEGATED = re.compile(
     r"\b(?:no longer|not|never|nothing|without|except|remove|drop|stop|leave out|instead)\b|n't\b", re.IGNORECASE
 )
-_MOST_TOOLS, _MOST_TRIED = 4, 60
+_MOST_TOOLS, _MOST_TRIED, _MOST_MEMBERS = 4, 60, 12
 _QUESTION = "What should the team do? Name what it has to look up, or to change."
 
 
@@ -38,34 +38,75 @@ class _Tool:
         return may_call * (len(wanted & self.words.name) + len(wanted & (self.words.name | self.words.about)))
 
 
+type _Source = tuple[str, str]
+"""`server` or `team`, and its name; both empty for a writer."""
+
+
+class _Goal:
+    """What a designer's prompt gives: parts, tools by what offers them, values, demands."""
+
+    def __init__(self, prompt: Element) -> None:
+        listed, limits = prompt.child("candidates"), prompt.child("constraints")
+        sources = {(kind, one.get("name")): one for kind in ("server", "team") for one in listed.children(kind)}
+        self.parts = [part for part in prompt.child("parts").children("part") if stems(part.text)]
+        self.tools = {source: [_Tool(tool) for tool in one.children("tool")] for source, one in sources.items()}
+        self.values = [value.text for value in values_of(prompt.child("goal").text) if value.kind in ("path", "text")]
+        self.current: dict[str, Any] = parse_json(prompt.child("current_team").text) or {}
+        self.own_cases = {tool.text for case in prompt.children("case") for tool in case.children("must_call")}
+        self.most_members = int(limits.child("most_members").text or _MOST_MEMBERS)
+
+    def sources(self) -> dict[str, _Source]:
+        """Return what serves each part: of few members, those that serve most parts; nothing where none can."""
+        best = {part.get("id"): _suggested(part) for part in self.parts}
+        known = [_source_of(member) for member in self.current.get("members", ())]
+        new = [one for one in dict.fromkeys(best.values()) if one not in known]
+        served = {one: sum(self._serves(one, part) for part in self.parts) for one in new}
+        kept = [*known, *sorted(new, key=lambda one: -served[one])[: max(0, self.most_members - len(known))]]
+        found = {
+            part.get("id"): next((one for one in kept if self._serves(one, part)), None)
+            for part in self.parts
+            if best[part.get("id")] not in kept
+        }
+        return {part: source for part, source in (best | found).items() if source is not None}
+
+    def _serves(self, source: _Source, part: Element) -> bool:
+        return source == _suggested(part) or bool(_calls(part.text, [tool.spec for tool in self.tools.get(source, ())]))
+
+
 def design(prompt: Element) -> dict[str, Any]:
     """Return the design for a designer's prompt, in the form of its response schema; a question for an empty goal."""
-    parts = [part for part in prompt.child("parts").children("part") if stems(part.text)]
-    if not parts:
+    goal = _Goal(prompt)
+    if not goal.parts:
         return {"question": _QUESTION, "options": []}
-    listed, goal = prompt.child("candidates"), prompt.child("goal").text
-    sources = {(kind, one.get("name")): one for kind in ("server", "team") for one in listed.children(kind)}
-    tools = {source: [_Tool(tool) for tool in one.children("tool")] for source, one in sources.items()}
-    values = [value.text for value in values_of(goal) if value.kind in ("path", "text")]
-    current: dict[str, Any] = parse_json(prompt.child("current_team").text) or {}
+    current, sources = goal.current, goal.sources()
     members, missing, offers = [*current.get("members", ())], list[str](), list[list[dict[str, Any]]]()
-    for part in parts:
-        source = next(((kind, part.get(kind)) for kind in ("server", "team") if part.get(kind)), ("", ""))
-        fitting = _fitting(part, tools.get(source, ()))
-        if _NEGATED.search(part.text) or (not fitting and part.get("fit") != "text"):
+    for part in goal.parts:
+        source = sources.get(part.get("id"))
+        fitting = _fitting(part, goal.tools.get(source, ())) if source else []
+        if source is None or _NEGATED.search(part.text) or (not fitting and part.get("fit") != "text"):
             missing.append(part.text)
             continue
         member = _member(members, source, part)
         if source[0] == "server":
-            member["tools"] = list(dict.fromkeys([*(member.get("tools") or ()), *(tool.name for tool in fitting)]))
-        offers += _examples(part.text, fitting, values)
+            known = [tool.name for tool in goal.tools[source] if tool.name in goal.own_cases]
+            named = [*(member.get("tools") or ()), *(tool.name for tool in fitting), *known]
+            member["tools"] = list(dict.fromkeys(named))
+        offers += _examples(part.text, fitting, goal)
     name = "_".join([*(member["name"] for member in members[:2]), "team"])
     further = (one for offer in offers for one in offer[1:])
     examples = {one["request"]: one for one in (*(offer[0] for offer in offers), *further)}
     chosen = [*current.get("examples", ()), *islice(examples.values(), max(2, len(offers)))]
-    purpose = "; ".join(part.text for part in parts if part.text not in missing)
-    team = {"name": name, "purpose": purpose, "instructions": "", **current}
+    purpose = "; ".join(part.text for part in goal.parts if part.text not in missing)
+    team = {"name": name, "purpose": f"{purpose[:1].upper()}{purpose[1:]}", "instructions": "", **current}
     return {**team, "members": members, "examples": chosen, "missing": missing}
+
+
+def _suggested(part: Element) -> _Source:
+    return next(((kind, part.get(kind)) for kind in ("server", "team") if part.get(kind)), ("", ""))
+
+
+def _source_of(member: dict[str, Any]) -> _Source:
+    return next(((kind, member[kind]) for kind in ("server", "team") if member.get(kind)), ("", ""))
 
 
 def _fitting(part: Element, tools: Sequence[_Tool]) -> list[_Tool]:
@@ -79,7 +120,7 @@ def _fitting(part: Element, tools: Sequence[_Tool]) -> list[_Tool]:
     return asked_for[:_MOST_TOOLS] or [tool for tool in tools if tool.name == part.get("tool") and tool.reads]
 
 
-def _member(members: list[dict[str, Any]], source: tuple[str, str], part: Element) -> dict[str, Any]:
+def _member(members: list[dict[str, Any]], source: _Source, part: Element) -> dict[str, Any]:
     """Return the member of a source with the part added to its tasks."""
     kind, name = source
     member = next((one for one in members if (one.get("server") or one.get("team") or "") == name), None)
@@ -91,14 +132,18 @@ def _member(members: list[dict[str, Any]], source: tuple[str, str], part: Elemen
     return member
 
 
-def _examples(part: str, tools: Sequence[_Tool], values: Sequence[str]) -> list[list[dict[str, Any]]]:
-    """Return examples for each tool that the rules can call; where they can call none, the part itself is one."""
+def _examples(part: str, tools: Sequence[_Tool], goal: _Goal) -> list[list[dict[str, Any]]]:
+    """Return examples for each tool that the rules can call.
+
+    Where they can call none, the part itself is one, unless a case of the caller's own calls such a tool.
+    """
     specs = [tool.spec for tool in tools]
     texts = {
-        tool.name: [one for one in _requests(part, tool, values) if _calls(one, specs) == tool.spec.name]
+        tool.name: [one for one in _requests(part, tool, goal.values) if _calls(one, specs) == tool.spec.name]
         for tool in tools
     }
-    able = {name: found for name, found in texts.items() if found} or {name: [part] for name in list(texts)[:1]}
+    untried = [] if goal.own_cases.intersection(texts) else list(texts)[:1]
+    able = {name: found for name, found in texts.items() if found} or {name: [part] for name in untried}
     return [[{"request": text, "must_call": [name]} for text in found] for name, found in able.items()]
 
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from starling.core.teams.building import BuildCase, BuildConstraints
 from starling.core.teams.spec import TeamSpec
 from starling.core.teams.stars import MemberApproval
 from tests.support.offline_build import designed
@@ -142,3 +143,53 @@ async def test_part_that_says_what_not_to_do_is_reported_and_served_by_nothing(g
 
     assert found.spec is None
     assert any(word in found.missing[0].part for word in ("never", "no longer"))
+
+
+@pytest.mark.parametrize(
+    ("goal", "most", "sources", "missing"),
+    [
+        pytest.param(
+            "Show the load, tell the current time in Lima and show the memory",
+            1,
+            ["system_health"],
+            ["tell the current time in Lima"],
+            id="server-of-most-parts",
+        ),
+        pytest.param("Show the load and tell the time in Lima", 2, ["system_health", "time"], [], id="enough"),
+    ],
+)
+async def test_team_has_no_more_members_than_are_allowed(
+    goal: str, most: int, sources: list[str], missing: list[str]
+) -> None:
+    constraints = BuildConstraints(members=most)
+
+    found, _ = await designed(goal, *DEMO, constraints=constraints, partial=True)
+
+    assert found.is_sound
+    assert found.spec
+    assert [member.server for member in found.spec.members] == sources
+    assert [one.part for one in found.missing] == missing
+
+
+async def test_cases_of_the_caller_take_the_place_of_requests_that_the_rules_can_not_do() -> None:
+    written = [f"Write 'hello' into the file /tmp/{name}.txt" for name in ("a", "b")]
+    cases = tuple(BuildCase(input=text, must_call=("filesystem.write_file",)) for text in written)
+
+    alone, _ = await designed("Write files", "filesystem", "time")
+    found, _ = await designed("Write files", "filesystem", "time", cases=cases)
+
+    assert [one.rule for one in alone.findings] == ["few_cases"]
+    assert found.findings == ()
+    assert found.spec
+    assert [example.input for example in found.spec.examples] == written
+
+
+async def test_member_gets_the_tools_of_its_server_that_cases_must_call() -> None:
+    case = BuildCase(input="Show the memory", must_call=("system_health.memory",))
+
+    found, _ = await designed("Show the load", *DEMO, cases=(case,))
+
+    assert found.is_sound
+    assert found.spec
+    assert members(found.spec) == {"system_health": {"load", "memory"}}
+    assert found.spec.purpose == "Show the load"
