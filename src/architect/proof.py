@@ -58,6 +58,8 @@ async def _case(
         criteria=tuple(found),
         trial=trial,
     )
+    if not report.passed:
+        run.check_budget()  # a run that is at its end says nothing about the team
     run.record(step, report.model_dump(mode="json"), _event(report, star.name, run.origin.path))
     await run.flush()
     return report

@@ -44,6 +44,7 @@ class InMemoryBuild(BuildRun):
     answers: list[Mapping[str, Any] | str] = field(default_factory=list[Mapping[str, Any] | str])
     may_be_asked: bool = True
     reply: str = ""
+    exhausted: Exception | None = None
     journal: dict[str, Any] = field(default_factory=dict[str, Any])
     stars: Mapping[str, StarSpec] = field(default_factory=dict[str, StarSpec])
     events: list[AnyEvent] = field(default_factory=list[AnyEvent])
@@ -100,6 +101,10 @@ class InMemoryBuild(BuildRun):
 
     async def try_case(self, star: StarSpec, case: Example) -> TrialRecord:
         raise NotImplementedError
+
+    def check_budget(self) -> None:
+        if self.exhausted:
+            raise self.exhausted
 
     def recorded(self, step: str) -> JsonObject | None:
         return self.journal.get(step)

@@ -158,6 +158,12 @@ class TaskBuildRun:
         card = team_card(star, tools_of(self.execution.context.roster.cards))
         return await self.trial.run(self.execution, card, case, f"case-{case.id}")
 
+    def check_budget(self) -> None:
+        """Return while a model may be asked. Raises DeadlineExceededError, BudgetExhaustedError."""
+        budget = self.execution.context.budget
+        if budget.exhausted_reason:
+            budget.check(self.execution.path)
+
     def recorded(self, step: str) -> JsonObject | None:
         """Return what an earlier process recorded of a step, None if it recorded nothing."""
         return self.execution.context.journal.find(self._place(step), "result")

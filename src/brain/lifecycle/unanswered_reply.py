@@ -47,7 +47,16 @@ _REMEDIES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 _REPORTED: Final = frozenset(
-    {"capability_gap", "proof_failed", "goal_unclear", "team_invalid", "conflict", "not_found", "quota_exceeded"}
+    {
+        "capability_gap",
+        "conflict",
+        "forbidden",
+        "goal_unclear",
+        "not_found",
+        "proof_failed",
+        "quota_exceeded",
+        "team_invalid",
+    }
 )
 """Why a team was not built: the reason is a report for whoever asked, with what to do."""
 _UNKNOWN_CODE = "the log of the worker, which has the details"

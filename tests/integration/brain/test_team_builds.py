@@ -1,7 +1,6 @@
 """Builds of teams as runs: published once, whenever the worker is lost, and activated by an admin's decision."""
 
 import asyncio
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from starling.core.teams.building import ACTIVATE_TEAM, BuildRequest
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer
 from tests.support.interrupted_runs import execute_run, open_interrupts
+from tests.support.model_documents import design_json
 from tests.support.model_script import Answer
 from tests.support.platform import CALLER, Platform, ScriptedModel, calls, decision, task, verdict
 
@@ -26,13 +26,6 @@ def script(script: ScriptedModel) -> ScriptedModel:
     script.reviewer(verdict("APPROVED"))
     script.qa(Answer("The disk is fine."))
     return script
-
-
-def design(server: str) -> Answer:
-    member = {"name": "looker", "role": "Looker", "goal": "Look.", "server": server, "tools": [f"{server}.look"]}
-    examples = [{"request": f"Look at disk {number}.", "must_call": [f"{server}.look"]} for number in (1, 2)]
-    members = [{**member, "parts": [1]}]
-    return Answer(json.dumps({"name": "watch", "purpose": "Looks.", "members": members, "examples": examples}))
 
 
 async def build(platform: Platform) -> RunKey:
@@ -74,7 +67,7 @@ def stop_at(patch: pytest.MonkeyPatch, method: str, *, committed: bool) -> async
 async def test_build_whose_worker_is_lost_at_its_publication_stores_and_activates_one_version(
     platform: Platform, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch, committed: bool
 ) -> None:
-    script.designer(design("bench"))
+    script.designer(Answer(design_json("bench")))
     key, reached = await build(platform), stop_at(monkeypatch, "publish", committed=committed)
 
     async with platform.executing(key):
@@ -91,7 +84,7 @@ async def test_build_whose_worker_is_lost_at_its_publication_stores_and_activate
 async def test_build_whose_worker_is_lost_at_an_approved_activation_activates_once(
     platform: Platform, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch, committed: bool
 ) -> None:
-    script.designer(design("shop"))
+    script.designer(Answer(design_json("shop")))
     key = await build(platform)
     await execute_run(platform, key)
     before = await stored(platform)
@@ -112,7 +105,7 @@ async def test_build_whose_worker_is_lost_at_an_approved_activation_activates_on
 async def test_build_whose_activation_is_not_approved_leaves_the_version_as_it_was(
     platform: Platform, script: ScriptedModel
 ) -> None:
-    script.designer(design("shop"))
+    script.designer(Answer(design_json("shop")))
     key = await build(platform)
     await execute_run(platform, key)
     await decide(platform, key, approved=False, note="Not now.")

@@ -9,7 +9,7 @@ from architect.cases import with_cases
 from architect.checks import DESIGN_RULES, checked
 from architect.compiler import compile_team
 from architect.proof import prove
-from starling.core.errors import LLMConnectionError, LLMInvalidResponse, SuspendedError
+from starling.core.errors import DeadlineExceededError, LLMConnectionError, LLMInvalidResponse, SuspendedError
 from starling.core.events import Proof
 from starling.core.teams.building import BuildCase, Section
 from starling.core.teams.proofs import (
@@ -364,6 +364,16 @@ async def test_resumed_proof_repeats_neither_trials_nor_questions_nor_events() -
     assert resumed.judged == []
     assert [event.case for event in resumed.events if isinstance(event, Proof)] == ["one", "two"]
     assert report == await proof(spec, ScriptedTrials(trials={"one": LIVE, "two": LIVE}, verdicts=[{"met": ["short"]}]))
+
+
+async def test_case_that_fails_at_the_end_of_the_run_is_no_verdict_on_the_team() -> None:
+    late = trial("", failure="The run's time ran out.")
+    run = ScriptedTrials(trials={"one": LIVE, "two": late}, exhausted=DeadlineExceededError("The run's time ran out."))
+
+    with pytest.raises(DeadlineExceededError):
+        await proof(team(ONE, TWO), run)
+
+    assert [event.case for event in run.events if isinstance(event, Proof)] == ["one"]
 
 
 async def test_proof_that_ended_is_the_same_when_its_build_is_resumed() -> None:

@@ -157,6 +157,10 @@ class BuildRun(Protocol):
         """Have a team do the input of a case, with a recorder in place of tools that may change something."""
         ...
 
+    def check_budget(self) -> None:
+        """Return while the run has time left and was not refused more tokens."""
+        ...
+
     def recorded(self, step: str) -> JsonObject | None:
         """Return what an earlier process recorded of a step, None if it recorded nothing."""
         ...
