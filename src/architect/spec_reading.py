@@ -33,6 +33,10 @@ def read_cases(text: str) -> Sequence[BuildCase]:
     Raises TeamInvalidError.
     """
     document = _checked_size(_document(text))
+    if document in (None, []):
+        raise _unreadable(
+            "The document has no case.", "Write one: `input` is the request, `must_call` lists its tools."
+        )
     try:
         return _CASES.validate_python(document) if isinstance(document, list) else [BuildCase.model_validate(document)]
     except ValidationError as error:

@@ -137,7 +137,10 @@ def test_build_in_the_background_prints_its_run_and_ends(workspace: CliWorkspace
         (("build", GOAL, "--change", "b@x"), "'x' is not a version of a team."),
         (("build", GOAL, "--yes", "--no"), "--yes and --no can't be combined."),
         (("build", GOAL, "--members", "13"), "Invalid value for '--members'"),
-        (("build", GOAL, "--case", "none.yaml"), "none.yaml can't be read"),
+        (("build", GOAL, "--change", ""), "--change names no team."),
+        (("build", GOAL, "--name", "", "--change", "b"), "--name and --change can't be combined."),
+        (("build", GOAL, "--case", "none.yaml"), "none.yaml can't be read: No such file or directory."),
+        (("build", GOAL, "--case", "empty.json"), "empty.json has no cases that can be tried.\n  The document has no"),
         (
             ("build", GOAL, "--case", "wrong.yaml"),
             "wrong.yaml has no cases that can be tried.\n  input: ",
@@ -150,6 +153,7 @@ def test_wrong_option_is_refused_before_anything_is_sent(
     platform: ScriptedPlatform, workspace: CliWorkspace, arguments: tuple[str, ...], said: str
 ) -> None:
     (workspace.folder / "wrong.yaml").write_text("inptu: How full?\n")
+    (workspace.folder / "empty.json").write_text("[]")
 
     done = workspace.starling("team", *arguments)
 
@@ -164,6 +168,71 @@ def test_refused_build_is_explained(platform: ScriptedPlatform, workspace: CliWo
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "Error: The team exists.\n  Choose another name.\n"
+
+
+def test_empty_name_is_sent_and_refused_in_words_of_the_command_line(
+    platform: ScriptedPlatform, workspace: CliWorkspace
+) -> None:
+    fault = {"where": "body.name", "what": "must not be empty", "type": "string_too_short"}
+    told = {"detail": "body.name: must not be empty", "remedy": "See /docs.", "code": "invalid_request"}
+    platform.answers = {"/v1/teams": {**told, "errors": [fault], "status": 422}}
+
+    done = workspace.starling("team", "build", GOAL, "--name", "")
+
+    assert platform.sent[0][1]["name"] == ""
+    assert done.returncode == 2
+    assert done.stderr == "Error: name: must not be empty\n  `--help` after the command describes its options.\n"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_build_without_a_terminal_does_not_wait_for_an_approval(
+    platform: ScriptedPlatform, workspace: CliWorkspace, *, as_json: bool
+) -> None:
+    platform.events = (started(), PLAN, START, DESIGN, SOUND, PASSED, APPROVAL, STORED, DONE)
+
+    done = workspace.starling("team", "build", GOAL, *(["--json"] if as_json else []))
+
+    assert done.returncode == 4
+    assert [path for path, _ in platform.sent] == ["/v1/teams"]
+    why, how, onward = done.stderr.splitlines()
+    assert why == f"Error: Run {RUN} waits for an answer. {APPROVAL['message']}"
+    approval = f"`starling run approve {RUN} --id {APPROVAL['id']}` approves it"
+    assert how.startswith(f"  Only a key with the scope `admin` decides: {approval}, ")
+    assert how.endswith("; until 2026-11-21 11:12:03 UTC.")
+    assert onward == f"  `starling run tail {RUN}` follows the run."
+
+
+def test_yes_does_not_wait_for_the_answer_to_a_question(platform: ScriptedPlatform, workspace: CliWorkspace) -> None:
+    question = {**APPROVAL, "type": "clarification", "message": "Which disk?", "call": None}
+    platform.events = (started(), question, DONE)
+
+    done = workspace.starling("team", "build", GOAL, "--yes")
+
+    assert (done.returncode, len(platform.sent)) == (4, 1)
+    assert f"Error: Run {RUN} waits for an answer. Which disk?" in done.stderr
+    assert "--payload" in done.stderr
+
+
+def test_yes_with_a_key_that_may_not_decide_says_at_once_who_may(
+    platform: ScriptedPlatform, workspace: CliWorkspace
+) -> None:
+    refused = {"detail": "The key k1 lacks the scope 'admin'.", "remedy": "Use another.", "code": "forbidden"}
+    platform.answers = {f"/v1/runs/{RUN}/resume": {**refused, "status": 403}}
+    platform.events = (started(), APPROVAL, DONE)
+
+    done = workspace.starling("team", "build", GOAL, "--yes")
+
+    assert done.returncode == 4
+    assert "Error: The key k1 lacks the scope 'admin'.\n  Only a key with the scope `admin` decides: " in done.stderr
+
+
+def test_approval_that_somebody_gave_already_is_not_waited_for(
+    platform: ScriptedPlatform, workspace: CliWorkspace
+) -> None:
+    platform.events = (started(), APPROVAL, STORED, DONE)
+    platform.answered.set()
+
+    assert workspace.starling("team", "build", GOAL).returncode == 0
 
 
 def test_prove_sends_version_and_cases_and_shows_what_fails(
@@ -316,6 +385,29 @@ def test_history_lists_who_did_what(platform: ScriptedPlatform, workspace: CliWo
         "2026-11-20 11:12:01 UTC\tarchive\t\tlocal\tcli\t",
     ]
     assert workspace.json("team", "history", "watch") == changes
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_history_on_a_narrow_terminal_has_two_lines_for_each_change(platform: ScriptedPlatform, width: int) -> None:
+    detail = {"version": 1, "goal": "Watch the disk.", "run_id": RUN}
+    change = {"at": "2026-11-20T11:12:01Z", "action": "team.build", "by": "k7m2p9", "origin": "architect"}
+    platform.answers = {"/v1/teams/watch/history": {"name": "watch", "changes": [{**change, "detail": detail}]}}
+
+    with (
+        new_workspace(STARLING_URL=platform.url, TZ="UTC") as workspace,
+        Terminal.running(
+            [STARLING, "team", "history", "watch"],
+            folder=workspace.folder,
+            environment=workspace.environment,
+            width=width,
+        ) as terminal,
+    ):
+        assert terminal.end() == 0
+
+    first, *details = terminal.shown.splitlines()
+    assert first == "2026-11-20 11:12:01 UTC  build 1  by k7m2p9 from architect"
+    assert " ".join(" ".join(details).split()) == f"goal Watch the disk., run id {RUN}"
+    assert max(map(len, details)) <= width
 
 
 def test_proof_of_the_active_version_is_shown(platform: ScriptedPlatform, workspace: CliWorkspace) -> None:

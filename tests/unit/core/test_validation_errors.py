@@ -7,7 +7,10 @@ from uuid import UUID
 import pytest
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from starling.core.agents import AgentName
 from starling.core.validation_errors import fault_list
+
+NAME = "must be at most 48 lower-case letters, digits, _ and -,"
 
 
 class Colour(StrEnum):
@@ -44,6 +47,7 @@ class Form(BaseModel):
     by_name: dict[str, int] = {}
     inner: Inner = Inner()
     id: UUID | None = None
+    agent: AgentName = "a"
 
 
 @pytest.mark.parametrize(
@@ -68,6 +72,10 @@ class Form(BaseModel):
         ({"inner": 5}, "inner: must be an object"),
         ({"inner": {"size": "big", "sizes": 1}}, "inner.size: must be a number; inner.sizes: there is no such field"),
         ({"id": "x"}, "id: must be a UUID"),
+        *(
+            ({"agent": name}, f"agent: {NAME} and begin with a letter or a digit")
+            for name in ("", "My Team", "_a", "a" * 49)
+        ),
         (5, "must be an object"),
     ],
 )

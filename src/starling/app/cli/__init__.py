@@ -9,7 +9,8 @@ from starling.app.cli.stop_signals import StoppedBySignal, install_signal_handle
 def main() -> None:
     """Run the command line and exit with 0 (done), 1 (failed), 2 (wrong usage or settings), 3 (database or API away).
 
-    130 after Ctrl-C, also while it is imported; 143 after SIGTERM, except for services, which exit with 0.
+    4 where a build waits for an answer that the command can't give; 130 after Ctrl-C, also while it is imported; 143
+    after SIGTERM, except for services, which exit with 0.
     """
     install_signal_handlers()
     try:

@@ -12,7 +12,7 @@ from starling.app.cli import deferred
 from starling.app.cli.lazy_commands import Lazy, lazy_group
 from starling.core.errors import StarlingError
 
-FAILED, USAGE, UNAVAILABLE = 1, 2, 3
+FAILED, USAGE, UNAVAILABLE, UNANSWERED = 1, 2, 3, 4
 _EXIT_CODES = {
     "configuration_invalid": USAGE,
     "invalid_request": USAGE,
@@ -21,6 +21,7 @@ _EXIT_CODES = {
     "database_unsuitable": USAGE,
     "database_unavailable": UNAVAILABLE,
     "api_unavailable": UNAVAILABLE,
+    "answer_needed": UNANSWERED,
 }
 _COMMANDS = {
     "init": Lazy("starling.app.cli.init", "Write commented mcp.json and starling.yaml to begin with."),

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+EMBEDDED: Final = "embedded"
+"""The `database_name` of the embedded database."""
 _PORTS: Final = range(65_536)
 
 
@@ -59,7 +61,7 @@ def read_client_settings(file_values: Mapping[str, Any]) -> ClientSettings | Non
 def database_name(url: str) -> str:
     """Return a short name of the database at `url` that doesn't reveal it; `embedded` for an empty address."""
     if not url:
-        return "embedded"
+        return EMBEDDED
     try:
         parts = urlsplit(url)
         place = f"{parts.hostname}:{parts.port or 5432}{parts.path}?{parts.query}"

@@ -11,7 +11,8 @@ import pytest
 import typer
 from typer.core import TyperCommand
 
-from starling.app.cli.platform.api_requests import ApiRequests
+from starling.app.cli.platform.api_client import ApiClient
+from starling.app.cli.platform.api_requests import ApiRequests, NoPlatformError
 from starling.app.cli.platform.api_source import ApiSource
 from starling.app.cli.platform.connection import Connection, connection_of
 from starling.app.cli.platform.database_api import DatabaseApi
@@ -101,7 +102,6 @@ def test_url_is_asked_where_no_platform_runs(context: typer.Context, monkeypatch
     [
         ("shop", {}),  # without a key it serves the default tenant
         ("default", {"keyless": False}),
-        ("default", {"database": database_name("postgresql://elsewhere/starling")}),
     ],
 )
 def test_database_is_read_where_the_platform_does_not_serve_it(
@@ -114,6 +114,61 @@ def test_database_is_read_where_the_platform_does_not_serve_it(
     assert source.tenant == tenant
 
 
+def test_platform_of_another_database_than_is_named_is_passed_over(
+    context: typer.Context, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://here/starling")
+
+    with platform(folder, database=database_name("postgresql://elsewhere/starling")):
+        connection = connection_of(context)
+
+        assert isinstance(connection.api(), DatabaseApi)
+        with pytest.raises(NoPlatformError, match="uses another database than DATABASE_URL names"):
+            connection.platform()
+        connection.conversation()
+    assert capsys.readouterr().err.endswith("names. Asking http://127.0.0.1:8000.\n")
+
+
+def test_platform_of_the_data_folder_is_asked_whatever_database_it_uses_where_none_is_named(
+    context: typer.Context, folder: Path
+) -> None:
+    with platform(folder, database=database_name("postgresql://elsewhere/starling")) as address:
+        connection = connection_of(context)
+
+        assert connection.api() == ApiRequests(address)
+        assert {asked_by(connection.platform()), asked_by(connection.conversation())} == {address}
+
+
+def test_builds_ask_the_api_that_the_other_commands_ask(
+    context: typer.Context, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STARLING_API_KEY", "a-key")
+
+    with pytest.raises(NoPlatformError, match=f"No platform runs on {folder}"):
+        connection_of(context).platform()
+    monkeypatch.setenv("STARLING_URL", _REMOTE)
+    connection = connection_of(context)
+    remote = connection.api(), connection.platform()[1].api
+    with platform(folder) as address:
+        local = connection.api(), connection.platform()[1].api
+
+    assert remote[0] == ApiRequests(_REMOTE, "a-key") == getattr(remote[1], "api", None)
+    assert local[0] == ApiRequests(address) == getattr(local[1], "api", None)
+    assert f"Asking {address}, which runs on {folder}, not STARLING_URL.\n" in capsys.readouterr().err
+
+
+def test_build_on_a_platform_that_needs_a_key_sends_it_and_names_the_platform(
+    context: typer.Context, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STARLING_API_KEY", "a-key")
+
+    with platform(folder, keyless=False) as address:
+        _, source = connection_of(context).platform()
+
+    assert getattr(source.api, "api", None) == ApiRequests(address, "a-key")
+    assert capsys.readouterr().err == f"Asking {address} with STARLING_API_KEY: the tenant is that of the key.\n"
+
+
 def test_database_is_read_where_the_platform_does_not_answer(context: typer.Context, folder: Path) -> None:
     silent = RunningPlatform("http://127.0.0.1:1", "0", 1, "embedded", keyless=True)
 
@@ -121,6 +176,10 @@ def test_database_is_read_where_the_platform_does_not_answer(context: typer.Cont
         assert isinstance(connection_of(context).source(), DatabaseSource)
     with published(folder, replace(silent, address="http://192.0.2.1", keyless=False)):
         assert isinstance(connection_of(context).source(), DatabaseSource)
+
+
+def asked_by(conversation: tuple[ApiClient, ApiSource]) -> str:
+    return conversation[0].url
 
 
 def _of_ask(connection: Connection) -> RunSource:

@@ -52,6 +52,8 @@ def test_file_has_one_case_or_a_list_of_them(tmp_path: Path, text: str, inputs: 
         ("input: One.\nfixtures: [{tool: git, result: 1}]", "fixtures[0].tool", "Correct it."),
         ("input: &a One.\nmust_call: *a", "", "Correct the document at that place."),
         ("5", "", "Correct it."),
+        ("[]", "", "Write one: `input` is the request"),
+        ("", "", "Write one: `input` is the request"),
     ],
 )
 def test_fault_of_a_case_is_named_with_its_place(tmp_path: Path, text: str, path: str, said: str) -> None:

@@ -23,6 +23,7 @@ JSON_LINES: Final = "application/jsonl"
 _SECONDS = 60.0
 _PROBE_SECONDS = 2.0
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
+_BODY = "body."  # what the places of faults in what was sent begin with
 _START = "Start it with `starling up`, or give its address with --url or STARLING_URL."
 
 
@@ -36,10 +37,24 @@ class ApiUnavailableError(StarlingError):
         super().__init__(f"The API at {url} does not answer: {reason}.", remedy)
 
 
+class NoPlatformError(StarlingError):
+    """Neither this machine nor the settings have a platform to ask."""
+
+    code = "api_unavailable"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, "Start one with `starling up`, or give the address of one in STARLING_URL.")
+
+
 class Api(ABC):
     """The API, wherever it is served. Raises the errors that it answers with, as `refusal` returns them."""
 
     __slots__ = ()
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where it is: its address, or the database."""
 
     @abstractmethod
     def send(self, method: str, path: str, body: object = None, *, seconds: float | None = None) -> tuple[str, bytes]:
@@ -72,6 +87,10 @@ class ApiRequests(Api):
 
     url: str
     key: str = ""
+
+    @property
+    def place(self) -> str:
+        return self.url
 
     def answers(self) -> bool:
         """Return whether Starling answers at the address."""
@@ -119,6 +138,9 @@ def refusal(url: str, status: int, content: bytes) -> StarlingError:
     try:
         problem = json.loads(content)
         detail, remedy, code = str(problem["detail"]), str(problem.get("remedy", "")), problem.get("code")
+        if faults := [one for one in problem.get("errors", ()) if str(one.get("where")).startswith(_BODY)]:
+            detail = "; ".join(f"{one['where'].removeprefix(_BODY)}: {one['what']}" for one in faults)
+            remedy = "`--help` after the command describes its options."
     except (ValueError, KeyError, TypeError, AttributeError):
         detail, remedy, code = f"{url} answered {status}.", "Check that the address is that of Starling's API.", None
     match status:

@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from starling.app.cli import deferred
-from starling.app.cli.platform.api_requests import Api, ApiRequests
+from starling.app.cli.platform.api_requests import Api, ApiRequests, NoPlatformError
 from starling.app.cli.platform.api_source import ApiSource
 from starling.app.cli.platform.reconnection import ReconnectingApi, Relocate, same_address
 from starling.app.cli.platform.run_source import RunSource
-from starling.app.runtime.port_file import find_platform
+from starling.app.runtime.port_file import RunningPlatform, find_platform
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
-from starling.core.settings.client import ClientSettings, database_name, read_client_settings
+from starling.core.settings.client import EMBEDDED, ClientSettings, database_name, read_client_settings
 
 if TYPE_CHECKING:
     from starling.app.cli.platform.api_client import ApiClient
@@ -59,9 +59,22 @@ class Connection:
 
         That is the API at `url`; without one that of this data folder, of STARLING_URL, of STARLING_HOST and PORT.
         """
-        endpoint = self._named(url) if url else self._default()
-        client = endpoint.streams()
-        return client, ApiSource(endpoint.reconnecting(reached=True), lambda: client)
+        return _streams_and_runs(self._named(url) if url else self._default())
+
+    def platform(self) -> "tuple[ApiClient, ApiSource]":
+        """Return the streams and the runs of the API that `api` asks; where that is none, of one that needs a key.
+
+        Raises ApiUnavailableError where neither a platform runs on this data folder nor STARLING_URL names one.
+        """
+        if running := self._running(DEFAULT_TENANT):
+            return _streams_and_runs(running)
+        if (found := self._here()) is not None:
+            if not found.keyless:
+                _note(f"Asking {found.address} with STARLING_API_KEY: the tenant is that of the key.")
+            return _streams_and_runs(self._of(found))
+        if self.settings.url:
+            return _streams_and_runs(self._named(self.settings.url))
+        raise NoPlatformError(self._nowhere())
 
     def source(self, tenant: str = DEFAULT_TENANT) -> RunSource:
         """Return where the runs of a tenant are read.
@@ -85,15 +98,29 @@ class Connection:
     def _running(self, tenant: str) -> _Endpoint | None:
         return self._local(tenant) or self._remote(tenant)
 
-    def _local(self, tenant: str) -> _Endpoint | None:
+    def _here(self) -> RunningPlatform | None:
+        """Return the platform of this data folder, unless DATABASE_URL names another database than it uses."""
         found = find_platform(self.settings.data_dir, self.settings.database)
+        if found is None and self.settings.database == EMBEDDED:
+            found = find_platform(self.settings.data_dir)
+        return found
+
+    def _of(self, found: RunningPlatform) -> _Endpoint:
+        return _Endpoint(found.address, self.settings.api_key, partial(self._address, found.database))
+
+    def _local(self, tenant: str) -> _Endpoint | None:
+        found = self._here()
         if found is None or not found.keyless or tenant != DEFAULT_TENANT:
             return None
-        endpoint = _Endpoint(found.address, relocate=partial(self._address, found.database))
-        return endpoint if endpoint.requests.answers() else None
+        endpoint = replace(self._of(found), key="")
+        if not endpoint.requests.answers():
+            return None
+        if self.settings.url.rstrip("/") not in ("", found.address):
+            _note(f"Asking {found.address}, which runs on {self.settings.data_dir}, not STARLING_URL.")
+        return endpoint
 
     def _remote(self, tenant: str) -> _Endpoint | None:
-        if not self.settings.url or find_platform(self.settings.data_dir) is not None:
+        if not self.settings.url or self._here() is not None:
             return None
         if tenant != DEFAULT_TENANT:
             raise InvalidRequestError(
@@ -103,12 +130,20 @@ class Connection:
         return self._named(self.settings.url)
 
     def _default(self) -> _Endpoint:
-        found = find_platform(self.settings.data_dir)
+        found = self._here()
         if found is not None:
-            return _Endpoint(found.address, self.settings.api_key, partial(self._address, found.database))
+            return self._of(found)
         if self.settings.url:
             return self._named(self.settings.url)
+        _note(f"{self._nowhere()} Asking {self.settings.default_url}.")
         return _Endpoint(self.settings.default_url, self.settings.api_key, partial(self._address, None))
+
+    def _nowhere(self) -> str:
+        """Return that no platform runs here."""
+        other = find_platform(self.settings.data_dir)
+        if other is None:
+            return f"No platform runs on {self.settings.data_dir}."
+        return f"The platform at {other.address} uses another database than DATABASE_URL names."
 
     def _named(self, url: str) -> _Endpoint:
         return _Endpoint(url, self.settings.api_key)
@@ -119,6 +154,16 @@ class Connection:
     def _address(self, database: str | None) -> str:
         found = find_platform(self.settings.data_dir, database)
         return found.address if found else ""
+
+
+def _streams_and_runs(endpoint: _Endpoint) -> "tuple[ApiClient, ApiSource]":
+    client = endpoint.streams()
+    return client, ApiSource(endpoint.reconnecting(reached=True), lambda: client)
+
+
+def _note(text: str) -> None:
+    """Say which platform is asked, beside the output."""
+    typer.echo(text, err=True)
 
 
 def connection_of(context: typer.Context) -> Connection:

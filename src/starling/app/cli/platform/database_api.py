@@ -27,6 +27,10 @@ class DatabaseApi(Api):
     settings: Settings
     tenant: str
 
+    @property
+    def place(self) -> str:
+        return "the database"
+
     def send(self, method: str, path: str, body: object = None, *, seconds: float | None = None) -> tuple[str, bytes]:
         """Return the media type and the content of the answer to a request that was not refused."""
         answer = run_until_stopped(self._exchange(method, path, body))

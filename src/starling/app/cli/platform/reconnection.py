@@ -82,6 +82,10 @@ class ReconnectingApi(Api):
     reached: bool = False  # whether the API has answered
     times: RetryTimes = DEFAULT_TIMES
 
+    @property
+    def place(self) -> str:
+        return self.api.url
+
     def send(self, method: str, path: str, body: object = None, *, seconds: float | None = None) -> tuple[str, bytes]:
         """Return the media type and the content of the answer to a request that was not refused."""
         outage = Outage(self.times)

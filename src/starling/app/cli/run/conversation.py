@@ -1,7 +1,7 @@
 """A run that a person reads along with: its events, their answers to it, and Ctrl-C."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from signal import SIGINT
@@ -13,15 +13,21 @@ from starling.app.cli.platform.api_source import ApiSource
 from starling.app.cli.platform.run_source import RunSource, StreamedEvent
 from starling.app.cli.run.cancel import cancellation_text
 from starling.app.cli.stop_signals import StoppedBySignal, finish_before_stop
-from starling.app.cli.terminal.interrupt_text import run_reference
+from starling.app.cli.terminal.interrupt_text import ACTIVATE_TEAM, answer_line, run_reference
 from starling.app.cli.terminal.line_input import read_line
 from starling.app.cli.terminal.output import print_json, print_line, results
 from starling.app.cli.terminal.prompts import KINDS, FixedAnswers, Prompts
 from starling.app.cli.terminal.run_display import RunDisplay
 from starling.app.cli.terminal.task_tree import TaskTree
-from starling.core.errors import ConflictError, ForbiddenError, InvalidRequestError
+from starling.core.errors import ConflictError, ForbiddenError, InvalidRequestError, StarlingError
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.run_status import RunStatus
+
+
+class UnansweredError(StarlingError):
+    """A run waits for an answer that this command can't give."""
+
+    code = "answer_needed"
 
 
 @dataclass(slots=True)
@@ -29,13 +35,15 @@ class Conversation:
     """Shows the events of a run and answers what it waits for.
 
     `after` is the number of the last event that isn't shown; `status` is the final status, empty where the run ended
-    before that. Where there is neither a person nor a fixed answer, the command that answers is shown.
+    before that. Where there is neither a person nor a fixed answer, the command that answers is shown; with `bounded`
+    it isn't waited for then: UnansweredError.
     """
 
     source: RunSource
     display: RunDisplay
     answers: Prompts | FixedAnswers | None
     as_json: bool = False
+    bounded: bool = False
     after: int = 0
     tenant: str = DEFAULT_TENANT
     run_id: str = ""
@@ -55,22 +63,28 @@ class Conversation:
                 self.display.feed(event.seq, event.type, event.data)
         if event.type == "done" and event.seq > self.after:
             self.status = str(event.data["status"])
-        if event.type in KINDS and self.answers is not None:
-            self._answer(self.answers, event)
+        if event.type in KINDS and (self.answers is not None or self.bounded) and self._is_open(event):
+            self._answer(event)
 
     def behind(self, run_id: str, status: str) -> None:
         """Show the run that has to end before this one begins."""
         self.display.behind(run_id, status)
 
-    def _answer(self, answers: Prompts | FixedAnswers, event: StreamedEvent) -> None:
-        interrupt = event.data["id"]
-        if interrupt not in {item["id"] for item in self.source.waiting(self.run_id)}:
-            return  # it was answered before
-        while (answer := answers.answer(event.type, event.data)) is not None:
+    def _is_open(self, event: StreamedEvent) -> bool:
+        """Return whether nobody has answered an interrupt yet."""
+        return event.data["id"] in {item["id"] for item in self.source.waiting(self.run_id)}
+
+    def _answer(self, event: StreamedEvent) -> None:
+        answers, interrupt = self.answers, event.data["id"]
+        while answers is not None and (answer := answers.answer(event.type, event.data)) is not None:
             try:
                 self.source.answer(self.run_id, [{**answer, "interruptId": interrupt}])
-            except (ConflictError, ForbiddenError) as error:  # it was answered, or somebody else has to
-                typer.echo(f"{error}", err=True)
+            except ForbiddenError as error:
+                if self._leaves:
+                    raise self._unanswered(event, error.message) from None
+                typer.echo(f"{error}", err=True)  # somebody else has to answer
+            except ConflictError as error:
+                typer.echo(f"{error}", err=True)  # it was answered meanwhile
             except InvalidRequestError as error:
                 typer.echo(f"{error}", err=True)
                 if isinstance(answers, Prompts):
@@ -78,6 +92,20 @@ class Conversation:
             else:
                 self._show_fixed(answers)
             return
+        if self._leaves:
+            raise self._unanswered(event, f"Run {self.run_id} waits for an answer. {event.data['message']}")
+
+    @property
+    def _leaves(self) -> bool:
+        """Whether the command ends where it has no answer: nobody sits at it."""
+        return self.bounded and not isinstance(self.answers, Prompts)
+
+    def _unanswered(self, event: StreamedEvent, reason: str) -> "UnansweredError":
+        run = run_reference(self.run_id, self.tenant)
+        call: Mapping[str, Any] = event.data.get("call") or {}
+        who = "Only a key with the scope `admin` decides: " if call.get("name") == ACTIVATE_TEAM else ""
+        how = f"{who}{answer_line(event.type, event.data, run)}"
+        return UnansweredError(reason, f"{how}\n`starling run tail {run}` follows the run.")
 
     def _show_fixed(self, answers: Prompts | FixedAnswers) -> None:
         if isinstance(answers, FixedAnswers) and not self.as_json:

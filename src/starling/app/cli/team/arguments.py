@@ -63,4 +63,5 @@ def unreadable(file: Path) -> Generator[None]:
     try:
         yield
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequestError(f"{file} can't be read: {error}.", "Give a YAML or JSON file in UTF-8.") from None
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise InvalidRequestError(f"{file} can't be read: {reason}.", "Give a YAML or JSON file in UTF-8.") from None

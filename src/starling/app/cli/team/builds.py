@@ -37,13 +37,16 @@ class _Run:
     as_json: bool
 
     def show(self, context: typer.Context, path: str, body: Mapping[str, Any]) -> None:
-        """Send the request that starts the run, and show its events up to the end. Raises Exit where it fails."""
-        api, source = connection_of(context).conversation()
+        """Send the request that starts the run, and show its events up to the end.
+
+        Raises Exit where it fails; UnansweredError where it waits for what neither a person nor `fixed` answers.
+        """
+        api, source = connection_of(context).platform()
         if self.background:
             self._print_accepted(api.start(path, body))
             return
         display, shown = display_for(live=True, as_json=self.as_json)
-        talk = conversation(source, display, self.fixed, as_json=self.as_json)
+        talk = conversation(source, display, self.fixed, as_json=self.as_json, bounded=True)
 
         def read() -> None:
             talk.run_id = display.run_id = api.start(path, body)["run_id"]
@@ -95,9 +98,9 @@ def build(  # noqa: PLR0913, PLR0917 - its options
     The build is a run, and goes on if this command is ended. It is activated at once if it is proven and calls nothing
     unsafe; otherwise an admin is asked. Set STARLING_API_KEY where the API needs a key.
     """
-    if name and change:
+    if name is not None and change is not None:
         raise InvalidRequestError("--name and --change can't be combined.", "A new version has the name of its team.")
-    path, more = _change(change) if change else (PATH, {"name": name} if name else {})
+    path, more = _change(change) if change is not None else (PATH, {"name": name} if name is not None else {})
     body: dict[str, Any] = {
         "goal": input_text(goal),
         "constraints": {"servers": servers or [], "members": members},
@@ -125,8 +128,10 @@ def prove(  # noqa: PLR0913, PLR0917 - its options
 
 
 def _change(team: str) -> tuple[str, Mapping[str, Any]]:
-    """Return the path and the fields of a request for a new version of a team."""
+    """Return the path and the fields of a request for a new version of a team. Raises InvalidRequestError."""
     name, base = split_version(team)
+    if not name:
+        raise InvalidRequestError("--change names no team.", "Write --change NAME or --change NAME@VERSION.")
     return team_path(name, "versions"), {} if base is None else {"version": base}
 
 

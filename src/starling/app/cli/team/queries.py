@@ -20,28 +20,31 @@ from starling.app.cli.team.arguments import (
     split_version,
     team_path,
 )
-from starling.app.cli.terminal.build_text import print_lines, proof_report_lines
+from starling.app.cli.terminal.build_text import print_lines, proof_report_lines, wrapped
 from starling.app.cli.terminal.moments import moment
-from starling.app.cli.terminal.output import print_json, print_line, print_table
+from starling.app.cli.terminal.output import print_json, print_line, print_table, results
 from starling.core.errors import InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
 
 app = typer.Typer(add_completion=False)
 
 _DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
+_WIDE: Final = 120  # columns from which the changes of a team are shown as a table
 _NOT_SHOWN: Final = frozenset({"version", "hash", "star"})  # of a change: they have a column, or say nothing
 
 
 @app.command("list")
 def list_teams(context: typer.Context, tenant: Tenant = DEFAULT_TENANT, as_json: Json = False) -> None:
     """List the teams of a tenant."""
-    found = connection_of(context).api(tenant).get(PATH)["teams"]
+    api = connection_of(context).api(tenant)
+    found = api.get(PATH)["teams"]
     if as_json:
         print_json(found)
     elif found:
         print_table(("NAME", "STATE", "VERSION", "PURPOSE"), [_cells(team) for team in found])
     else:
-        print_line("There are no teams yet. `starling team import FILE` makes one.")
+        print_line("There are no teams yet. `starling team build` and `starling team import` make one.")
+        print_line(f"Looked in {api.place}.", "dim")
 
 
 @app.command()
@@ -97,7 +100,7 @@ def history(context: typer.Context, name: Name, tenant: Tenant = DEFAULT_TENANT,
     if as_json:
         print_json(changes)
     else:
-        print_table(("AT", "ACTION", "VERSION", "BY", "FROM", "DETAILS"), map(_change, changes))
+        _print_changes([_change(change) for change in changes])
 
 
 @app.command()
@@ -157,7 +160,7 @@ def _print_versions(versions: Sequence[Document]) -> None:
     made = [(str(one["version"]), one["state"], moment(one["created_at"]), one["created_by"]) for one in versions]
     hashes = [(one["hash"][:HASH_CHARS], (one["star"] or "")[:HASH_CHARS], _proof(one)) for one in versions]
     print_table(
-        ("VERSION", "STATE", "IMPORTED", "BY", "SPEC", "STAR", "PROOF"),
+        ("VERSION", "STATE", "CREATED", "BY", "SPEC", "STAR", "PROOF"),
         [(*row, *pair) for row, pair in zip(made, hashes, strict=True)],
     )
 
@@ -201,6 +204,17 @@ def _change(change: Document) -> tuple[str, ...]:
     said = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in detail.items() if _is_said(name, value))
     action = change["action"].removeprefix("team.")
     return moment(change["at"]), action, str(detail.get("version", "")), change["by"], change["origin"], said
+
+
+def _print_changes(changes: Sequence[tuple[str, ...]]) -> None:
+    """Print a table of changes; on a terminal that is too narrow for their details, two lines for each."""
+    if not results().is_terminal or results().width >= _WIDE:
+        print_table(("AT", "ACTION", "VERSION", "BY", "FROM", "DETAILS"), changes)
+        return
+    for at, action, version, by, origin, details in changes:
+        print_line(f"{at}  {action}{' ' if version else ''}{version}  by {by} from {origin}", "bold")
+        for line in wrapped(f"  {details}", results().width) if details else ():
+            print_line(line)
 
 
 def _is_said(name: str, value: object) -> bool:

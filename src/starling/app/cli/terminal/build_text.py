@@ -20,14 +20,14 @@ type Line = tuple[str, str | None]
 def build_lines(kind: str, data: Data, width: int = WIDTH) -> Iterator[Line]:
     """Yield the lines of one event of a build, each of at most `width` columns."""
     for text, style in _LINES[kind](data):
-        for line in _wrapped(text, width):
+        for line in wrapped(text, width):
             yield line, style
 
 
 def proof_report_lines(version: str, report: Data, width: int = WIDTH) -> Iterator[Line]:
     """Yield the lines of the whole proof of a version, `name@number`, each of at most `width` columns."""
     for text, style in _report(version, report):
-        for line in _wrapped(text, width):
+        for line in wrapped(text, width):
             yield line, style
 
 
@@ -40,7 +40,7 @@ def print_lines(lines: Iterable[Line]) -> None:
 def activation_lines(arguments: Data, width: int = WIDTH) -> Iterator[str]:
     """Yield the lines of what is to be activated: a team's version, its tools, and the state of its proof."""
     for name, value in arguments.items():
-        yield from _wrapped(f"  {name.replace('_', ' ')}: {_said(value)}", width)
+        yield from wrapped(f"  {name.replace('_', ' ')}: {_said(value)}", width)
 
 
 def _design(data: Data) -> Iterator[Line]:
@@ -107,7 +107,7 @@ def _case(name: str, case: Data, answers: Mapping[str, int], more: str = "") -> 
 
 def _report(version: str, report: Data) -> Iterator[Line]:
     style = {"proven": "green", "failed": "red"}.get(report["state"], "yellow")
-    yield f"{version} is {report['state']}.", style
+    yield f"The last proof of {version} failed." if style == "red" else f"{version} is {report['state']}.", style
     yield f"{report['score']:.0%} of the criteria are met; {report['threshold']:.0%} are demanded.", None
     yield f"Run {report['run_id']}", "dim"
     yield f"Trace {report['trace_id']}", "dim"
@@ -141,7 +141,7 @@ def _said(value: Any) -> str:
     return str(value)
 
 
-def _wrapped(text: str, width: int) -> Iterator[str]:
+def wrapped(text: str, width: int) -> Iterator[str]:
     """Yield text on lines of at most `width` columns; those after the first are indented by two more."""
     content = " ".join(printable(text).split())
     indent = text[: len(text) - len(text.lstrip(" "))]

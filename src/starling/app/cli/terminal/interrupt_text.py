@@ -44,8 +44,13 @@ def interrupt_lines(event: str, data: Mapping[str, Any], run: str, *, commands: 
     yield f"  {data['reason']}"
     if not commands:
         return
+    yield f"  {answer_line(event, data, run)}"
+
+
+def answer_line(event: str, data: Mapping[str, Any], run: str) -> str:
+    """Return the command that answers an interrupt, and until when."""
     how = _HOW[event].format(id=data["id"])
-    yield f"  `starling run approve {run or '<run>'} {how}; until {moment(data['expiresAt'])}."
+    return f"`starling run approve {run or '<run>'} {how}; until {moment(data['expiresAt'])}."
 
 
 def _call_lines(call: Mapping[str, Any]) -> Iterator[str]:

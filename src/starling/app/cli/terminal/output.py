@@ -68,8 +68,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def write_table(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows: as a table on a terminal, else tab-separated below the column names.
 
-    The last column of a table wraps; on a terminal that leaves it no room, the widest ones do. Nothing is cut, and no
-    line is longer than the terminal is wide.
+    The last column of a table wraps; on a terminal that leaves it no room, the widest ones do, between words as far as
+    that suffices. Nothing is cut, and no line is longer than the terminal is wide.
     """
     cells = [[" ".join(printable(cell).split()) for cell in row] for row in rows]
     if not console.is_terminal:
@@ -91,9 +91,17 @@ def _widths(room: int, columns: Sequence[str], cells: Sequence[Sequence[str]]) -
     last = room - sum(widths[:-1])
     if last >= min(_LAST_COLUMN, widths[-1]):
         return [*widths[:-1], min(last, widths[-1])]
-    while sum(widths) > room and max(widths) > 1:
-        widths[widths.index(max(widths))] -= 1
+    words = [max(_longest_word(text) for text in texts) for texts in zip(columns, *cells, strict=True)]
+    least = [*words[:-1], min(words[-1], _LAST_COLUMN)] if sum(words) > room else words
+    for kept in (least, [1] * len(widths)):
+        while sum(widths) > room and any(width > end for width, end in zip(widths, kept, strict=True)):
+            widest = max((width, at) for at, (width, end) in enumerate(zip(widths, kept, strict=True)) if width > end)
+            widths[widest[1]] -= 1
     return widths
+
+
+def _longest_word(text: str) -> int:
+    return max(map(cell_len, text.split()), default=0)
 
 
 @contextlib.contextmanager

@@ -113,7 +113,7 @@ def test_proof_is_shown_case_by_case_with_verdicts_calls_and_cost() -> None:
     lines = [line for line, _ in proof_report_lines("machine_watch@1", REPORT)]
 
     first, second = "\n".join(lines).split("\n\n")[1:]
-    assert lines[:2] == ["machine_watch@1 is failed.", "50% of the criteria are met; 100% are demanded."]
+    assert lines[:2] == ["The last proof of machine_watch@1 failed.", "50% of the criteria are met; 100% are demanded."]
     assert first.splitlines()[:6] == [
         "Case one failed; calls: 1 live, 1 simulated; 812 tokens, 2.5 s",
         "  ✗ sum: None.",

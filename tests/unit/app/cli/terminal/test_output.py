@@ -52,6 +52,16 @@ def test_a_table_cuts_no_character_at_any_width(width: int) -> None:
     )
 
 
+def test_a_table_that_is_too_wide_wraps_between_words_where_that_suffices() -> None:
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=80, color_system=None, soft_wrap=True)
+    row = ("1", "active", "2026-11-22 08:02:38 UTC", "local", "696da0bd8c0f", "5d97110765e0", "proven")
+
+    output.write_table(terminal, ("VERSION", "STATE", "CREATED", "BY", "SPEC", "STAR", "PROOF"), [row])
+
+    assert {*row[:2], "2026-11-22", "08:02:38", *row[3:]} <= {*screen.getvalue().split()}
+
+
 @pytest.mark.parametrize("sign", ["\x1b", "\x9b", "\u202e", "\u2066", "\u2028", "\U000e0041"])
 def test_characters_that_control_or_reorder_a_terminal_are_replaced(
     capsys: pytest.CaptureFixture[str], sign: str
