@@ -16,8 +16,8 @@ from typing import Any
 
 import orjson
 
-from mcp_gateway.config import McpConfig, read_config
-from mcp_gateway.session_pool import SessionPool
+from mcp_gateway.configuration.servers import McpConfig, read_config
+from mcp_gateway.sessions.pool import SessionPool
 from starling.core.llm import Message, ModelClient, ModelReply, ModelRequest, ModelRole, ResponseSchema, ToolSpec
 from starling.core.settings.schema import Limits, environment, load_settings
 from starling.infra.llm.factory import open_models

@@ -8,21 +8,21 @@ import asyncio
 
 def session():
     """Return the module of sessions. Imports MCP's SDK."""
-    from mcp_gateway import session
+    from mcp_gateway.sessions import session
 
     return session
 
 
 def transport():
     """Return the module of transports. Imports MCP's SDK."""
-    from mcp_gateway import transport
+    from mcp_gateway.sessions import transport
 
     return transport
 
 
 def discovery():
     """Return the module that lists tools. Imports MCP's SDK and jsonschema."""
-    from mcp_gateway import discovery
+    from mcp_gateway.registration import discovery
 
     return discovery
 
@@ -36,7 +36,7 @@ def wiring():
 
 def schema_validation():
     """Return the module that validates by JSON schema. Imports jsonschema."""
-    from mcp_gateway import schema_validation
+    from mcp_gateway.schemas import validation as schema_validation
 
     return schema_validation
 

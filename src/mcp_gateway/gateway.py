@@ -8,13 +8,13 @@ from functools import cached_property
 from time import perf_counter
 
 from mcp_gateway import deferred
-from mcp_gateway.catalog import Catalog, Change, Late, Trial
-from mcp_gateway.config import McpConfig, ServerConfig
-from mcp_gateway.known_servers import Directory
-from mcp_gateway.listed_tools import Listed
+from mcp_gateway.configuration.servers import McpConfig, ServerConfig
 from mcp_gateway.path.stage import Stage, failed
-from mcp_gateway.repository import ServerRepository
-from mcp_gateway.session_pool import SessionPool
+from mcp_gateway.registration.catalog import Catalog, Change, Late, Trial
+from mcp_gateway.registration.known_servers import Directory
+from mcp_gateway.registration.listed_tools import Listed
+from mcp_gateway.registration.repository import ServerRepository
+from mcp_gateway.sessions.pool import SessionPool
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE, ArtifactStore
 from starling.core.clock import Deadline
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, SuspendedError

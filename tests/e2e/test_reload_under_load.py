@@ -19,7 +19,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from mcp_gateway.gateway import open_gateway
-from mcp_gateway.repository import ServerRepository
+from mcp_gateway.registration.repository import ServerRepository
 from starling.core.settings.schema import Limits
 from starling.infra.postgres.tables import runs
 from tests.support.command_line import Service, new_workspace

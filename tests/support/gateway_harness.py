@@ -16,10 +16,10 @@ import psutil
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from mcp_gateway import shim
-from mcp_gateway.config import ServerConfig, server_of
+from mcp_gateway.configuration.servers import ServerConfig, server_of
 from mcp_gateway.gateway import Gateway, open_gateway
-from mcp_gateway.repository import ServerRepository
+from mcp_gateway.registration.repository import ServerRepository
+from mcp_gateway.sessions import shim
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id
 from starling.core.settings.schema import Limits

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mcp_gateway.path.recorder import Recorder, Simulation
-from mcp_gateway.schema_validation import Validators
+from mcp_gateway.schemas.validation import Validators
 from starling.core.clock import Deadline
 from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import CallRecord, ServerListing, ToolCall, ToolDefinition, ToolGateway, ToolOutcome

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from mcp_gateway.path.stage import Stage, not_sent
-from mcp_gateway.schema_validation import Validators, faults
+from mcp_gateway.schemas.validation import Validators, faults
 from starling.core.clock import Deadline
 from starling.core.tools import CallRecord, ToolCall, ToolOutcome
 

@@ -7,13 +7,13 @@ from mcp import McpError
 from mcp.types import INVALID_PARAMS, METHOD_NOT_FOUND, CallToolResult
 from pydantic import ValidationError
 
-from mcp_gateway.known_servers import Directory
 from mcp_gateway.path.kill_switch import switched_off
 from mcp_gateway.path.result_content import data_of, text_of
 from mcp_gateway.path.stage import failed, not_sent
-from mcp_gateway.schema_validation import Validators, faults
-from mcp_gateway.session import SessionForgottenError
-from mcp_gateway.session_pool import SessionPool
+from mcp_gateway.registration.known_servers import Directory
+from mcp_gateway.schemas.validation import Validators, faults
+from mcp_gateway.sessions.pool import SessionPool
+from mcp_gateway.sessions.session import SessionForgottenError
 from starling.core.clock import Deadline
 from starling.core.errors import ServerUnavailableError
 from starling.core.json import JsonObject, storable, storable_text

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from mcp_gateway.known_servers import Directory
 from mcp_gateway.path.stage import Stage, not_sent
+from mcp_gateway.registration.known_servers import Directory
 from starling.core.clock import Deadline
 from starling.core.tools import CallRecord, ToolCall, ToolOutcome
 

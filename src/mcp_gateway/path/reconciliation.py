@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
 
-from mcp_gateway.known_servers import Directory
 from mcp_gateway.path.stage import Stage
+from mcp_gateway.registration.known_servers import Directory
 from starling.core.clock import Deadline
 from starling.core.json import JsonObject
 from starling.core.tool_calls import Effect, Observation

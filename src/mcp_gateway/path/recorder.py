@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, cast
 
 from mcp_gateway.path.stage import Stage
-from mcp_gateway.schema_instance import instance_of
-from mcp_gateway.schema_validation import Validators, faults
+from mcp_gateway.schemas.instance import instance_of
+from mcp_gateway.schemas.validation import Validators, faults
 from starling.core.clock import Deadline
 from starling.core.json import Json, JsonObject, canonical, storable, storable_text
 from starling.core.tool_calls import Effect, Observation

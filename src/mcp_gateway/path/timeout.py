@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import dataclass
 
-from mcp_gateway.known_servers import Directory
 from mcp_gateway.path.stage import Stage, failed, not_sent
+from mcp_gateway.registration.known_servers import Directory
 from starling.core.clock import Deadline
 from starling.core.tool_calls import Observation
 from starling.core.tools import CallRecord, ToolCall, ToolOutcome

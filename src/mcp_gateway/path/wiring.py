@@ -1,6 +1,5 @@
 """The path of a call, wired from its stages."""
 
-from mcp_gateway.known_servers import Directory
 from mcp_gateway.path.approval import Approval
 from mcp_gateway.path.argument_check import SchemaCheck
 from mcp_gateway.path.authorization import Authorization
@@ -13,8 +12,9 @@ from mcp_gateway.path.recorder import Recorder, Simulation
 from mcp_gateway.path.size_limit import SizeLimit
 from mcp_gateway.path.stage import Stage
 from mcp_gateway.path.timeout import Timeout
-from mcp_gateway.schema_validation import Validators
-from mcp_gateway.session_pool import SessionPool
+from mcp_gateway.registration.known_servers import Directory
+from mcp_gateway.schemas.validation import Validators
+from mcp_gateway.sessions.pool import SessionPool
 from starling.core.artifacts import ArtifactStore
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import ApprovalPolicy

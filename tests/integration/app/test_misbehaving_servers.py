@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from mcp_gateway.config import server_of
+from mcp_gateway.configuration.servers import server_of
 from starling.app.doctor import mcp_servers as doctor_servers
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control

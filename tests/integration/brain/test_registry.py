@@ -15,9 +15,9 @@ from brain.registry.repository import EpochRepository
 from brain.registry.service import Registry
 from brain.registry.teams.repository import StarRepository
 from brain.registry.teams.service import Teams
-from mcp_gateway.config import server_of
+from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.gateway import open_gateway
-from mcp_gateway.repository import ListedServer, ServerRepository, ServerRow
+from mcp_gateway.registration.repository import ListedServer, ServerRepository, ServerRow
 from starling.app.registry.epoch_publisher import EpochPublisher
 from starling.core.errors import NotFoundError
 from starling.core.settings.schema import Limits

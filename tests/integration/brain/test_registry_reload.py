@@ -12,7 +12,7 @@ from sqlalchemy import func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from brain.registry.manifest_diff import Names
-from mcp_gateway.config import McpConfig, server_of
+from mcp_gateway.configuration.servers import McpConfig, server_of
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from starling.core.ids import new_id

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from mcp_gateway.config import server_of
+from mcp_gateway.configuration.servers import server_of
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import execute_autocommit, fetch_autocommit
 from tests.integration.brain.conftest import Open

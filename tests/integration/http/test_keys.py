@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from pydantic import SecretStr
 from sqlalchemy import func, select, update
 
-from mcp_gateway.config import server_of
+from mcp_gateway.configuration.servers import server_of
 from starling.app.access.keys import KeySpec
 from starling.app.container.services import Services, open_services
 from starling.app.http.app import make_app

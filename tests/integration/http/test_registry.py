@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from mcp_gateway.config import server_of
+from mcp_gateway.configuration.servers import server_of
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.tables import servers
 from tests.integration.http.conftest import SERVERS, LiveApi

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from mcp_gateway.config import ServerConfig
+from mcp_gateway.configuration.servers import ServerConfig
 from tests.support.gateway_harness import GatewayHarness, free_port, running_http
 
 

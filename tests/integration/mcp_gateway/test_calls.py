@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from mcp_gateway.config import ServerConfig
+from mcp_gateway.configuration.servers import ServerConfig
 from starling.core.json import canonical
 from starling.core.tool_calls import Observation
 from starling.infra.postgres.tables import servers

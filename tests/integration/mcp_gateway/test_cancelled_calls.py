@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from mcp_gateway.config import ServerConfig
+from mcp_gateway.configuration.servers import ServerConfig
 from starling.core.tools import NoHalts, ToolCall
 from tests.support.gateway_harness import GatewayHarness, call, listed
 from tests.support.soak import rounds

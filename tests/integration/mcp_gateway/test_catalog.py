@@ -7,9 +7,9 @@ from time import monotonic
 import pytest
 from sqlalchemy import select, update
 
-from mcp_gateway.config import ServerConfig, server_of
+from mcp_gateway.configuration.servers import ServerConfig, server_of
 from mcp_gateway.gateway import open_gateway
-from mcp_gateway.repository import ServerRepository, ServerRow
+from mcp_gateway.registration.repository import ServerRepository, ServerRow
 from starling.core.errors import ConfigurationError
 from starling.core.settings.schema import Limits
 from starling.core.tool_calls import Effect

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mcp_gateway.config import server_of
+from mcp_gateway.configuration.servers import server_of
 from starling.core.errors import ConfigurationError, NotFoundError, ServerUnavailableError
 from starling.core.tool_calls import Effect
 from tests.support.gateway_harness import GatewayHarness

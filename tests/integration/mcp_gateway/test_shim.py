@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mcp_gateway import shim
+from mcp_gateway.sessions import shim
 from tests.support.gateway_harness import SERVERS, wait_for
 
 SHIM = (sys.executable, "-I", "-S", shim.__file__)

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from mcp_gateway.gateway import Gateway, open_gateway
-from mcp_gateway.repository import ServerRepository
+from mcp_gateway.registration.repository import ServerRepository
 from starling.core.artifacts import ArtifactStore
 from starling.core.clock import Deadline, SystemClock
 from starling.core.ids import new_id

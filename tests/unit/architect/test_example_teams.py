@@ -12,7 +12,7 @@ from architect.checks import checked
 from architect.compiler import compile_team
 from architect.spec_reading import read_team
 from architect.team_world import TeamWorld
-from mcp_gateway.config import ServerConfig, read_config
+from mcp_gateway.configuration.servers import ServerConfig, read_config
 from starling.core.teams.spec import TeamSpec, team_schema
 from starling.core.tool_calls import Effect
 

@@ -6,8 +6,15 @@ from typing import Any
 
 import pytest
 
-from mcp_gateway.config import RemoteServer, StdioServer, checked_server, parse_config, read_config, server_of
-from mcp_gateway.variable_expansion import resolve
+from mcp_gateway.configuration.servers import (
+    RemoteServer,
+    StdioServer,
+    checked_server,
+    parse_config,
+    read_config,
+    server_of,
+)
+from mcp_gateway.configuration.variable_expansion import resolve
 from starling.core.errors import ConfigurationError, ServerUnavailableError
 from starling.core.tool_calls import Effect
 

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from mcp_gateway.config import ServerOptions, server_of
-from mcp_gateway.effect_suggestions import EffectSuggestion, suggested_effects, with_effects
+from mcp_gateway.configuration.effect_suggestions import EffectSuggestion, suggested_effects, with_effects
+from mcp_gateway.configuration.options import ServerOptions
+from mcp_gateway.configuration.servers import server_of
 from starling.core.tool_calls import Effect
 
 

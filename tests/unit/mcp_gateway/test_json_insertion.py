@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from mcp_gateway.json_comments import without_comments
-from mcp_gateway.json_insertion import with_members
+from mcp_gateway.configuration.json_comments import without_comments
+from mcp_gateway.configuration.json_insertion import with_members
 
 _READ = {"effect": "read"}
 

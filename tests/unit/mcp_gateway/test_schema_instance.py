@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from mcp_gateway.schema_instance import instance_of
-from mcp_gateway.schema_validation import Validators, schema_fault
+from mcp_gateway.schemas.instance import instance_of
+from mcp_gateway.schemas.validation import Validators, schema_fault
 
 NODE = {"properties": {"next": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/node"}]}}, "required": ["next"]}
 ENDLESS = {"type": "object", "properties": {"inner": {"$ref": "#/$defs/endless"}}, "required": ["inner"]}

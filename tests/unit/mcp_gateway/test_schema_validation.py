@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcp_gateway.schema_validation import Validators, faults, schema_fault
+from mcp_gateway.schemas.validation import Validators, faults, schema_fault
 
 CITY: dict[str, Any] = {
     "type": "object",

@@ -62,7 +62,7 @@ def database_api(context: typer.Context, tenant: str) -> Api:
 
 def read_servers(file: Path) -> Mapping[str, Any]:
     """Return the content of an `mcpServers` file, checked. Imports pydantic."""
-    from mcp_gateway.config import read_config
+    from mcp_gateway.configuration.servers import read_config
 
     return {"mcpServers": {name: server.document for name, server in read_config(file).items()}}
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mcp_gateway.repository import ServerRow
+from mcp_gateway.registration.repository import ServerRow
 from starling.app.access.keys import KeySpec
 from starling.app.cli.platform.command_settings import settings_of
 from starling.app.cli.signals import run_until_stopped

@@ -11,7 +11,7 @@ from brain.registry.repository import EpochRepository
 from brain.registry.service import Registry
 from brain.registry.teams.repository import StarRepository
 from brain.registry.teams.service import Teams
-from mcp_gateway.repository import ServerRepository
+from mcp_gateway.registration.repository import ServerRepository
 from starling.app.access.keys import KeyService
 from starling.app.access.switch_targets import SwitchTargets
 from starling.app.container.deferred import DeferredAgentRanker, DeferredCatalogs, DeferredRetrieval

@@ -10,7 +10,7 @@ from brain.registry.repository import EpochRepository
 from brain.registry.service import Registry
 from brain.registry.teams.repository import StarRepository
 from brain.skills.catalog.repository import SkillCatalog
-from mcp_gateway.repository import ServerRepository
+from mcp_gateway.registration.repository import ServerRepository
 from starling.app.access.kill_switches import halts_now
 from starling.app.container.deferred import Deferred, DeferredAgentRanker, DeferredRetrieval
 from starling.app.registry.agents import AgentService

@@ -11,7 +11,7 @@ from brain.registry.repository import EpochRepository
 from brain.registry.teams.repository import StarRepository
 from brain.state import GRAPH_VERSION
 from mcp_gateway.gateway import open_gateway
-from mcp_gateway.repository import ServerRepository
+from mcp_gateway.registration.repository import ServerRepository
 from starling.app.container import deferred
 from starling.app.container.admin import AdminServices, build_admin
 from starling.app.container.deferred import Deferred

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import mcp_gateway.deferred
 from brain.lifecycle.active_runs import ActiveRuns
 from brain.registry.service import Registry
-from mcp_gateway.config import read_config
+from mcp_gateway.configuration.servers import read_config
 from mcp_gateway.gateway import Gateway, open_gateway
-from mcp_gateway.repository import ServerRepository
+from mcp_gateway.registration.repository import ServerRepository
 from starling.app.access.kill_switches import KillSwitchCache
 from starling.app.container.deferred import DeferredBrain, execution
 from starling.app.container.services import Services

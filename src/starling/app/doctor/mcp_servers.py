@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from mcp_gateway.config import McpConfig, ServerOptions, read_config, server_of
-from mcp_gateway.listed_tools import Listed
-from mcp_gateway.probe import try_servers
+from mcp_gateway.configuration.options import ServerOptions
+from mcp_gateway.configuration.servers import McpConfig, read_config, server_of
+from mcp_gateway.registration.listed_tools import Listed
+from mcp_gateway.registration.probe import try_servers
 from starling.app.container.admin import open_admin
 from starling.app.doctor.finding import Finding, ok, problem
 from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError, ServerUnavailableError

@@ -18,7 +18,7 @@ from brain.registry.repository import Activation, EpochRepository
 from brain.registry.service import Registry, with_servers
 from brain.registry.teams.service import pinned_teams
 from brain.retrieval.search import AgentRanker, AgentSearch, RankedAgent
-from mcp_gateway.repository import ServerRepository
+from mcp_gateway.registration.repository import ServerRepository
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from starling.core.principal import Principal

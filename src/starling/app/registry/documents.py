@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mcp_gateway.config import server_of
-from mcp_gateway.repository import ServerRepository, ServerRow
+from mcp_gateway.configuration.servers import server_of
+from mcp_gateway.registration.repository import ServerRepository, ServerRow
 from starling.core.errors import NotFoundError
 
 

@@ -7,8 +7,8 @@ from brain.registry.manifest import ServerEntry, ToolPin
 from brain.registry.repository import Activation, EpochRepository
 from brain.registry.service import with_servers
 from brain.skills.repository import follow_tools
-from mcp_gateway.config import server_of
-from mcp_gateway.repository import ServerRow
+from mcp_gateway.configuration.servers import server_of
+from mcp_gateway.registration.repository import ServerRow
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection
 

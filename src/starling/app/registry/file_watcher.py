@@ -8,7 +8,7 @@ from pathlib import Path
 
 from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - it may use trio, which isn't here
 
-from mcp_gateway.config import parse_config
+from mcp_gateway.configuration.servers import parse_config
 from starling.app.registry.service import RegistryService
 from starling.app.runtime.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError, StarlingError

@@ -12,11 +12,11 @@ from brain.registry.repository import Activation, EpochRepository
 from brain.registry.service import with_servers
 from brain.registry.teams.broken_teams import broken_teams
 from brain.registry.teams.repository import StarRepository
-from mcp_gateway.catalog import Trial
-from mcp_gateway.config import McpConfig, ServerConfig
+from mcp_gateway.configuration.servers import McpConfig, ServerConfig
 from mcp_gateway.gateway import Gateway
-from mcp_gateway.listed_tools import Listed
-from mcp_gateway.repository import ListedServer, ServerRepository, ServerRow
+from mcp_gateway.registration.catalog import Trial
+from mcp_gateway.registration.listed_tools import Listed
+from mcp_gateway.registration.repository import ListedServer, ServerRepository, ServerRow
 from starling.app.registry.epoch_publisher import EpochPublisher, entries_of
 from starling.core.errors import InvalidRequestError
 from starling.core.json import JsonObject

@@ -1,6 +1,6 @@
 """Checks of the configuration before anything is started."""
 
-from mcp_gateway.config import read_config
+from mcp_gateway.configuration.servers import read_config
 from starling.core.settings.schema import Settings
 from starling.infra.embeddings.model_selection import check_embeddings
 from starling.infra.llm.factory import check_models

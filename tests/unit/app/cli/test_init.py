@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_gateway.config import read_config
+from mcp_gateway.configuration.servers import read_config
 from starling.app.cli.init import init
 from starling.app.runtime.settings_file import read_settings_file
 from starling.core.settings.schema import load_settings

@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from mcp_gateway.config import server_of
-from mcp_gateway.known_servers import Directory
+from mcp_gateway.configuration.servers import server_of
 from mcp_gateway.path.recorder import NOT_EXECUTED
 from mcp_gateway.path.wiring import build_path
-from mcp_gateway.session_pool import SessionPool
+from mcp_gateway.registration.known_servers import Directory
+from mcp_gateway.sessions.pool import SessionPool
 from starling.core.artifacts import DISABLED_ARTIFACT_STORE
 from starling.core.clock import Deadline, SystemClock
 from starling.core.json import Json

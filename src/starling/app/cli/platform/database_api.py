@@ -39,7 +39,7 @@ class DatabaseApi(Api):
         return answer.headers.get("content-type", "").partition(";")[0], answer.content
 
     async def _exchange(self, method: str, path: str, body: object) -> httpx.Response:
-        logging.getLogger("mcp_gateway.catalog").setLevel(logging.ERROR)  # its warnings are in the answer
+        logging.getLogger("mcp_gateway.registration.catalog").setLevel(logging.ERROR)  # its warnings are in the answer
         caller = Principal(self.tenant, "", frozenset(Scope))
         async with open_services(self.settings, find_database(self.settings)) as services:
             transport = httpx.ASGITransport(make_app_for(services, caller), client=_CLIENT)

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from mcp_gateway.config import ServerConfig, ServerOptions, server_of
-from mcp_gateway.effect_suggestions import EffectSuggestion, suggested_effects, with_effects
-from mcp_gateway.repository import ServerRow
+from mcp_gateway.configuration.effect_suggestions import EffectSuggestion, suggested_effects, with_effects
+from mcp_gateway.configuration.options import ServerOptions
+from mcp_gateway.configuration.servers import ServerConfig, server_of
+from mcp_gateway.registration.repository import ServerRow
 from starling.app.cli.platform.command_settings import settings_of, with_servers_found_here
 from starling.app.cli.platform.connection import MCP_FILE
 from starling.app.cli.server.file_effects import FileEdit

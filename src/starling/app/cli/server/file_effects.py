@@ -10,10 +10,10 @@ from pathlib import Path
 
 import typer
 
-from mcp_gateway.config import McpConfig, ServerConfig, parse_config
-from mcp_gateway.effect_suggestions import EffectSuggestion, with_effects
-from mcp_gateway.json_insertion import with_members
-from mcp_gateway.repository import ServerRow
+from mcp_gateway.configuration.effect_suggestions import EffectSuggestion, with_effects
+from mcp_gateway.configuration.json_insertion import with_members
+from mcp_gateway.configuration.servers import McpConfig, ServerConfig, parse_config
+from mcp_gateway.registration.repository import ServerRow
 from starling.app.cli.terminal.output import diagnostics, write
 from starling.core.errors import ConfigurationError, ConflictError
 

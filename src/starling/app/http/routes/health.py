@@ -5,8 +5,8 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
 
-from mcp_gateway.config import server_of
-from mcp_gateway.repository import ServerRow
+from mcp_gateway.configuration.servers import server_of
+from mcp_gateway.registration.repository import ServerRow
 from starling.app.http.dependencies import FromAppState, OptionalCaller
 from starling.app.http.problems import Problem
 from starling.core.errors import DrainingError

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from brain.registry.manifest_diff import Changes, Names
-from mcp_gateway.config import McpConfig, parse_config
+from mcp_gateway.configuration.servers import McpConfig, parse_config
 from starling.app.http.dependencies import Admin, FromServices
 from starling.app.http.problems import Problem
 from starling.app.registry import service as registry

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Literal
 
-from mcp_gateway.config import McpConfig, ServerConfig, server_of
-from mcp_gateway.listed_tools import Listed, definition_hash
-from mcp_gateway.probe import AT_ONCE, list_once
-from mcp_gateway.repository import Definitions, ListedServer, ServerRepository, ServerRow
-from mcp_gateway.session_pool import SessionPool
-from mcp_gateway.startup_grace import wait_for_most
+from mcp_gateway.configuration.servers import McpConfig, ServerConfig, server_of
+from mcp_gateway.registration.listed_tools import Listed, definition_hash
+from mcp_gateway.registration.probe import AT_ONCE, list_once
+from mcp_gateway.registration.repository import Definitions, ListedServer, ServerRepository, ServerRow
+from mcp_gateway.registration.startup_grace import wait_for_most
+from mcp_gateway.sessions.pool import SessionPool
 from starling.core.errors import (
     ConfigurationError,
     DatabaseUnavailableError,

@@ -12,7 +12,7 @@ import mcp.types as wire
 from mcp import ClientSession, McpError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mcp_gateway.transport import ShimTransport, Transport
+from mcp_gateway.sessions.transport import ShimTransport, Transport
 from starling.core.errors import ServerUnavailableError
 
 type Spawn = Callable[[Coroutine[Any, Any, None]], object]

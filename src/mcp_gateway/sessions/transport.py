@@ -26,9 +26,9 @@ from mcp.shared.message import SessionMessage
 from mcp.types import Implementation, JSONRPCMessage
 from pydantic import ValidationError
 
-from mcp_gateway import shim
-from mcp_gateway.config import RemoteServer, StdioServer
-from mcp_gateway.variable_expansion import Resolved
+from mcp_gateway.configuration.servers import RemoteServer, StdioServer
+from mcp_gateway.configuration.variable_expansion import Resolved
+from mcp_gateway.sessions import shim
 from starling.core.errors import ServerUnavailableError
 from starling.core.json import storable, storable_text
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from mcp_gateway.json_comments import with_commas, without_comments
+from mcp_gateway.configuration.json_comments import with_commas, without_comments
 
 _DECODER: Final = json.JSONDecoder()
 _INDENT: Final = re.compile(r"\n([ \t]+)\S")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from mcp_gateway.config import McpConfig, ServerConfig
+from mcp_gateway.configuration.servers import McpConfig, ServerConfig
 from starling.core.tools import ServerListing
 
 

@@ -8,13 +8,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from mcp_gateway import deferred
-from mcp_gateway.config import ServerConfig
-from mcp_gateway.variable_expansion import resolve
+from mcp_gateway.configuration.servers import ServerConfig
+from mcp_gateway.configuration.variable_expansion import resolve
 from starling.core.errors import ServerUnavailableError
 from starling.core.settings.schema import Limits
 
 if TYPE_CHECKING:
-    from mcp_gateway.session import Session
+    from mcp_gateway.sessions.session import Session
 
 _CLOSE_SECONDS = 6.0
 _log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from jsonschema.protocols import Validator
 
-from mcp_gateway.schema_validation import fits
+from mcp_gateway.schemas.validation import fits
 from starling.core.json import Json, JsonObject, canonical, storable
 
 _DEPTHS: Final = (2, 3, 4, 6, 8, 12)  # of schemas inside one another, the smallest first

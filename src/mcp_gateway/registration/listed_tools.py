@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mcp_gateway.config import ServerOptions
+from mcp_gateway.configuration.options import ServerOptions
 from starling.core.json import JsonObject, digest
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from mcp_gateway.config import RemoteServer, ServerConfig, StdioServer
+from mcp_gateway.configuration.servers import RemoteServer, ServerConfig, StdioServer
 from starling.core.errors import ServerUnavailableError
 
 _SHORTEST_SECRET = 6

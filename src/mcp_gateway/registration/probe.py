@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Mapping
 
 from mcp_gateway import deferred
-from mcp_gateway.config import McpConfig, ServerConfig
-from mcp_gateway.listed_tools import Listed
-from mcp_gateway.session_pool import SessionPool
+from mcp_gateway.configuration.servers import McpConfig, ServerConfig
+from mcp_gateway.registration.listed_tools import Listed
+from mcp_gateway.sessions.pool import SessionPool
 from starling.core.errors import ServerUnavailableError
 from starling.core.settings.schema import Limits
 

@@ -7,9 +7,9 @@ from typing import Any, Final, cast
 from mcp import McpError
 from pydantic import ValidationError
 
-from mcp_gateway.listed_tools import Listed
-from mcp_gateway.schema_validation import schema_fault
-from mcp_gateway.session import Session
+from mcp_gateway.registration.listed_tools import Listed
+from mcp_gateway.schemas.validation import schema_fault
+from mcp_gateway.sessions.session import Session
 from starling.core.errors import ServerUnavailableError
 from starling.core.json import JsonObject, canonical, storable, storable_text
 

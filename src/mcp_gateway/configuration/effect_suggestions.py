@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mcp_gateway.config import ServerConfig, ServerOptions, server_of
+from mcp_gateway.configuration.options import ServerOptions
+from mcp_gateway.configuration.servers import ServerConfig, server_of
 from starling.core.json import JsonObject
 from starling.core.tool_calls import Effect
 

@@ -1,0 +1,1 @@
+"""The `mcpServers` document: its servers, options, references and comments."""

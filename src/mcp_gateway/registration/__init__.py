@@ -1,0 +1,1 @@
+"""Servers and tools as they are listed, stored and known to calls."""

@@ -1,0 +1,1 @@
+"""JSON schemas of tools: checks of values, and instances."""

@@ -1,0 +1,1 @@
+"""Open sessions with servers, and the processes behind them."""
