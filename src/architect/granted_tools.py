@@ -27,11 +27,12 @@ def wanted_tools(team: TeamSpec, member: TeamMember, world: TeamWorld) -> list[s
 def lacks(team: TeamSpec, tools: Collection[str], tool: str, world: TeamWorld) -> bool:
     """Return whether a tool isn't among those of the members, though the caller may know of it.
 
-    False for a tool of a member's server that doesn't exist: that server is the fault.
+    False for a tool of a member's server that doesn't exist, and where a member's team isn't active: that is the fault.
     """
     server = tool.partition(".")[0]
     gone = server not in world.servers and any(member.server == server for member in team.members)
-    return tool not in tools and world.permits(tool) and not gone
+    inactive = any(member.team and member.team not in world.teams for member in team.members)
+    return tool not in tools and world.permits(tool) and not (gone or inactive)
 
 
 def granted_tools(team: TeamSpec, member: TeamMember, world: TeamWorld, grants: Grants) -> tuple[str, ...]:

@@ -72,8 +72,10 @@ def test_command_that_activates_an_outer_team_anew_names_the_tenant(workspace: C
     changed = workspace.starling("team", "import", "second.yaml", "--activate", "--tenant", "shop")
     gone = workspace.starling("team", "archive", "crew", "--tenant", "shop")
 
-    for done in (changed, gone):
-        assert done.stdout.splitlines()[-1].strip() == hint
+    assert changed.stdout.splitlines()[-1].strip() == hint
+    assert (
+        gone.stdout.splitlines()[-1] == "  ! outer@1 keeps it inside as it was, and can't be activated anew without it."
+    )
 
 
 def test_list_and_show_say_which_members_a_kill_switch_stops(workspace: CliWorkspace) -> None:

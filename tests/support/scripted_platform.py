@@ -6,7 +6,7 @@ It accepts runs, streams their events, and waits with what follows an interrupt 
 import json
 import threading
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -58,7 +58,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         if path == f"/v1/runs/{_RUN}/events":
-            self._stream()
+            with suppress(ConnectionError):  # a command that doesn't wait for an answer goes
+                self._stream()
         elif path == "/v1/approvals":
             self._answer(200, self.platform.waiting)
         elif path in self.platform.answers:

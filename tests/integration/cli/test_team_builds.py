@@ -342,7 +342,7 @@ def test_person_who_archives_a_team_sees_first_which_teams_use_it(
         terminal.type(typed)
         ended = terminal.end()
 
-    assert "outer@3 has it inside as it was" in shown
+    assert "outer@3 keeps it inside as it was" in shown
     assert (sent_before, len(platform.sent), ended) == ([], 1 - code, code)
     assert last in terminal.shown
 

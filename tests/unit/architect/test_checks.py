@@ -125,6 +125,15 @@ def criterion(**fields: Any) -> dict[str, Any]:
             id="unknown-tool-granted",
         ),
         pytest.param(team_spec(member(team="absent")), [("unknown_team", "members[0].team")], id="unknown-team"),
+        pytest.param(
+            team_spec(
+                member(team="absent"),
+                criteria=[criterion(kind="tool_called", value="git.git_log")],
+                examples=[case(must_call=["git.git_log"])],
+            ),
+            [("unknown_team", "members[0].team")],
+            id="unknown-team-with-criteria-and-examples",
+        ),
         pytest.param(team_spec(member(team="news")), [("cycle", "members[0].team")], id="team-of-itself"),
         pytest.param(
             team_spec(member(team="pair"), name="git_team"), [("cycle", "members[0].team")], id="team-around-itself"
@@ -415,7 +424,7 @@ def test_every_finding_has_a_reason_and_a_remedy_in_sentences() -> None:
         name="release_notes",
         limits={"members": 1},
         criteria=[criterion(kind="artifact")],
-        examples=[case(must_call=["a.b"])],
+        examples=[case(), case()],
     )
 
     findings = checked(team, WORLD)

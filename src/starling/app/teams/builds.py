@@ -75,7 +75,7 @@ class BuildService:
         """Check that the caller may have one more team, of this name. Raises TeamInvalidError, QuotaExceededError."""
         world = await self.activation.world_now(caller)
         if name and (findings := await asyncio.to_thread(name_findings, name, world)):
-            raise TeamInvalidError(findings)
+            raise TeamInvalidError(findings, f"A new team can't be named {name!r}.")
         async with self.activation.teams.reading() as connection:
             await self.activation.check_quota(connection, TeamKey(caller.tenant, name or ""))
 

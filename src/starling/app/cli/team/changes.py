@@ -121,14 +121,15 @@ def archive(
         print_json(done)
         return
     print_line(f"{done['name']} is archived from epoch {done['epoch']} on.")
-    _print_users(done, tenant)
+    for user in done["used_in"]:
+        print_line(f"  ! {user} keeps it inside as it was, and can't be activated anew without it.", "yellow")
 
 
 def _is_confirmed(team: Document) -> bool:
     """Return whether a team is to be archived; a person is asked if others use it."""
     users = team.get("used_in", ())
     for user in users:
-        print_line(f"{user} has it inside as it was, and keeps it until it is activated anew.", "yellow")
+        print_line(f"{user} keeps it inside as it was, and can't be activated anew without it.", "yellow")
     try:
         return not users or read_line(f"Archive {team['name']}? [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:

@@ -92,7 +92,7 @@ def _widths(room: int, columns: Sequence[str], cells: Sequence[Sequence[str]]) -
     if last >= min(_LAST_COLUMN, widths[-1]):
         return [*widths[:-1], min(last, widths[-1])]
     words = [max(_longest_word(text) for text in texts) for texts in zip(columns, *cells, strict=True)]
-    least = [*words[:-1], min(words[-1], _LAST_COLUMN)] if sum(words) > room else words
+    least = [*words[:-1], min(words[-1], _LAST_COLUMN // 2)] if sum(words) > room else words
     for kept in (least, [1] * len(widths)):
         while sum(widths) > room and any(width > end for width, end in zip(widths, kept, strict=True)):
             widest = max((width, at) for at, (width, end) in enumerate(zip(widths, kept, strict=True)) if width > end)

@@ -96,8 +96,9 @@ def design(prompt: Element) -> dict[str, Any]:
     further = (one for offer in offers for one in offer[1:])
     examples = {one["request"]: one for one in (*(offer[0] for offer in offers), *further)}
     chosen = [*current.get("examples", ()), *islice(examples.values(), max(2, len(offers)))]
-    purpose = "; ".join(part.text for part in goal.parts if part.text not in missing)
-    team = {"name": name, "purpose": f"{purpose[:1].upper()}{purpose[1:]}", "instructions": "", **current}
+    served = [part.text for part in goal.parts if part.text not in missing]
+    purpose = "; ".join([*filter(None, [current.get("purpose")]), *served])
+    team = {"name": name, "instructions": "", **current, "purpose": f"{purpose[:1].upper()}{purpose[1:]}"}
     return {**team, "members": members, "examples": chosen, "missing": missing}
 
 
@@ -157,10 +158,13 @@ def _requests(part: str, tool: _Tool, values: Sequence[str]) -> list[str]:
     """Return requests that may be for a tool: the part itself, and its name and description with values."""
     about = _OBJECT_END.split(tool.spec.description, maxsplit=1)[0]
     verb, _, rest = about.partition(" ")
-    named = " ".join(word for word in re.split(r"[\W_]+", tool.spec.name) if stem(word) not in READ_VERBS)
+    words = re.split(r"[\W_]+", tool.spec.name)
+    orders = [word for word in words if stem(word) in tool.words.verbs and not tool.words.reads]
+    named = " ".join(word for word in words if stem(word) not in READ_VERBS and word not in orders)
     paths = [value for value in values if not value.startswith(("'", '"', "`"))]
     quoted = ["", *(f" {value}" for value in values if value not in paths)]
     ends = ["", " in UTC", " in Tokyo", *(f" {word} {path}" for path in paths for word in ("of", "to", "in"))]
-    verbs = ("Show", "Get") if tool.words.reads else (verb,)
+    # a reviewer finds the order to change something again in the name of the tool, not in its description
+    verbs = ("Show", "Get") if tool.words.reads else ((orders or [verb])[0].capitalize(),)
     forms = product(verbs, (named, rest), quoted, ends)
     return [part, *(f"{start} {thing}{value}{end}" for start, thing, value, end in islice(forms, _MOST_TRIED))]

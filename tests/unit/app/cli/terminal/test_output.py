@@ -62,6 +62,16 @@ def test_a_table_that_is_too_wide_wraps_between_words_where_that_suffices() -> N
     assert {*row[:2], "2026-11-22", "08:02:38", *row[3:]} <= {*screen.getvalue().split()}
 
 
+def test_a_table_folds_its_last_column_before_the_words_of_the_others() -> None:
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=60, color_system=None, soft_wrap=True)
+    row = ("system_health_team_2", "unproven", "1", "reads the file /tmp/folder/of/files/a.txt")
+
+    output.write_table(terminal, ("NAME", "STATE", "VERSION", "PURPOSE"), [row])
+
+    assert {*row[:3]} <= {*screen.getvalue().split()}
+
+
 @pytest.mark.parametrize("sign", ["\x1b", "\x9b", "\u202e", "\u2066", "\u2028", "\U000e0041"])
 def test_characters_that_control_or_reorder_a_terminal_are_replaced(
     capsys: pytest.CaptureFixture[str], sign: str

@@ -193,3 +193,18 @@ async def test_member_gets_the_tools_of_its_server_that_cases_must_call() -> Non
     assert found.spec
     assert members(found.spec) == {"system_health": {"load", "memory"}}
     assert found.spec.purpose == "Show the load"
+
+
+async def test_requests_for_a_tool_that_changes_something_order_what_its_name_says() -> None:
+    found, _ = await designed("A team that writes 'hello' into the file /tmp/x.txt", "filesystem", "time")
+
+    assert found.spec
+    assert [example.input.split()[0] for example in found.spec.examples] == ["writes", "Write"]
+
+
+async def test_purpose_of_a_changed_team_has_what_was_added() -> None:
+    first, _ = await designed("Show the load", *DEMO)
+    changed, _ = await designed("Also tell the time in Lima", *DEMO, base=first.spec)
+
+    assert changed.spec
+    assert changed.spec.purpose == "Show the load; Also tell the time in Lima"
