@@ -31,6 +31,7 @@ _FEW: Final = 10
 _NEAREST: Final = 3
 
 _WORD: Final = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+(?![a-z])|\d+")
+_AFTER_SUBJECT: Final = re.compile(r"[.:(,;\n]| (?:that|which|with|using|from|by|when|if) ")
 _ENDINGS: Final = (("ies", "y"), ("sses", "ss"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
 _COMMON_TEXT: Final = """
     a about additionally all also am an and any api are as at available be been but by can could data details do
@@ -182,9 +183,16 @@ def _certainty(part: str, candidate: Candidate, population: int) -> float:
     """Return how certain it is that a candidate serves a part, 0 where its tools can't change what is ordered."""
     if _only_reads(part, candidate):
         return 0.0
-    shared = shared_words(part, candidate)
-    found = candidate.score / math.log(population) if population >= _FEW else _LEAST_FIT * bool(shared)
-    return found + _WORDS_SHARE * shared
+    if population < _FEW:
+        return _LEAST_FIT * bool(_words([part]) & _subjects(candidate))
+    return candidate.score / math.log(population) + _WORDS_SHARE * shared_words(part, candidate)
+
+
+def _subjects(candidate: Candidate) -> frozenset[str]:
+    """Return the words of what the tools of a candidate, or a team as a whole, are about, and of its name."""
+    abouts = [_AFTER_SUBJECT.split(tool.description.strip(), maxsplit=1)[0] for tool in candidate.tools]
+    whole = candidate.description if candidate.team else ""
+    return _words([candidate.team, whole, *(tool.name for tool in candidate.tools), *abouts])
 
 
 def _only_reads(part: str, candidate: Candidate) -> bool:
@@ -198,12 +206,12 @@ def _is_writing(part: str) -> bool:
 
 
 def _words(texts: Iterable[str]) -> frozenset[str]:
-    found = (_stem(word.casefold()) for text in texts for word in _WORD.findall(text))
-    return frozenset(found) - _COMMON
+    written = {word.casefold() for text in texts for word in _WORD.findall(text)} - _COMMON
+    return frozenset(map(_stem, written)) - _COMMON
 
 
 def _stem(word: str) -> str:
     for ending, instead in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss"):
             return word[: -len(ending)] + instead
-    return word
+    return word.removesuffix("e") if len(word) > 3 else word  # `charge` like `charges`

@@ -7,8 +7,8 @@ from itertools import islice, product
 from typing import Any
 
 from starling.core.llm import ToolSpec
-from starling.infra.llm.offline.language import READ_VERBS, masked, opening, stem, stems, values_of
-from starling.infra.llm.offline.matching import definition, select_calls
+from starling.infra.llm.offline.language import READ_VERBS, Value, masked, opening, stem, stems, values_of
+from starling.infra.llm.offline.matching import argument_kinds, definition, select_calls
 from starling.infra.llm.offline.prompt_parsing import Element, parse_json
 
 _OBJECT_END = re.compile(
@@ -18,6 +18,13 @@ _NEGATED = re.compile(
     r"\b(?:no longer|not|never|nothing|without|except|remove|drop|stop|leave out|instead)\b|n't\b", re.IGNORECASE
 )
 _MOST_TOOLS, _MOST_TRIED, _MOST_MEMBERS = 4, 60, 12
+_FEW_WORDS = 4
+_FREQUENT_TEXT = "and for from how is it my of on that the this to what which with you your"
+_FREQUENT = frozenset(_FREQUENT_TEXT.split())
+_ONLY_ENGLISH = (
+    "offline:rules designs this team, and it reads English only. Say in English what the team has to look up, or to "
+    "change; or configure a language model (`STARLING_MODEL`), which reads any language, and repeat the request."
+)
 _QUESTION = "What should the team do? Name what it has to look up, or to change."
 
 
@@ -27,9 +34,15 @@ class _Tool:
     def __init__(self, element: Element) -> None:
         self.name = element.get("name")
         about, arguments = element.child("about").text, parse_json(element.child("arguments").text)
+        self.is_whole = arguments is not None  # the prompt leaves long schemas out
         self.spec = ToolSpec(self.name.partition(".")[2], about, arguments or {})
         self.words = definition(self.spec.name, about)
         self.reads = element.get("effect") == "read"
+
+    def takes(self, value: Value) -> bool:
+        """Return whether an argument may be this value."""
+        kinds = argument_kinds(self.spec.parameters)
+        return not self.is_whole or bool(kinds & {value.kind, "text"}) or (value.kind == "text" and "path" in kinds)
 
     def score(self, part: str) -> int:
         """Return how many words it shares with a part, those of its name twice; 0 if it isn't ordered to change."""
@@ -92,6 +105,8 @@ def design(prompt: Element) -> dict[str, Any]:
             named = [*(member.get("tools") or ()), *(tool.name for tool in fitting), *known]
             member["tools"] = list(dict.fromkeys(named))
         offers += _examples(part.text, fitting, goal)
+    if len(missing) == len(goal.parts) and not _is_english(" ".join(missing)):
+        return {"question": _ONLY_ENGLISH, "options": []}
     name = "_".join([*(member["name"] for member in members[:2]), "team"])
     further = (one for offer in offers for one in offer[1:])
     examples = {one["request"]: one for one in (*(offer[0] for offer in offers), *further)}
@@ -100,6 +115,12 @@ def design(prompt: Element) -> dict[str, Any]:
     purpose = "; ".join([*filter(None, [current.get("purpose")]), *served])
     team = {"name": name, "instructions": "", **current, "purpose": f"{purpose[:1].upper()}{purpose[1:]}"}
     return {**team, "members": members, "examples": chosen, "missing": missing}
+
+
+def _is_english(text: str) -> bool:
+    """Return whether a text may be English; one of few words may be, unless it has letters that English has not."""
+    words = re.findall(r"[^\W\d_]+", masked(text).casefold())
+    return not _FREQUENT.isdisjoint(words) or (len(words) < _FEW_WORDS and text.isascii())
 
 
 def _suggested(part: Element) -> _Source:
@@ -111,14 +132,19 @@ def _source_of(member: dict[str, Any]) -> _Source:
 
 
 def _fitting(part: Element, tools: Sequence[_Tool]) -> list[_Tool]:
-    """Return the tools for a part: the one that is called for it, those that share its words, or the suggested one."""
+    """Return the tools for a part: the one that is called for it, those that share its words, or the suggested one.
+
+    None fits if the part names a value, but for numbers, that none of these takes: no result could be about it.
+    """
     called = _calls(part.text, [tool.spec for tool in tools])
     if exact := [tool for tool in tools if tool.spec.name == called]:
         return exact
     tools = [tool for tool in tools if not (tool.reads and part.get("changes"))]
     found = sorted((tool for tool in tools if tool.score(part.text)), key=lambda tool: -tool.score(part.text))
     asked_for = [tool for tool in found if tool.reads] or found
-    return asked_for[:_MOST_TOOLS] or [tool for tool in tools if tool.name == part.get("tool") and tool.reads]
+    chosen = asked_for[:_MOST_TOOLS] or [tool for tool in tools if tool.name == part.get("tool") and tool.reads]
+    named = [value for value in values_of(part.text) if value.kind != "number"]
+    return chosen if all(any(tool.takes(value) for tool in chosen) for value in named) else []
 
 
 def _member(members: list[dict[str, Any]], source: _Source, part: Element) -> dict[str, Any]:

@@ -85,6 +85,13 @@ def _slots(parameters: JsonObject) -> list[Slot]:
     return [_slot(name, name in names, _mapping(of)) for name, of in _mapping(parameters.get("properties")).items()]
 
 
+def argument_kinds(parameters: JsonObject) -> frozenset[Kind]:
+    """Return the kinds of values that a tool takes, without numbers; what may be of several types takes any text."""
+    listed = {name: _mapping(of) for name, of in _mapping(parameters.get("properties")).items()}
+    worded = {name: of for name, of in listed.items() if of.get("type") not in ("boolean", "integer", "number")}
+    return frozenset(_slot(name, required=False, schema=of).kind or "text" for name, of in worded.items())
+
+
 def _slot(name: str, required: bool, schema: Mapping[str, Any]) -> Slot:
     description = str(schema.get("description") or "")
     item = _mapping(schema.get("items")) if (many := schema.get("type") == "array") else schema

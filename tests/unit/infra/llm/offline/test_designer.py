@@ -107,6 +107,25 @@ async def test_goal_without_content_is_asked_about(goal: str) -> None:
     assert len(run.questions) == 1
 
 
+@pytest.mark.parametrize(
+    "goal",
+    [
+        "Ein Team, das den Speicher dieses Rechners überwacht",
+        "Sag mir bitte immer die Uhrzeit in Lima",
+        "一个监视这台机器的磁盘和内存的团队",
+        "Une équipe qui donne l'heure à Lima",
+    ],
+)
+async def test_goal_in_another_language_is_answered_with_what_the_rules_read(goal: str) -> None:
+    found, run = await designed(goal, *DEMO, reply="Tell the current time in a time zone")
+
+    (question, _) = run.questions[0]
+    assert "reads English only" in question
+    assert "STARLING_MODEL" in question
+    assert found.spec
+    assert set(members(found.spec)) == {"time"}
+
+
 async def test_answer_to_the_question_is_the_goal() -> None:
     found, _ = await designed("Help me!", *DEMO, reply="Tell the current time in a time zone")
 
@@ -120,6 +139,24 @@ async def test_part_that_no_server_serves_is_reported(part: str) -> None:
 
     assert found.spec is None
     assert [one.part for one in found.missing] == [part]
+
+
+@pytest.mark.parametrize(
+    ("goal", "server"),
+    [
+        pytest.param("the time in Lima", "system_health", id="a place that no tool takes"),
+        pytest.param("Tell me what time it is in Tokyo", "system_health", id="a word beside the subject of a tool"),
+        pytest.param("lists the last commits of /srv/app", "system_health", id="a path that no tool takes"),
+        pytest.param("A team that watches the disk and the memory", "memory", id="a word of the server's name alone"),
+        pytest.param("read /srv/docs/a.txt", "memory", id="a path that another tool takes"),
+        pytest.param("tells the price of a share", "system_health", id="a word of a result"),
+    ],
+)
+async def test_goal_that_only_a_wrong_server_is_there_for_is_a_gap(goal: str, server: str) -> None:
+    found, _ = await designed(goal, server)
+
+    assert found.spec is None
+    assert len(found.missing) == 1
 
 
 async def test_changed_team_keeps_its_members_and_gets_those_of_the_goal() -> None:
