@@ -20,7 +20,7 @@ _NOT_COUNTED: Final = (
 )
 _ANOTHER_CASE: Final = (
     "Add requests of your own that the team has to serve, so that there are two: `--case FILE` names a file with one,",
-    "over HTTP `cases` has them. Such a file is for example:",
+    "over HTTP `cases` has them. Such a file has the request, and the tools that are called for it, for example:",
     "  input: How full is the disk?",
     "  must_call: [system_health.disk]",
 )
@@ -96,14 +96,13 @@ def unusable_text(name: str, findings: Sequence[Finding]) -> str:
 
 def untried_text(name: str, findings: Sequence[Finding]) -> str:
     """Return why a team was not tried: what is wrong with its cases."""
-    return "\n".join(
-        [
-            f"{name} was not tried, because its cases can't show that it works:",
-            *map(_fault, findings),
-            "",
-            "Prove it with further cases (`--case FILE`, over HTTP `cases`), or import a version with other examples.",
-        ]
-    )
+    why = f"{name} was not tried, because its cases can't show that it works:"
+    remedy = ["Correct the cases that you sent."]
+    if any(one.rule == "few_cases" for one in findings):
+        remedy = [*_ANOTHER_CASE]
+    elif not all(one.path.startswith(CASES) for one in findings):
+        remedy = ["Import a version with other examples."]
+    return "\n".join([why, *map(_fault, findings), "", *remedy])
 
 
 def _fault(finding: Finding) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from architect.report import built_text, gap_text, proof_text, refused_text
+from architect.report import built_text, gap_text, proof_text, refused_text, untried_text
 from architect.team_store import PublishedVersion
 from starling.core.events import MissingPart
 from starling.core.teams.proofs import AnswerSource, CaseReport, CriterionReport, ProofReport, TrialCall, TrialRecord
@@ -197,6 +197,23 @@ def test_report_of_cases_that_do_not_fit_the_design_does_not_blame_the_design() 
         "",
         "Correct them, or repeat the request with a goal that says what they are for.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "last"),
+    [
+        ("few_cases", "examples", "  must_call: [system_health.disk]"),
+        ("examples", "cases[0].must_call[0]", "Correct the cases that you sent."),
+        ("examples", "examples[0].must_call[0]", "Import a version with other examples."),
+    ],
+)
+def test_report_of_a_team_that_was_not_tried_says_whose_cases_are_to_be_changed(
+    rule: str, path: str, last: str
+) -> None:
+    text = untried_text("news@1", [Finding(path, rule, "It is wrong.", "Correct it.")])
+
+    assert text.splitlines()[0] == "news@1 was not tried, because its cases can't show that it works:"
+    assert text.splitlines()[-1] == last
 
 
 def test_long_texts_are_cut_in_reports() -> None:

@@ -160,9 +160,10 @@ def test_builds_ask_the_api_that_the_other_commands_ask(
 def test_build_on_a_platform_that_needs_a_key_sends_it_and_names_the_platform(
     context: typer.Context, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("STARLING_API_KEY", "a-key")
-
     with platform(folder, keyless=False) as address:
+        with pytest.raises(ConfigurationError, match=f"{address} needs a key"):
+            connection_of(context).platform()
+        monkeypatch.setenv("STARLING_API_KEY", "a-key")
         _, source = connection_of(context).platform()
 
     assert getattr(source.api, "api", None) == ApiRequests(address, "a-key")

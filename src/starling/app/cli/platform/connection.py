@@ -16,7 +16,7 @@ from starling.app.cli.platform.api_source import ApiSource
 from starling.app.cli.platform.reconnection import ReconnectingApi, Relocate, same_address
 from starling.app.cli.platform.run_source import RunSource
 from starling.app.runtime.port_file import RunningPlatform, find_platform
-from starling.core.errors import InvalidRequestError
+from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
 from starling.core.settings.client import EMBEDDED, ClientSettings, database_name, read_client_settings
 
@@ -64,11 +64,15 @@ class Connection:
     def platform(self) -> "tuple[ApiClient, ApiSource]":
         """Return the streams and the runs of the API that `api` asks; where that is none, of one that needs a key.
 
-        Raises ApiUnavailableError where neither a platform runs on this data folder nor STARLING_URL names one.
+        Raises NoPlatformError where neither a platform runs on this data folder nor STARLING_URL names one;
+        ConfigurationError where it needs a key and there is none.
         """
         if running := self._running(DEFAULT_TENANT):
             return _streams_and_runs(running)
         if (found := self._here()) is not None:
+            if not (found.keyless or self.settings.api_key):
+                remedy = "Set STARLING_API_KEY to a key; `starling key create` makes one."
+                raise ConfigurationError(f"The platform at {found.address} needs a key.", remedy)
             if not found.keyless:
                 _note(f"Asking {found.address} with STARLING_API_KEY: the tenant is that of the key.")
             return _streams_and_runs(self._of(found))

@@ -50,7 +50,7 @@ def _design(data: Data) -> Iterator[Line]:
         yield f"  {member['name']}: {member['role']} ({_works_with(member)})", None
     for missing in data.get("missing", ()):
         nearest = f"; nearest: {', '.join(missing['nearest'])}" if missing["nearest"] else ""
-        yield f"  Nothing serves: {missing['part']}{nearest}", "yellow"
+        yield f"  Not served: {missing['part']}{nearest}", "yellow"
 
 
 def _works_with(member: Data) -> str:

@@ -52,7 +52,7 @@ def test_design_names_members_with_what_they_work_with_and_missing_parts() -> No
         "  all: Watcher (system_health: 5 tools)",
         "  inner: Reader (team readers)",
         "  writer: Writer (no tools)",
-        "  Nothing serves: send it by SMS; nearest: mail, chat",
+        "  Not served: send it by SMS; nearest: mail, chat",
     ]
 
 
@@ -63,7 +63,7 @@ def test_first_design_is_shown_without_a_number() -> None:
 def test_design_without_a_team_names_what_is_missing() -> None:
     assert said(DESIGN, attempt=1, team="team", purpose="", members=[]) == [
         "Design of team: no team",
-        "  Nothing serves: send it by SMS; nearest: mail, chat",
+        "  Not served: send it by SMS; nearest: mail, chat",
     ]
 
 
