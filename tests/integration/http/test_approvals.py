@@ -283,6 +283,24 @@ async def test_answer_with_a_narrower_grant_than_the_run_is_refused(desk: Desk, 
     assert await desk.waiting() == [asked]
 
 
+async def test_budget_of_a_run_is_not_raised_with_a_narrower_grant_than_the_run(
+    desk: Desk, script: ScriptedModel
+) -> None:
+    script.supervisor(decision(task("t1", "generalist")))
+    request = {"input": "Is the disk fine?", "thread_id": "t", "config": {"limits": {"tokens": 20}}}
+    run_id = (await desk.call("POST", "/v1/runs", request))["run_id"]
+    await desk.reached(run_id, "waiting")
+    [asked] = await desk.waiting(kind="budget")
+    narrow = await limited(desk, Grant(servers=frozenset({"time"})))
+    one = f"/v1/approvals/{asked['id']}", {"status": "resolved", "payload": {"tokens": 1_000_000}}
+    several = f"/v1/runs/{run_id}/resume", [reply(asked, {"tokens": 1_000_000})]
+
+    refused = [await desk.call("POST", path, body, status=403, headers=narrow) for path, body in (one, several)]
+
+    assert [answer["code"] for answer in refused] == ["forbidden"] * 2
+    assert await desk.waiting() == [asked]
+
+
 async def test_run_queued_behind_a_waiting_run_names_it(desk: Desk, script: ScriptedModel) -> None:
     script.supervisor(QUESTION, decision(reply="Fine."))
     run_id = await desk.begin()

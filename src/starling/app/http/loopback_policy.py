@@ -1,7 +1,8 @@
 """Requests without a key: accepted from this machine only, and not from web pages of other origins."""
 
 import ipaddress
-from urllib.parse import urlsplit
+import re
+from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
@@ -11,6 +12,8 @@ from starling.core.errors import ConfigurationError
 
 _FORWARDING = ("forwarded", "via", "x-forwarded", "x-real-ip")  # prefixes of the headers that proxies add
 _NAMES = frozenset({"localhost"})
+_AUTHORITY: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
+_HTTP_PORT: Final = 80
 
 
 def is_loopback(host: str) -> bool:
@@ -42,17 +45,22 @@ def keyless_refusal(scope: Scope) -> str:
         return f"Refused without a key: the request came through a proxy (header {found})."
     if scope["http_version"] == "1.0":  # nginx sends no other sign of itself
         return "Refused without a key: the request came through a proxy (HTTP/1.0)."
-    host = _host(f"//{headers.get('host', '')}")
-    if not is_loopback(host):
+    host = headers.get("host", "")
+    if (addressed := _authority(host)) is None or not is_loopback(addressed[0]):
         return f"Refused without a key: the request is addressed to the host {host!r}."
     origin = headers.get("origin")
-    if origin is not None and not is_loopback(_host(origin)):
+    if origin is not None and not _is_own_page(origin, addressed):
         return f"Refused without a key: the request comes from a web page of {origin!r}."
     return ""
 
 
-def _host(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:  # not a URL
-        return ""
+def _is_own_page(origin: str, addressed: tuple[str, int]) -> bool:
+    """Return whether a web page is of the very address that the request goes to, port included."""
+    scheme, separator, authority = origin.partition("://")
+    return scheme == "http" and bool(separator) and _authority(authority) == addressed
+
+
+def _authority(text: str) -> tuple[str, int] | None:
+    """Return host and port of `host[:port]`; None for anything else, such as a host with a path."""
+    found = _AUTHORITY.fullmatch(text)
+    return None if found is None else (found["host"].lower(), int(found["port"] or _HTTP_PORT))

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from fastapi import FastAPI, Request
 from fastapi.encoders import jsonable_encoder
@@ -31,6 +31,7 @@ from starling.core.errors import (
     StarlingError,
     UnauthorizedError,
 )
+from starling.core.principal import Principal, Scope
 from starling.core.teams.spec import TeamInvalidError
 from starling.core.validation_errors import fault_text, location_path
 
@@ -52,6 +53,7 @@ _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     401: {"WWW-Authenticate": 'Bearer realm="starling"'},
     503: {"Retry-After": "1"},
 }
+_OF_THE_DATABASE: Final = (DatabaseUnavailableError, DatabaseUnsuitableError)
 _REMEDIES: Final[Mapping[int, str]] = {413: "Send less: only `limits.input_chars` characters of a request are read."}
 _SEND_JSON: Final = "Send JSON in UTF-8, with the header `content-type: application/json`."
 
@@ -74,9 +76,10 @@ def problem(status: int, title: str, detail: str, code: str, **more: Any) -> JSO
     return JSONResponse(jsonable_encoder(body), status, _HEADERS.get(status), media_type=PROBLEM_TYPE)
 
 
-def problem_of(error: StarlingError) -> JSONResponse:
-    """Return the response that carries an error of ours."""
+def problem_of(error: StarlingError, caller: Principal | None = None) -> JSONResponse:
+    """Return the response that carries an error of ours; what it says of the database is for admins only."""
     status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
+    error = _without_database_details(error, caller)
     title = error.code.replace("_", " ").capitalize()
     more: dict[str, Any] = {"remedy": error.remedy}
     if isinstance(error, TeamInvalidError):
@@ -85,6 +88,14 @@ def problem_of(error: StarlingError) -> JSONResponse:
     if isinstance(error, RateLimitedError):
         response.headers["Retry-After"] = str(math.ceil(error.retry_after))
     return response
+
+
+def _without_database_details(error: StarlingError, caller: Principal | None) -> StarlingError:
+    """Return an error of the database as a caller without the scope `admin` gets it; the log has the whole."""
+    if not isinstance(error, _OF_THE_DATABASE) or (caller and Scope.ADMIN in caller.scopes):
+        return error
+    _log.warning("answered 503: %s", error)
+    return type(error)("The database can't be used now.", "Try again; the log of the server has the details.")
 
 
 def install(app: FastAPI) -> None:
@@ -96,9 +107,9 @@ def install(app: FastAPI) -> None:
     describe_problems(app)
 
 
-async def _ours(_: Request, error: Exception) -> JSONResponse:
+async def _ours(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, StarlingError)
-    return problem_of(error)
+    return problem_of(error, cast("Principal | None", getattr(request.state, "principal", None)))
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:

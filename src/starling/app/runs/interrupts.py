@@ -84,10 +84,10 @@ class InterruptService:
         names = [name for name in names if name != ACTIVATE_TEAM]
         if beyond := [name for name in names if not grant.permits(name.partition(".")[0], name)]:
             raise ForbiddenError(f"This key may not call {beyond[0]}, so it can't decide on a call of it.", _OTHER_KEY)
-        asks = any(item.kind == "clarification" for item in asked)
-        if asks and not grant.covers(await self.repository.grant_of(key)):
+        if any(item.call is None for item in asked) and not grant.covers(await self.repository.grant_of(key)):
             raise ForbiddenError(
-                "The run may call more than this key, so this key can't answer its questions.", _OTHER_KEY
+                "The run may call more than this key, so this key can't answer its questions or raise its budget.",
+                _OTHER_KEY,
             )
 
     def _faults(self, asked: StoredInterrupt, answer: InterruptAnswer, where: str) -> Sequence[str]:

@@ -1,0 +1,35 @@
+"""What error responses tell whom."""
+
+import logging
+
+import pytest
+
+from starling.app.http.problems import problem_of
+from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError, DrainingError, StarlingError
+from starling.core.principal import Principal, Scope
+
+DETAIL = "password authentication failed for user 'owner' at db.internal"
+
+
+def caller(*scopes: Scope) -> Principal:
+    return Principal("default", "k1", frozenset(scopes))
+
+
+@pytest.mark.parametrize("kind", [DatabaseUnavailableError, DatabaseUnsuitableError])
+@pytest.mark.parametrize("asker", [None, caller(Scope.RUN, Scope.TEAMS, Scope.SERVERS)])
+def test_error_of_the_database_tells_only_admins_and_the_log_its_details(
+    kind: type[StarlingError], asker: Principal | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        response = problem_of(kind(DETAIL, "Set DATABASE_URL."), asker)
+
+    assert response.status_code == 503
+    assert b"db.internal" not in response.body
+    assert b"DATABASE_URL" not in response.body
+    assert kind.code.encode() in response.body
+    assert DETAIL in caplog.text
+    assert DETAIL.encode() in problem_of(kind(DETAIL), caller(Scope.ADMIN)).body
+
+
+def test_other_errors_are_told_whole_to_everybody() -> None:
+    assert b"being stopped" in problem_of(DrainingError("This process is being stopped.")).body
