@@ -7,9 +7,11 @@ from contextlib import suppress
 from typing import Any, Final, cast
 
 import anyio
+import anyio.lowlevel
 import httpx
 import mcp.types as wire
 from mcp import ClientSession, McpError
+from mcp.shared.session import RequestResponder
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mcp_gateway.sessions.transport import ShimTransport, Transport
@@ -17,6 +19,7 @@ from starling.core.errors import ServerUnavailableError
 
 type Spawn = Callable[[Coroutine[Any, Any, None]], object]
 type Mask = Callable[[str], str]
+type IncomingMessage = RequestResponder[wire.ServerRequest, wire.ClientResult] | wire.ServerNotification | Exception
 
 _log = logging.getLogger(__name__)
 _NOT_FOUND: Final = 32600  # the SDK's error code for HTTP 404
@@ -51,6 +54,7 @@ class Session:
         self.server = server
         self.calls = 0  # in flight
         self.info: wire.InitializeResult | None = None
+        self.on_tools_changed: Callable[[], None] = _ignored  # called when the server says that its tools changed
         self._transport = transport
         self._start_seconds = start_seconds
         self._spawn = spawn
@@ -71,7 +75,7 @@ class Session:
     async def run(self) -> None:
         """Open the session, keep it open until `stop`, and close it. Errors of the server end it and are not raised."""
         try:
-            async with self._transport.connect() as session:
+            async with self._transport.connect(self._on_message) as session:
                 await self._keep_open(session)
         except Exception as error:  # noqa: BLE001 - an error of a server ends its session only
             self._reason = self._reason or _reason(error)
@@ -108,6 +112,12 @@ class Session:
     async def closed(self) -> None:
         """Wait until the session is closed."""
         await self._ended.wait()
+
+    async def _on_message(self, message: IncomingMessage) -> None:
+        """Take note of what the server sends unasked."""
+        if isinstance(message, wire.ServerNotification) and isinstance(message.root, wire.ToolListChangedNotification):
+            self.on_tools_changed()
+        await anyio.lowlevel.checkpoint()
 
     async def _keep_open(self, session: ClientSession) -> None:
         limit = asyncio.timeout(self._start_seconds)
@@ -223,6 +233,10 @@ class Session:
             known, remedy = "", _REACH_REMEDY
         reason = "; ".join(filter(None, (self._reason, known))) or "the session was closed"
         return ServerUnavailableError(self.server, f"{self._mask(reason)}.", remedy)
+
+
+def _ignored() -> None:
+    pass
 
 
 def _is_closed(error: Exception) -> bool:

@@ -20,6 +20,7 @@ import anyio.lowlevel
 import httpx
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp import ClientSession
+from mcp.client.session import MessageHandlerFnT
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import GetSessionIdCallback, streamable_http_client
 from mcp.shared.message import SessionMessage
@@ -47,8 +48,11 @@ type Outbound = MemoryObjectReceiveStream[SessionMessage]
 class Transport(Protocol):
     """A way to exchange messages with one server."""
 
-    def connect(self) -> AbstractAsyncContextManager[ClientSession]:
-        """Yield a session that is not initialised; close the connection at the end."""
+    def connect(self, on_message: MessageHandlerFnT) -> AbstractAsyncContextManager[ClientSession]:
+        """Yield a session that is not initialised; close the connection at the end.
+
+        `on_message` gets the server's notifications and requests.
+        """
         ...
 
     @property
@@ -72,11 +76,11 @@ class HttpTransport:
     _session_id: GetSessionIdCallback = field(default=lambda: None, init=False)
 
     @asynccontextmanager
-    async def connect(self) -> AsyncGenerator[ClientSession]:
+    async def connect(self, on_message: MessageHandlerFnT) -> AsyncGenerator[ClientSession]:
         async with (
             httpx.AsyncClient(headers=self.headers, timeout=_HTTP_LIMITS, verify=_tls_context()) as client,
             streamable_http_client(self.url, http_client=client) as (read, write, self._session_id),
-            ClientSession(read, write, client_info=_CLIENT) as session,
+            ClientSession(read, write, client_info=_CLIENT, message_handler=on_message) as session,
         ):
             yield session
 
@@ -93,10 +97,10 @@ class SseTransport:
     headers: dict[str, str]
 
     @asynccontextmanager
-    async def connect(self) -> AsyncGenerator[ClientSession]:
+    async def connect(self, on_message: MessageHandlerFnT) -> AsyncGenerator[ClientSession]:
         async with (
             sse_client(self.url, self.headers) as (read, write),
-            ClientSession(read, write, client_info=_CLIENT) as session,
+            ClientSession(read, write, client_info=_CLIENT, message_handler=on_message) as session,
         ):
             yield session
 
@@ -123,7 +127,7 @@ class ShimTransport:
         self.exit_code: int | None = None
 
     @asynccontextmanager
-    async def connect(self) -> AsyncGenerator[ClientSession]:
+    async def connect(self, on_message: MessageHandlerFnT) -> AsyncGenerator[ClientSession]:
         """Start the process; yield a session that is not initialised; end the process and its descendants.
 
         Raises OSError if the process can't be started.
@@ -136,7 +140,7 @@ class ShimTransport:
                 tasks.start_soon(self._receive, process, inbound)
                 tasks.start_soon(self._send, process, outbound)
                 tasks.start_soon(self._keep_stderr, process)
-                async with ClientSession(read, write, client_info=_CLIENT) as session:
+                async with ClientSession(read, write, client_info=_CLIENT, message_handler=on_message) as session:
                     yield session
                 tasks.cancel_scope.cancel()
         finally:
