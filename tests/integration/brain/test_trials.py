@@ -162,11 +162,12 @@ async def test_only_live_calls_of_a_trial_are_approved(
     assert (stream.status, workbench.done()) == ("succeeded", ["look disk"] * 2)
 
 
+@pytest.mark.parametrize("runtime", ["native", "crewai"])
 async def test_cancelled_proof_ends_every_task_of_its_trial(
-    platform: Platform, script: ScriptedModel, workbench: Workbench
+    platform: Platform, script: ScriptedModel, workbench: Workbench, runtime: str
 ) -> None:
     script.held = True
-    key = await proof(platform)
+    key = await proof(platform, runtime)
     async with platform.executing(key) as life:
         platform.model.release("1")
         await platform.model.received(3)
@@ -194,3 +195,23 @@ async def test_crewai_members_are_tried_as_native_ones_are(
     assert stream.status == "succeeded", stream.reply
     assert [[source for _, source in case] for case in await sources(platform)] == [["live", "simulated"]] * 2
     assert workbench.done() == ["look disk"] * 2
+
+
+async def test_crash_in_a_trial_of_crewai_members_continues_them_and_changes_nothing(
+    opened: Open, script: ScriptedModel, workbench: Workbench
+) -> None:
+    async with opened(tool_iterations=1) as platform:
+        script.held = True
+        key = await proof(platform, "crewai")
+        async with platform.executing(key):
+            for gate in "123":  # the decision, and the first answer of both members
+                platform.model.release(gate)
+            await platform.model.received(5)  # both are asked for their last words
+        script.held = False
+        stream = await platform.finish(key)
+
+        assert stream.status == "succeeded", stream.reply
+        assert [[source for _, source in case] for case in await sources(platform)] == [["live", "simulated"]] * 2
+        assert len(platform.requests_containing('<task id="t1">')) == 2 * 2 + 1
+        async with platform.services.engine.connect() as connection:
+            assert (await connection.execute(text(LEFT))).one() == (0, 0, 0)

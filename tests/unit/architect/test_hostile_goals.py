@@ -110,6 +110,7 @@ _AFTER_A_KILL = (
     "e2e/test_team_builds_after_kill.py"
     "::test_build_whose_worker_is_killed_around_the_activation_is_ended_by_another_one_that_uses_the_team"
 )
+_ADDED_LATER = "integration/http/test_tools_added_later.py"
 SHOWN_BY = {
     "escalate": [
         "unit/architect/test_checks.py::test_spec_names_only_what_its_caller_may_call",
@@ -127,6 +128,8 @@ SHOWN_BY = {
     "tool-later": [
         "unit/architect/test_compiler.py::test_tools_that_a_server_gets_later_do_not_become_part_of_a_star",
         "integration/app/test_team_publication.py::test_tool_that_was_not_there_at_the_proof_needs_approval",
+        f"{_ADDED_LATER}::test_team_of_a_whole_server_calls_a_tool_that_came_later_only_after_its_next_activation",
+        f"{_ADDED_LATER}::test_server_that_came_later_becomes_part_of_the_next_build_and_not_of_the_team",
     ],
     "key-scope": ["integration/http/test_team_builds.py::test_key_without_the_scope_teams_builds_and_proves_nothing"],
     "crash": [_AFTER_A_KILL],
