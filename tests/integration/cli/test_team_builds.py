@@ -387,6 +387,33 @@ def test_history_lists_who_did_what(platform: ScriptedPlatform, workspace: CliWo
     assert workspace.json("team", "history", "watch") == changes
 
 
+@pytest.mark.parametrize(
+    ("width", "hashes"), [(60, set[str]()), (80, {"SPEC", "3f1c7a52d8e9", "STAR", "5d97110765e0"})]
+)
+def test_versions_on_a_narrow_terminal_wrap_between_words(
+    platform: ScriptedPlatform, width: int, hashes: set[str]
+) -> None:
+    made = {"hash": "3f1c7a52d8e9", "star": "5d97110765e0", "created_by": "local", "created_at": "2026-11-20T11:12:01Z"}
+    version = {"version": 1, "state": "superseded", "proof": {"state": "unproven"}, "spec": {}, **made}
+    team: dict[str, Any] = {"name": "watch", "version": 1, "state": "draft", "reason": "", "purpose": "", "members": []}
+    platform.answers = {
+        "/v1/teams/watch": {**team, "degraded_members": {}},
+        "/v1/teams/watch/versions": {"versions": [version]},
+    }
+
+    with (
+        new_workspace(STARLING_URL=platform.url, TZ="UTC") as workspace,
+        Terminal.running(
+            [STARLING, "team", "show", "watch"], folder=workspace.folder, environment=workspace.environment, width=width
+        ) as terminal,
+    ):
+        assert terminal.end() == 0
+
+    words = {*terminal.shown.split()}
+    assert {"VERSION", "superseded", "2026-11-20", "11:12:01", "unproven"} <= words
+    assert words & {"SPEC", "3f1c7a52d8e9", "STAR", "5d97110765e0"} == hashes
+
+
 @pytest.mark.parametrize("width", [60, 80])
 def test_history_on_a_narrow_terminal_has_two_lines_for_each_change(platform: ScriptedPlatform, width: int) -> None:
     detail = {"version": 1, "goal": "Watch the disk.", "run_id": RUN}

@@ -30,6 +30,7 @@ app = typer.Typer(add_completion=False)
 
 _DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 _WIDE: Final = 120  # columns from which the changes of a team are shown as a table
+_WITH_HASHES: Final = 80  # columns from which versions are shown with their hashes
 _NOT_SHOWN: Final = frozenset({"version", "hash", "star"})  # of a change: they have a column, or say nothing
 
 
@@ -157,11 +158,13 @@ def _print_team(team: Document, versions: Sequence[Document]) -> None:
 
 
 def _print_versions(versions: Sequence[Document]) -> None:
-    made = [(str(one["version"]), one["state"], moment(one["created_at"]), one["created_by"]) for one in versions]
-    hashes = [(one["hash"][:HASH_CHARS], (one["star"] or "")[:HASH_CHARS], _proof(one)) for one in versions]
+    """Print a table of versions; without their hashes, which `--json` has too, on a terminal that is too narrow."""
+    with_hashes = not results().is_terminal or results().width >= _WITH_HASHES
+    rows = [(str(one["version"]), one["state"], moment(one["created_at"]), one["created_by"]) for one in versions]
+    hashes = [(one["hash"][:HASH_CHARS], (one["star"] or "")[:HASH_CHARS]) if with_hashes else () for one in versions]
     print_table(
-        ("VERSION", "STATE", "CREATED", "BY", "SPEC", "STAR", "PROOF"),
-        [(*row, *pair) for row, pair in zip(made, hashes, strict=True)],
+        ("VERSION", "STATE", "CREATED", "BY", *(("SPEC", "STAR") if with_hashes else ()), "PROOF"),
+        [(*row, *pair, _proof(one)) for row, pair, one in zip(rows, hashes, versions, strict=True)],
     )
 
 
