@@ -22,10 +22,11 @@ class AdmissionHarness:
     """Accepts, claims and ends runs, and records which of them were queued."""
 
     engine: AsyncEngine
+    backlog: int = 10_000  # queued runs of a tenant
     queued: list[RunKey] = field(default_factory=list[RunKey])
 
     def __post_init__(self) -> None:
-        self.repository = RunRepository(self.engine, self._defer, cap=CAP)
+        self.repository = RunRepository(self.engine, self._defer, cap=CAP, backlog=self.backlog)
         self.leases = Leases(self.engine, self._defer, self.repository.admit)
 
     async def _defer(self, connection: Connection, keys: Sequence[RunKey]) -> None:

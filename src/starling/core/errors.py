@@ -88,6 +88,19 @@ class RateLimitedError(StarlingError):
         self.retry_after = retry_after  # seconds until the next request is accepted
 
 
+class BacklogFullError(StarlingError):
+    """A tenant has as many queued runs as it may have; nothing was accepted."""
+
+    code = "backlog_full"
+
+    def __init__(self, limit: int, retry_after: float) -> None:
+        super().__init__(
+            f"{limit} runs of your tenant are queued already, as many as may be.",
+            f"Try again in {retry_after:.0f} s, cancel some of them, or raise `limits.queued_runs_per_tenant`.",
+        )
+        self.retry_after = retry_after  # seconds
+
+
 class DatabaseUnavailableError(StarlingError):
     """Postgres can't be reached within the time limit."""
 

@@ -347,7 +347,7 @@ async def test_all_kinds_of_concurrent_transactions_never_deadlock(database_url:
 
     async with a_crowd(database_url, seed) as crowd:
         await crowd.learn_skills()
-        working = asyncio.get_running_loop().create_task(crowd.queue.work(crowd.work, concurrency=8))
+        working = asyncio.get_running_loop().create_task(crowd.queue.work(crowd.work, concurrency=8, per_tenant=8))
         await asyncio.gather(*(crowd.come_and_go() for _ in range(_CALLERS)))
         crowd.over = True
         await asyncio.gather(*crowd.executions)

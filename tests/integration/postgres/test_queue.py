@@ -24,7 +24,7 @@ async def test_terminated_idle_connection_is_replaced(database_url: str, engine:
         await terminate_backends(database_url)
         async with transaction(engine) as connection:
             await queue.defer(connection, [new_run().key])
-        working = asyncio.get_running_loop().create_task(queue.work(take, concurrency=1))
+        working = asyncio.get_running_loop().create_task(queue.work(take, concurrency=1, per_tenant=1))
 
         await asyncio.wait_for(taken.wait(), 30)
 
@@ -52,7 +52,7 @@ async def test_work_cancelled_while_postgres_is_unavailable_ends(database_url: s
         taken.set()
 
     async with proxied(database_url) as database, open_queue(database.url) as queue:
-        working = asyncio.get_running_loop().create_task(queue.work(take, concurrency=1))
+        working = asyncio.get_running_loop().create_task(queue.work(take, concurrency=1, per_tenant=1))
         async with transaction(engine) as connection:
             await queue.defer(connection, [new_run().key])
         await asyncio.wait_for(taken.wait(), 30)

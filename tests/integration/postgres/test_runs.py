@@ -10,6 +10,7 @@ from psycopg import AsyncConnection
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from starling.core.errors import BacklogFullError
 from starling.infra.postgres.runs import acceptance as runs
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.busy_thread_policy import Policy
@@ -27,6 +28,18 @@ async def test_accepted_run_has_its_first_event(admission: AdmissionHarness, eng
 
     (first,) = await RunReader(engine, Broadcast()).events(key)
     assert (first.seq, first.type, first.data["run_id"]) == (1, "run_started", key.id)
+
+
+async def test_request_beyond_the_backlog_of_its_tenant_is_refused_until_a_run_starts(engine: AsyncEngine) -> None:
+    admission = AdmissionHarness(engine, backlog=2)
+    first, _ = [await admission.accept(thread=name) for name in ("a", "b")]
+
+    with pytest.raises(BacklogFullError) as refused:
+        await admission.accept(thread="one too many")
+    assert refused.value.retry_after > 0
+    await admission.accept(tenant="another")
+    assert await admission.claims(first)
+    await admission.accept(thread="one that fits")
 
 
 async def test_one_run_of_a_branch_is_runnable_and_its_end_admits_the_next(admission: AdmissionHarness) -> None:

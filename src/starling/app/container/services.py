@@ -84,7 +84,8 @@ async def open_services(settings: Settings, database: Database, *, migrate: bool
         stack.push_async_callback(reader.close)
         metrics = Metrics()
         broadcast.observers.append(metrics.written)
-        runs = RunRepository(engine, queue.defer, cap=settings.limits.runs_per_tenant, local=queue)
+        caps = {"cap": settings.limits.runs_per_tenant, "backlog": settings.limits.queued_runs_per_tenant}
+        runs = RunRepository(engine, queue.defer, **caps, local=queue)
         interrupts = InterruptRepository(engine, runs)
         terminator = Deferred(lambda: deferred.execution().build_terminator(engine, broadcast, reader, runs))
         cancellation = RunCancellation(TerminationRepository(engine), terminator)

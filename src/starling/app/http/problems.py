@@ -18,6 +18,7 @@ from starlette.routing import compile_path
 
 from starling.app.http.openapi import PROBLEM_TYPE, describe_problems
 from starling.core.errors import (
+    BacklogFullError,
     ConfigurationError,
     ConflictError,
     DatabaseUnavailableError,
@@ -40,6 +41,7 @@ _STATUS: Final[Mapping[type[StarlingError], int]] = {
     UnauthorizedError: 401,
     ForbiddenError: 403,
     RateLimitedError: 429,
+    BacklogFullError: 429,
     InvalidRequestError: 422,
     NotFoundError: 404,
     ConflictError: 409,
@@ -85,7 +87,7 @@ def problem_of(error: StarlingError, caller: Principal | None = None) -> JSONRes
     if isinstance(error, TeamInvalidError):
         more = {"remedy": "\n".join(map(str, error.findings)), "errors": [asdict(one) for one in error.findings]}
     response = problem(status, title, error.message, error.code, **more)
-    if isinstance(error, RateLimitedError):
+    if isinstance(error, RateLimitedError | BacklogFullError):
         response.headers["Retry-After"] = str(math.ceil(error.retry_after))
     return response
 

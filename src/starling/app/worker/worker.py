@@ -79,7 +79,8 @@ class Worker:
         loop = asyncio.get_running_loop()
         self._stopping = False
         async with self._heartbeat.running() as renewing, in_background(self._sweep_periodically(), "sweep"):
-            queue = self._queue.work(self._start, concurrency=self._limits.runs_per_worker)
+            slots, per_tenant = self._limits.runs_per_worker, self._limits.tenant_runs_per_worker
+            queue = self._queue.work(self._start, concurrency=slots, per_tenant=per_tenant)
             fetching = loop.create_task(queue, name="fetch-runs")
             try:
                 await self._until_drained(fetching, renewing)

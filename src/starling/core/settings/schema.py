@@ -74,8 +74,10 @@ class Limits(BaseModel):
     input_chars: int = Field(default=100_000, ge=1)
     teams_per_tenant: int = Field(default=200, ge=1)  # that are not archived
     proof_threshold: float = Field(default=1.0, gt=0, le=1)  # share of its criteria that a built team has to meet
-    runs_per_tenant: int = Field(default=64, ge=1)
+    runs_per_tenant: int = Field(default=64, ge=1)  # that go on at a time, over all workers
+    queued_runs_per_tenant: int = Field(default=1_000, ge=1)  # then requests are answered with 429
     runs_per_worker: int = Field(default=48, ge=1)
+    tenant_share: float = Field(default=0.75, gt=0, le=1)  # of the runs of one worker, for one tenant
     lease_seconds: float = Field(default=15, gt=0.5)
     crashes_per_run: int = Field(default=3, ge=1)  # then the status is `parked`
     drain_seconds: float = Field(default=20, ge=0)  # time for steps to finish when a worker stops
@@ -85,6 +87,11 @@ class Limits(BaseModel):
     max_clarifications: int = Field(default=2, ge=0)
     sessions_per_server: int = Field(default=4, ge=1)
     session_idle_seconds: float = Field(default=600, gt=0)
+
+    @property
+    def tenant_runs_per_worker(self) -> int:
+        """Return how many runs of one tenant a worker executes at a time."""
+        return max(1, int(self.runs_per_worker * self.tenant_share))
 
 
 class Settings(BaseSettings):

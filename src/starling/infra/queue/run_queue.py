@@ -19,6 +19,7 @@ from starling.infra.postgres.engine import check_alive
 from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.acceptance import Connection, RunKey
 from starling.infra.postgres.timeouts import KEEPALIVE, BoundedConnection
+from starling.infra.queue.tenant_slots import TenantSlots
 
 type Handler = Callable[[RunKey], Awaitable[None]]
 
@@ -32,6 +33,19 @@ _POOL_SECONDS = 5.0
 _JOB_NOTIFICATION = '{"type": "job_inserted", "job_id": 0}'  # the payload that procrastinate sends; 0 is no job's id
 _SERVER_OPTIONS = "-c synchronous_commit=off -c statement_timeout=30s -c lock_timeout=10s"
 
+# The oldest job of the tenant that is next. In place of procrastinate_fetch_job_v2, which goes by priority and age;
+# no job of ours has a `lock`.
+_FETCH = """
+UPDATE procrastinate_jobs SET status = 'doing', worker_id = %(worker_id)s
+WHERE id = (
+    SELECT jobs.id FROM procrastinate_jobs AS jobs
+    LEFT JOIN unnest(%(order)s::text[]) WITH ORDINALITY AS served (tenant, place) ON served.tenant = args ->> 'tenant'
+    WHERE status = 'todo' AND queue_name = ANY(%(queues)s::text[]) AND (scheduled_at IS NULL OR scheduled_at <= now())
+        AND coalesce(args ->> 'tenant', '') <> ALL(%(at_limit)s::text[])
+    ORDER BY served.place NULLS FIRST, jobs.id LIMIT 1
+    FOR UPDATE OF jobs SKIP LOCKED)
+RETURNING *"""
+
 _log = logging.getLogger(__name__)
 
 
@@ -39,17 +53,16 @@ class RunQueue:
     """Defers jobs in the caller's transaction, and processes jobs until cancelled.
 
     While `work` runs, runs accepted by this process can skip the queue: `reserve` a slot, then `start` or `release`.
-    Fetched and directly started runs together take at most `concurrency` slots.
+    Fetched and directly started runs together take the slots that `work` is given.
     """
 
     def __init__(self, app: procrastinate.App, connector: "_Connector") -> None:
         self._app = app
         self._connector = connector
         self._handler: Handler | None = None
-        self._slots = self._used = 0
-        self._fetch_skipped = False
+        self._slots = TenantSlots()
         self._direct: set[asyncio.Task[None]] = set()
-        app.job_manager = _Jobs(connector, self._is_free)
+        app.job_manager = self._jobs = _Jobs(connector, self._slots)
         self._task = app.task(name="starling.run", queue=QUEUE)(self._run)
         app.task(name=_FORMER_SWEEP, queue=QUEUE)(_do_nothing)
 
@@ -65,35 +78,39 @@ class RunQueue:
             except ConnectorException as error:
                 raise error.__cause__ or error from None
 
-    def reserve(self) -> bool:
-        """Reserve a slot for a run that this process is accepting; return False where none is free."""
-        if not self._is_free():
+    def reserve(self, tenant: str) -> bool:
+        """Reserve a slot for a run that this process is accepting; return False where the tenant gets none."""
+        if not self._slots.is_free(tenant):
             return False
-        self._used += 1
+        self._slots.take(tenant)
         return True
 
     def start(self, key: RunKey) -> None:
         """Start a run in the worker of this process, in its reserved slot."""
         task = asyncio.get_running_loop().create_task(self._handle(key), name=f"handle-{key.id}")
         self._direct.add(task)
-        task.add_done_callback(self._direct_ended)
+        task.add_done_callback(partial(self._direct_ended, key.tenant))
 
-    def release(self) -> None:
+    def release(self, tenant: str) -> None:
         """Free a slot."""
-        self._used -= 1
-        if self._fetch_skipped:
-            self._fetch_skipped = False
+        self._slots.release(tenant)
+        if self._jobs.skipped:
+            self._jobs.skipped = False
             self._connector.trigger_fetch()
 
-    async def work(self, handler: Handler, *, concurrency: int) -> None:
-        """Pass jobs to `handler` until cancelled, `concurrency` at a time; restart after Postgres was unavailable."""
-        self._handler, self._slots = handler, concurrency
+    async def work(self, handler: Handler, *, concurrency: int, per_tenant: int) -> None:
+        """Pass jobs to `handler` until cancelled; restart after Postgres was unavailable.
+
+        Up to `concurrency` runs are handled at a time, up to `per_tenant` of one tenant.
+        """
+        self._handler = handler
+        self._slots.resize(concurrency, per_tenant)
         try:
             while True:
                 await self._work(concurrency)
                 await asyncio.sleep(_RESTART_SECONDS)
         finally:
-            self._slots = 0
+            self._slots.resize(0, 0)
             for task in self._direct:
                 task.cancel()
 
@@ -111,13 +128,9 @@ class RunQueue:
             _end_if_cancelled(error)
             _log.warning("the queue could not be reached and is restarted: %s", error)
 
-    def _is_free(self) -> bool:
-        self._fetch_skipped = self._used >= self._slots
-        return not self._fetch_skipped
-
-    def _direct_ended(self, task: asyncio.Task[None]) -> None:
+    def _direct_ended(self, tenant: str, task: asyncio.Task[None]) -> None:
         self._direct.discard(task)
-        self.release()
+        self.release(tenant)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("%s failed", task.get_name(), exc_info=error)
 
@@ -126,11 +139,11 @@ class RunQueue:
         await self._handler(key)
 
     async def _run(self, *, tenant: str, run_id: str) -> None:
-        self._used += 1
+        self._slots.take(tenant)
         try:
             await self._handle(RunKey(tenant, run_id))
         finally:
-            self.release()
+            self.release(tenant)
 
 
 class _Connector(procrastinate.PsycopgConnector):
@@ -160,14 +173,25 @@ class _Connector(procrastinate.PsycopgConnector):
 
 
 class _Jobs(JobManager):
-    """Fetches no job while all slots of the worker are taken."""
+    """Fetches the oldest job of the tenant that is next; none of tenants at their limit, none without a free slot."""
 
-    def __init__(self, connector: procrastinate.PsycopgConnector, is_free: Callable[[], bool]) -> None:
+    def __init__(self, connector: procrastinate.PsycopgConnector, slots: TenantSlots) -> None:
         super().__init__(connector)
-        self._is_free = is_free
+        self._slots = slots
+        self.skipped = False  # whether a slot that becomes free could take a job that was left
 
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Job | None:
-        return await super().fetch_job(queues, worker_id) if self._is_free() else None
+        while self._slots.any_free:
+            at_limit = self._slots.at_limit
+            self.skipped = bool(at_limit)
+            values = {"order": self._slots.order, "at_limit": at_limit, "queues": queues, "worker_id": worker_id}
+            rows = await self.connector.execute_query_all_async(_FETCH, **values)
+            if rows:
+                return Job.from_row(rows[0])
+            if at_limit == self._slots.at_limit:  # else a slot became free during the query
+                return None
+        self.skipped = True
+        return None
 
 
 @asynccontextmanager

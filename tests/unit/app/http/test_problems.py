@@ -5,7 +5,14 @@ import logging
 import pytest
 
 from starling.app.http.problems import problem_of
-from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError, DrainingError, StarlingError
+from starling.core.errors import (
+    BacklogFullError,
+    DatabaseUnavailableError,
+    DatabaseUnsuitableError,
+    DrainingError,
+    RateLimitedError,
+    StarlingError,
+)
 from starling.core.principal import Principal, Scope
 
 DETAIL = "password authentication failed for user 'owner' at db.internal"
@@ -33,3 +40,10 @@ def test_error_of_the_database_tells_only_admins_and_the_log_its_details(
 
 def test_other_errors_are_told_whole_to_everybody() -> None:
     assert b"being stopped" in problem_of(DrainingError("This process is being stopped.")).body
+
+
+@pytest.mark.parametrize(("error", "seconds"), [(RateLimitedError(60, 0.2), "1"), (BacklogFullError(8, 5), "5")])
+def test_refusal_of_too_many_requests_says_when_to_try_again(error: StarlingError, seconds: str) -> None:
+    response = problem_of(error)
+
+    assert (response.status_code, response.headers["Retry-After"]) == (429, seconds)

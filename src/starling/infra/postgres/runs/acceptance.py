@@ -1,5 +1,6 @@
 """Acceptance and admission of runs."""
 
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +12,13 @@ from psycopg.types.json import Jsonb
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from starling.core.errors import DatabaseUnavailableError, IdempotencyKeyReusedError, NotFoundError, StarlingError
+from starling.core.errors import (
+    BacklogFullError,
+    DatabaseUnavailableError,
+    IdempotencyKeyReusedError,
+    NotFoundError,
+    StarlingError,
+)
 from starling.core.events import RunStarted
 from starling.core.runs import Run, RunConfig, RunStatus
 from starling.core.teams.building import BuildRequest
@@ -69,19 +76,20 @@ class Acceptance:
 class LocalWorker(Protocol):
     """The worker of this process, which can execute an accepted run without the queue."""
 
-    def reserve(self) -> bool:
-        """Reserve a slot for one run; return False if none is free."""
+    def reserve(self, tenant: str) -> bool:
+        """Reserve a slot for one run of the tenant; return False if none is free for it."""
         ...
 
     def start(self, key: RunKey) -> None:
         """Claim and execute a run in a reserved slot."""
         ...
 
-    def release(self) -> None:
+    def release(self, tenant: str) -> None:
         """Free a reserved slot."""
         ...
 
 
+_BACKLOG_RETRY_SECONDS = 5.0  # after which a caller may ask again
 RETRY_SECONDS = 5.0  # while Postgres is unavailable, before a request fails
 
 # Creates the thread with its first run, and locks the branch until the transaction ends: acceptances and ends of runs
@@ -99,7 +107,8 @@ ON CONFLICT (tenant, thread_id, id) DO UPDATE SET arrivals = branches.arrivals +
 RETURNING id, arrivals, (SELECT number FROM epochs WHERE tenant = '*' AND active) AS epoch"""
 )
 
-# The run row, the first event of its stream, and the audit event in the outbox.
+# The run row, the first event of its stream, and the audit event in the outbox; nothing, and no row, where as many runs
+# of the tenant are queued as may be. That limit is soft: acceptances at the same time don't see each other's rows.
 _INSERT_RUN = (
     """
 WITH written AS (
@@ -112,6 +121,7 @@ SELECT %(tenant)s, %(id)s, %(thread_id)s, %(branch_id)s, %(arrival)s, %(epoch)s,
              AND (SELECT count(*) FROM runs WHERE tenant = %(tenant)s AND ended_at IS NULL
                   AND admitted_at IS NOT NULL) < %(cap)s
        THEN now() END
+WHERE (SELECT count(*) FROM runs WHERE tenant = %(tenant)s AND ended_at IS NULL AND status = 'queued') < %(backlog)s
 RETURNING *),
 streamed AS (
     INSERT INTO events (tenant, run_id, seq, type, data) SELECT tenant, id, 1, 'run_started', %(event)s FROM written),
@@ -165,6 +175,7 @@ class RunRepository:
         defer: Defer,
         *,
         cap: int,
+        backlog: int = sys.maxsize,
         local: LocalWorker | None = None,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
@@ -172,6 +183,7 @@ class RunRepository:
         self._defer = defer
         self._local = local
         self._cap = cap
+        self._backlog = backlog
         self._retry_seconds = retry_seconds
 
     async def accept(self, new: NewRun) -> Acceptance:
@@ -180,7 +192,7 @@ class RunRepository:
         A runnable run is queued in the same transaction, unless the worker of this process has a free slot for it.
         If the result of the commit is unknown, the run is looked up by its id before the acceptance is repeated.
         Raises ConflictError, also for a build whose team's name is taken; IdempotencyKeyReusedError,
-        OpenClarificationError; DatabaseUnavailableError where Postgres stayed away.
+        OpenClarificationError; BacklogFullError; DatabaseUnavailableError where Postgres stayed away.
         """
         try:
             return await self._accept(new)
@@ -190,15 +202,15 @@ class RunRepository:
         return await retry_while_unavailable(partial(self._find_or_accept, new), seconds=self._retry_seconds)
 
     async def _accept(self, new: NewRun) -> Acceptance:
-        local = self._local if self._local is not None and self._local.reserve() else None
+        local = self._local if self._local is not None and self._local.reserve(new.key.tenant) else None
         try:
             written, admitted = await self._reserve_and_write(new, queued=local is None)
         except BaseException:
             if local is not None:
-                local.release()
+                local.release(new.key.tenant)
             raise
         if local is not None:
-            local.start(new.key) if admitted else local.release()
+            local.start(new.key) if admitted else local.release(new.key.tenant)
         return Acceptance(written) if isinstance(written, RunStarted) else await self._repeated(new, written)
 
     async def _reserve_and_write(self, new: NewRun, *, queued: bool) -> tuple[RunStarted | IdempotencyRecord, bool]:
@@ -224,13 +236,16 @@ class RunRepository:
         if new.policy != "enqueue":
             await apply_policy(connection, new.policy, key | {"branch_id": branch_id, "arrival": arrival})
         first = _first_event(new, epoch or 0)
-        row = _row(new, first) | {"branch_id": branch_id, "arrival": arrival, "cap": self._cap} | run_event_values()
-        inserted = await connection.execute(_INSERT_RUN, key | row)
-        (admitted,) = _one(await inserted.fetchone())
+        caps = {"cap": self._cap, "backlog": self._backlog}
+        row = _row(new, first) | {"branch_id": branch_id, "arrival": arrival} | caps | run_event_values()
+        written = await (await connection.execute(_INSERT_RUN, key | row)).fetchone()
+        admitted = written is not None and written[0]
         if admitted and queued:
             await self._defer(connection, [new.key])
         elif not admitted and new.may_answer:
             await _reject_if_clarification_open(connection, key | {"branch_id": branch_id})
+        if written is None:
+            raise BacklogFullError(self._backlog, _BACKLOG_RETRY_SECONDS)
         return first, admitted
 
     async def _repeated(self, new: NewRun, record: IdempotencyRecord) -> Acceptance:
@@ -257,7 +272,7 @@ class RunRepository:
         It may have no job, so it is also started in the local worker: only one claim succeeds.
         """
         found = await self.accepted(key)
-        if found is not None and found.status is RunStatus.QUEUED and self._local is not None and self._local.reserve():
+        if found is not None and found.status is RunStatus.QUEUED and self._local and self._local.reserve(key.tenant):
             self._local.start(key)
         return found
 

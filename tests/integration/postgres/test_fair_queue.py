@@ -1,0 +1,105 @@
+"""Jobs are fetched in turns between tenants, and no tenant takes all slots of a worker."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from starling.infra.postgres.engine import transaction
+from starling.infra.postgres.runs.acceptance import RunKey
+from starling.infra.queue.run_queue import RunQueue, open_queue
+from tests.support.run_factories import new_run
+
+SECONDS = 30
+
+
+@dataclass
+class EndedInOrder:
+    """A handler that ends each run when `end` is called, and names the tenants in the order of their starts."""
+
+    started: asyncio.Queue[str] = field(default_factory=asyncio.Queue[str])
+    ends: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+
+    async def take(self, key: RunKey) -> None:
+        self.started.put_nowait(key.tenant)
+        await self.ends.acquire()
+
+    async def order(self, count: int) -> str:
+        """Return the tenants of the next `count` runs, each of which ends once it has started."""
+        names = ""
+        for _ in range(count):
+            names += await self.started.get()
+            self.ends.release()
+        return names
+
+
+async def test_tenant_that_came_last_is_served_in_turns_with_one_that_has_many_queued_runs(
+    database_url: str, engine: AsyncEngine
+) -> None:
+    runs = EndedInOrder()
+    async with asyncio.timeout(SECONDS), open_queue(database_url) as queue:
+        await defer(queue, engine, "aaaaabb")
+
+        async with working(queue, runs, concurrency=1, per_tenant=1):
+            assert await runs.order(7) == "abababa"[:4] + "aaa"
+
+
+async def test_slot_beyond_a_tenants_share_goes_to_another_tenant_at_once(
+    database_url: str, engine: AsyncEngine
+) -> None:
+    runs = EndedInOrder()
+    async with asyncio.timeout(SECONDS), open_queue(database_url) as queue:
+        await defer(queue, engine, "aaaa")
+        async with working(queue, runs, concurrency=3, per_tenant=2):
+            first = await runs.started.get() + await runs.started.get()
+            await defer(queue, engine, "b")
+
+            assert (first, await runs.started.get()) == ("aa", "b")
+
+
+async def test_run_of_a_tenant_at_its_limit_starts_when_one_of_its_runs_has_ended(
+    database_url: str, engine: AsyncEngine
+) -> None:
+    runs = EndedInOrder()
+    async with asyncio.timeout(3), open_queue(database_url) as queue:  # less than the queue's polling interval
+        await defer(queue, engine, "aa")
+
+        async with working(queue, runs, concurrency=2, per_tenant=1):
+            assert await runs.order(2) == "aa"
+
+
+async def test_two_workers_serve_the_tenants_in_turns_together(database_url: str, engine: AsyncEngine) -> None:
+    runs = EndedInOrder()
+    async with asyncio.timeout(SECONDS), open_queue(database_url) as queue, open_queue(database_url) as other:
+        await defer(queue, engine, "aaaaaaaabb")
+
+        async with working(queue, runs, concurrency=2, per_tenant=1), working(other, runs, concurrency=2, per_tenant=1):
+            first = "".join([await runs.started.get() for _ in range(4)])
+
+    assert sorted(first) == list("aabb")
+
+
+async def test_tenant_at_its_share_gets_no_slot_for_a_run_accepted_here(database_url: str) -> None:
+    async with open_queue(database_url) as queue, working(queue, EndedInOrder(), concurrency=3, per_tenant=2):
+        reserved = [queue.reserve(tenant) for tenant in "aaab"]
+
+    assert reserved == [True, True, False, True]
+
+
+async def defer(queue: RunQueue, engine: AsyncEngine, tenants: Iterable[str]) -> None:
+    async with transaction(engine) as connection:
+        await queue.defer(connection, [new_run(tenant=tenant).key for tenant in tenants])
+
+
+@asynccontextmanager
+async def working(queue: RunQueue, runs: EndedInOrder, *, concurrency: int, per_tenant: int) -> AsyncGenerator[None]:
+    work = queue.work(runs.take, concurrency=concurrency, per_tenant=per_tenant)
+    task = asyncio.get_running_loop().create_task(work)
+    await asyncio.sleep(0)  # it has slots from its first step on
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
