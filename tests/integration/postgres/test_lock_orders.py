@@ -50,7 +50,7 @@ from brain.registry.teams.repository import StarRepository
 from brain.skills.repository import SkillUse, follow_tools, storing
 from starling.app.teams.activation import TeamActivation
 from starling.app.teams.publication import TeamPublication
-from starling.core.errors import ConflictError, LeaseLostError, NotFoundError
+from starling.core.errors import ConflictError, LeaseLostError, NotFoundError, RunCancelledError
 from starling.core.events import Done, Thinking, Usage
 from starling.core.ids import new_id
 from starling.core.principal import Principal, Scope
@@ -89,6 +89,7 @@ _LEGAL = (
     OpenClarificationError,
     LeaseLostError,
     NotFoundError,
+    RunCancelledError,
     TeamInvalidError,
 )  # when another operation was first
 _SOME_RUN = "SELECT tenant, id::text FROM runs WHERE ended_at IS NULL ORDER BY random() LIMIT 1"
@@ -279,7 +280,7 @@ class Crowd:
                     writer.add(partial(self.uses, claim.run))
                 await asyncio.gather(writer.flush(), *([self.publish_of(claim.run)] if claim.run.build else []))
             await self.dice.choice([self.finish, self.wait, self.wait, self.hand_back])(writer)
-        except (LeaseLostError, TeamInvalidError):
+        except (LeaseLostError, RunCancelledError, TeamInvalidError):
             self.done["lost"] += 1
         finally:
             await writer.close()
