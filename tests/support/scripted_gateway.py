@@ -32,6 +32,7 @@ class ScriptedGateway(ToolGateway):
             return self.answer(call)
         if (outcome := await record.dispatch(call, _no_tool)) is not None:
             return outcome
+        await record.leave(call)
         self.calls.append(call)
         return await record.settle(call, self.answer(call), _no_tool)
 

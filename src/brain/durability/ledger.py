@@ -84,6 +84,7 @@ class Ledger(CallRecord):
         self._rows: dict[_Place, LedgerRow] = {}
         self._equal: defaultdict[tuple[str, str], list[_Place]] = defaultdict(list)
         self._unwritten: dict[str, LedgerRow] = {}
+        self._left: set[_Place] = set()  # recorded by this process with `leave`
         for row in rows:
             self._keep(row)
 
@@ -153,21 +154,34 @@ class Ledger(CallRecord):
             return _stored(row)
         if row.state is CallState.INTENDED:
             earlier = self._blocking(row)
-            return await self._send(row) if earlier is None else self._observe_and_settle(row, _refusal(row, earlier))
+            return None if earlier is None else self._observe_and_settle(row, _refusal(row, earlier))
         if row.state is CallState.DISPATCHED:
             if after_restart(row.effect) is Observation.SENT:
                 return None
             row = self._observe(row, _interrupted(call))
         finding = await self._finding(call, row, find)
         if finding is not None and finding.observation is Observation.FOUND_NOT_DONE:
-            return await self._send(replace(row, state=next_state(row.state, finding.observation, row.effect)))
+            state = next_state(row.state, finding.observation, row.effect)
+            self._write(replace(row, state=state, outcome=None))
+            return None
         return self._resolve(row, finding)
 
     async def leave(self, call: ToolCall) -> None:
-        """See CallRecord. A process that was stopped for a while on the way here proves its lease by a write."""
-        while self._writer.proven_seconds > self._sure_seconds:
-            self._write(self._rows[_place(call)])
+        """See CallRecord. A process that was stopped for a while during the write proves its lease by another one."""
+        row = self._rows[_place(call)]
+        if row.state is CallState.INTENDED:
+            state = next_state(row.state, Observation.SENT, row.effect)
+            fence, now = self._writer.run.fence, self._clock.now()
+            row = self._write(replace(row, state=state, outcome=None, fence=fence, dispatched_at=now))
             await self._writer.flush()
+        self._left.add(_place(call))
+        while self._writer.proven_seconds > self._sure_seconds:
+            self._write(row)
+            await self._writer.flush()
+
+    def has_left(self, call: ToolCall) -> bool:
+        """See CallRecord."""
+        return _place(call) in self._left
 
     async def settle(self, call: ToolCall, outcome: ToolOutcome, find: Find) -> ToolOutcome:
         """See CallRecord. A call in doubt that a tool or a person found not done has failed: its agent decides."""
@@ -184,12 +198,6 @@ class Ledger(CallRecord):
         What stopped it now is no proof that an earlier process had not sent it. Raises SuspendedError.
         """
         return outcome if self._rows[_place(call)].settled else await self.settle(call, outcome, _no_tool)
-
-    async def _send(self, row: LedgerRow) -> None:
-        state = next_state(row.state, Observation.SENT, row.effect)
-        fence, now = self._writer.run.fence, self._clock.now()
-        self._write(replace(row, state=state, outcome=None, fence=fence, dispatched_at=now))
-        await self._writer.flush()
 
     def _observe(self, row: LedgerRow, outcome: ToolOutcome) -> LedgerRow:
         """Record the state that an observation leads to."""

@@ -1,4 +1,4 @@
-"""A call that may change something is recorded before it leaves, and its outcome before it is used."""
+"""A call that may change something is checked against the run's record, which gets its outcome before it is used."""
 
 from dataclasses import dataclass
 from functools import partial

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from mcp_gateway.path.stage import Stage, failed, not_sent
 from mcp_gateway.registration.known_servers import Directory
 from starling.core.clock import Deadline
-from starling.core.tool_calls import Observation
+from starling.core.tool_calls import Effect, Observation
 from starling.core.tools import CallRecord, ToolCall, ToolOutcome
 
 
@@ -27,5 +27,7 @@ class Timeout:
             async with asyncio.timeout(seconds):
                 return await self.inner(call, deadline, record)
         except TimeoutError:
+            if record is not None and call.tool.effect is not Effect.READ and not record.has_left(call):
+                return not_sent("timeout", f"No session with {call.tool.server} was open within {seconds:.3g} s.")
             text = f"{call.tool.full_name} didn't answer within {seconds:.3g} s."
             return failed(call, Observation.TIMED_OUT, "timeout", text)

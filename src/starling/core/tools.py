@@ -168,18 +168,22 @@ class CallRecord(Protocol):
         ...
 
     async def dispatch(self, call: ToolCall, find: Find) -> ToolOutcome | None:
-        """Make durable that the call leaves now and return None, or return the outcome of a call that must not leave.
+        """Return None for a call that may leave, else the outcome of one that must not.
 
         That is one that has an outcome already, or that repeats a call which may have been done. Raises SuspendedError
-        where a person has to decide whether it was done, LeaseLostError, DatabaseUnavailableError: then it isn't made.
+        where a person has to decide whether it was done: then it isn't made.
         """
         ...
 
     async def leave(self, call: ToolCall) -> None:
-        """Make sure, right before a dispatched call is sent, that this process still holds the run.
+        """Make durable, right before the call is sent, that it leaves, and that this process still holds the run.
 
         Raises LeaseLostError, DatabaseUnavailableError: then the call must not be made.
         """
+        ...
+
+    def has_left(self, call: ToolCall) -> bool:
+        """Whether this process has recorded with `leave` that the call leaves."""
         ...
 
     async def settle(self, call: ToolCall, outcome: ToolOutcome, find: Find) -> ToolOutcome:

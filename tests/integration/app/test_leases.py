@@ -202,7 +202,7 @@ async def test_blocked_event_loop_keeps_its_leases(harness: WorkerHarness) -> No
         time.sleep(1.5 * lease)  # noqa: ASYNC251 - a tool that blocks
         leases = Leases(harness.engine, queue.defer, RunRepository(harness.engine, queue.defer, cap=8).admit)
         taken = await leases.claim(key, worker="another", lease_seconds=60, run_seconds=60)
-        await leases.sweep(grace_seconds=60)
+        await leases.sweep(grace_seconds=60, lease_seconds=60)
 
         assert taken is None
         assert not harness.handlers.cancelled_at[1].is_set()

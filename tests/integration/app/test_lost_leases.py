@@ -41,7 +41,7 @@ async def test_end_of_a_lost_execution_does_not_release_the_next_one(database_ur
             await runs.accept(new_run())
             await began[1].wait()
             await expire_leases(database_url)
-            await leases.sweep(grace_seconds=60)
+            await leases.sweep(grace_seconds=60, lease_seconds=60)
             await began[2].wait()
             may_end[1].set()
             await ended[1].wait()
@@ -80,7 +80,7 @@ async def test_run_that_fails_each_execution_is_parked_by_its_only_worker(databa
             for execution in (1, 2):
                 await executed[execution].wait()
                 await expire_leases(database_url)
-                await leases.sweep(grace_seconds=60)
+                await leases.sweep(grace_seconds=60, lease_seconds=60)
             await parked.wait()
 
         assert not executed[3].is_set()

@@ -238,7 +238,7 @@ async def test_call_approved_under_a_former_policy_is_made(
         assert call_of(question).name == "effects.read_it"
 
     async with opened(servers={"effects": effects.as_server()}) as platform:
-        await platform.services.leases.sweep(grace_seconds=0)
+        await platform.services.leases.sweep(grace_seconds=0, lease_seconds=60)
         await platform.services.interrupts.answer(key, [InterruptAnswer(question.id, "resolved", YES)], "me")
         stream = await platform.finish(key)
 

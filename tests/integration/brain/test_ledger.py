@@ -448,25 +448,63 @@ async def test_call_in_doubt_stays_in_doubt_when_its_server_was_removed(
     assert "It had been called before that" in question.message
 
 
-async def test_worker_that_loses_the_run_before_dispatch_makes_no_call(
-    opened: Open, script: ScriptedModel, effects: EffectRecorder, database_url: str
-) -> None:
-    one_task(script, calls(("charge", {"what": "a"})))
+@pytest.fixture
+async def slow_server(opened: Open, effects: EffectRecorder) -> AsyncGenerator[Platform]:
+    """A platform whose server has been listed, and whose next process starts once the gate `start` is open."""
     effects.open("start")
     servers = {"effects": effects.as_server(start_gate="start")}
-    async with opened(servers=servers, lease_seconds=0.6) as platform:
-        effects.close("start")  # its next process, which the call needs, is slow
-        key = await platform.accept("Do it.")
-        async with platform.executing(key) as life:
-            while [row.state for row in await rows(platform, key)] != ["dispatched"]:  # noqa: ASYNC110 - in the database
-                await asyncio.sleep(0.01)
-            async with await AsyncConnection.connect(database_url, autocommit=True) as other:
-                await other.execute("UPDATE runs SET fence = fence + 1")
-            await asyncio.sleep(0.2)  # a third of a lease
-            effects.open("start")
-            with pytest.raises(LeaseLostError):
-                await life
+    async with opened(servers=servers, tool_call_seconds=1) as platform:
+        effects.close("start")
+        yield platform
 
+
+async def intended(platform: Platform, key: RunKey) -> None:
+    """Return once the run's call is on its way to a session."""
+    async with asyncio.timeout(60):
+        while [row.state for row in await rows(platform, key)] != ["intended"]:  # noqa: ASYNC110 - in the database
+            await asyncio.sleep(0.01)
+
+
+async def test_worker_that_loses_the_run_while_a_session_opens_makes_no_call(
+    slow_server: Platform, script: ScriptedModel, effects: EffectRecorder, database_url: str
+) -> None:
+    one_task(script, calls(("charge", {"what": "a"})))
+    key = await slow_server.accept("Do it.")
+    async with slow_server.executing(key) as life:
+        await intended(slow_server, key)
+        async with await AsyncConnection.connect(database_url, autocommit=True) as other:
+            await other.execute("UPDATE runs SET fence = fence + 1")
+        effects.open("start")
+        with pytest.raises(LeaseLostError):
+            await life
+
+    assert effects.lines("arrived") == []
+
+
+async def test_call_whose_worker_ends_while_its_session_opens_is_made_by_the_next_one(
+    slow_server: Platform, script: ScriptedModel, effects: EffectRecorder
+) -> None:
+    one_task(script, calls(("charge", {"what": "a"})))
+    key = await slow_server.accept("Do it.")
+    async with slow_server.executing(key):
+        await intended(slow_server, key)
+    effects.open("start")
+
+    stream = await slow_server.finish(key)
+
+    assert (stream.status, effects.done()) == ("succeeded", ["charge a"])
+
+
+async def test_call_that_times_out_while_its_session_opens_was_not_made(
+    slow_server: Platform, script: ScriptedModel, effects: EffectRecorder
+) -> None:
+    one_task(script, calls(("charge", {"what": "a"})), Answer("It failed."))
+
+    stream = await slow_server.ask("Do it.")
+
+    (row,) = await rows(slow_server, stream.key)
+    assert row.state == "failed"
+    assert results(stream) == ["No session with effects was open within 1 s. The tool was not called."]
     assert effects.lines("arrived") == []
 
 

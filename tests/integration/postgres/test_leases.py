@@ -120,10 +120,40 @@ async def test_sweep_queues_runs_without_a_valid_lease(admission: AdmissionHarne
     await execute(database_url, "UPDATE runs SET lease_until = now() - interval '1 s' WHERE thread_id = 'thread 1'")
     admission.queued.clear()
 
-    found = await admission.leases.sweep(grace_seconds=60)
+    found = await admission.leases.sweep(grace_seconds=60, lease_seconds=60)
 
     assert found == 2
     assert set(admission.queued) == {missing, expired}
+
+
+async def test_sweep_shortens_leases_from_before_the_clock_was_set_back(
+    admission: AdmissionHarness, database_url: str
+) -> None:
+    dead, alive = [await admission.accept(thread=thread) for thread in "ab"]
+    await claimed(admission.leases, dead)
+    held = (await claimed(admission.leases, alive)).run
+    admission.queued.clear()
+    await execute(database_url, "UPDATE runs SET lease_until = lease_until + interval '1 hour'")
+
+    await admission.leases.sweep(grace_seconds=60, lease_seconds=60)
+    await execute(database_url, "UPDATE runs SET lease_until = lease_until - interval '61 s'")  # as after that time
+    with LeaseRenewer(database_url, lease_seconds=60) as renewals:
+        renewals.renew([held])
+    await admission.leases.sweep(grace_seconds=60, lease_seconds=60)
+
+    assert admission.queued == [dead]
+
+
+async def test_sweep_queues_a_run_admitted_before_the_clock_was_set_back(
+    admission: AdmissionHarness, database_url: str
+) -> None:
+    key = await admission.accept()
+    admission.queued.clear()
+    await execute(database_url, "UPDATE runs SET admitted_at = now() + interval '1 hour'")
+
+    await admission.leases.sweep(grace_seconds=60, lease_seconds=60)
+
+    assert admission.queued == [key]
 
 
 async def test_released_run_is_queued_without_counting_a_crash(admission: AdmissionHarness) -> None:
@@ -141,9 +171,9 @@ async def test_sweep_queues_a_runnable_run_whose_job_was_lost(admission: Admissi
     key = await admission.accept()
     admission.queued.clear()
 
-    early = await admission.leases.sweep(grace_seconds=60)
+    early = await admission.leases.sweep(grace_seconds=60, lease_seconds=60)
     await execute(database_url, "UPDATE runs SET admitted_at = now() - interval '61 seconds'")
-    late = await admission.leases.sweep(grace_seconds=60)
+    late = await admission.leases.sweep(grace_seconds=60, lease_seconds=60)
 
     assert (early, late, admission.queued) == (0, 1, [key])
 
@@ -154,7 +184,7 @@ async def test_sweep_deletes_the_jobs_fetched_by_a_dead_worker(admission: Admiss
     await claimed(admission.leases, held)
     await execute(database_url, _TAKEN)
 
-    await admission.leases.sweep(grace_seconds=60)
+    await admission.leases.sweep(grace_seconds=60, lease_seconds=60)
 
     async with await AsyncConnection.connect(database_url) as connection:
         left = await (await connection.execute("SELECT args ->> 'run_id' FROM procrastinate_jobs")).fetchall()
@@ -166,7 +196,7 @@ async def test_sweep_admits_a_branch_head_that_was_missed(admission: AdmissionHa
     await execute(database_url, "UPDATE runs SET admitted_at = NULL")
     admission.queued.clear()
 
-    await admission.leases.sweep(grace_seconds=60)
+    await admission.leases.sweep(grace_seconds=60, lease_seconds=60)
 
     assert admission.queued == [key]
 

@@ -204,7 +204,7 @@ class Crowd:
             await self.end(claim)
 
     async def sweep(self) -> None:
-        await self.leases.sweep(grace_seconds=0.05)
+        await self.leases.sweep(grace_seconds=0.05, lease_seconds=60)
 
     async def expire(self) -> None:
         await self.interrupts.expire()

@@ -205,7 +205,8 @@ class Worker:
 
     async def _sweep(self) -> None:
         try:
-            found = await self._leases.sweep(grace_seconds=self._limits.lease_seconds)
+            seconds = self._limits.lease_seconds
+            found = await self._leases.sweep(grace_seconds=seconds, lease_seconds=seconds)
             for sweep in self._handlers.sweeps:
                 await sweep()
         except DatabaseUnavailableError as error:

@@ -63,9 +63,19 @@ WHERE tenant = %(tenant)s AND id = %(id)s AND status IN ('queued', 'running') FO
 _STRANDED = """
 SELECT tenant, id::text FROM runs WHERE ended_at IS NULL AND (
     (status = 'running' AND (lease_until IS NULL OR lease_until < now()))
-    OR (status = 'queued' AND admitted_at < now() - make_interval(secs => %(grace)s)))
+    OR (status = 'queued' AND (admitted_at < now() - make_interval(secs => %(grace)s)
+                               OR admitted_at > now() + make_interval(secs => %(grace)s))))
 AND NOT EXISTS (SELECT FROM procrastinate_jobs WHERE queueing_lock = runs.id::text AND status = 'todo')"""
 _LOCK_STRANDED = f"{_STRANDED} FOR UPDATE OF runs SKIP LOCKED"
+
+# A lease that ends later than one that begins now was given before the database's clock was set back. It is shortened
+# to one that begins now: its worker renews it within that time, unless the worker has ended.
+_TOO_LONG = """
+FROM runs WHERE ended_at IS NULL AND status = 'running'
+    AND lease_until > now() + make_interval(secs => 2 * %(lease)s)"""
+_SHORTEN = f"""
+UPDATE runs SET lease_until = now() + make_interval(secs => %(lease)s)
+WHERE (tenant, id) IN (SELECT tenant, id {_TOO_LONG} FOR NO KEY UPDATE SKIP LOCKED)"""  # noqa: S608 - our own text
 
 # Checked again once the rows are locked: each enqueuing transaction locks the run row, so a run has at most one job.
 _WITHOUT_JOB = """
@@ -82,7 +92,8 @@ SELECT DISTINCT tenant FROM runs WHERE ended_at IS NULL AND status = 'queued' AN
 
 # One round trip that locks nothing: an idle platform sweeps every few seconds.
 _NEEDS_SWEEP = f"""
-SELECT EXISTS ({_STRANDED}) OR EXISTS (SELECT {_LEFT_BEHIND}) OR EXISTS ({_WAITING_TENANTS})"""
+SELECT EXISTS ({_STRANDED}) OR EXISTS (SELECT {_LEFT_BEHIND}) OR EXISTS ({_WAITING_TENANTS})
+    OR EXISTS (SELECT {_TOO_LONG})"""
 
 
 class Leases:
@@ -132,17 +143,19 @@ class Leases:
                 fetched = await connection.execute(_FETCHED, {"tenant": key.tenant, "id": key.id})
                 await self._queue(connection, await fetched.fetchall())
 
-    async def sweep(self, *, grace_seconds: float) -> int:
+    async def sweep(self, *, grace_seconds: float, lease_seconds: float) -> int:
         """Queue runs with an expired or missing lease or a lost job again; admit runs that were missed.
 
-        A queued run without a job counts as lost after `grace_seconds`. Returns the number of runs queued again.
+        A queued run without a job counts as lost after `grace_seconds`. A lease of more than twice `lease_seconds` is
+        shortened to that. Returns the number of runs queued again.
         """
-        grace = {"grace": grace_seconds}
+        times = {"grace": grace_seconds, "lease": lease_seconds}
         with translated():
-            if await execute_autocommit(self._engine, _NEEDS_SWEEP, grace) == (False,):
+            if await execute_autocommit(self._engine, _NEEDS_SWEEP, times) == (False,):
                 return 0
             async with transaction(self._engine) as connection:
-                stranded = await connection.execute(_LOCK_STRANDED, grace)
+                await connection.execute(_SHORTEN, times)
+                stranded = await connection.execute(_LOCK_STRANDED, times)
                 found = await self._queue(connection, await stranded.fetchall())
                 await connection.execute(f"DELETE {_LEFT_BEHIND}")
                 waiting = await connection.execute(_WAITING_TENANTS)
