@@ -1,12 +1,16 @@
 """Builds that end before their time: nothing half-done is stored, and the name is free again."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
 import pytest
 
+from starling.app.access.keys import KeySpec
 from starling.core.errors import NotFoundError
+from starling.core.principal import Principal, Scope
 from starling.core.teams.building import BuildRequest
+from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer
 from tests.integration.brain.conftest import Open
@@ -17,6 +21,7 @@ from tests.support.platform import CALLER, Platform, ScriptedModel, calls, decis
 
 REQUEST = BuildRequest(goal="Look at the disks.", name="watch")
 CHANGE = BuildRequest(kind="version", goal="Look at the memory too.")
+ACTOR = Actor.local("test")
 ANSWERS_BEFORE = {"design": 0, "trial": 2}  # that are given before the phase begins; in a trial, its member works then
 
 type Ending = Callable[[Platform, RunKey], Coroutine[Any, Any, object]]
@@ -129,3 +134,23 @@ async def test_build_whose_tokens_run_out_and_are_refused_stores_nothing_and_fre
         assert (stream.status, stream.of("published"), len(stream.of("proof"))) == ("budget_exhausted", [], 1)
         assert await states(platform) == []
         assert await build(platform)
+
+
+async def test_build_whose_key_is_revoked_meanwhile_says_so_and_stores_nothing(
+    platform: Platform, script: ScriptedModel
+) -> None:
+    script.held = True
+    wish = KeySpec("maker", CALLER.tenant, frozenset({Scope.RUN, Scope.TEAMS}))
+    made, _ = await platform.services.keys.create(wish, ACTOR)
+    maker = Principal(CALLER.tenant, made.id, made.scopes)
+    key = (await platform.services.builds.team(maker, REQUEST)).key
+    run = asyncio.create_task(platform.finish(key))
+    await platform.model.received(1)
+
+    await platform.services.keys.revoke(made.id, ACTOR)
+    script.held = False
+    platform.model.release("1")
+    stream = await run
+
+    assert (stream.status, stream.of("published"), await states(platform)) == ("failed", [], [])
+    assert stream.reply.startswith(f"The key {made.id}, which this run was requested with, was revoked.")
