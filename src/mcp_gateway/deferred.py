@@ -1,6 +1,6 @@
 """The imports that the gateway defers until a server is started or called: a quarter of a platform's start.
 
-Servers that were listed before are known without MCP's SDK and without jsonschema.
+Servers that were listed before are known without MCP's SDK and without jsonschema-rs.
 """
 
 import asyncio
@@ -21,21 +21,21 @@ def transport():
 
 
 def discovery():
-    """Return the module that lists tools. Imports MCP's SDK and jsonschema."""
+    """Return the module that lists tools. Imports MCP's SDK and jsonschema-rs."""
     from mcp_gateway.registration import discovery
 
     return discovery
 
 
 def wiring():
-    """Return the module that wires the path of a call. Imports MCP's SDK and jsonschema."""
+    """Return the module that wires the path of a call. Imports MCP's SDK and jsonschema-rs."""
     from mcp_gateway.path import wiring
 
     return wiring
 
 
 def schema_validation():
-    """Return the module that validates by JSON schema. Imports jsonschema."""
+    """Return the module that validates by JSON schema. Imports jsonschema-rs."""
     from mcp_gateway.schemas import validation as schema_validation
 
     return schema_validation

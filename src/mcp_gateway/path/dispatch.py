@@ -55,7 +55,7 @@ class Dispatch:
         except ValidationError:
             text = f"The answer of {call.tool.full_name} is not an MCP result."
             return failed(call, Observation.INVALID_RESULT, "invalid_result", text)
-        return self._answered(call, result)
+        return await self._answered(call, result)
 
     def _unavailable(self, call: ToolCall, error: ServerUnavailableError, *, sent: bool) -> ToolOutcome:
         code, text = "server_unavailable", storable_text(str(error))
@@ -63,23 +63,24 @@ class Dispatch:
             code, text = "removed", f"The server {call.tool.server} was removed while it was called."
         return failed(call, Observation.CONNECTION_LOST, code, text) if sent else not_sent(code, text)
 
-    def _answered(self, call: ToolCall, result: CallToolResult) -> ToolOutcome:
+    async def _answered(self, call: ToolCall, result: CallToolResult) -> ToolOutcome:
         data = data_of(result)
         text = text_of(result, data)
         if result.isError:
             text = text or f"{call.tool.full_name} failed without a message."
             return failed(call, Observation.TOOL_ERROR, "tool_error", text)
-        if violations := self._violations(call, data):
+        if violations := await self._violations(call, data):
             text = f"The result of {call.tool.full_name} violates its output schema: {violations}."
             return failed(call, Observation.INVALID_RESULT, "invalid_result", text)
         return ToolOutcome(Observation.COMPLETED, text, data)
 
-    def _violations(self, call: ToolCall, data: JsonObject | None) -> str:
+    async def _violations(self, call: ToolCall, data: JsonObject | None) -> str:
         if call.tool.output_schema is None:
             return ""
         if data is None:
             return "there is no structured content"
-        return "; ".join(faults(self.validators.get(call.tool.hash, "output", call.tool.output_schema), data, "result"))
+        schema = await self.validators.load(call.tool.hash, "output", call.tool.output_schema)
+        return "; ".join(faults(schema, data, "result"))
 
 
 def _meta(call: ToolCall) -> dict[str, str]:

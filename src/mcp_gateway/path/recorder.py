@@ -1,5 +1,6 @@
 """Trials of teams: calls that may change something are answered here, and neither made nor recorded as made."""
 
+import asyncio
 from dataclasses import dataclass, replace
 from typing import Final, Literal, cast
 
@@ -41,30 +42,32 @@ class Simulation:
 
     async def __call__(self, call: ToolCall, deadline: Deadline, record: CallRecord | None) -> ToolOutcome:
         fixture = _fixture(call)
-        return self._example(call) if fixture is None else self._given(call, storable(fixture.result))
+        return await self._example(call) if fixture is None else await self._given(call, storable(fixture.result))
 
-    def _given(self, call: ToolCall, result: Json) -> ToolOutcome:
+    async def _given(self, call: ToolCall, result: Json) -> ToolOutcome:
         """Return the outcome of a fixture, which has to keep the promise of the tool's output schema too."""
         data = cast("JsonObject", result) if isinstance(result, dict) else _wrapped(call.tool.output_schema, result)
-        if violations := self._violations(call, data):
+        if violations := await self._violations(call, data):
             text = f"The fixture for {call.tool.full_name} violates the tool's output schema: {violations}."
             invalid = ToolOutcome(Observation.INVALID_RESULT, text, code="invalid_result")
             return _marked(invalid, call, _FIXTURE, "fixture")
         text = result if isinstance(result, str) else canonical(result)
         return _marked(ToolOutcome(Observation.COMPLETED, text, data), call, _FIXTURE, "fixture")
 
-    def _example(self, call: ToolCall) -> ToolOutcome:
-        schema = call.tool.output_schema
-        data = None if schema is None else instance_of(schema, self.validators.get(call.tool.hash, "output", schema))
+    async def _example(self, call: ToolCall) -> ToolOutcome:
+        schema, data = call.tool.output_schema, None
+        if schema is not None:  # in a thread: thousands of small steps
+            data = await asyncio.to_thread(instance_of, await self.validators.load(call.tool.hash, "output", schema))
         text, instead = (NOT_EXECUTED, _NO_RESULT) if data is None else (canonical(data), _EXAMPLE)
         return _marked(ToolOutcome(Observation.COMPLETED, text, data), call, instead, "simulated")
 
-    def _violations(self, call: ToolCall, data: JsonObject | None) -> str:
+    async def _violations(self, call: ToolCall, data: JsonObject | None) -> str:
         if call.tool.output_schema is None:
             return ""
         if data is None:
             return "it is no object"
-        return "; ".join(faults(self.validators.get(call.tool.hash, "output", call.tool.output_schema), data, "result"))
+        schema = await self.validators.load(call.tool.hash, "output", call.tool.output_schema)
+        return "; ".join(faults(schema, data, "result"))
 
 
 def _wrapped(schema: JsonObject | None, result: Json) -> JsonObject | None:

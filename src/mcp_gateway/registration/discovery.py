@@ -1,5 +1,6 @@
 """Lists the tools of a server and checks everything that it sends."""
 
+import asyncio
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
@@ -22,14 +23,22 @@ _REMEDY = "Report it to the server's author, or take the server out of the confi
 
 
 async def list_server(session: Session) -> Listed:
-    """List all tools. Raises ServerUnavailableError where an answer is not valid MCP."""
+    """List all tools. Raises ServerUnavailableError, and stops the session, where an answer is not valid MCP."""
+    try:
+        return await _listed(session)
+    except ServerUnavailableError:
+        session.stop()
+        raise
+
+
+async def _listed(session: Session) -> Listed:
     try:
         documents = await _all_pages(session)
     except McpError as error:
         raise _odd(session, f"it refused to list its tools: {error}") from None
     except ValidationError:
         raise _odd(session, "its list of tools is not what MCP defines") from None
-    kept, left_out = _sorted_out(session, documents)
+    kept, left_out = await asyncio.to_thread(_sorted_out, session, documents)  # thousands of tools take a while
     if left_out and not kept:
         raise _odd(session, f"none of its tools can be used: {'; '.join(left_out)}")
     return Listed(_description(session, kept), kept, tuple(left_out))
@@ -104,5 +113,4 @@ def described_by_tools(title: str, tools: Mapping[str, JsonObject]) -> str:
 
 
 def _odd(session: Session, reason: str) -> ServerUnavailableError:
-    session.stop()
     return ServerUnavailableError(session.server, f"{reason}.", _REMEDY)

@@ -11,10 +11,9 @@ from math import ceil, floor
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
-from jsonschema.protocols import Validator
-
 from mcp_gateway.schemas.validation import fits
 from starling.core.json import Json, JsonObject, canonical, storable
+from starling.core.json_schemas.compiled import CompiledSchema
 
 _DEPTHS: Final = (2, 3, 4, 6, 8, 12)  # of schemas inside one another, the smallest first
 _STEPS: Final = 2_000  # parts that are looked at and values that are tried, for one schema
@@ -54,16 +53,16 @@ class _TooLargeError(Exception):
     """A schema takes more steps than are worth it."""
 
 
-def instance_of(schema: JsonObject, validator: Validator) -> JsonObject | None:
-    """Return an object that fits a schema, None where none is found. `validator` is that of the schema.
+def instance_of(schema: CompiledSchema) -> JsonObject | None:
+    """Return an object that fits a schema, None where none is found.
 
     A schema that is endless, or that takes too many steps, has none.
     """
     try:
-        instances = _Instances(schema, validator, [_STEPS])
+        instances = _Instances(schema, [_STEPS])
         for depth in _DEPTHS:
-            found = storable(next(instances.of(schema, depth), None))
-            if isinstance(found, dict) and fits(validator, found):
+            found = storable(next(instances.of(schema.checked, depth), None))
+            if isinstance(found, dict) and fits(schema, found):
                 return cast("JsonObject", found)
     except (_TooLargeError, RecursionError, ArithmeticError):  # bounds can be too large to calculate with
         return None
@@ -74,8 +73,7 @@ def instance_of(schema: JsonObject, validator: Validator) -> JsonObject | None:
 class _Instances:
     """Finds instances of the parts of one schema. `steps` has one number: how many more may be taken."""
 
-    root: Schema
-    validator: Validator
+    root: CompiledSchema
     steps: list[int]
 
     def of(self, schema: object, depth: int) -> Iterator[Json]:
@@ -83,9 +81,9 @@ class _Instances:
         if schema is False:
             return
         part = {key: value for key, value in _mapping(schema).items() if key not in _DROPPED}
-        own = self.validator.evolve(schema=part)
+        fits_part = self.root.part(part)
         for value in self._candidates(part, depth):
-            if fits(own, value):
+            if fits_part(value):
                 yield value
 
     def _candidates(self, part: dict[str, Any], depth: int) -> Iterator[Json]:
@@ -122,7 +120,7 @@ class _Instances:
 
     def _additions(self, keyword: str, value: object) -> Iterator[Schema]:
         if keyword == "$ref":
-            found = _resolved(self.root, value)
+            found = _resolved(self.root.checked, value)
             yield from [found] if found is not None else []
         elif keyword == "allOf":
             whole: dict[str, Any] = {}

@@ -1,63 +1,41 @@
-"""JSON schemas of tools: checked once, compiled once; references to other documents are never fetched."""
+"""JSON schemas of tools: compiled once, checked with bounded costs; references to other documents are never fetched."""
 
-import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from functools import cache
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
-from jsonschema import Draft202012Validator, FormatChecker, SchemaError, ValidationError
-from jsonschema.protocols import Validator
-from jsonschema.validators import extend, validator_for  # pyright: ignore[reportUnknownVariableType]
-from referencing import Registry
-from referencing.exceptions import Unresolvable
+from jsonschema_rs import ValidationError, ValidationErrorKind
 
 from starling.core.json import Json
+from starling.core.json_schemas.compiled import CompiledSchema, UncheckableError, compiled, fault_of, is_unresolved
+from starling.core.json_schemas.references import UNRESOLVED, at_pointer
+from starling.core.json_schemas.subschemas import Schema
 
-_CLOSED: Final[Registry[Any]] = Registry()  # resolves within the document; anything else is an error, not a request
-_ANY_FORMAT: Final = FormatChecker(())  # patterns written for JavaScript are no fault
-_MOST = 4_096
-_SHOWN = 5
+_MOST: Final = 4_096
+_SHOWN: Final = 5
+_CHARS: Final = 300  # of one fault
 
 
 class Validators:
-    """Compiled validators by a key that changes with the schema."""
+    """Compiled schemas by a key that changes with the schema."""
 
     def __init__(self) -> None:
-        self._compiled: dict[tuple[str, str], Validator] = {}
+        self._compiled: dict[tuple[str, str], CompiledSchema] = {}
 
-    def get(self, pin: str, part: str, schema: Mapping[str, Any]) -> Validator:
-        """Return the validator of one part (`input`, `output`) of the definition with this hash."""
+    def get(self, pin: str, part: str, schema: Mapping[str, Any]) -> CompiledSchema:
+        """Return one part (`input`, `output`) of the definition with this hash, compiled."""
         found = self._compiled.get((pin, part))
         if found is None:
             if len(self._compiled) >= _MOST:
                 self._compiled.clear()
-            found = self._compiled[pin, part] = _validator(schema)
+            found = self._compiled[pin, part] = compiled(schema)
         return found
 
-
-def _validator(schema: Mapping[str, Any]) -> Validator:
-    return _tolerant(_dialect(schema))(schema, registry=_CLOSED)
-
-
-def _dialect(schema: Mapping[str, Any]) -> type[Validator]:
-    named = isinstance(schema.get("$schema"), str)
-    return validator_for(schema, default=Draft202012Validator) if named else Draft202012Validator
-
-
-@cache
-def _tolerant(kind: type[Validator]) -> type[Validator]:
-    """Return the dialect without the patterns that only JavaScript understands; the server checks those."""
-
-    def lenient(keyword: str) -> Callable[..., Iterator[ValidationError]]:
-        def check(*arguments: Any) -> Iterator[ValidationError]:
-            with suppress(re.error):
-                yield from kind.VALIDATORS[keyword](*arguments) or ()
-
-        return check
-
-    keywords = {keyword: lenient(keyword) for keyword in ("pattern", "patternProperties")}
-    return cast("type[Validator]", extend(kind, keywords))
+    async def load(self, pin: str, part: str, schema: Mapping[str, Any]) -> CompiledSchema:
+        """Return what `get` returns; compile it in a thread, because large schemas take a while."""
+        if (pin, part) not in self._compiled:
+            await asyncio.to_thread(self.get, pin, part, schema)
+        return self.get(pin, part, schema)
 
 
 def schema_fault(schema: object) -> str | None:
@@ -66,60 +44,90 @@ def schema_fault(schema: object) -> str | None:
         return "is no object"
     if schema.get("type", "object") != "object":
         return "doesn't describe an object"
-    document = cast("dict[str, Any]", schema)
-    try:
-        _dialect(document).check_schema(document, format_checker=_ANY_FORMAT)  # pyright: ignore[reportCallIssue]
-    except SchemaError as error:
-        return f"is no valid JSON schema: {_line(error)}"
-    except (Unresolvable, RecursionError) as error:
-        return f"is no valid JSON schema: {str(error)[:200]}"
-    return None
+    return fault_of(cast("dict[str, Any]", schema))
 
 
-def faults(validator: Validator, value: Json, root: str) -> list[str]:
+def faults(schema: CompiledSchema, value: Json, root: str) -> list[str]:
     """Return what is wrong with a value, one line a fault, in words that its author can act on.
 
-    A schema that refers to something outside of itself is a fault too.
+    A schema that refers to something outside of itself, or that takes too long to check, is a fault too.
     """
     try:
-        found = sorted(validator.iter_errors(value), key=lambda error: len(error.absolute_path))
-    except (Unresolvable, RecursionError):
-        return ["the tool's schema refers to something that can't be resolved"]
-    return [_fault(error, root) for error in found[:_SHOWN]]
+        found = schema.errors(value)
+    except UncheckableError as error:
+        return [f"the tool's schema {error}"]
+    if found is None:
+        return [f"{root}: it doesn't fit the schema; it is too large to list its faults"]
+    if any(map(is_unresolved, found)):
+        return [f"the tool's schema {UNRESOLVED}"]
+    found.sort(key=lambda error: len(error.instance_path))
+    return [_fault(error, schema.document, root) for error in found[:_SHOWN]]
 
 
-def fits(validator: Validator, value: Json) -> bool:
-    """Whether a value has no faults. Raises RecursionError for a schema that refers to itself without end."""
+def fits(schema: CompiledSchema, value: Json) -> bool:
+    """Whether a value has no faults."""
     try:
-        return validator.is_valid(value)
-    except Unresolvable:
+        return schema.fits(value)
+    except UncheckableError:
         return False
 
 
-def _fault(error: ValidationError, root: str) -> str:
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
-    return f"{root}{''.join(parts)}: {_line(error)}{_expected(error)}"
+def _fault(error: ValidationError, document: Schema, root: str) -> str:
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
+    return f"{root}{''.join(parts)}: {_message(error)[:_CHARS]}{_expected(error, document)}"
 
 
-def _expected(error: ValidationError) -> str:
+def _message(error: ValidationError) -> str:
+    match error.kind:
+        case ValidationErrorKind.Required(property=name):
+            return f"{name!r} is a required property"
+        case ValidationErrorKind.Type(types=types):
+            return f"{_shown(error)} is not of type {', '.join(map(repr, types))}"
+        case ValidationErrorKind.Enum(options=options):
+            return f"{_shown(error)} is not one of {options!r}"
+        case ValidationErrorKind.Pattern(pattern=pattern):
+            return f"{_shown(error)} does not match {pattern!r}"
+        case _:
+            return (error.message.splitlines() or [""])[0]
+
+
+def _shown(error: ValidationError) -> str:
+    text = repr(error.instance)
+    return text if len(text) <= _CHARS // 2 else f"{text[: _CHARS // 2]} …"
+
+
+def _expected(error: ValidationError, document: Schema) -> str:
     """Return the schema's type and description of the missing or wrong value."""
-    schema: Any = error.schema
-    if not isinstance(schema, dict):
-        return ""
-    document = cast("dict[str, Any]", schema)
-    if error.validator == "required":
-        known: dict[str, Any] = document.get("properties", {})
-        missing = set(cast("list[str]", error.validator_value)).difference(cast("dict[str, Any]", error.instance))
-        return f" ({', '.join(_about(name, known.get(name)) for name in sorted(missing))})"
-    about = document.get("description")
+    part = _part_at(document, error.evaluation_path[:-1])
+    if isinstance(error.kind, ValidationErrorKind.Required):
+        name = error.kind.property
+        properties = part.get("properties")
+        known = cast("Schema", properties).get(name) if isinstance(properties, Mapping) else None
+        return f" ({_about(name, known)})"
+    about = part.get("description")
     return f" ({about[:200]})" if isinstance(about, str) else ""
 
 
+def _part_at(document: Schema, path: Sequence[str | int]) -> Schema:
+    """Return the part of a schema at a path of keywords, in which references are followed."""
+    part: object = document
+    for token in path:
+        reference = str(_schema(part).get("$ref"))
+        if token == "$ref" and reference.startswith("#"):  # noqa: S105 - a keyword
+            part = at_pointer(document, reference.removeprefix("#"))
+        elif isinstance(token, int):
+            items = cast("Sequence[object]", part) if isinstance(part, list) else ()
+            part = items[token] if token < len(items) else None
+        else:
+            part = _schema(part).get(token)
+    return _schema(part)
+
+
 def _about(name: str, schema: object) -> str:
-    document = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
+    document = _schema(schema)
     words = filter(None, (str(document.get("type", "")), str(document.get("description", ""))[:200]))
     return f"{name}: {', '.join(words) or 'any value'}"
 
 
-def _line(error: SchemaError | ValidationError) -> str:
-    return (error.message.splitlines() or [""])[0][:300]
+def _schema(value: object) -> Schema:
+    return cast("Schema", value) if isinstance(value, Mapping) else {}

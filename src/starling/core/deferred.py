@@ -8,9 +8,8 @@ def json_repair():
     return json_repair
 
 
-def jsonschema():
-    """Return the library that validates by JSON schema, and what it resolves by, for tool calls written as text."""
-    import jsonschema
-    from referencing import Registry, exceptions
+def json_schemas():
+    """Return the module that checks values against JSON schemas, for tool calls written as text."""
+    from starling.core.json_schemas import compiled
 
-    return jsonschema, Registry, exceptions
+    return compiled

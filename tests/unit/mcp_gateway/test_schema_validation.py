@@ -64,6 +64,13 @@ def test_a_reference_to_the_outside_is_a_fault_and_never_fetched() -> None:
     assert told(remote, {"x": 1}) == ["the tool's schema refers to something that can't be resolved"]
 
 
+def test_reference_to_the_outside_is_no_fault_of_a_value_that_does_not_reach_it() -> None:
+    remote = {"type": "object", "properties": {"x": {"$ref": "http://127.0.0.1:9/schema.json"}, "y": {}}}
+
+    assert schema_fault(remote) is None
+    assert told(remote, {"y": 1}) == []
+
+
 def test_a_reference_to_itself_without_end_is_a_fault() -> None:
     endless = {"type": "object", "$ref": "#"}
 
@@ -84,16 +91,121 @@ def test_what_is_no_schema_of_an_object_is_told(schema: object, said: str) -> No
     assert said in (schema_fault(schema) or "")
 
 
-def test_a_pattern_that_only_javascript_understands_is_left_to_the_server() -> None:
-    schema = {"type": "object", "properties": {"x": {"type": "string", "pattern": r"^\p{L}+$"}}}
+@pytest.mark.parametrize("pattern", ["^(?=a)b$", r"^(a)\1$", "(?<!x)y", "^(", "^[a-z]{1,9}{9000}{9000}$"])
+def test_pattern_that_the_linear_engine_does_not_know_is_left_to_the_server(pattern: str) -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "string", "pattern": pattern}}}
 
     assert schema_fault(schema) is None
     assert told(schema, {"x": "abc"}) == []
     assert told(schema, {"x": 5})
 
 
+def test_name_that_an_unknown_pattern_may_match_is_no_fault() -> None:
+    schema = {"type": "object", "patternProperties": {"^(?=x)": {"type": "string"}}, "additionalProperties": False}
+
+    assert told(schema, {"xy": 5}) == []
+
+
+def test_property_called_pattern_is_no_pattern() -> None:
+    schema = {"type": "object", "properties": {"pattern": {"type": "integer"}}, "required": ["pattern"]}
+
+    assert told(schema, {"pattern": 5}) == []
+    assert told(schema, {"pattern": "("})
+
+
+@pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|aa)+$", "(x+x+)+y", "^([a-z]+)*[0-9]$"])
+def test_pattern_takes_linear_time(pattern: str) -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "string", "pattern": pattern}}}
+
+    (fault,) = told(schema, {"x": f"{'a' * 5_000}!"})
+
+    assert fault.startswith("arguments.x: 'aaa")
+    assert fault.endswith(f"… does not match '{pattern}'")
+
+
 def test_patterns_count() -> None:
     assert told({"type": "object", "properties": {"x": {"pattern": "^a$"}}}, {"x": "b"})
+
+
+def doubling(keyword: str, levels: int = 40) -> dict[str, Any]:
+    """A schema of a few lines whose last part is checked 2 ** levels times against one value."""
+    both = {f"a{n}": {keyword: [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(levels)}
+    return {"type": "object", "properties": {"x": {"$ref": "#/$defs/a0"}}, "$defs": both | {f"a{levels}": {}}}
+
+
+TREE: dict[str, Any] = {
+    "type": "object",
+    "properties": {"x": {"$ref": "#/$defs/tree"}},
+    "$defs": {"tree": {"anyOf": [{"properties": {"a": {"$ref": "#/$defs/tree"}}, "required": ["a"]}] * 2}},
+}
+
+
+def nested(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        pytest.param(doubling("allOf"), {"x": 1}, id="references that double"),
+        pytest.param(doubling("oneOf"), {"x": 1}, id="alternatives that double"),
+        pytest.param(TREE, {"x": nested(60)}, id="a recursive schema that doubles at each level of the value"),
+        pytest.param({"type": "object", "anyOf": [{"type": "object"}] * 900}, {"x": "a" * 10_000}, id="a large value"),
+    ],
+)
+def test_value_whose_check_would_take_too_long_is_refused_unchecked(schema: dict[str, Any], value: Any) -> None:
+    assert schema_fault(schema) is None
+    (fault,) = told(schema, value)
+    assert fault.startswith("the tool's schema takes too long to check ")
+
+
+def test_recursive_schema_is_checked_at_every_level() -> None:
+    rows = {
+        "type": "object",
+        "properties": {"rows": {"type": "array", "items": {"$ref": "#"}}, "n": {"type": "integer"}},
+    }
+
+    assert told(rows, {"rows": [{"rows": [{"rows": [], "n": 1}]}]}) == []
+    assert told(rows, {"rows": [{"rows": [{"n": "one"}]}]}) == [
+        "arguments.rows[0].rows[0].n: 'one' is not of type 'integer'"
+    ]
+
+
+def test_of_a_large_value_the_first_fault_is_told() -> None:
+    schema = {"type": "object", "properties": {"rows": {"items": {"type": "integer"}}}}
+
+    assert told(schema, {"rows": ["no"] * 50_000}) == ["arguments.rows[0]: 'no' is not of type 'integer'"]
+
+
+def test_of_a_large_value_with_alternatives_it_is_told_that_it_does_not_fit() -> None:
+    schema = {"type": "object", "properties": {"rows": {"items": {"anyOf": [{"type": "integer"}]}}}}
+
+    (fault,) = told(schema, {"rows": ["no"] * 50_000})
+
+    assert fault.startswith("arguments: it doesn't fit the schema")
+
+
+def deep_schema(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pytest.param(deep_schema(300), id="deep"),
+        pytest.param(deep_schema(5_000), id="deeper than the interpreter's stack"),
+        pytest.param({"type": "object", "description": "x" * 300_000}, id="huge"),
+    ],
+)
+def test_schema_that_is_too_large_or_deep_can_not_be_used(schema: dict[str, Any]) -> None:
+    assert schema_fault(schema) is not None
+    assert told(schema, {"a": {}})[0].startswith("the tool's schema ")
 
 
 def test_a_schema_that_names_no_known_dialect_is_read_as_the_newest() -> None:

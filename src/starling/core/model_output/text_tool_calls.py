@@ -191,11 +191,10 @@ def _typed(value: object, parameters: JsonObject, key: str) -> Any:
 
 
 def _fits(schema: JsonObject, arguments: Mapping[str, Any]) -> bool:
-    jsonschema, registry, exceptions = deferred.jsonschema()
-    validator = jsonschema.Draft202012Validator(cast("Mapping[str, Any]", schema), registry=registry())
+    schemas = deferred.json_schemas()
     try:
-        return validator.is_valid(arguments)
-    except (exceptions.Unresolvable, RecursionError, re.error):
+        return schemas.compiled(schema).fits(arguments)
+    except schemas.UncheckableError:
         return False
 
 

@@ -1,0 +1,248 @@
+"""JSON schemas of others, compiled: patterns take linear time, nothing is fetched, costs are bounded.
+
+The patterns of the validator's linear engine have no look-around and no back references: such patterns, which only the
+server's own language may understand, are left to the server.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final, cast
+
+import jsonschema_rs
+import orjson
+
+from starling.core.json import canonical
+from starling.core.json_schemas.evaluation_bound import EvaluationBound, UnboundedSchemaError
+from starling.core.json_schemas.references import UNRESOLVED, Targets
+from starling.core.json_schemas.subschemas import REFERENCES, Schema, all_of, replaced
+
+_PATTERNS: Final = jsonschema_rs.RegexOptions(size_limit=2**18, dfa_size_limit=2**20)  # bytes: up to 1 ms a pattern
+_MOST_PATTERNS: Final = 50  # of one schema; further ones are left to the server
+_MOST_CHARS: Final = 2**17  # of a schema
+_MOST_LEVELS: Final = 64  # of a schema
+_MOST_EVALUATIONS: Final = 4_000_000  # of a check: about 100 ms
+_MOST_LISTED: Final = 6_000  # evaluations up to which all faults are listed: one takes 25 microseconds
+_COMBINING: Final = ("anyOf", "oneOf", "not", "if")
+_NEWEST: Final = jsonschema_rs.Draft202012Validator
+_DIALECTS: Final = {
+    "http://json-schema.org/draft-04/schema": jsonschema_rs.Draft4Validator,
+    "http://json-schema.org/draft-06/schema": jsonschema_rs.Draft6Validator,
+    "http://json-schema.org/draft-07/schema": jsonschema_rs.Draft7Validator,
+    "https://json-schema.org/draft/2019-09/schema": jsonschema_rs.Draft201909Validator,
+    "https://json-schema.org/draft/2020-12/schema": _NEWEST,
+}
+_BRACKETS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{\]}]')
+_STEPS: Final = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
+_TOO_LONG: Final = f"has more than {_MOST_CHARS:,} characters"
+_TOO_DEEP: Final = "is nested too deeply"
+_UNRESOLVED: Final[Schema] = {
+    "not": {},
+    "const": f"\N{REPLACEMENT CHARACTER} {UNRESOLVED}",
+}  # fits nothing; stands for such a reference
+
+
+class UncheckableError(Exception):
+    """A value can't be checked: says of the schema why."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledSchema:
+    """A schema that values can be checked against. `unusable` says why they can't."""
+
+    document: Schema
+    unusable: str = ""
+    checked: Schema = field(default_factory=dict[str, Any])  # the document as values are checked against it
+    _validator: jsonschema_rs.Validator | None = None
+    _bound: EvaluationBound | None = None
+    _combines: bool = False
+
+    def fits(self, value: object) -> bool:
+        """Whether a value fits. Raises UncheckableError."""
+        validator, _ = self._usable_for(value)
+        try:
+            return validator.is_valid(value)
+        except ValueError as error:  # no JSON, or nested too deeply
+            raise UncheckableError(_line(error)) from None
+
+    def errors(self, value: object) -> list[jsonschema_rs.ValidationError] | None:
+        """Return the errors of a value, only one of a large value, None for too many. Raises UncheckableError."""
+        validator, evaluations = self._usable_for(value)
+        try:
+            if validator.is_valid(value):
+                return []
+            if evaluations <= _MOST_LISTED:
+                return list(validator.iter_errors(value))
+            if self._combines:
+                return None
+            validator.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            return [error]
+        except ValueError as error:
+            raise UncheckableError(_line(error)) from None
+        return None
+
+    def part(self, part: Schema) -> Callable[[object], bool]:
+        """Return the check of a further schema whose references point into this one. Values have to be small."""
+        inner = {"$defs": {"whole": _below(self.checked)}, **_below(part)}
+        try:
+            validator = dialect_of(self.document)(
+                inner, validate_formats=False, pattern_options=_PATTERNS, offline=True
+            )
+        except (ValueError, jsonschema_rs.ReferencingError):
+            return lambda value: False
+        return validator.is_valid
+
+    def _usable_for(self, value: object) -> tuple[jsonschema_rs.Validator, int]:
+        if self._validator is None or self._bound is None:
+            raise UncheckableError(self.unusable)
+        text = _text(value)
+        try:
+            evaluations = len(text) * self._bound.at(_depth(text) if self._bound.is_recursive else None)
+        except UnboundedSchemaError as error:
+            raise UncheckableError(str(error)) from None
+        if evaluations > _MOST_EVALUATIONS:
+            raise UncheckableError(f"takes too long to check {len(text):,} bytes")
+        return self._validator, evaluations
+
+
+def compiled(schema: Mapping[str, Any]) -> CompiledSchema:
+    """Compile a schema. One that can't be used says why, and only when it is used."""
+    document = without_unknown_dialect(schema)
+    try:
+        if len(_text(document)) > _MOST_CHARS:
+            return CompiledSchema(document, _TOO_LONG)
+        kept = _usable(document)
+        bound = EvaluationBound(kept)
+    except RecursionError:
+        return CompiledSchema(document, _TOO_DEEP)
+    except UnboundedSchemaError as error:
+        return CompiledSchema(document, str(error))
+    try:
+        validator = dialect_of(document)(dict(kept), validate_formats=False, pattern_options=_PATTERNS, offline=True)
+    except jsonschema_rs.ValidationError as error:
+        return CompiledSchema(document, UNRESOLVED if error.kind.name == "$ref" else f"is wrong: {_line(error)}")
+    except (ValueError, jsonschema_rs.ReferencingError) as error:
+        return CompiledSchema(document, f"is wrong: {_line(error)}")
+    return CompiledSchema(document, "", kept, validator, bound, _combines(document))
+
+
+def fault_of(schema: Mapping[str, Any]) -> str | None:
+    """Return why this is no valid JSON schema, None for a valid one. What it refers to isn't looked at."""
+    document = without_unknown_dialect(schema)
+    try:
+        if len(_text(document)) > _MOST_CHARS:
+            return _TOO_LONG
+        jsonschema_rs.meta.validate(dict(_usable(document)))
+    except jsonschema_rs.ValidationError as error:
+        return f"is no valid JSON schema: {_line(error)}"
+    except RecursionError:
+        return _TOO_DEEP
+    except UnboundedSchemaError as error:
+        return str(error)
+    except (ValueError, jsonschema_rs.ReferencingError) as error:
+        return f"is no valid JSON schema: {_line(error)}"
+    return None
+
+
+def without_unknown_dialect(schema: Mapping[str, Any]) -> Schema:
+    """Return the schema without a `$schema` that isn't known: it is read as one of the newest dialect."""
+    named = schema.get("$schema")
+    if not isinstance(named, str) or named.removesuffix("#") in _DIALECTS:
+        return schema
+    return {keyword: value for keyword, value in schema.items() if keyword != "$schema"}
+
+
+def dialect_of(schema: Schema) -> type[jsonschema_rs.Validator]:
+    """Return the validator of the dialect that a schema names, else of the newest."""
+    return _DIALECTS.get(str(schema.get("$schema")).removesuffix("#"), _NEWEST)
+
+
+def is_unresolved(error: jsonschema_rs.ValidationError) -> bool:
+    """Whether an error is that of a reference which can't be resolved."""
+    kind = error.kind
+    return isinstance(kind, jsonschema_rs.ValidationErrorKind.Constant) and kind.expected_value == _UNRESOLVED["const"]
+
+
+def _usable(document: Schema) -> Schema:
+    """Return the schema without patterns that can't be used, and with what fits nothing for references to the outside.
+
+    Names that match a pattern that can't be used may be anything.
+    """
+    targets = Targets(document)
+    count = 0
+
+    def usable(pattern: object) -> bool:
+        nonlocal count
+        count += 1
+        return count <= _MOST_PATTERNS and isinstance(pattern, str) and _is_linear(pattern)
+
+    def kept(part: Schema, level: int) -> Schema:
+        if level > _MOST_LEVELS:
+            raise UnboundedSchemaError(_TOO_DEEP)
+        if any(keyword in part and targets.get(part[keyword]) is None for keyword in REFERENCES):
+            return _UNRESOLVED
+        others = list(all_of(part))
+        found = replaced(part, {id(other): kept(other, level + 1) for other in others}) if others else dict(part)
+        if isinstance(found.get("pattern"), str) and not usable(found["pattern"]):
+            del found["pattern"]
+        if isinstance(by_pattern := found.get("patternProperties"), dict):
+            values = cast("dict[str, Any]", by_pattern)
+            if left := {pattern for pattern in values if not usable(pattern)}:
+                found["patternProperties"] = {key: values[key] for key in values if key not in left} | {"": True}
+        return found
+
+    return kept(document, 1)
+
+
+@lru_cache(maxsize=4_096)
+def _is_linear(pattern: str) -> bool:
+    try:
+        _NEWEST({"pattern": pattern}, pattern_options=_PATTERNS)
+    except ValueError:
+        return False
+    return True
+
+
+def _below(value: object) -> Any:
+    """Return a schema with its references to the whole document pointed at `#/$defs/whole`."""
+    if isinstance(value, list):
+        return [_below(item) for item in cast("list[object]", value)]
+    if not isinstance(value, Mapping):
+        return value
+    found = {key: _below(item) for key, item in cast("Schema", value).items()}
+    if isinstance(reference := found.get("$ref"), str) and (reference == "#" or reference.startswith("#/")):
+        found["$ref"] = f"#/$defs/whole{reference[1:]}"
+    return found
+
+
+def _combines(document: Schema) -> bool:
+    stack = [document]
+    while stack:
+        part = stack.pop()
+        if any(keyword in part for keyword in _COMBINING):
+            return True
+        stack += all_of(part)
+    return False
+
+
+def _text(value: object) -> bytes:
+    """Return a value as JSON; what orjson doesn't take, such as integers beyond 64 bits, is written more slowly."""
+    try:
+        return orjson.dumps(value)
+    except (TypeError, ValueError):
+        return canonical(value).encode(errors="replace")
+
+
+def _depth(text: bytes) -> int:
+    """Return how many levels JSON text has."""
+    depth = deepest = 0
+    for found in _BRACKETS.finditer(text):
+        depth += _STEPS.get(found.group(), 0)
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0][:300]

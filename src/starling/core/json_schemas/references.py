@@ -1,0 +1,58 @@
+"""What references in a JSON schema point at, inside the same document."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
+from urllib.parse import unquote
+
+from starling.core.json_schemas.subschemas import Schema, all_of
+
+UNRESOLVED: Final = "refers to something that can't be resolved"
+
+_META_SCHEMAS: Final = ("http://json-schema.org/", "https://json-schema.org/")  # known to the validator, and small
+_ANYTHING: Final[Schema] = {}
+
+
+class Targets:
+    """The targets of references inside one document."""
+
+    def __init__(self, root: Schema) -> None:
+        self._named: dict[str, Schema] = {"": root}
+        stack = [root]
+        while stack:
+            part = stack.pop()
+            self._named |= dict.fromkeys(_names(part), part)
+            stack += all_of(part)
+
+    def get(self, reference: object) -> Schema | None:
+        """Return what a reference points at, None for anything outside of the document."""
+        if not isinstance(reference, str):
+            return None
+        if reference.startswith(_META_SCHEMAS):
+            return _ANYTHING
+        document, _, fragment = reference.partition("#")
+        base = self._named.get(document)
+        if base is not None and fragment.startswith("/"):
+            return at_pointer(base, fragment)
+        return self._named.get(f"#{fragment}") if fragment else base
+
+
+def at_pointer(base: Schema, pointer: str) -> Schema | None:
+    """Return what a JSON pointer points at; None for nothing, or what is no object. `true` and `false` count as {}."""
+    found: Any = base
+    for token in pointer.split("/")[1:]:
+        name = unquote(token).replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list):
+            items = cast("list[object]", found)
+            found = items[int(name)] if name.isdecimal() and int(name) < len(items) else None
+        else:
+            found = cast("Schema", found).get(name) if isinstance(found, Mapping) else None
+    return _ANYTHING if isinstance(found, bool) else cast("Schema", found) if isinstance(found, Mapping) else None
+
+
+def _names(part: Schema) -> Iterator[str]:
+    for keyword in ("$id", "id"):
+        if isinstance(name := part.get(keyword), str):
+            yield name.removesuffix("#") if not name.startswith("#") else name
+    for keyword in ("$anchor", "$dynamicAnchor"):
+        if isinstance(name := part.get(keyword), str):
+            yield f"#{name}"
