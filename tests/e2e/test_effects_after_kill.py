@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from tests.support.effect_recorder import AGENT, EffectRecorder
@@ -84,7 +83,7 @@ def environment(model: ModelServer) -> dict[str, str]:
 
 
 async def http(platform: PlatformProcess, method: str, path: str, body: Any = None) -> Any:
-    async with aiohttp.ClientSession(platform.address) as client, client.request(method, path, json=body) as response:
+    async with platform.client() as client, client.request(method, path, json=body) as response:
         assert response.status < 300, await response.text()
         return await response.json()
 

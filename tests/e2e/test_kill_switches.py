@@ -105,7 +105,7 @@ async def town(module_database_url: str, tmp_path_factory: pytest.TempPathFactor
         with new_workspace(**variables) as workspace, ExitStack() as stack:
             begun = [stack.enter_context(workspace.started(*command)) for command in COMMANDS]
             api, _ = [await asyncio.to_thread(Service.ready, process) for process in begun]
-            async with aiohttp.ClientSession(api.url) as client:
+            async with aiohttp.ClientSession(api.url, headers=workspace.admin_headers) as client:
                 yield Town(client, engine, effects)
     await engine.dispose()
 

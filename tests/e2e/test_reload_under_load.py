@@ -127,7 +127,7 @@ async def town(database_url: str, model: ModelServer) -> AsyncGenerator[Town]:
     with new_workspace(**variables) as workspace, ExitStack() as stack:
         begun = [stack.enter_context(workspace.started(*command, "--json")) for command in commands]
         services = [await asyncio.to_thread(Service.ready, process) for process in begun]
-        async with aiohttp.ClientSession() as client:
+        async with aiohttp.ClientSession(headers=workspace.admin_headers) as client:
             yield Town([api.url for api in services[::2]], [worker.url for worker in services[1::2]], client)
 
 

@@ -83,7 +83,7 @@ async def platform_with(folder: Path, servers: Mapping[str, Any], script: Script
 
 
 async def send(platform: PlatformProcess, path: str, body: Any) -> dict[str, Any]:
-    async with aiohttp.ClientSession(platform.address) as client, client.post(path, json=body) as response:
+    async with platform.client() as client, client.post(path, json=body) as response:
         assert response.status < 300, await response.text()
         return await response.json()
 
@@ -92,7 +92,7 @@ async def approving(platform: PlatformProcess, run_id: str) -> list[Event]:
     """Read a run's stream until it ends or breaks off; every approval that it asks for is given."""
     events: list[Event] = []
     async with (
-        aiohttp.ClientSession(platform.address) as client,
+        platform.client() as client,
         client.get(f"/v1/runs/{run_id}/events") as response,
     ):
         async for event in until_cut_off(read_events(response)):

@@ -23,6 +23,7 @@ from starling.core.settings.schema import Settings
 from starling.infra.postgres.registry_lock import LOCK_REGISTRY
 from tests.support.command_line import Service, new_workspace
 from tests.support.effect_recorder import EffectRecorder
+from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.model_script import Answer, Rule, Script, When
 from tests.support.model_server import ModelServer
 from tests.support.platform import calls, decision, task, verdict
@@ -121,9 +122,9 @@ async def town(database_url: str, tmp_path: Path) -> AsyncGenerator[Town]:
             first, second = [await asyncio.to_thread(Service.ready, process) for process in begun]
             async with (
                 open_services(settings, Database(database_url, database_url)) as services,
-                open_access_control(settings, services.keys) as access,
+                open_access_control(settings, services.keys, TOKEN) as access,
                 serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
-                aiohttp.ClientSession(url) as client,
+                aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
             ):
                 yield Town(client, (first, second), database_url, effects, model)
             for process in begun:

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from tests.support.model_script import Answer, Rule, Script, When
@@ -62,7 +61,7 @@ def script(files: Path) -> Script:
 
 
 async def send(platform: PlatformProcess, path: str, body: Any) -> None:
-    async with aiohttp.ClientSession(platform.address) as client, client.post(path, json=body) as response:
+    async with platform.client() as client, client.post(path, json=body) as response:
         assert response.status < 300, await response.text()
 
 

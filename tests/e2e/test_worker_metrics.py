@@ -12,7 +12,7 @@ async def test_worker_serves_metrics_of_its_runs(database_url: str) -> None:
         workspace.running("worker") as worker,
     ):
         asked = workspace.starling("ask", "Hello", "--url", api.url)
-        async with aiohttp.ClientSession(worker.url) as client:
+        async with aiohttp.ClientSession(worker.url, headers=workspace.admin_headers) as client:
             async with client.get("/metrics") as response:
                 metrics = await response.text()
             async with client.get("/health") as response:

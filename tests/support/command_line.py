@@ -16,6 +16,7 @@ from typing import Any, Self
 import psutil
 
 from tests.support.command_server import Command, command_server
+from tests.support.local_access import admin_headers
 from tests.support.open_folder import new_open_folder
 
 type Process = subprocess.Popen[str] | Command
@@ -38,6 +39,11 @@ class CliWorkspace:
         here = {"HOME": str(self.folder), "STARLING_DATA_DIR": str(self.folder / "data"), "LOG_LEVEL": "WARNING"}
         model = {"STARLING_MODEL": "offline:rules", "COLUMNS": "200"}
         return kept | here | model | dict(self.variables)
+
+    @property
+    def admin_headers(self) -> dict[str, str]:
+        """What makes requests to a platform of this folder those of an admin."""
+        return admin_headers(self.folder / "data")
 
     def starling(self, *arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""

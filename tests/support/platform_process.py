@@ -15,6 +15,7 @@ import aiohttp
 import psutil
 
 from tests.support.command_server import Command, command_server
+from tests.support.local_access import admin_headers
 from tests.support.sse import Event, read_events
 
 _START_SECONDS = 120
@@ -62,6 +63,10 @@ class PlatformProcess:
         assert line, self.process.stderr.read()
         self.started = json.loads(line)
         self.address = self.started["address"]
+
+    def client(self) -> aiohttp.ClientSession:
+        """Return a client that is an admin of this machine."""
+        return aiohttp.ClientSession(self.address, headers=admin_headers(self.folder / "data"))
 
     def family(self) -> list[psutil.Process]:
         """Return every process below it: Postgres, shims, MCP servers and theirs."""

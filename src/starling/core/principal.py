@@ -53,12 +53,16 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Tenant, key and scopes of a caller; `grant` limits what its runs may call (None: no limit)."""
+    """Tenant, key and scopes of a caller; `grant` limits what its runs may call (None: no limit).
+
+    `on_host` says that the caller is an admin of this machine: one that can read the data folder or the database.
+    """
 
     tenant: str
     key_id: str
     scopes: frozenset[Scope]
     grant: Grant | None = None
+    on_host: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON form that is stored with a run."""

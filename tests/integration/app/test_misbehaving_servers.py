@@ -18,6 +18,7 @@ from starling.app.http.authentication import open_access_control
 from starling.app.http.uvicorn_server import bind, serving
 from tests.support.command_line import new_workspace
 from tests.support.gateway_harness import SERVERS, GatewayHarness, named, wait_for
+from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import Platform, ScriptedModel, calls, decision, open_platform, task, verdict
@@ -133,9 +134,9 @@ async def test_doctor_names_degraded_servers_with_a_remedy(database_url: str, tm
 
 async def readiness(opened: Platform) -> dict[str, Any]:
     async with (
-        open_access_control(opened.settings, opened.services.keys) as access,
+        open_access_control(opened.settings, opened.services.keys, TOKEN) as access,
         serving(make_app(opened.services, "test", access), bind("127.0.0.1", 0)) as url,
-        aiohttp.ClientSession(url) as client,
+        aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
         client.get("/ready") as response,
     ):
         assert response.status == 200

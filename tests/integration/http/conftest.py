@@ -22,6 +22,7 @@ from starling.app.runtime.database import Database
 from starling.app.worker.worker import running_worker
 from starling.core.ids import new_id
 from starling.core.settings.schema import Settings
+from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.sse import Event, read_events
 
 SERVERS = {
@@ -61,9 +62,9 @@ async def running_api(database_url: str, folder: Path, servers: Mapping[str, Any
         open_services(settings, database) as services,
         open_worker_runtime(settings, services) as worker_runtime,
         running_worker(worker_runtime.worker),
-        open_access_control(settings, services.keys) as access,
+        open_access_control(settings, services.keys, TOKEN) as access,
         serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
-        aiohttp.ClientSession(url) as client,
+        aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
     ):
         yield LiveApi(url, client, services)
 

@@ -24,6 +24,7 @@ from starling.core.principal import Grant, Scope
 from starling.core.settings.schema import ProviderSettings, Settings
 from starling.infra.postgres.audit import Actor, latest
 from tests.support.effect_recorder import AGENT, EffectRecorder
+from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import ScriptedModel, calls, decision, task, verdict
@@ -91,9 +92,9 @@ async def open_desk(
         open_services(settings, Database(database_url, database_url)) as services,
         open_worker_runtime(settings, services) as worker_runtime,
         running_worker(worker_runtime.worker),
-        open_access_control(settings, services.keys) as access,
+        open_access_control(settings, services.keys, TOKEN) as access,
         serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
-        aiohttp.ClientSession(url) as client,
+        aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
     ):
         yield Desk(client, services)
 

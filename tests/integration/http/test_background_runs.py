@@ -16,6 +16,7 @@ from starling.app.runtime.database import Database
 from starling.core.ids import new_id
 from starling.core.settings.schema import Settings
 from tests.integration.http.conftest import LiveApi
+from tests.support.local_access import TOKEN
 from tests.support.sse import Event, read_events
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -31,7 +32,7 @@ async def second_url(api: LiveApi, module_database_url: str) -> AsyncGenerator[s
     settings = Settings(database_url=SecretStr(module_database_url))
     async with (
         open_services(settings, Database(module_database_url, module_database_url)) as services,
-        open_access_control(settings, services.keys) as access,
+        open_access_control(settings, services.keys, TOKEN) as access,
         serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
     ):
         yield url

@@ -28,6 +28,7 @@ from starling.core.runs import RunResult
 from starling.core.settings.schema import Limits, Settings
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.writer import RunWriter
+from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.platform import CALLER
 from tests.support.run_factories import claimed
 from tests.support.soak import rounds
@@ -71,9 +72,9 @@ async def a_quiet_api(url_of_database: str) -> AsyncGenerator[Quiet]:
     listener = bind("127.0.0.1", 0, write_seconds=LIMITS.stream_write_seconds)
     async with (
         open_services(settings, Database(url_of_database, url_of_database)) as services,
-        open_access_control(settings, services.keys) as access,
+        open_access_control(settings, services.keys, TOKEN) as access,
         serving(make_app(services, "test", access), listener) as url,
-        aiohttp.ClientSession(url) as client,
+        aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
     ):
         yield Quiet(url, client, services, url_of_database)
 

@@ -18,6 +18,7 @@ from starling.app.http.dependencies import drain
 from starling.app.http.uvicorn_server import bind, serving
 from starling.app.runtime.database import Database
 from starling.core.settings.schema import Settings
+from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.sse import read_events
 from tests.support.tcp_proxy import proxied
 
@@ -39,12 +40,12 @@ async def opened(database_url: str) -> AsyncGenerator[Opened]:
     settings = Settings(database_url=SecretStr(database_url))
     async with (
         open_services(settings, Database(database_url, database_url)) as services,
-        open_access_control(settings, services.keys) as access,
+        open_access_control(settings, services.keys, TOKEN) as access,
         AsyncExitStack() as closing,
     ):
         app = make_app(services, "test", access)
         url = await closing.enter_async_context(serving(app, bind("127.0.0.1", 0)))
-        async with aiohttp.ClientSession(url) as client:
+        async with aiohttp.ClientSession(url, headers=AS_ADMIN) as client:
             yield Opened(app, services, client, closing)
 
 

@@ -184,12 +184,6 @@ async def test_refusal_of_a_forwarded_request_names_the_proxy(api: LiveApi) -> N
         assert "the request came through a proxy" in (await response.json())["detail"]
 
 
-@pytest.mark.parametrize("headers", [{"Host": "localhost:1"}, {"Host": "[::1]"}, {"Origin": "http://localhost:3000"}])
-async def test_request_to_a_name_of_this_machine_is_served_without_a_key(api: LiveApi, headers: dict[str, str]) -> None:
-    async with api.client.get("/health", headers=headers) as response:
-        assert response.status == 200
-
-
 async def test_http_1_0_request_without_a_key_is_refused(api: LiveApi) -> None:
     """It puts our own address into `Host`, and no header of its own."""
     address = urlsplit(api.url)

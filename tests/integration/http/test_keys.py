@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from sqlalchemy import func, select, update
 
 from mcp_gateway.configuration.servers import server_of
-from starling.app.access.keys import KeySpec
+from starling.app.access.keys import KeyService, KeySpec
 from starling.app.container.services import Services, open_services
 from starling.app.http.app import make_app
 from starling.app.http.authentication import open_access_control
@@ -31,11 +31,13 @@ from starling.core.settings.schema import Settings
 from starling.infra.postgres.audit import Actor, latest
 from starling.infra.postgres.keys import KeyRepository
 from starling.infra.postgres.tables import keys
+from tests.support.local_access import TOKEN
 from tests.support.sse import read_events
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ADMIN = Actor.local("test")
+HERE = ("127.0.0.1", 40_000)
 ELSEWHERE = ("203.0.113.7", 40_000)
 
 
@@ -59,15 +61,16 @@ class Door:
             await connection.execute(update(keys).where(keys.c.id == key_id).values(expires_at=func.now()))
 
     @asynccontextmanager
-    async def client(self, key: str = "") -> AsyncGenerator[aiohttp.ClientSession]:
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+    async def client(self, key: str = TOKEN) -> AsyncGenerator[aiohttp.ClientSession]:
+        headers = {"Authorization": f"Bearer {key}"}
         async with aiohttp.ClientSession(self.url, headers=headers) as client:
             yield client
 
     @asynccontextmanager
     async def app(self, **settings: object) -> AsyncGenerator[FastAPI]:
         """An application of its own over the same store, with other settings."""
-        async with open_access_control(self.settings.model_copy(update=settings), self.services.keys) as access:
+        changed = self.settings.model_copy(update=settings)
+        async with open_access_control(changed, self.services.keys, TOKEN) as access:
             yield make_app(self.services, "test", access)
 
 
@@ -76,7 +79,7 @@ async def door(module_database_url: str) -> AsyncGenerator[Door]:
     settings = Settings(database_url=SecretStr(module_database_url), rate_per_minute=100_000)
     async with (
         open_services(settings, Database(module_database_url, module_database_url)) as services,
-        open_access_control(settings, services.keys) as access,
+        open_access_control(settings, services.keys, TOKEN) as access,
         serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
     ):
         yield Door(settings, services, url)
@@ -110,9 +113,9 @@ async def test_run_belongs_to_the_tenant_of_its_key(door: Door) -> None:
     async with door.client(key) as client, door.client(other) as stranger:
         async with client.post("/v1/agent/run", json={"input": "hello", "thread_id": "t"}) as response:
             run_id = (await anext(read_events(response))).data["run_id"]
-        async with stranger.get(f"/v1/runs/{run_id}/events") as refused, door.client() as keyless:
+        async with stranger.get(f"/v1/runs/{run_id}/events") as refused, door.client() as host:
             assert refused.status == 404
-            async with keyless.get(f"/v1/runs/{run_id}/events") as local:
+            async with host.get(f"/v1/runs/{run_id}/events") as local:
                 assert local.status == 404
 
 
@@ -174,15 +177,81 @@ async def test_expired_key_is_refused(door: Door) -> None:
 
 async def test_request_from_this_machine_needs_a_key_when_keys_are_required(door: Door) -> None:
     _, key = await door.key()
-    here = ("127.0.0.1", 40_000)
     run = f"/v1/runs/{new_id()}/events"
 
     async with door.app(require_keys=True) as app:
-        async with calling(app, address=here) as client:
-            assert (await client.get("http://localhost" + run)).status_code == 401
+        for other in ("", TOKEN):
+            async with calling(app, other, HERE) as client:
+                assert (await client.get("http://localhost" + run)).status_code == 401
+        async with calling(app, address=HERE) as client:
             assert (await client.get("http://localhost/health")).status_code == 200
-        async with calling(app, key, here) as client:
+        async with calling(app, key, HERE) as client:
             assert (await client.get(run)).status_code == 404
+
+
+async def test_request_without_a_key_is_served_while_no_key_is_active(empty_of_keys: Services) -> None:
+    async def statuses() -> list[int]:
+        uncached = KeyService(KeyRepository(empty_of_keys.engine), SystemClock())
+        async with (
+            open_access_control(Settings(), uncached) as access,
+            calling(make_app(empty_of_keys, "test", access), address=HERE) as client,
+        ):
+            return [(await client.get(f"http://localhost{path}")).status_code for path in ("/v1/runs", "/health")]
+
+    before = await statuses()
+    row, _ = await empty_of_keys.keys.create(KeySpec("test", "shop", frozenset({Scope.RUN})), ADMIN)
+    while_active = await statuses()
+    await empty_of_keys.keys.revoke(row.id, ADMIN)
+
+    assert (before, while_active, await statuses()) == ([200, 200], [401, 200], [200, 200])
+
+
+async def test_request_without_a_key_is_refused_where_other_machines_reach_the_api(empty_of_keys: Services) -> None:
+    row, _ = await empty_of_keys.keys.create(KeySpec("test", "shop", frozenset({Scope.RUN})), ADMIN)
+    open_to_all = Settings(host="0.0.0.0")  # noqa: S104 - what it is about
+
+    async with open_access_control(open_to_all, empty_of_keys.keys, TOKEN) as access:
+        await empty_of_keys.keys.revoke(row.id, ADMIN)  # no key is active any more
+        app = make_app(empty_of_keys, "test", access)
+        async with calling(app, address=HERE) as client, calling(app, TOKEN, HERE) as command:
+            answers = [await one.get("http://localhost/v1/runs") for one in (client, command)]
+
+    assert [answer.status_code for answer in answers] == [401, 200]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/v1/registry", None),
+        ("POST", "/v1/registry/plan", {"mcpServers": {"x": {"command": "/bin/touch", "args": ["planned"]}}}),
+        ("POST", "/v1/registry/reload", {"mcpServers": {}}),
+        ("PUT", "/v1/switches", {"kind": "tenant", "name": "mill", "reason": "x"}),
+        ("GET", "/metrics", None),
+    ],
+)
+async def test_request_without_a_key_is_never_that_of_an_admin(
+    empty_of_keys: Services, method: str, path: str, body: object
+) -> None:
+    async with open_access_control(Settings(), empty_of_keys.keys, TOKEN) as access:
+        app = make_app(empty_of_keys, "test", access)
+        async with calling(app, address=HERE) as client, calling(app, f"{TOKEN}x", HERE) as guessing:
+            refused = [await one.request(method, f"http://localhost{path}", json=body) for one in (client, guessing)]
+
+    assert [answer.status_code for answer in refused] == [401, 401]
+    assert "`token` in the data folder" in refused[0].json()["remedy"]
+
+
+async def test_local_token_makes_a_request_of_this_machine_that_of_an_admin_also_while_keys_are_active(
+    door: Door,
+) -> None:
+    await door.key()
+
+    async with door.app() as app, calling(app, TOKEN, HERE) as client, calling(app, TOKEN) as elsewhere:
+        accepted = await client.get("http://localhost/v1/registry")
+        forwarded = await client.get("http://localhost/v1/registry", headers={"X-Forwarded-For": "198.51.100.1"})
+        remote = await elsewhere.get("http://localhost/v1/registry")
+
+    assert [answer.status_code for answer in (accepted, forwarded, remote)] == [200, 401, 401]
 
 
 @pytest.mark.parametrize("required", [False, True])

@@ -30,6 +30,7 @@ from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.schema import upgrade
 from tests.support.gateway_harness import wait_for
+from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import ScriptedModel, decision, task, verdict
@@ -138,9 +139,9 @@ async def open_town(database_url: str, folder: Path) -> AsyncGenerator[Town]:
             open_worker_runtime(settings, elsewhere) as worker_runtime,
             running_worker(worker_runtime.worker),
             open_services(settings, database) as services,
-            open_access_control(settings, services.keys) as access,
+            open_access_control(settings, services.keys, TOKEN) as access,
             serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
-            aiohttp.ClientSession(url) as client,
+            aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
         ):
             yield Town(client, services, model)
 

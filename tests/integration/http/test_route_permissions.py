@@ -32,6 +32,7 @@ from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.tables import metadata
 from tests.integration.http.test_keys import ELSEWHERE
+from tests.support.local_access import TOKEN
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -163,7 +164,7 @@ async def town(module_database_url: str) -> AsyncGenerator[Town]:
     settings = Settings(database_url=SecretStr(module_database_url), rate_per_minute=100_000)
     async with (
         open_services(settings, Database(module_database_url, module_database_url)) as services,
-        open_access_control(settings, services.keys) as access,
+        open_access_control(settings, services.keys, TOKEN) as access,
     ):
         owner = Principal(BANK, "", frozenset(Scope))
         accepted = await services.acceptance.accept(owner, RunRequest(input=SECRET_WORDS, thread_id="vault"), ORDER)

@@ -26,6 +26,7 @@ from starling.core.teams.spec import TeamSpec
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.integration.http.conftest import LiveApi
+from tests.support.local_access import AS_ADMIN, TOKEN
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -46,9 +47,9 @@ async def api(module_database_url: str) -> AsyncGenerator[LiveApi]:
     )
     async with (
         open_services(settings, Database(module_database_url, module_database_url)) as services,
-        open_access_control(settings, services.keys) as access,
+        open_access_control(settings, services.keys, TOKEN) as access,
         serving(make_app(services, "test", access), bind("127.0.0.1", 0)) as url,
-        aiohttp.ClientSession(url) as client,
+        aiohttp.ClientSession(url, headers=AS_ADMIN) as client,
     ):
         yield LiveApi(url, client, services)
 

@@ -42,6 +42,7 @@ class KeyService:
         self._repository = repository
         self._clock = clock
         self._found: dict[str, tuple[float, StoredKey]] = {}
+        self._any_active: tuple[float, bool] | None = None
 
     async def create(self, spec: KeySpec, actor: Actor) -> tuple[StoredKey, str]:
         """Create a key; return its row and the key itself, of which only the hash is stored.
@@ -51,6 +52,7 @@ class KeyService:
         _check(spec)
         key_id, secret = new_id(), secrets.token_urlsafe(_SECRET_BYTES)
         row = NewKey(key_id, spec.tenant, spec.name, _hash(secret), spec.scopes, spec.grant, spec.lifetime)
+        self._any_active = None
         return await self._repository.create(row, actor), f"sk-starling-{UUID(key_id).hex}-{secret}"
 
     async def every(self, tenant: str | None = None) -> Sequence[StoredKey]:
@@ -89,6 +91,13 @@ class KeyService:
     async def any_active(self) -> bool:
         """Whether any key is active."""
         return await self._repository.any_active()
+
+    async def any_active_lately(self) -> bool:
+        """Whether any key was active at most two seconds ago."""
+        now = self._clock.monotonic()
+        if self._any_active is None or now - self._any_active[0] > _CACHE_SECONDS:
+            self._any_active = now, await self._repository.any_active()
+        return self._any_active[1]
 
     async def _look_up(self, key_id: str) -> tuple[StoredKey | None, bool]:
         """Return a key, and whether it was read from the database."""

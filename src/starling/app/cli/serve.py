@@ -22,6 +22,7 @@ from starling.app.http.uvicorn_server import bind, serving
 from starling.app.runtime.background_tasks import in_background
 from starling.app.runtime.database import Database, find_database, wait_for_database
 from starling.app.runtime.gc_tuning import freeze_startup_objects
+from starling.app.runtime.local_token import local_token
 from starling.core.settings.schema import Settings
 
 app = typer.Typer(add_completion=False)
@@ -48,7 +49,8 @@ async def _run(settings: Settings, database: Database, listener: socket.socket, 
     await wait_for_database(database, settings.limits.database_seconds)
     async with AsyncExitStack() as stack:
         services = await stack.enter_async_context(open_services(settings, database))
-        access = await stack.enter_async_context(open_access_control(settings, services.keys))
+        token = local_token(settings.data_dir)
+        access = await stack.enter_async_context(open_access_control(settings, services.keys, token))
         api = make_app(services, version("starling-swarm"), access)
         address = await stack.enter_async_context(serving(api, listener))
         await stack.enter_async_context(in_background(_finish_start(api), "finish-start"))

@@ -9,6 +9,7 @@ import typer
 from starling.app.cli.platform.api_requests import ApiRequests
 from starling.app.cli.platform.connection import Connection, connection_of
 from starling.app.cli.terminal.output import print_json, print_line
+from starling.app.runtime.local_token import read_token
 from starling.app.runtime.port_file import RunningPlatform, find_platform
 from starling.core.errors import ForbiddenError, InvalidRequestError, StarlingError
 
@@ -61,7 +62,8 @@ def _look(connection: Connection) -> Status:
     folder, here = str(settings.data_dir), find_platform(settings.data_dir)
     if here is None and not settings.url:
         return Status(running=False, data_dir=folder)
-    api = ApiRequests(here.address if here else settings.url, "" if here and here.keyless else settings.api_key)
+    key = read_token(settings.data_dir) if here and here.keyless else settings.api_key
+    api = ApiRequests(here.address if here else settings.url, key)
     known: dict[str, Any] = _known(here) | {"address": api.url, "data_dir": folder}
     try:
         ready = api.get("/ready")

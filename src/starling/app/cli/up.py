@@ -30,6 +30,7 @@ from starling.app.runtime.background_tasks import in_background
 from starling.app.runtime.configuration_check import check_configuration
 from starling.app.runtime.database import Database, open_database, wait_for_database
 from starling.app.runtime.gc_tuning import freeze_startup_objects, pause_collection
+from starling.app.runtime.local_token import local_token
 from starling.app.worker.worker import running_worker
 from starling.core.llm import ModelRole
 from starling.core.settings.schema import Settings
@@ -98,7 +99,8 @@ async def _run(
         with progress("Preparing the database …") as now:
             await wait_for_database(database, settings.limits.database_seconds)
             services = await stack.enter_async_context(open_services(settings, database, migrate=True))
-            access = await stack.enter_async_context(open_access_control(settings, services.keys))
+            token = local_token(settings.data_dir)
+            access = await stack.enter_async_context(open_access_control(settings, services.keys, token))
             times.end("schema")
             now("Registering MCP servers …")
             runtime = await stack.enter_async_context(open_worker_runtime(settings, services))

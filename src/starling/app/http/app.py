@@ -25,7 +25,7 @@ def make_app(services: Services, version: str, access: AccessControl) -> FastAPI
         responses={status: {"model": Problem} for status in (401, 403, 429)},
     )
     _add_routes(app, services)
-    if not access.require_keys:  # this machine needs none
+    if access.keyless:  # this machine needs none, while no key is active
         describe_keys_as_optional(app)
     app.add_middleware(BodyLimitMiddleware, most=largest_body(services.acceptance.limits.input_chars))
     app.add_middleware(AuthenticationMiddleware, access=access)

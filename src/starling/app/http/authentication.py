@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hmac
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,41 +16,53 @@ from starlette.types import Scope as Connection
 
 from starling.app.access.key_revocation import RevocationWatcher, watch_revocations
 from starling.app.access.keys import KeyService
-from starling.app.http.loopback_policy import keyless_refusal, refuse_open_binding
+from starling.app.http.loopback_policy import is_loopback, keyless_refusal, refuse_open_binding
 from starling.app.http.problems import problem_of
 from starling.app.http.rate_limit import RateLimit
+from starling.app.runtime.local_token import PREFIX
 from starling.core.clock import SystemClock
 from starling.core.errors import ForbiddenError, StarlingError, UnauthorizedError
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
 from starling.core.settings.schema import Settings
 
-KEYLESS: Final = Principal(DEFAULT_TENANT, key_id="", scopes=frozenset(Scope))
+KEYLESS: Final = Principal(DEFAULT_TENANT, key_id="", scopes=frozenset(Scope) - {Scope.ADMIN})
+HOST_ADMIN: Final = Principal(DEFAULT_TENANT, key_id="", scopes=frozenset(Scope), on_host=True)
 OPEN: Final = frozenset({"/", "/health", "/ready"})  # paths that need no key; admins get more details
 
+_UNQUERIED: Final = OPEN - {"/ready"}  # answered without the database, which authentication may need
+_ADMIN_REMEDY = (
+    "Send `Authorization: Bearer` with the content of the file `token` in the data folder, as `starling` commands do, "
+    "or a key with the scope `admin`."
+)
 _REMEDY = "Send `Authorization: Bearer <key>`; `starling key create` makes one."
 _FINAL_SEND_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class AccessControl:
-    """What authentication uses: keys, their revocation, the rate limit, and whether keys are required."""
+    """What authentication uses: keys, their revocation, the rate limit, and who on this machine needs no key.
+
+    `keyless` allows requests without a key while no key is active; `token` is the local token, empty where none counts.
+    """
 
     keys: KeyService
     revocations: RevocationWatcher
     rate: RateLimit
-    require_keys: bool
+    keyless: bool
+    token: str = ""
 
 
 @asynccontextmanager
-async def open_access_control(settings: Settings, keys: KeyService) -> AsyncGenerator[AccessControl]:
-    """Yield the access control for as long as the context lasts.
+async def open_access_control(settings: Settings, keys: KeyService, token: str = "") -> AsyncGenerator[AccessControl]:
+    """Yield the access control for as long as the context lasts; `token` is that of the data folder.
 
     Raises ConfigurationError where other machines could reach the API and no key is active.
     """
     await refuse_open_binding(settings.host, keys)
     rate = RateLimit(settings.rate_per_minute, SystemClock())
     async with watch_revocations(keys) as revocations:
-        yield AccessControl(keys, revocations, rate, settings.require_keys)
+        keyless = not settings.require_keys and is_loopback(settings.host)
+        yield AccessControl(keys, revocations, rate, keyless, "" if settings.require_keys else token)
 
 
 class AuthenticationMiddleware:
@@ -82,16 +95,29 @@ class AuthenticationMiddleware:
     async def _principal(self, scope: Connection) -> Principal | None:
         credentials = Headers(scope=scope).get("authorization")
         if credentials is None:
-            return self._keyless(scope)
+            return await self._keyless(scope)
         scheme, _, key = credentials.partition(" ")
         if scheme.lower() != "bearer":
             raise UnauthorizedError("The Authorization header holds no bearer token.", _REMEDY)
+        if key.strip().startswith(PREFIX):
+            return self._admin_of_host(scope, key.strip())
         principal = await self._access.keys.authenticate(key.strip())
         self._access.rate.take(principal.key_id)
         return principal
 
-    def _keyless(self, scope: Connection) -> Principal | None:
-        reason = "The API needs a key." if self._access.require_keys else keyless_refusal(scope)
+    def _admin_of_host(self, scope: Connection, token: str) -> Principal:
+        if reason := keyless_refusal(scope):
+            raise UnauthorizedError(reason, _REMEDY)
+        if not self._access.token or not hmac.compare_digest(self._access.token.encode(), token.encode()):
+            raise UnauthorizedError("This is not the local token of this platform, or it needs a key.", _ADMIN_REMEDY)
+        return HOST_ADMIN
+
+    async def _keyless(self, scope: Connection) -> Principal | None:
+        if scope["path"] in _UNQUERIED:
+            return None
+        reason = keyless_refusal(scope) if self._access.keyless else "The API needs a key."
+        if not reason and await self._access.keys.any_active_lately():
+            reason = "The API needs a key, because keys were created."
         if not reason:
             return KEYLESS
         if scope["path"] in OPEN:
@@ -149,6 +175,8 @@ class RequireScope:
         principal = await optional_caller(request)
         if principal is None:
             raise UnauthorizedError("This route needs a key.", _REMEDY)
+        if not self.scopes & principal.scopes and not principal.key_id:
+            raise UnauthorizedError(f"A request without a key lacks the scope {self._wanted}.", _ADMIN_REMEDY)
         if not self.scopes & principal.scopes:
             raise ForbiddenError(
                 f"The key {principal.key_id} lacks the scope {self._wanted}.",

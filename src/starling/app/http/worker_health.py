@@ -13,6 +13,7 @@ from starling.app.http.authentication import AccessControl, AuthenticationMiddle
 from starling.app.http.dependencies import AppState, drain
 from starling.app.http.routes import health, metrics
 from starling.app.http.uvicorn_server import bind, serving
+from starling.app.runtime.local_token import local_token
 from starling.core.settings.schema import Settings
 
 
@@ -33,7 +34,7 @@ async def serve_worker_health(settings: Settings, services: Services) -> AsyncGe
     if settings.worker_port is None:
         yield WorkerHealth()
         return
-    async with open_access_control(settings, services.keys) as access:
+    async with open_access_control(settings, services.keys, local_token(settings.data_dir)) as access:
         app = _app(services, access)
         async with serving(app, bind(settings.host, settings.worker_port)) as address:
             yield WorkerHealth(address, partial(drain, app))

@@ -17,7 +17,9 @@ from starling.app.cli.platform.api_source import ApiSource
 from starling.app.cli.platform.connection import Connection, connection_of
 from starling.app.cli.platform.database_api import DatabaseApi
 from starling.app.cli.platform.database_source import DatabaseSource
+from starling.app.cli.platform.reconnection import ReconnectingApi
 from starling.app.cli.platform.run_source import RunSource
+from starling.app.runtime.local_token import local_token
 from starling.app.runtime.port_file import RunningPlatform, published
 from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.settings.client import database_name
@@ -85,6 +87,29 @@ def test_platform_of_the_data_folder_is_asked_without_the_key(
 
         assert connection.api() == ApiRequests(address)
         assert isinstance(connection.api("shop"), DatabaseApi)
+
+
+def conversed_with(connection: Connection, url: str) -> ApiRequests:
+    _, runs = connection.conversation(url)
+    assert isinstance(runs.api, ReconnectingApi)
+    return runs.api.api
+
+
+def test_platform_of_the_data_folder_is_asked_with_the_local_token(context: typer.Context, folder: Path) -> None:
+    token = local_token(folder)
+
+    with platform(folder) as address:
+        asked = connection_of(context).api()
+        conversed = conversed_with(connection_of(context), f"{address}/")
+
+    assert [asked, conversed] == [ApiRequests(address, token), ApiRequests(f"{address}/", token)]
+
+
+def test_local_token_is_sent_to_no_other_address(context: typer.Context, folder: Path) -> None:
+    local_token(folder)
+
+    with platform(folder):
+        assert conversed_with(connection_of(context), _REMOTE) == ApiRequests(_REMOTE)
 
 
 def test_url_is_asked_where_no_platform_runs(context: typer.Context, monkeypatch: pytest.MonkeyPatch) -> None:

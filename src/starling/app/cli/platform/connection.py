@@ -15,6 +15,7 @@ from starling.app.cli.platform.api_requests import Api, ApiRequests, NoPlatformE
 from starling.app.cli.platform.api_source import ApiSource
 from starling.app.cli.platform.reconnection import ReconnectingApi, Relocate, same_address
 from starling.app.cli.platform.run_source import RunSource
+from starling.app.runtime.local_token import read_token
 from starling.app.runtime.port_file import RunningPlatform, find_platform
 from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
@@ -110,13 +111,18 @@ class Connection:
         return found
 
     def _of(self, found: RunningPlatform) -> _Endpoint:
-        return _Endpoint(found.address, self.settings.api_key, partial(self._address, found.database))
+        key = self.settings.api_key or self._token_for(found)
+        return _Endpoint(found.address, key, partial(self._address, found.database))
+
+    def _token_for(self, found: RunningPlatform) -> str:
+        """Return the local token for a platform of this data folder; empty where that needs a key."""
+        return read_token(self.settings.data_dir) if found.keyless else ""
 
     def _local(self, tenant: str) -> _Endpoint | None:
         found = self._here()
         if found is None or not found.keyless or tenant != DEFAULT_TENANT:
             return None
-        endpoint = replace(self._of(found), key="")
+        endpoint = replace(self._of(found), key=self._token_for(found))
         if not endpoint.requests.answers():
             return None
         if self.settings.url.rstrip("/") not in ("", found.address):
@@ -150,7 +156,9 @@ class Connection:
         return f"The platform at {other.address} uses another database than DATABASE_URL names."
 
     def _named(self, url: str) -> _Endpoint:
-        return _Endpoint(url, self.settings.api_key)
+        found = self._here()
+        is_here = found is not None and found.address == url.rstrip("/")
+        return _Endpoint(url, self.settings.api_key or (self._token_for(found) if found and is_here else ""))
 
     def _database(self, tenant: str) -> RunSource:
         return deferred.database_source(self.context, tenant)

@@ -40,7 +40,7 @@ class DatabaseApi(Api):
 
     async def _exchange(self, method: str, path: str, body: object) -> httpx.Response:
         logging.getLogger("mcp_gateway.registration.catalog").setLevel(logging.ERROR)  # its warnings are in the answer
-        caller = Principal(self.tenant, "", frozenset(Scope))
+        caller = Principal(self.tenant, "", frozenset(Scope), on_host=True)
         async with open_services(self.settings, find_database(self.settings)) as services:
             transport = httpx.ASGITransport(make_app_for(services, caller), client=_CLIENT)
             async with httpx.AsyncClient(transport=transport, base_url=_URL) as client:

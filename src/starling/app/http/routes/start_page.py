@@ -25,6 +25,12 @@ _EXAMPLE: dict[str, Any] = {
     "links": {name: path for name, (path, _) in _LINKS.items()},
     "example": "starling ask 'How full is this disk?'",
 }
+_ACCESS = (
+    "Other requests from this machine need none either while there is no key; once there is one, and always from other "
+    "machines, send <code>Authorization: Bearer &lt;key&gt;</code>: <code>starling key create</code> makes keys. Admin "
+    "requests need a key with the scope <code>admin</code>, or the content of the file <code>token</code> in the data "
+    "folder, which <code>starling status</code> names."
+)
 _HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'", "Vary": "Accept"}
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Starling</title>
@@ -34,7 +40,8 @@ _PAGE = """<!doctype html>
 <p>This platform is <b>{state}</b>.</p>
 <ul>{links}</ul>
 <p>Ask it from a terminal: <code>{example}</code>, or <code>POST /v1/agent/run</code>.
-<code>starling status</code> shows more. Requests from other machines need a key.</p>
+<code>starling status</code> shows more.</p>
+<p>Commands on this machine need no key. {access}</p>
 </html>
 """
 
@@ -63,5 +70,7 @@ async def start_page(request: Request, api: FromAppState, _: OptionalCaller) -> 
     if "text/html" not in request.headers.get("accept", ""):
         return JSONResponse(document, headers=_HEADERS)
     links = "".join(f'<li><a href="{path}">{escape(text)}</a>' for path, text in _LINKS.values())
-    page = _PAGE.format(summary=_SUMMARY, state=document["state"], links=links, example=escape(document["example"]))
+    page = _PAGE.format(
+        summary=_SUMMARY, access=_ACCESS, state=document["state"], links=links, example=escape(document["example"])
+    )
     return HTMLResponse(page, headers=_HEADERS)

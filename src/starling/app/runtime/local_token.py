@@ -1,0 +1,70 @@
+"""The local token: a file of the data folder whose content makes a request of this machine that of an admin.
+
+Commands on the data folder read it by themselves. Whoever can read it can read the database's password beside it too.
+"""
+
+import contextlib
+import logging
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Final
+
+PREFIX: Final = "starling-local-"
+_FILE: Final = "token"
+_SECRET_BYTES: Final = 32
+_MODE: Final = 0o600
+_log = logging.getLogger(__name__)
+
+
+def local_token(data_dir: Path) -> str:
+    """Return the token of a data folder, made if there is none; empty where it can't be kept to its owner.
+
+    A file that others could read is replaced.
+    """
+    file = token_file(data_dir)
+    if found := read_token(data_dir):
+        return found
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if file.exists():
+            _log.warning("%s is replaced: other users could read it, or it is no token.", file)
+        _write(file)
+    except OSError as error:
+        _log.warning("%s can't be written: %s. Admins need a key, also on this machine.", file, error.strerror)
+    return read_token(data_dir)
+
+
+def read_token(data_dir: Path) -> str:
+    """Return the token of a data folder; empty where there is none that only its owner can read."""
+    try:
+        with token_file(data_dir).open("rb") as opened:
+            state = os.fstat(opened.fileno())
+            if stat.S_IMODE(state.st_mode) != _MODE or os.geteuid() not in (0, state.st_uid):
+                return ""
+            text = opened.read(200).decode("ascii", "replace").strip()
+    except OSError:
+        return ""
+    return text if text.startswith(PREFIX) else ""
+
+
+def token_file(data_dir: Path) -> Path:
+    """Return where the token of a data folder is."""
+    return data_dir.expanduser().absolute() / _FILE
+
+
+def _write(file: Path) -> None:
+    """Write a new token in one step; of several processes that do so at once, one wins."""
+    draft = file.with_name(f".token.{os.getpid()}.new")
+    draft.unlink(missing_ok=True)
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "w") as opened:
+            opened.write(f"{PREFIX}{secrets.token_urlsafe(_SECRET_BYTES)}\n")
+        if file.exists():
+            draft.replace(file)
+        else:
+            with contextlib.suppress(FileExistsError):
+                os.link(draft, file)
+    finally:
+        draft.unlink(missing_ok=True)
