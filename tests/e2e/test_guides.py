@@ -59,6 +59,7 @@ def everywhere(shop: str, model: ModelServer, collector: Collector) -> Generator
         "http://localhost:9000/v1": model.url,
         "https://langfuse.example.org": collector.url,
         "http://localhost:4318": collector.url,
+        "~/.local/share/starling/token": "data/token",
     }
     with new_workspace() as workspace, GuideRunner.in_clone(workspace, stand_ins) as reader:
         yield reader
